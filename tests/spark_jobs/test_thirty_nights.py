@@ -1,5 +1,6 @@
 """Thirty nights in a row: a day of traffic through a gateway's real judge, its log, `sluice quotas nightly`, and the next day under what
-that has published. No night stops, a launch is not strangled, a storm teaches nothing that lasts, a second run of a night changes nothing.
+that has published. No night stops but the one whose log lacks a gateway; a launch is not strangled, a topic that was throttled is not for
+long, a storm teaches nothing, seconds that a clock has jumped over are missing and not idle, a second run of a night changes nothing.
 
 Days are short: ten minutes of a day are observed, which is all the job knows of it. A burst of ten seconds would be a part of such a day
 that no method could overlook, so bursts are of two seconds here.
@@ -33,6 +34,10 @@ NIGHTS = 30
 FIRST = date(2026, 10, 5)  # a Monday
 SECONDS = 600
 LAUNCH, STORM, DEATH, SALE = 10, 16, 13, 21  # days
+GROWN, JUMP, ABSENT = 12, 18, 24  # days: twelve times as much from here on; a clock jumps; the log of gateway "two" is not there
+JUMPED_S = range(100, 120)  # less than a twentieth of the day, which would be a gateway that is missing
+OF_TWO = 0.3  # of what passed
+LAST_S = 86_399  # of the day: who wrote then is expected on the next one
 STORM_S = range(300, 303)  # with the breaker's second less than 1 % of the day's
 SECOND_NS = 1_000_000_000
 
@@ -49,10 +54,11 @@ def mean_of(topic: str, day: int, chance: np.random.Generator) -> float:
         "stormy": 10,
         "dying": 10 if day < DEATH else 0,
         "sale": 12 * (6 if day == SALE else 1),
+        "throttled": 5 * (12 if day >= GROWN else 1),
     }[topic] * chance.lognormal(0, 0.05)
 
 
-TOPICS = ("steady", "noisy", "sparse", "growing", "launch", "stormy", "dying", "sale")
+TOPICS = ("steady", "noisy", "sparse", "growing", "launch", "stormy", "dying", "sale", "throttled")
 
 
 @dataclass
@@ -74,7 +80,7 @@ def day_of_traffic(served: Serving, log: Path, day: int, found: Days) -> None:
     wanted = {topic: chance.poisson(mean_of(topic, day, chance), SECONDS) for topic in TOPICS}
     for second in STORM_S if day == STORM else ():
         wanted["stormy"][second] = 4000
-    lines = SyntheticLog(log, f"{FIRST + timedelta(day)}", "one", f"b{day}")
+    one, two = (SyntheticLog(log, f"{FIRST + timedelta(day)}", name, f"b{day}") for name in ("one", "two"))
     gateway = served.gateways[0].gateway
     began = (day + 1) * 86_400 * SECOND_NS
 
@@ -87,14 +93,24 @@ def day_of_traffic(served: Serving, log: Path, day: int, found: Days) -> None:
                 passed = gateway.flood(rocketmq_topic(topic.encode()), asked, began + second * SECOND_NS)
                 found.offered[topic, day] = found.offered.get((topic, day), 0) + asked
                 found.refused[topic, day] = found.refused.get((topic, day), 0) + asked - passed
-                lines.usage(
-                    43_200 + second, topic, messages=passed, bytes=passed * 100, refused_messages=asked - passed,
+                if day == JUMP and second in JUMPED_S:
+                    continue
+                other = int(passed * OF_TWO)
+                one.usage(
+                    43_200 + second, topic, messages=passed - other, bytes=(passed - other) * 100, refused_messages=asked - passed,
                     refused_bytes=(asked - passed) * 100, max_100ms_messages=-(-passed // 10),
                 )  # fmt: skip
-            lines.heartbeat(43_200 + second)
+                if other:
+                    two.usage(43_200 + second, topic, messages=other, bytes=other * 100, max_100ms_messages=-(-other // 10))
+            if day != JUMP or second not in JUMPED_S:
+                one.heartbeat(43_200 + second)
+                two.heartbeat(43_200 + second)
 
     served.call(pass_through)
-    lines.write()
+    for lines in (one, two):
+        lines.heartbeat(LAST_S)
+        if lines is one or day != ABSENT:
+            lines.write()
 
 
 @pytest.fixture
@@ -123,6 +139,11 @@ def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.Capture
             day_of_traffic(served, memory / "log", day, found)
             began = time.process_time()
             code, said = nightly(day)
+            if day == ABSENT:
+                assert (code, live()["date"]) == (5, f"{FIRST + timedelta(day - 1)}"), said
+                assert "missing in the log: two (absent" in said
+                code, said = nightly(day, "--allow-partial")
+                assert live()["night"]["missing_gateways"] == ["two"]
             assert code == 0, f"night {day}: {said}"
             assert live()["date"] == f"{FIRST + timedelta(day)}", f"night {day} took {time.process_time() - began:.1f} s: {said}"
             for quota in live()["quotas"]:
@@ -140,9 +161,20 @@ def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.Capture
     assert found.share("launch", range(LAUNCH, LAUNCH + 1)) < 0.01, report
     assert found.share("launch", range(LAUNCH, LAUNCH + 7)) < 0.05, report
     assert found.rates["launch", NIGHTS - 1] > 60, report
-    before_storm = found.rates["stormy", STORM - 1]  # the storm asks for a hundred times as much
-    assert found.rates["stormy", STORM] < 2.05 * before_storm, report  # the rail of one night, at most
-    assert found.rates["stormy", STORM + 1] < 1.3 * before_storm, report
+    before = {
+        topic: found.rates[topic, day - 1] for topic, day in (("stormy", STORM), ("dying", DEATH), ("sale", SALE), ("steady", ABSENT))
+    }
+    for day in range(STORM, STORM + 7):  # it asks for four hundred times as much, and a night's rail is x2
+        assert found.rates["stormy", day] < 1.3 * before["stormy"], report
+    assert found.rates["dying", NIGHTS - 1] < 0.7 * before["dying"], report
+    assert found.rates["sale", NIGHTS - 1] < 2.5 * before["sale"], report
+    assert found.share("sale", range(SALE + 1, NIGHTS)) < 0.01, report
+    assert found.share("sparse", range(4, NIGHTS)) < 0.05, report
+    assert found.rates["sparse", NIGHTS - 1] < 1, report
+    assert found.share("throttled", range(GROWN + 5, NIGHTS)) < 0.02, report
+    assert found.rates["throttled", NIGHTS - 1] > 60, report
+    assert found.rates["steady", ABSENT] > 0.85 * before["steady"], "what a missing gateway had is not what nobody sent"
+    assert found.share("steady", range(JUMP, JUMP + 3)) < 0.02, report
     for topic in ("steady", "noisy", "growing"):
         assert found.share(topic, range(4, NIGHTS)) < 0.02, (topic, report)
         assert found.rates[topic, NIGHTS - 1] < 10 * mean_of(topic, NIGHTS - 1, np.random.default_rng(0)), (topic, report)

@@ -46,32 +46,43 @@ class Series:
     """One dimension of a series, ready to be walked."""
 
     memory: Memory
-    surfaces: list[Surfaces]  # by day
+    surfaces: list[Surfaces]  # by day, of what clients wanted
+    seen: list[Surfaces]  # by day, of what the log says of that: all that the job knows
     observed: list[int]
     dimension: str
     parameters: Parameters = field(default_factory=Parameters)
 
 
 def series_of(weeks: Iterable[Week], dimension: str = "messages", parameters: Parameters | None = None) -> Series:
-    tables, observed = [], {}
+    tables, wanted, observed = [], [], {}
     for week in weeks:
         tables.append(rows(week.topics, week.day, week.observed_seconds))
+        known = all(mine is theirs for mine, theirs in zip(week.topics, week.wanted, strict=True)) if week.wanted else True
+        wanted.append(tables[-1] if known else rows(week.wanted, week.day, week.observed_seconds))
         observed[week.day.date] = week.observed_seconds
-    return series_of_rows(tables, observed, dimension, parameters)
+    same = all(mine is theirs for mine, theirs in zip(tables, wanted, strict=True))
+    return series_of_rows(tables, observed, dimension, parameters, None if same else wanted)
 
 
 def series_of_rows(
-    tables: Sequence[pa.Table], observed: Mapping[str, int], dimension: str = "messages", parameters: Parameters | None = None
+    tables: Sequence[pa.Table],
+    observed: Mapping[str, int],
+    dimension: str = "messages",
+    parameters: Parameters | None = None,
+    wanted: Sequence[pa.Table] | None = None,
 ) -> Series:
-    """From the rows of `topic_day.TOPICS`, a table a day."""
+    """From the rows of `topic_day.TOPICS`, a table a day. `wanted`: the same of what clients wanted, which judges; `tables` unless told."""
     table = pa.concat_tables([*tables, TOPICS.empty_table()])
     keys = keys_of(table)
     memory = remember(table, observed, dimension, keys)
-    surfaces = []
-    for each in tables:
-        of_topic = {(row["protocol"], row["topic"]): surface_of(row) for row in each.to_pylist() if row["dimension"] == dimension}
-        surfaces.append(Surfaces([of_topic.get(key, NOTHING) for key in keys]))
-    return Series(memory, surfaces, list(observed.values()), dimension, parameters or Parameters())
+    seen = [surfaces_of_keys(each, dimension, keys) for each in tables]
+    judge = seen if wanted is None else [surfaces_of_keys(each, dimension, keys) for each in wanted]
+    return Series(memory, judge, seen, list(observed.values()), dimension, parameters or Parameters())
+
+
+def surfaces_of_keys(table: pa.Table, dimension: str, keys: Sequence[tuple[str, str]]) -> Surfaces:
+    of_topic = {(row["protocol"], row["topic"]): surface_of(row) for row in table.to_pylist() if row["dimension"] == dimension}
+    return Surfaces([of_topic.get(key, NOTHING) for key in keys])
 
 
 class Curve(NamedTuple):
@@ -132,8 +143,8 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
         plan = decide(memory, series.dimension, ks[-1], guard.OWN, none, none, series.parameters, found)
         base = np.where(plan.learning, np.nan, found.base)
         floor = floors(memory, series.dimension, series.parameters)
-        judged.append(scale.judge(base, plan.largest, series.surfaces[at + 1], floor))
-        rules.append(guard.judge_rules(memory, plan.wanted, series.surfaces[at + 1], floor))
+        judged.append(scale.judge(base, plan.largest, series.seen[at + 1], floor))
+        rules.append(guard.judge_rules(memory, plan.wanted, series.seen[at + 1], floor))
     return ks, families
 
 
@@ -212,19 +223,19 @@ def ratios(method: Curve, rules: Mapping[str, Curve]) -> dict[str, tuple[float, 
     return found
 
 
-def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0) -> Scored:
+def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Scored:
     """`shaper` in place of the method's; `k`: a frozen one in place of the job's own; `burst_s`: the burst of the simple rules, in seconds
-    of their rate."""
+    of their rate; `also_moving`: half of the time is for the score with the job's own k, which is NaN without."""
     known = nights(series, shaper)
     own, families = calibrated(series, known)
     if k is not None:
         own = [k] * len(known)
     constant = np.stack([walk(series, known, [1.0] * len(known), [guard.OWN] * len(known), factor) for factor in FACTORS])
-    moving = np.stack([walk(series, known, own, families, factor) for factor in FACTORS])
+    moving = np.stack([walk(series, known, own, families, factor) for factor in (FACTORS if also_moving else FACTORS[:1])])
     rules = {name: rule_nights(series, known, rule, burst_s) for name, rule in RULES.items()}
     steady = ratios(Curve.of(constant), {name: Curve.of(each) for name, each in rules.items()})
     first = min(SETTLED, len(known) // 2)
-    moved = ratios(Curve.of(moving, first), {name: Curve.of(each, first) for name, each in rules.items()})
+    moved = ratios(Curve.of(moving, first), {name: Curve.of(each, first) for name, each in rules.items()}) if also_moving else {}
     refused, _, offered = walk(series, known, own, families, 1.0).sum(axis=0)
     values = [ratio for ratio, _ in steady.values()]
     names = [name for _, name in steady.values()]

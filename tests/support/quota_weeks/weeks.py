@@ -2,12 +2,16 @@
 
 A day is `per_hour` seconds of each of 24 hours: 3600 is the whole day, 600 a sample of ten minutes an hour with gaps between them, which
 costs a sixth. The kinds are those that real fleets have; none is fitted to a series.
+
+The job gets what the log says, which is not what clients wanted where a limit was in the way: `Week.topics` has the refused, delayed and
+dropped messages of throttled topics and of storms, and what a missing gateway would have had is not there. `Week.wanted` is what clients
+wanted, and judges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import date as calendar_date
 from datetime import timedelta
 from typing import Final
@@ -38,6 +42,10 @@ class Topic:
     job_seconds: float = 40.0
     weekend: float = 0.5  # level of Saturday and Sunday
     size: int = 400  # bytes of a message, about
+    throttled: tuple[int, int] = (0, 0)  # days (from, to) on which a rule held it at `throttle` of the day's mean
+    throttle: float = 0.6
+    action: str = "refuse"  # what that rule does: refuse, delay or drop
+    storm_share: float = 0.0  # of the days that have a storm: a limit of twice the mean is hit, and what is refused comes 50 times
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,16 @@ class Week:
     day: Day
     observed_seconds: int
     topics: list[TopicSeconds]
+    wanted: list[TopicSeconds] = field(default_factory=list)  # as `topics`, had nothing been in the way; empty: nothing was
+    gateways: dict[str, dict[str, int]] = field(default_factory=dict)  # for the day's manifest
+    missing: list[str] = field(default_factory=list)  # gateways
 
 
-def weeks(topics: list[Topic], seed: int, days: int, per_hour: int = 600, gaps: float = 0.0) -> Iterator[Week]:
-    """`gaps`: share of the days of which some hours are missing."""
+def weeks(
+    topics: list[Topic], seed: int, days: int, per_hour: int = 600, gaps: float = 0.0, *, missing: Mapping[int, str] | None = None
+) -> Iterator[Week]:
+    """`gaps`: share of the days of which some hours are missing, as where a clock jumps. `missing`: day -> the one of the gateways a and b
+    whose log is not there; they have 60 and 40 % of all messages."""
     rng = np.random.default_rng(seed)
     for at in range(days):
         day = Day((FIRST + timedelta(days=at)).isoformat())
@@ -59,8 +73,14 @@ def weeks(topics: list[Topic], seed: int, days: int, per_hour: int = 600, gaps: 
             lost = int(rng.integers(0, 20))
             hour = offset // 3600
             offset = offset[(hour < lost) | (hour >= lost + 3)]
-        found = [each for topic in topics if (each := _seconds(topic, at, day, offset, rng)) is not None]
-        yield Week(day, len(offset), found)
+        found = [(each, topic) for topic in topics if (each := _seconds(topic, at, day, offset, rng)) is not None]
+        wanted = [each for each, _ in found]
+        got = [logged(topic, at, each, len(offset), np.random.default_rng([seed, at, place])) for place, (each, topic) in enumerate(found)]
+        absent = (missing or {}).get(at)
+        if missing is not None:
+            got = [among_gateways(each, absent) for each in got]
+        names = {name: {"seconds": len(offset)} for name in (GATEWAYS if missing is not None else ()) if name != absent}
+        yield Week(day, len(offset), got, wanted, names, [absent] if absent else [])
 
 
 def _seconds(topic: Topic, at: int, day: Day, offset: np.ndarray, rng: np.random.Generator) -> TopicSeconds | None:
@@ -86,6 +106,72 @@ def _seconds(topic: Topic, at: int, day: Day, offset: np.ndarray, rng: np.random
     if not at_.size:
         return None
     return seconds_of(topic.name, day.start + offset[at_], at_, counts[at_], topic.size)
+
+
+def logged(topic: Topic, at: int, wanted: TopicSeconds, observed_seconds: int, rng: np.random.Generator) -> TopicSeconds:
+    """What the log says of the topic on day `at`, with its throttle and its storm."""
+    first, last = topic.throttled
+    counts = wanted.passed
+    if first <= at < last:
+        rate = max(1.0, topic.throttle * counts.sum() / observed_seconds)
+        passed = bucket(counts, wanted.tick, rate)
+        over = counts - passed
+        if topic.action == "delay":  # held back, and let through evenly after it
+            return _through(wanted, *_delayed(counts, rate))
+        return _through(wanted, passed, **{"dropped" if topic.action == "drop" else "refused": over})
+    if rng.random() < topic.storm_share:
+        n = max(1, observed_seconds // 300)  # less than 1 % of the day
+        start = int(rng.integers(0, max(1, len(counts) - n)))
+        storm = np.zeros_like(counts)
+        storm[start : start + n] = int(50 * max(1.0, 2 * counts.sum() / observed_seconds))
+        return _through(wanted, counts, refused=storm)
+    return wanted
+
+
+def bucket(counts: np.ndarray, tick: np.ndarray, rate: float) -> np.ndarray:
+    """What a token bucket with a burst of a second lets pass."""
+    passed, level, before = np.zeros_like(counts), rate, -1
+    for at, (amount, second) in enumerate(zip(counts.tolist(), tick.tolist(), strict=True)):
+        level = min(rate, level + rate * (second - before))
+        passed[at] = min(int(level), amount)
+        level, before = level - passed[at], second
+    return passed
+
+
+def _delayed(counts: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """(passed, delayed) by second: what is over `rate` waits for the seconds after it, in which something is logged."""
+    passed, delayed, queue = np.zeros_like(counts), np.zeros_like(counts), 0
+    for at, amount in enumerate(counts.tolist()):
+        passed[at] = min(int(rate) + 1, queue + amount)
+        delayed[at] = max(0, amount - max(0, int(passed[at]) - queue))
+        queue += amount - int(passed[at])
+    passed[-1] += queue
+    return passed, delayed
+
+
+def _through(wanted: TopicSeconds, passed: np.ndarray, delayed: np.ndarray | None = None, **lost: np.ndarray) -> TopicSeconds:
+    none = np.zeros_like(passed)
+    size = wanted.passed_bytes // np.maximum(wanted.passed, 1)
+    refused = lost.get("refused", none)
+    return wanted._replace(
+        passed=passed, refused=refused, dropped=lost.get("dropped", none), delayed=none if delayed is None else delayed,
+        passed_bytes=passed * size, refused_bytes=refused * size, gateways=(("a", int(passed.sum()), int((passed * size).sum())),),
+    )  # fmt: skip
+
+
+GATEWAYS: Final = {"a": 0.6, "b": 0.4}
+
+
+def among_gateways(each: TopicSeconds, absent: str | None) -> TopicSeconds:
+    """The topic's messages at the gateways that are there."""
+    left = 1.0 - GATEWAYS.get(absent or "", 0.0)
+    arrays = {
+        name: (getattr(each, name) * left).astype(np.int64)
+        for name in ("passed", "refused", "delayed", "dropped", "passed_bytes", "refused_bytes")
+    }
+    whole = (int(each.passed.sum()), int(each.passed_bytes.sum()))
+    parts = tuple((name, int(whole[0] * share), int(whole[1] * share)) for name, share in GATEWAYS.items() if name != absent)
+    return each._replace(**arrays, gateways=parts)
 
 
 def _slow_noise(rng: np.random.Generator, minutes: int) -> np.ndarray:
@@ -116,6 +202,24 @@ def from_day(level: float, first: int, last: int = 10_000, growth: float = 1.0) 
 
 def step(level: float, at: int, factor: float) -> Callable[[int], float]:
     return lambda day: level * (factor if day >= at else 1.0)
+
+
+def troubled(seed: int) -> list[Topic]:
+    """Topics that limits were in the way of: throttled for some days, by each action, and stormed at; two that nothing happens to."""
+    rng = np.random.default_rng(seed)
+
+    def level() -> Callable[[int], float]:
+        return steady(float(np.exp(rng.uniform(np.log(5), np.log(80)))))
+
+    return [
+        Topic("refused", level(), throttled=(8, 11)),
+        Topic("delayed", level(), throttled=(9, 12), action="delay"),
+        Topic("dropped", level(), throttled=(10, 13), action="drop"),
+        Topic("stormy", level(), storm_share=0.25),
+        Topic("stormy-too", level(), storm_share=0.1, event_share=0.05),
+        Topic("calm", level(), noise=0.15),
+        Topic("workdays", level(), weekend=0.1),
+    ]
 
 
 def kinds(seed: int) -> dict[str, list[Topic]]:
