@@ -161,19 +161,19 @@ def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.Capture
     assert found.share("launch", range(LAUNCH, LAUNCH + 1)) < 0.01, report
     assert found.share("launch", range(LAUNCH, LAUNCH + 7)) < 0.05, report
     assert found.rates["launch", NIGHTS - 1] > 60, report
-    before = {
+    earlier = {
         topic: found.rates[topic, day - 1] for topic, day in (("stormy", STORM), ("dying", DEATH), ("sale", SALE), ("steady", ABSENT))
     }
     for day in range(STORM, STORM + 7):  # it asks for four hundred times as much, and a night's rail is x2
-        assert found.rates["stormy", day] < 1.3 * before["stormy"], report
-    assert found.rates["dying", NIGHTS - 1] < 0.7 * before["dying"], report
-    assert found.rates["sale", NIGHTS - 1] < 2.5 * before["sale"], report
+        assert found.rates["stormy", day] < 1.3 * earlier["stormy"], report
+    assert found.rates["dying", NIGHTS - 1] < 0.7 * earlier["dying"], report
+    assert found.rates["sale", NIGHTS - 1] < 2.5 * earlier["sale"], report
     assert found.share("sale", range(SALE + 1, NIGHTS)) < 0.01, report
     assert found.share("sparse", range(4, NIGHTS)) < 0.05, report
     assert found.rates["sparse", NIGHTS - 1] < 1, report
     assert found.share("throttled", range(GROWN + 5, NIGHTS)) < 0.02, report
     assert found.rates["throttled", NIGHTS - 1] > 60, report
-    assert found.rates["steady", ABSENT] > 0.85 * before["steady"], "what a missing gateway had is not what nobody sent"
+    assert found.rates["steady", ABSENT] > 0.85 * earlier["steady"], "what a missing gateway had is not what nobody sent"
     assert found.share("steady", range(JUMP, JUMP + 3)) < 0.02, report
     for topic in ("steady", "noisy", "growing"):
         assert found.share(topic, range(4, NIGHTS)) < 0.02, (topic, report)
