@@ -63,7 +63,7 @@ class Alert:
         found = {"summary": f"{subject(facts)} is over its limit of {facts['limit']} (rule {safe(facts['rule'])})"}
         found["description"] = description(self)
         found["command"] = command(facts)
-        found["runbook_url"] = RUNBOOK
+        found["runbook"] = RUNBOOK
         return found
 
     def __repr__(self) -> str:

@@ -113,9 +113,9 @@ def test_annotations_say_what_happens_and_what_to_do() -> None:
     for part in ("Since 2026-11-25T13:21:04.000Z", "700 messages/s", told, "client 10.0.0.7, user shop", "the worst of 3", "limits.yaml:7"):
         assert part in texts["description"]
     assert texts["command"] == "sluice why amqp / orders order.created"
-    page, _, anchor = texts["runbook_url"].partition("#")
+    page, _, anchor = texts["runbook"].partition("#")
     assert anchor in [title.lower() for title in re.findall(r"^## (\w+)$", (ROOT / page).read_text(), re.MULTILINE)]
-    assert texts["runbook_url"] == RUNBOOK
+    assert texts["runbook"] == RUNBOOK
 
 
 def test_a_resolved_alert_says_from_when_to_when_and_why() -> None:
