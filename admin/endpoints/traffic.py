@@ -34,6 +34,8 @@ CONNECTION_SORTS: Final[dict[str, tuple[str, ...]]] = {  # sums of which the lar
     "name": (),
     "wait": ("held_messages", "held_deliveries"),
     "backlog": ("backlog_to_broker", "backlog_to_client", "held_bytes", "held_delivery_bytes"),
+    "forwarded": ("messages_forwarded",),
+    "blocked": ("broker_blocked_seconds", "send_blocked_seconds"),
     "age": ("age_seconds",),
 }
 
@@ -143,7 +145,10 @@ SORT: Final = Parameter(
     "sort", "text", "name, or what is largest now first: used, refused, rate, wait, forwarded, bytes, waiting", choices=tuple(TOPIC_SORTS)
 )
 CONNECTION_SORT: Final = Parameter(
-    "sort", "text", "name (by number), or the largest first: wait (messages held), backlog (bytes), age", choices=tuple(CONNECTION_SORTS)
+    "sort",
+    "text",
+    "name (by number), or the largest first: wait (messages held), backlog (bytes), forwarded (messages), blocked (seconds), age",
+    choices=tuple(CONNECTION_SORTS),
 )
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",

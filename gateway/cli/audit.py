@@ -10,8 +10,8 @@ import click
 
 from gateway.cli.configured import USUAL, loaded
 from gateway.cli.exits import FAILED, CommandError
-from gateway.cli.history import when
-from gateway.cli.listing import limit_option, watchable
+from gateway.cli.history import journal_lines, journal_options, when
+from gateway.cli.listing import Orders, watchable
 from gateway.cli.output import Column, columns, emit, print_status
 from gateway.cli.tables import TableColumn, column
 from gateway.cli.verb import Group, Remote, output_option, remote
@@ -29,27 +29,23 @@ LINES: Final[list[TableColumn]] = [
 ]
 JOURNALS: Final[Sequence[Column]] = columns("file", "ok", "lines", "first", "since", "last")
 OUTCOMES: Final = ("applied", "done", "refused", "failed", "void")
+ORDERS: Final[Orders] = {
+    "latest": None,
+    "oldest": lambda item: -int(item.get("sequence") or 0),
+    "by": lambda item: item.get("by"),
+    "action": lambda item: item.get("action"),
+    "outcome": lambda item: item.get("outcome"),
+}
 
 
 def selecting(command: Any) -> Any:
     """Options that choose lines of the audit."""
-    options = (
-        limit_option(50),
-        click.option("--by", metavar="NAME", help="Only lines of the token of this name."),
-        click.option("--outcome", type=click.Choice(OUTCOMES), help="Only lines of this outcome."),
-        click.option("--target", metavar="TEXT", help="Only changes of such a target, e.g. limits/rocketmq/orders."),
-        click.option("--since", metavar="TIME", help="Only lines from this time on, e.g. 2026-11-21T12:00:00Z."),
-        click.option("--until", metavar="TIME", help="Only lines before this time."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return journal_options(ORDERS)(click.option("--outcome", type=click.Choice(OUTCOMES), help="Only lines of this outcome.")(command))
 
 
-def show(remote: Remote, most: int, chosen: dict[str, str | None]) -> None:
-    query = {name: text for name, text in chosen.items() if text is not None}
-    empty = "no line of the audit is like that" if query else "nobody has asked this gateway for a change yet"
-    remote.emit(list(remote.client.items("/v1/audit", query, most=most)), LINES, empty=empty)
+def show(remote: Remote, sort: str, most: int, chosen: dict[str, str | None]) -> None:
+    empty = "no line of the audit is like that" if any(chosen.values()) else "nobody has asked this gateway for a change yet"
+    remote.emit(journal_lines(remote, "/v1/audit", ORDERS, sort, most, chosen), LINES, empty=empty)
 
 
 @click.group(
@@ -60,19 +56,19 @@ def show(remote: Remote, most: int, chosen: dict[str, str | None]) -> None:
 @selecting
 @remote
 @click.pass_context
-def audit(context: click.Context, /, remote: Remote, most: int, **chosen: str | None) -> None:
+def audit(context: click.Context, /, remote: Remote, sort: str, most: int, **chosen: str | None) -> None:
     """List requests to change something, the latest first: limits, reloads, closed connections, drains; refused ones too."""
     if context.invoked_subcommand is None:
-        show(remote, most, chosen)
+        show(remote, sort, most, chosen)
 
 
 @audit.command("list", example="sluice audit list --by ops --since 2026-11-21T12:00:00Z")
 @selecting
 @watchable
 @remote
-def list_(remote: Remote, most: int, **chosen: str | None) -> None:
+def list_(remote: Remote, sort: str, most: int, **chosen: str | None) -> None:
     """The same."""
-    show(remote, most, chosen)
+    show(remote, sort, most, chosen)
 
 
 @audit.command(example="sluice audit verify\nsluice audit verify /var/lib/sluice/state\nsluice audit verify -c /etc/sluice/sluice.yaml")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
 from gateway.cli.client import path
 from gateway.cli.explain import moment
-from gateway.cli.listing import limit_option, watchable
+from gateway.cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from gateway.cli.names import typed_path
 from gateway.cli.output import print_status, summarise
 from gateway.cli.tables import TableColumn, column
@@ -60,14 +61,55 @@ def history() -> None:
     """Changes of limits, rules and quotas: by whom, when, why, before and after."""
 
 
-@history.command("list", example="sluice history list --limit 20")
-@limit_option(50)
+ORDERS: Final[Orders] = {
+    "latest": None,
+    "oldest": lambda item: -int(item.get("revision") or 0),
+    "by": lambda item: item.get("by"),
+    "what": _typed_targets,
+}
+
+
+def journal_options(orders: Orders) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options that choose lines of a journal, and their order: those of the API's history and audit."""
+    options = (
+        sort_option(orders, "latest", "Order of the lines that --limit leaves, which are the latest."),
+        limit_option(50),
+        click.option("--by", metavar="NAME", help="Only lines of the token of this name."),
+        click.option("--target", metavar="TEXT", help="Only changes of such a target, e.g. limits/rocketmq/orders."),
+        click.option(
+            "-q", "--query", "q", metavar="TEXT", help="Only lines with TEXT in author, action, reason, detail, address or target."
+        ),
+        click.option("--since", metavar="TIME", help="Only lines from this time on, e.g. 2026-11-21T12:00:00Z."),
+        click.option("--until", metavar="TIME", help="Only lines before this time."),
+    )
+
+    def with_them(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return with_them
+
+
+def journal_lines(remote: Remote, target: str, orders: Orders, sort: str, most: int, chosen: dict[str, str | None]) -> list[dict[str, Any]]:
+    """The latest lines that are as chosen, in order."""
+    query = {name: text for name, text in chosen.items() if text}
+    return ordered(remote.client.items(target, query, most=most), orders, sort)
+
+
+@history.command(
+    "list",
+    example="sluice history list --limit 20\nsluice history list --by ops --since 2026-11-21T12:00:00Z\nsluice history list -q orders",
+)
+@journal_options(ORDERS)
 @watchable
 @remote
-def list_(remote: Remote, most: int) -> None:
+def list_(remote: Remote, sort: str, most: int, **chosen: str | None) -> None:
     """List changes, the latest first."""
     empty = "nothing was changed yet: the configuration's rules hold; `sluice limits set` changes the limit of a topic"
-    remote.emit(list(remote.client.items("/v1/history", most=most)), COLUMNS, empty=empty)
+    if any(chosen.values()):
+        empty = "no change is like that; `sluice history list` shows the latest"
+    remote.emit(journal_lines(remote, "/v1/history", ORDERS, sort, most, chosen), COLUMNS, empty=empty)
 
 
 @history.command(example="sluice history show 42")

@@ -1,19 +1,25 @@
-"""What every list of the command line takes: `--sort`, `--limit` and `--watch`."""
+"""What every list of the command line takes: `--sort`, `--limit` and `--watch`.
+
+The gateway sorts what may be long (topics, limits, connections); short lists are sorted here, by `Orders`.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gateway.cli.exits import INTERRUPTED, UNREACHABLE, CommandError
 from gateway.cli.output import captured, clean, on_terminal, terminal_width
-from gateway.cli.tables import shorten
+from gateway.cli.tables import Read, column, shorten
+
+if TYPE_CHECKING:
+    from gateway.cli.client import AdminClient
 
 WATCH_S: Final = "2"  # seconds; between two looks where --watch does not say
 MIN_WATCH_S: Final = 0.2  # seconds; more often would be a load and no help
@@ -26,11 +32,54 @@ def limit_option(default: int | None = None) -> Callable[[Callable[..., Any]], C
     )
 
 
-def sort_option(choices: Sequence[str], default: str = "name") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def sort_option(
+    choices: Iterable[str],
+    default: str = "name",
+    help: str = "Order; what is largest now first.",  # noqa: A002  -- click's word
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`--sort WORD`; the command gets `sort`."""
-    return click.option(
-        "--sort", type=click.Choice([*choices]), default=default, show_default=True, help="Order; what is largest now first."
-    )
+    return click.option("--sort", type=click.Choice([*choices]), default=default, show_default=True, help=help)
+
+
+Orders = Mapping[str, Read | None]  # a word of --sort -> what an item is sorted by; None: as the gateway has them
+
+
+def ordered(items: Iterable[dict[str, Any]], orders: Orders, sort: str) -> list[dict[str, Any]]:
+    """The items in one of the orders: texts by the alphabet, numbers the largest first, what has neither at the end."""
+    read = orders[sort]
+    if read is None:
+        return [*items]
+
+    def key(item: dict[str, Any]) -> tuple[int, float, str]:
+        value = read(item)
+        if value is None or value == "":
+            return 2, 0.0, ""
+        if isinstance(value, int | float):
+            return 0, -float(value), ""
+        return 1, 0.0, str(value).casefold()
+
+    return sorted(items, key=key)
+
+
+def gathered(
+    client: AdminClient, target: str, orders: Orders, sort: str, most: int | None, query: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """The first `most` of a list that the gateway does not sort: it is read to its end, unless the order is the gateway's own."""
+    found = client.items(target, query, most=most if orders[sort] is None else None)
+    return ordered(found, orders, sort)[:most]
+
+
+def moment_of(*names: str) -> Read:
+    """The time that stands in the first of these members that has one, as a number: the latest comes first."""
+    read = column("", *names).read
+
+    def moment(item: dict[str, Any]) -> object:
+        try:
+            return datetime.fromisoformat(str(read(item))).timestamp()
+        except ValueError:
+            return None
+
+    return moment
 
 
 def _watch_seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:

@@ -9,7 +9,7 @@ import click
 
 from gateway.cli.client import AdminClient
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
-from gateway.cli.listing import limit_option, sort_option, watchable
+from gateway.cli.listing import Orders, gathered, limit_option, sort_option, watchable
 from gateway.cli.output import clean, print_status
 from gateway.cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
 from gateway.cli.verb import Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
@@ -49,7 +49,7 @@ def connections() -> None:
 @click.option(
     "-q", "--query", metavar="TEXT", help="Only connections whose client, name, user, virtual host, listener, rule or topic contains TEXT."
 )
-@sort_option(["wait", "backlog", "age", "name"])
+@sort_option(["wait", "backlog", "forwarded", "blocked", "age", "name"], help="Order; what is largest first. Name: by number.")
 @limit_option()
 @watchable
 @remote
@@ -61,6 +61,9 @@ def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> Non
 
     Bottleneck: broker_blocked (the broker says so), limit (a rule holds messages; see rule and topic), memory (the gateway holds too
     much, and this client publishes), client (it does not read), broker (it is slow), limiter (it is slow).
+
+    Sort: wait is by messages held, backlog by bytes that wait, forwarded by messages since it was opened, blocked by the seconds that
+    its broker kept it waiting.
     """
     empty = f"no connection has {query} in it" if query else "no client is connected; `sluice listeners` shows where they can"
     remote.emit(list(remote.client.items("/v1/connections", _query(query, sort), most=most)), CONNECTIONS, empty=empty)
@@ -79,22 +82,28 @@ def close(remote: Remote, change: Change, connection: int) -> None:
     report_change(change, f"connection {connection} is being closed", f"close connection {connection}")
 
 
-@click.command(cls=Verb, example="sluice listeners\nsluice listeners -o yaml")
+LISTENER_ORDERS: Final[Orders] = {
+    "place": None,
+    "name": lambda item: item.get("name"),
+    "connections": lambda item: (item.get("seats") or {}).get("taken"),
+    "refused": lambda item: sum((item.get("connections_refused") or {}).values()),
+}
+
+
+@click.command(cls=Verb, example="sluice listeners\nsluice listeners --sort connections\nsluice listeners -o yaml")
 @optional_list_word
+@sort_option(LISTENER_ORDERS, "place", "Order; place: as in the configuration, else what is largest now first.")
 @limit_option()
 @watchable
 @remote
-def listeners(remote: Remote, most: int | None) -> None:
+def listeners(remote: Remote, sort: str, most: int | None) -> None:
     """List listeners: TLS, PROXY headers, connections and their bounds, refused ones, and whether the broker was reachable last.
 
     Queued, inline: batches of requests judged on the limiter's threads and on the event loop. Unjudged: messages that passed without a
     verdict, because the limiter was too busy or failed.
     """
-    remote.emit(
-        list(remote.client.items("/v1/listeners", most=most)),
-        LISTENERS,
-        empty="this gateway has no listener: name one under `listeners` in its configuration",
-    )
+    found = gathered(remote.client, "/v1/listeners", LISTENER_ORDERS, sort, most)
+    remote.emit(found, LISTENERS, empty="this gateway has no listener: name one under `listeners` in its configuration")
 
 
 @click.command(cls=Verb, example="sluice status -o json")

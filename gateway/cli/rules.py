@@ -13,7 +13,7 @@ from gateway.cli.client import AdminClient, Reply, path
 from gateway.cli.exits import CONFLICT, NOT_FOUND, POLICY, USAGE, CommandError
 from gateway.cli.explain import tried
 from gateway.cli.limits import change_body, keep_end, limit_options, report_end, report_replaced, show
-from gateway.cli.listing import limit_option, watchable
+from gateway.cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
 from gateway.cli.output import print_status
 from gateway.cli.tables import TableColumn, column
 from gateway.cli.traffic_columns import byte_limit, limit_in_figures
@@ -51,17 +51,31 @@ def rules() -> None:
     """Look at the rules of the configuration, and change one's limit live."""
 
 
-@rules.command("list", example="sluice rules list\nsluice rules list -o wide")
+RULE_ORDERS: Final[Orders] = {
+    "place": None,
+    "name": lambda rule: rule.get("name"),
+    "rate": lambda rule: (rule.get("limit") or {}).get("messages_per_second"),
+    "changed": moment_of("override.at", "live.at"),
+}
+
+
+@rules.command("list", example="sluice rules list\nsluice rules list --sort changed --limit 5\nsluice rules list -o wide")
+@sort_option(
+    RULE_ORDERS,
+    "place",
+    "Order; place: as they are tried, rate: the largest limit of messages first, changed: the latest live change first.",
+)
 @limit_option()
 @watchable
 @remote
-def list_rules(remote: Remote, most: int | None) -> None:
+def list_rules(remote: Remote, sort: str, most: int | None) -> None:
     """List all rules, in the order in which they are tried."""
     empty = "there is no rule: nothing is limited; `sluice limits set` limits one topic, rules_file names a file of rules"
     if remote.form in {"table", "csv"} or most is not None:
-        remote.emit(list(remote.client.items("/v1/rules", most=most)), RULES, empty=empty)
+        remote.emit(gathered(remote.client, "/v1/rules", RULE_ORDERS, sort, most), RULES, empty=empty)
     else:
-        remote.emit(remote.client.whole("/v1/rules"), RULES, empty=empty)
+        whole = remote.client.whole("/v1/rules")
+        remote.emit({**whole, "items": ordered(whole["items"], RULE_ORDERS, sort)} if "items" in whole else whole, RULES, empty=empty)
 
 
 @rules.command("set", example="sluice rules set rocketmq-topics --messages 1000/s --reason 'new broker'")

@@ -10,6 +10,7 @@ import click
 
 from gateway.cli.client import path
 from gateway.cli.exits import FAILED, USAGE, CommandError
+from gateway.cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
 from gateway.cli.output import Column, clean, column, print_status
 from gateway.cli.verb import Change, Group, Remote, acting, remote, report_change
 
@@ -65,11 +66,26 @@ def new(
     _hand_over(remote, change, made, target, "made", "make")
 
 
-@token.command("list", example="sluice token list\nsluice token list -o json")
+ORDERS: Final[Orders] = {
+    "name": None,
+    "role": lambda item: item.get("role"),
+    "used": moment_of("last_used_at"),
+    "expires": lambda item: item.get("expires_at"),
+    "created": moment_of("created_at"),
+}
+
+
+@token.command("list", example="sluice token list\nsluice token list --sort expires\nsluice token list -q grafana -o json")
+@click.option("-q", "--query", metavar="TEXT", help="Only tokens whose name contains TEXT.")
+@sort_option(ORDERS, help="Order; used, created: the latest first; expires: what ends next first.")
+@limit_option()
+@watchable
 @remote
-def list_tokens(remote: Remote) -> None:
+def list_tokens(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
     """List the tokens, of files and made in the gateway, with when each was used last. Secrets are not kept, so none is shown."""
-    remote.emit(list(remote.client.items("/v1/tokens")), TOKENS)
+    found = gathered(remote.client, "/v1/tokens", ORDERS, sort, most, {"q": query or ""})
+    empty = f"no token's name contains {query}; `sluice token list` shows all" if query else "there is no token"
+    remote.emit(found, TOKENS, empty=empty)
 
 
 @token.command(example="sluice token revoke grafana --reason 'left the team' --yes\nsluice token revoke grafana --dry-run")

@@ -115,3 +115,16 @@ async def test_a_connection_that_ends_while_it_is_asked_for_is_left_out(api: Con
     assert [item["id"] for item in (await api.ask("GET", "/v1/connections")).json()["items"]] == [1, 2, 3]
     gone = await api.ask("GET", "/v1/connections/4")
     assert (gone.status, gone.json()["detail"]) == (404, "connection 4 has just ended by itself")
+
+
+async def test_connections_sorted_by_what_is_largest(api: Control) -> None:
+    numbers = {1: (5, 0.0, 0.5), 2: (900, 0.0, 0.0), 3: (0, 2.0, 0.0)}
+    api.gateway.open_connections = [
+        {"id": number, "protocol": "amqp", "messages_forwarded": passed, "broker_blocked_seconds": blocked, "send_blocked_seconds": slow}
+        for number, (passed, blocked, slow) in numbers.items()
+    ]
+
+    async def order(sort: str) -> list[int]:
+        return [item["id"] for item in (await api.ask("GET", f"/v1/connections?sort={sort}")).json()["items"]]
+
+    assert [await order("forwarded"), await order("blocked"), await order("name")] == [[2, 1, 3], [3, 1, 2], [1, 2, 3]]
