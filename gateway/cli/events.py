@@ -13,18 +13,22 @@ from gateway.cli.client import AdminClient, listed
 from gateway.cli.exits import INTERRUPTED, UNREACHABLE, CommandError
 from gateway.cli.explain import moment
 from gateway.cli.names import quoted, typed
-from gateway.cli.output import clean, colourful, print_status
+from gateway.cli.output import clean, colourful, emit, emit_rows, on_terminal, print_status, terminal_width
+from gateway.cli.tables import fold
 from gateway.cli.verb import Remote, Verb, reaching
 
 RETRY_S: Final = 2.0  # seconds; before another attempt to reach the gateway
 SHOWN_APART: Final = ("id", "ts", "level", "event")
+ROW: Final = ("id", "ts", "level", "event", "protocol", "topic")  # columns of the CSV; the last one has the other fields, as JSON
+INDENT: Final = " " * 10  # of the lines after an event's first, on a terminal: below its level
 COLOURS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 LEVELS: Final = ("info", "warning", "error", "critical")
 
 
 @click.command(
     cls=Verb,
-    example="sluice events --limit 20\nsluice events -f --kind limit_reached,limit_recovered\nsluice events --topic orders -o json",
+    example="sluice events --limit 20\nsluice events -f --kind limit_reached,limit_recovered\nsluice events --topic orders -o json\n"
+    "sluice events --level warning -o csv",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until ctrl-c.")
 @click.option("--kind", metavar="NAMES", help="Only these events, with commas between: limit_reached,limit_recovered.")
@@ -34,8 +38,9 @@ LEVELS: Final = ("info", "warning", "error", "critical")
     "--limit", "most", type=click.IntRange(1, 500), default=50, show_default=True, help="The latest so many; with -f to begin with."
 )
 @click.option(
-    "-o", "--output", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: an object per line."
-)
+    "-o", "--output", "shape", type=click.Choice(["text", "json", "yaml", "csv"]), default="text", show_default=True,
+    help="json: an object per line; yaml: a document each; csv: what all events have, and their other fields as JSON.",
+)  # fmt: skip
 @reaching
 def events(remote: Remote, follow: bool, kind: str | None, topic: str | None, level: str | None, most: int, shape: str) -> None:  # noqa: FBT001  -- click's way
     """Show the gateway's last events, the latest last: limits reached and recovered, changes, connections refused, brokers gone, reloads.
@@ -45,6 +50,8 @@ def events(remote: Remote, follow: bool, kind: str | None, topic: str | None, le
     query = {name: value for name, value in (("kind", kind), ("topic", topic), ("level", level)) if value}
     client = remote.client
     page = client.ask("GET", "/v1/events", query={**query, "limit": str(most)}).body
+    if shape == "csv":
+        emit_rows([[*ROW, "fields"]])
     for event in listed(page):
         show(event, shape)
     if not follow:
@@ -80,21 +87,36 @@ def followed(client: AdminClient, query: dict[str, str], last: str) -> Iterator[
 
 
 def show(event: dict[str, Any], shape: str) -> None:
-    click.echo(json.dumps(event, ensure_ascii=True) if shape == "json" else as_text(event))
+    if shape == "json":
+        click.echo(json.dumps(event, ensure_ascii=True))
+    elif shape == "yaml":
+        click.echo("---")
+        emit("yaml", event)
+    elif shape == "csv":
+        emit_rows([[*map(event.get, ROW), {name: value for name, value in event.items() if name not in ROW}]])
+    else:
+        click.echo(as_text(event, terminal_width() if on_terminal() else None))
 
 
-def as_text(event: dict[str, Any]) -> str:
-    """`12:01:03  warning  limit_reached  / orders order.created  rule=orders refused=120`."""
+def as_text(event: dict[str, Any], width: int | None = None) -> str:
+    """`12:01:03  warning  limit_reached  / orders order.created  rule=orders refused=120`, folded to `width`; a name is not broken."""
     level = str(event.get("level"))
     colour = COLOURS.get(level, "") if colourful() else ""
     name = ""
     if event.get("topic") is not None:
-        name = f"  {typed(event.get('protocol') or _protocol(event), event['topic'])}"
+        name = typed(event.get("protocol") or _protocol(event), event["topic"])
     fields = [
-        f"{key}={_value(value)}" for key, value in event.items() if key not in {*SHOWN_APART, "topic", "protocol"} and value is not None
+        clean(f"{key}={_value(value)}")
+        for key, value in event.items()
+        if key not in {*SHOWN_APART, "topic", "protocol"} and value is not None
     ]
-    head = f"{moment(str(event.get('ts')))}  {level:7}  {event.get('event')}"
-    return f"{colour}{clean(head)}{chr(27) + '[0m' if colour else ''}{clean(name)}{'  ' if fields else ''}{clean(' '.join(fields))}"
+    head = clean(f"{moment(str(event.get('ts')))}  {level:7}  {event.get('event')}")
+    parts = [*([clean(name)] if name else []), *fields]
+    if width is None:
+        text = "  ".join(filter(None, (head, clean(name), " ".join(fields))))
+    else:
+        text = "\n".join(fold([head, *parts], width, indent=INDENT, gap="  "))
+    return f"{colour}{head}\x1b[0m{text.removeprefix(head)}" if colour and text.startswith(head) else text
 
 
 def _protocol(event: dict[str, Any]) -> str:

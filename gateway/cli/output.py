@@ -30,8 +30,8 @@ WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
 
 Column = AnyColumn
 __all__ = [
-    "Column", "captured", "cell", "clean", "colourful", "column", "columns", "counted", "emit", "note_wide", "on_terminal", "out",
-    "print_status", "stacked", "summarise", "table_width", "terminal_width",
+    "Column", "captured", "cell", "clean", "colourful", "column", "columns", "counted", "emit", "emit_rows", "note_wide", "on_terminal",
+    "out", "print_status", "stacked", "summarise", "table_width", "terminal_width",
 ]  # fmt: skip
 
 
@@ -138,10 +138,13 @@ def _csv(value: Any, shown: Sequence[AnyColumn] | None) -> None:
         value = inner
     items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else [{"value": value}]
     titles = tables.ranked(shown or _all_columns(items))
+    emit_rows([[each.title.replace(" ", "_") for each in titles], *([each.read(item) for each in titles] for item in items)])
+
+
+def emit_rows(rows: Iterable[Sequence[object]]) -> None:
+    """Write lines of comma-separated values."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([each.title.replace(" ", "_") for each in titles])
-    writer.writerows([_exact(each.read(item)) for each in titles] for item in items)
+    csv.writer(text, lineterminator="\n").writerows([_exact(value) for value in row] for row in rows)
     written = text.getvalue().rstrip("\n")
     out("\n".join(clean(line) for line in written.splitlines()) if on_terminal() else written)
 

@@ -104,6 +104,29 @@ def shorten(text: str, width: int) -> str:
     return f"{head}{ELLIPSIS}{tail}"
 
 
+def fold(parts: Sequence[str], width: int, *, indent: str = "", first: str = "", gap: str = " ") -> list[str]:
+    """Parts beside one another, in lines of at most `width` columns. A part stays whole where a line has room for it, and a word always.
+
+    The first line begins with `first`, those after it with `indent`. A word that is wider than the terminal has a line of its own.
+    """
+    lines: list[str] = []
+    line = first
+    for part in parts:
+        joined = f"{line}{gap}{part}" if line.strip() else f"{line}{part}"
+        if cell_width(joined) <= width:
+            line = joined
+            continue
+        if line.strip():
+            lines.append(line)
+        words = part.split(" ")
+        if cell_width(indent + part) <= width or len(words) == 1:
+            line = indent + part if cell_width(indent + part) <= width else part
+        else:
+            *whole, line = fold(words, width, indent=indent, first=indent)
+            lines += whole
+    return [*lines, line]
+
+
 def _fitting(text: str, width: int) -> str:
     """The longest beginning of `text` in at most `width` columns."""
     used = 0

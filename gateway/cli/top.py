@@ -14,18 +14,18 @@ import click
 
 from gateway.cli import figures
 from gateway.cli.client import AdminClient, listed
-from gateway.cli.exits import INTERRUPTED, OK, UNREACHABLE, CommandError
+from gateway.cli.exits import INTERRUPTED, OK, UNREACHABLE, USAGE, CommandError
 from gateway.cli.output import cell, clean, colourful, emit, on_terminal, terminal_width
 from gateway.cli.tables import TableColumn, cell_width, column, fitted, shorten
 from gateway.cli.traffic_columns import CONNECTIONS, TOPICS
 from gateway.cli.verb import Remote, Verb, reaching
 
 SORTS: Final = ("refused", "rate", "used", "wait", "name")
-CONNECTION_SORTS: Final = ("wait", "backlog", "age", "name")
+CONNECTION_SORTS: Final = ("wait", "backlog", "forwarded", "blocked", "age", "name")
 MAX_ROWS: Final = 200  # topics or connections; asked for at once
 PIPE_WIDTH: Final = 200  # columns; of the frame in a pipe
 WINDOW_S: Final = 10.0  # seconds; a connection's rate is the mean over these, as the topics' rates are
-SORT_KEYS: Final = {"r": "refused", "i": "rate", "u": "used", "w": "wait", "n": "name", "b": "backlog", "a": "age"}
+SORT_KEYS: Final = {"r": "refused", "i": "rate", "u": "used", "w": "wait", "n": "name", "b": "backlog", "p": "forwarded", "a": "age"}
 HELP: Final = "s sort  r refused  i in  u used  w wait  n name  / filter  c connections  q quit"
 PASSED: Final = column("forwarded/s", "passed_per_second", rank=4, short="passed", figure=figures.rate)
 
@@ -99,6 +99,13 @@ class View:
     @property
     def _sort(self) -> str:
         return self.connection_sort if self.connections else self.sort
+
+    def begin_by(self, sort: str) -> None:
+        """The order asked for on the command line. Raises CommandError for one of the other view."""
+        if sort not in self._sorts:
+            what = "connections" if self.connections else "topics"
+            raise CommandError(USAGE, f"--sort {sort} is not for {what}; they sort by {', '.join(self._sorts)}")
+        self._sort_by(sort)
 
     def _sort_by(self, sort: str) -> None:
         if self.connections:
@@ -175,31 +182,43 @@ class View:
 WORDS: Final = (("in", "received"), ("passed", "forwarded"), ("refused", "refused"))
 
 
-@click.command(cls=Verb, example="sluice top\nsluice top --sort used -q order\nsluice top --once")
+@click.command(
+    cls=Verb,
+    example="sluice top\nsluice top --sort used -q order\nsluice top --once\n"
+    "sluice top --once --connections --sort age\nsluice top --once -o csv",
+)
 @click.option("-q", "--query", metavar="TEXT", default="", help="Only topics whose name contains TEXT; / while it runs.")
-@click.option("--sort", type=click.Choice(SORTS), default="refused", show_default=True, help="Order; s while it runs.")
+@click.option(
+    "--sort", type=click.Choice([*dict.fromkeys((*SORTS, *CONNECTION_SORTS))]),
+    help=f"Order; s while it runs. Topics: {', '.join(SORTS)}; connections: {', '.join(CONNECTION_SORTS)}. The first is the default.",
+)  # fmt: skip
 @click.option("--connections", is_flag=True, help="Connections instead of topics; c while it runs.")
 @click.option("--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, metavar="SECONDS", help="Between two looks.")
 @click.option("--once", is_flag=True, help="Show it once, and end; so it is in a pipe, too.")
 @click.option(
-    "-o", "--output", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: the numbers, once."
-)
+    "-o", "--output", "shape", type=click.Choice(["text", "json", "yaml", "csv"]), default="text", show_default=True,
+    help="The exact numbers, once; csv: those of the topics or connections.",
+)  # fmt: skip
 @reaching
-def top(remote: Remote, query: str, sort: str, connections: bool, interval: float, once: bool, shape: str) -> None:  # noqa: FBT001  -- click's way
+def top(remote: Remote, query: str, sort: str | None, connections: bool, interval: float, once: bool, shape: str) -> None:  # noqa: FBT001  -- click's way
     """Show live which topics are refused and by how much, and what holds connections up. Rates are means over 10 s.
 
     Keys: s or a letter sorts, / filters, c shows connections and t topics, up and down scroll, q ends. `sluice topics --watch` is plainer.
     """
     client = remote.client
-    view = View(connections=connections, sort=sort, query=query)
+    view = View(connections=connections, query=query)
+    if sort is not None:
+        view.begin_by(sort)
     glance = Glance(client)
     view.look(client)
     if view.trouble:
         raise CommandError(UNREACHABLE, view.trouble.removesuffix("; trying again"))
     glance.start()
     glance.first.wait(3)
-    if shape == "json":
-        emit("json", {"gateway": glance.latest, "connections" if connections else "topics": view.items})
+    if shape == "csv":
+        emit("csv", view.items, view.columns())
+    elif shape != "text":
+        emit(shape, {"gateway": glance.latest, "connections" if connections else "topics": view.items})
     elif once or not on_terminal():
         click.echo("\n".join(view.frame(glance.latest, terminal_width() if on_terminal() else PIPE_WIDTH)))
     else:

@@ -1,0 +1,95 @@
+"""`sluice events` and `sluice top --once` in every form; lines of events on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.cli.events import as_text
+from gateway.cli.tables import cell_width, fold
+
+EVENTS: list[dict[str, Any]] = [
+    {
+        "id": "a-1", "ts": "2026-11-21T12:00:00.000Z", "level": "warning", "event": "limit_reached", "protocol": "amqp",
+        "topic": "%2F/orders/order.created", "rule": "orders", "refused": 120, "reason": 'say "no", twice',
+    },
+    {"id": "a-2", "ts": "2026-11-21T12:00:01.000Z", "level": "info", "event": "reloaded", "by": "ops", "note": "a\nb\x1b[31m"},
+]  # fmt: skip
+
+
+@pytest.fixture
+def eventful(admin: Any) -> Any:
+    admin.answers["GET /v1/events"] = (200, {"items": EVENTS, "next": "a-2", "more": False, "gap": False})
+    return admin
+
+
+def test_yaml_is_a_document_per_event(sluice: Any, eventful: Any) -> None:
+    ran = sluice("events", "-o", "yaml")
+    assert ran.code == 0, ran.err
+    assert [*yaml.safe_load_all(ran.out)] == EVENTS
+
+
+def test_csv_has_what_all_events_have_and_the_other_fields_as_json(sluice: Any, eventful: Any) -> None:
+    ran = sluice("events", "-o", "csv")
+    assert ran.code == 0, ran.err
+    rows = [*csv.DictReader(io.StringIO(ran.out))]
+    assert [*rows[0]] == ["id", "ts", "level", "event", "protocol", "topic", "fields"]
+    assert [(row["event"], row["topic"]) for row in rows] == [("limit_reached", "%2F/orders/order.created"), ("reloaded", "")]
+    assert json.loads(rows[0]["fields"]) == {"rule": "orders", "refused": 120, "reason": 'say "no", twice'}
+    assert json.loads(rows[1]["fields"])["note"] == EVENTS[1]["note"]
+
+
+def test_csv_without_an_event_has_its_header(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /v1/events"] = (200, {"items": [], "next": "a-2", "more": False, "gap": False})
+    assert sluice("events", "-o", "csv").out == "id,ts,level,event,protocol,topic,fields\n"
+
+
+@pytest.mark.parametrize(("options", "member", "first"), [([], "topics", "orders"), (["--connections"], "connections", 7)])
+def test_top_is_told_exactly_as_csv_and_yaml(sluice: Any, admin: Any, options: list[str], member: str, first: object) -> None:
+    admin.topics = [{"id": 7, "protocol": "rocketmq", "topic": "orders", "client": "10.0.0.7:1", "received_per_second": 1500.25}]
+    ran = sluice("top", "--once", *options, "-o", "yaml")
+    assert ran.code == 0, ran.err
+    told = yaml.safe_load(ran.out)
+    assert (told[member], set(told)) == (admin.topics, {"gateway", member})
+    rows = [*csv.DictReader(io.StringIO(sluice("top", "--once", *options, "-o", "csv").out))]
+    assert str(first) in rows[0].values()
+    assert ("1500.25" in rows[0].values()) == (member == "topics")
+
+
+@pytest.mark.parametrize(("options", "sort"), [([], "refused"), (["--connections"], "wait"), (["--connections", "--sort", "age"], "age")])
+def test_top_begins_with_the_order_asked_for(sluice: Any, admin: Any, options: list[str], sort: str) -> None:
+    assert sluice("top", "--once", *options).code == 0
+    (asked,) = [request for request in admin.requests if request.path in {"/v1/topics", "/v1/connections"}]
+    assert asked.query["sort"] == sort
+
+
+def test_an_order_of_the_other_view_is_refused_with_those_there_are(sluice: Any, admin: Any) -> None:
+    ran = sluice("top", "--once", "--connections", "--sort", "refused")
+    assert (ran.code, ran.err) == (
+        2, "sluice: --sort refused is not for connections; they sort by wait, backlog, forwarded, blocked, age, name\n",
+    )  # fmt: skip
+
+
+LONG = "shop.orders.europe.germany.berlin.warehouse-12.created.v2.and-a-tail.that.never.ends"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_an_event_is_folded_between_its_fields_and_its_name_is_whole(width: int) -> None:
+    event = {**EVENTS[0], "topic": f"%2F/orders/{LONG}", "reason": "the broker was moved and its disk was full " * 3}
+    lines = as_text(event, width).splitlines()
+    assert all(cell_width(line) <= width or line.strip() == LONG for line in lines), lines
+    assert sum(LONG in line for line in lines) == 1
+    assert " ".join(" ".join(lines).split()) == " ".join(as_text(event).split()), "nothing is left out"
+
+
+def test_folding_keeps_parts_together_and_words_whole() -> None:
+    assert fold(["/ orders a", "rule=x"], 12, indent="  ") == ["/ orders a", "  rule=x"]
+    assert fold(["one two three four"], 10, indent="  ", first="head") == ["head", "  one two", "  three", "  four"]
+    assert fold(["x" * 12, "y"], 10, indent="  ") == ["x" * 12, "  y"]
+    assert fold(["名" * 5, "b"], 11) == ["名" * 5, "b"]
+    assert fold([], 10, first="head") == ["head"]
