@@ -11,8 +11,8 @@ from gateway.cli.client import path
 from gateway.cli.explain import moment
 from gateway.cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from gateway.cli.names import typed_path
-from gateway.cli.output import print_status, summarise
-from gateway.cli.tables import TableColumn, column
+from gateway.cli.output import counted, print_status, summarise
+from gateway.cli.tables import Read, TableColumn, column
 from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 
 
@@ -29,9 +29,32 @@ def _became(item: dict[str, Any]) -> object:
     return f"{summarise(changes[0].get('before'))} -> {summarise(changes[0].get('after'))}"
 
 
-def when(item: dict[str, Any]) -> object:
-    """A time of today by its hour; UTC."""
-    return moment(str(item["at"])) if item.get("at") else None
+def time_of(name: str) -> Read:
+    """The time in this member, for people: one of today by its hour; UTC."""
+    return lambda item: moment(str(item[name])) if item.get(name) else None
+
+
+when: Final = time_of("at")
+
+
+def _became_in_short(item: dict[str, Any]) -> object:
+    """`100/s -> 50/s, 3MiB/s`: the limits alone. `sluice history show` has all of it."""
+    changes = [change for change in item.get("changes", []) if isinstance(change, dict)]
+    if len(changes) != 1:
+        return f"{len(changes)} changes"
+    return f"{_in_short(changes[0].get('before'))} -> {_in_short(changes[0].get('after'))}"
+
+
+def _in_short(stored: object) -> str:
+    if not isinstance(stored, dict):
+        return "none"
+    if isinstance(stored.get("quotas"), int):
+        return counted(stored["quotas"], "quota")
+    rule = stored.get("rule")
+    held = rule.get("limit") if isinstance(rule, dict) else stored
+    limits = [str(held[name]) for name in ("messages", "bytes") if held.get(name)] if isinstance(held, dict) else []
+    mode = (rule if isinstance(rule, dict) else stored).get("mode")
+    return ", ".join([*limits, *([str(mode)] if mode else [])]) or summarise(stored)
 
 
 def _typed_targets(item: dict[str, Any]) -> object:
@@ -41,12 +64,12 @@ def _typed_targets(item: dict[str, Any]) -> object:
 
 
 COLUMNS: Final[list[TableColumn]] = [
-    column("revision", "revision", rank=1),
+    column("revision", "revision", rank=1, short="rev"),
     column("at", "at", rank=2, people=when),
     column("by", "by", rank=3),
     column("action", "action", rank=8),
     TableColumn("what", _targets, 0, people=_typed_targets),
-    TableColumn("change", _became, 4),
+    TableColumn("change", _became, 4, people=_became_in_short),
     column("reason", "reason", rank=5),
 ]
 CHANGES: Final[list[TableColumn]] = [
@@ -125,7 +148,7 @@ def show(remote: Remote, revision: int) -> None:
     print_status(
         ", ".join(f"{name} {entry[name]}" for name in ("revision", "at", "by", "action", "reason") if entry.get(name) not in {None, ""})
     )
-    remote.emit(entry.get("changes", []), CHANGES)
+    remote.emit(entry.get("changes", []), CHANGES, uncut=True)
 
 
 @history.command(example="sluice history rollback 41 --reason 'limit too low'")
@@ -148,7 +171,7 @@ def roll_back(remote: Remote, change: Change, revision: int) -> None:
     if remote.form != "table" or not isinstance(body, dict):
         remote.emit(body)
     elif change.dry_run:
-        remote.emit(body.get("changes", []), CHANGES)
+        remote.emit(body.get("changes", []), CHANGES, uncut=True)
     else:
         remote.emit([body.get("entry", {})], COLUMNS)
     report_change(change, f"returned to revision {revision}", f"return to revision {revision}")

@@ -15,7 +15,7 @@ from gateway.cli.keys import ANY_KEY, CONSUME, OPERATION, is_topic, topic_path
 from gateway.cli.keys import key_path as any_key_path
 from gateway.cli.listing import limit_option, sort_option, watchable
 from gateway.cli.names import typed
-from gateway.cli.output import Column, clean, print_status, summarise
+from gateway.cli.output import Column, print_status, prose, summarise
 from gateway.cli.tables import TableColumn, column
 from gateway.cli.traffic_columns import byte_limit, limit_in_figures, wait
 from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
@@ -187,6 +187,7 @@ def change_body(change: Change, options: dict[str, Any], *, may_be_empty: bool =
     return {**body, **({"reason": change.reason} if change.reason else {})}
 
 
+DETAIL: Final = " " * 8  # what the explanation of a level has before its text (`explain.details`)
 key_path = topic_path
 KEY: Final = click.argument("key", nargs=-1, required=True, metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values()))
 
@@ -309,7 +310,7 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
         return
     if body.get("explanation"):
         for line in explained(body):
-            click.echo(clean(line).rstrip())
+            prose(line, DETAIL if line.startswith(" ") else "")
     if not body.get("levels"):
         print_status("no limit holds for this key")
 

@@ -10,6 +10,9 @@ from urllib.parse import unquote
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic
 
+CONSUME: Final = "consume"
+PRODUCE: Final = "produce"
+CONSUMED: Final = ("queue", "group")  # keys that mean deliveries where nothing else is said (`keys.OF_LEVELS`)
 OTHER: Final = "__other__"  # the topics beyond those that are counted one by one
 _SHELL: Final = re.compile(r"""[\s"'\\$`!*?\[\](){}<>|&;#~]|^$""")  # what a shell does not take as it is
 
@@ -46,10 +49,14 @@ def typed_path(path: str) -> str:
     """`limits/amqp/%2F/orders/created`, as the history names a key, as `amqp / orders created`; `rules/a` as `rule a`. Else as it is."""
     kind, _, rest = path.removeprefix("/v1/").partition("/")
     if kind == "limits" and rest:
-        protocol, _, topic = rest.partition("/")
-        if protocol in SEVERAL_PARTS or protocol in PROTOCOL_NAMES:
-            return f"{protocol} {typed(protocol, topic if protocol in SEVERAL_PARTS else unquote(topic))}"
-    if kind == "rules" and rest:
+        consume = rest.startswith("consume/")
+        word, _, name = rest.removeprefix("consume/").partition("/")
+        if word in SEVERAL_PARTS and not consume:
+            return f"{word} {typed(word, name)}"
+        key = " ".join([word, *(quoted(unquote(part)) for part in name.split("/"))])
+        default = (CONSUME if word in CONSUMED else PRODUCE) if word not in PROTOCOL_NAMES else PRODUCE
+        return key if (CONSUME if consume else PRODUCE) == default else f"{key} --operation {CONSUME if consume else PRODUCE}"
+    if kind in {"rules", "live-rules"} and rest:
         return f"rule {quoted(unquote(rest))}"
     return path
 

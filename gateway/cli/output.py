@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,7 +19,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli import tables
-from gateway.cli.tables import AnyColumn, TableColumn, column
+from gateway.cli.tables import AnyColumn, TableColumn, cell_width, column
 
 # Control characters (C0, DEL, C1), bidirectional overrides, zero-width and line separators, and surrogates, which no terminal can show.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -31,7 +30,7 @@ WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
 Column = AnyColumn
 __all__ = [
     "Column", "captured", "cell", "clean", "colourful", "column", "columns", "counted", "emit", "emit_rows", "note_wide", "on_terminal",
-    "out", "print_status", "stacked", "summarise", "table_width", "terminal_width",
+    "out", "print_status", "prose", "stacked", "summarise", "table_width", "terminal_width",
 ]  # fmt: skip
 
 
@@ -50,12 +49,14 @@ def columns(*titles: str) -> list[TableColumn]:
     return [column(title.replace("_", " ").split(".")[-1], title, rank=min(at * 3, 90)) for at, title in enumerate(titles)]
 
 
-def emit(form: str, value: Any, shown: Sequence[AnyColumn] | None = None, *, stack: bool = False, empty: str = "") -> None:
+def emit(
+    form: str, value: Any, shown: Sequence[AnyColumn] | None = None, *, stack: bool = False, uncut: bool = False, empty: str = ""
+) -> None:
     """Write `value` to stdout as `table`, `wide`, `csv`, `json` or `yaml`. A list of objects is a table, an object one line per member.
 
     On a terminal a table has as many columns as fit, with figures for people; `wide` has all of them. In a pipe a table has every column
-    and exact values. `stack`: on a terminal too narrow for the table, a few lines for each object instead. `empty` says to a person what a
-    list without items means.
+    and exact values. `stack`: on a terminal too narrow for the table, a few lines for each object instead; `uncut`: the same where any cell
+    would be shortened. `empty` says to a person what a list without items means.
     """
     wide = form == "wide" or (form == "table" and wide_wanted())
     if form == "json":
@@ -72,10 +73,10 @@ def emit(form: str, value: Any, shown: Sequence[AnyColumn] | None = None, *, sta
     elif isinstance(value, list):
         items, titles = [item for item in value if isinstance(item, dict)], shown or _all_columns(value)
         if not items and empty:
-            for line in textwrap.wrap(empty, terminal_width()) if on_terminal() else [empty]:
-                print_status(line)
-        if stack and not wide and on_terminal() and table_width(items, titles) > terminal_width():
-            out("\n".join(stacked(items, titles, terminal_width())))
+            print_status(empty)
+        narrow = (stack or uncut) and not wide and on_terminal() and table_width(items, titles, uncut=uncut) > terminal_width()
+        if narrow:
+            out("\n".join(stacked(items, titles, terminal_width(), 1 if uncut else 2)))
         elif items or not on_terminal():
             _table(items, tables.ranked(titles), wide=wide)
     elif isinstance(value, dict):
@@ -210,24 +211,28 @@ def _table(items: list[dict[str, Any]], shown: Sequence[TableColumn], *, wide: b
 FOLDED: Final = 30  # columns; a last column, often a reason in words, may be folded to this and be read with ease (a guess)
 
 
-def table_width(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn]) -> int:
-    """Columns that the table takes: each column's widest cell and a blank, the last one folded to FOLDED."""
-    widest = [max([len(each[0]), *(len(cell(each[1](item))) for item in items)]) for each in shown]
-    return sum(widest[:-1]) + len(widest) - 1 + min(widest[-1], FOLDED)
+def table_width(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], *, uncut: bool = False) -> int:
+    """Columns that the table takes: each column's widest cell and the gap; of the last one FOLDED at most, unless it is to be `uncut`."""
+    widest = [max([cell_width(each.title), *(cell_width(_seen(each, item)) for item in items)]) for each in tables.ranked(shown)]
+    return sum(widest[:-1]) + len(tables.GAP) * (len(widest) - 1) + (widest[-1] if uncut else min(widest[-1], FOLDED))
 
 
-def stacked(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], width: int) -> list[str]:
-    """A few lines for each item: its first two columns, then each other one that has a value, folded to `width`."""
+def stacked(items: Sequence[dict[str, Any]], shown: Sequence[AnyColumn], width: int, heads: int = 2) -> list[str]:
+    """A few lines for each item: its first columns (`heads`), then each other one that has a value, folded to `width`; words stay whole."""
     lines: list[str] = []
-    indent = max((len(each[0]) for each in shown[2:]), default=0) + 4
+    titles = tables.ranked(shown)
+    indent = max((len(each.title) for each in titles[heads:]), default=0) + 4
     for item in items:
-        lines += textwrap.wrap(" ".join(cell(each[1](item)) for each in shown[:2]), width) or [""]
-        for title, read in [(each[0], each[1]) for each in shown[2:]]:
-            text = cell(read(item))
+        lines += _folded(" ".join(_seen(each, item) for each in titles[:heads]), "", width)
+        for each in titles[heads:]:
+            text = _seen(each, item)
             if text != "-":
-                first = f"  {title:{indent - 4}}  "
-                lines += textwrap.wrap(text, max(width, indent + 20), initial_indent=first, subsequent_indent=" " * indent)
+                lines += tables.fold(text.split(" "), max(width, indent + 20), indent=" " * indent, first=f"  {each.title:{indent - 4}}  ")
     return lines
+
+
+def _seen(shown: TableColumn, item: dict[str, Any]) -> str:
+    return cell((shown.people or shown.read)(item))
 
 
 def _lines(value: dict[str, Any]) -> None:
@@ -235,7 +240,7 @@ def _lines(value: dict[str, Any]) -> None:
     flat = list(_flat(value, ""))
     width = max((len(name) for name, _ in flat), default=0)
     for name, text in flat:
-        out(f"{name:{width}}  {text}".rstrip())
+        prose(f"{name:{width}}  {text}".rstrip(), " " * (width + 2))
 
 
 def _flat(value: Any, path: str) -> Iterable[tuple[str, str]]:
@@ -255,8 +260,21 @@ def counted(number: int, thing: str) -> str:
 
 
 def print_status(message: str) -> None:
-    """Write a message for the person at the terminal to stderr. Data goes to stdout (`emit`)."""
+    """Write a message for the person at the terminal to stderr, folded to its width. Data goes to stdout (`emit`)."""
+    lines = _folded(clean(message), "") if sys.stderr.isatty() or (_frames and on_terminal()) else [clean(message)]
     if _frames:
-        _frames[-1].append(clean(message))
+        _frames[-1].extend(lines)
     else:
-        click.echo(clean(message), err=True)
+        click.echo("\n".join(lines), err=True)
+
+
+def prose(line: str, indent: str = "") -> None:
+    """Write a line to stdout, on a terminal folded at its blanks; the lines after the first are indented. A word is never broken."""
+    text = clean(line).rstrip()
+    out("\n".join(_folded(text, indent) if on_terminal() else [text]))
+
+
+def _folded(text: str, indent: str, width: int = 0) -> list[str]:
+    words = text.lstrip(" ").split(" ")
+    first = " " * (len(text) - len(text.lstrip(" ")))
+    return tables.fold(words, width or terminal_width(), indent=indent, first=first)

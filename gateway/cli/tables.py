@@ -110,21 +110,22 @@ def fold(parts: Sequence[str], width: int, *, indent: str = "", first: str = "",
     The first line begins with `first`, those after it with `indent`. A word that is wider than the terminal has a line of its own.
     """
     lines: list[str] = []
-    line = first
+    line, fresh = first, True  # fresh: it has no part yet
     for part in parts:
-        joined = f"{line}{gap}{part}" if line.strip() else f"{line}{part}"
+        joined = line + part if fresh else f"{line}{gap}{part}"
         if cell_width(joined) <= width:
-            line = joined
+            line, fresh = joined, False
             continue
         if line.strip():
-            lines.append(line)
+            lines.append(line.rstrip())
         words = part.split(" ")
         if cell_width(indent + part) <= width or len(words) == 1:
-            line = indent + part if cell_width(indent + part) <= width else part
+            line = indent[: max(width - cell_width(part), 0)] + part
         else:
             *whole, line = fold(words, width, indent=indent, first=indent)
             lines += whole
-    return [*lines, line]
+        fresh = False
+    return [*lines, line.rstrip()]
 
 
 def _fitting(text: str, width: int) -> str:
@@ -162,7 +163,14 @@ def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: i
             widest[at] = room  # words may be shortened, figures not
         left -= widest[at] + len(GAP)
         kept.append(at)
-    name_width = min(longest, name_width + left)
+    grown = min(longest, name_width + left)
+    left -= grown - name_width
+    name_width = grown
+    for at in kept:  # by rank: what was to be shortened has what is left over
+        more = min(max(cell_width(row[at]) for row in rows) - widest[at], left)
+        if more > 0:
+            widest[at] += more
+            left -= more
     kept.sort()
     places = [name, *kept]
     widths = [name_width, *(widest[at] for at in kept)]

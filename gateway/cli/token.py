@@ -10,6 +10,7 @@ import click
 
 from gateway.cli.client import path
 from gateway.cli.exits import FAILED, USAGE, CommandError
+from gateway.cli.history import time_of
 from gateway.cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
 from gateway.cli.output import Column, clean, column, print_status
 from gateway.cli.verb import Change, Group, Remote, acting, remote, report_change
@@ -19,9 +20,9 @@ TOKENS: Final[list[Column]] = [
     column("role", "role", rank=1),
     column("from", "origin", rank=10),
     column("valid", "valid", rank=2),
-    column("last used", "last_used_at", rank=3),
-    column("expires", "expires_at", rank=4),
-    column("created", "created_at", rank=20),
+    column("last used", "last_used_at", rank=3, people=time_of("last_used_at")),
+    column("expires", "expires_at", rank=4, people=time_of("expires_at")),
+    column("created", "created_at", rank=20, people=time_of("created_at")),
     column("by", "created_by", rank=15),
     column("reason", "reason", rank=30),
 ]

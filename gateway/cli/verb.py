@@ -92,8 +92,8 @@ class Remote:
         found = look_for_token(self.url, self.token_file, os.environ)
         return AdminClient(self.url, found.token, self.timeout_s, found, self.tls)
 
-    def emit(self, value: Any, shown: Sequence[Column] | None = None, *, stack: bool = False, empty: str = "") -> None:
-        emit(self.form, value, shown, stack=stack, empty=empty)
+    def emit(self, value: Any, shown: Sequence[Column] | None = None, *, stack: bool = False, uncut: bool = False, empty: str = "") -> None:
+        emit(self.form, value, shown, stack=stack, uncut=uncut, empty=empty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 from gateway.cli import figures
 from gateway.cli.client_advice import ClientAdvice
 from gateway.cli.explain import limit, moment
+from gateway.cli.tables import cell_width, fold
 from gateway.cli.why_facts import RAISE, Client, Findings, Limited, situations
 from limiter.rules.rule_set import UNRULED
 
@@ -32,7 +32,7 @@ HEADLINES: Final = {
 def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
     """The page, line by line."""
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
-    yield from textwrap.wrap(headline(findings), width)
+    yield from fold(headline(findings).split(" "), width)
     one = findings.worst
     shown = [one] if one is not None else findings.levels
     for each in shown:
@@ -62,9 +62,7 @@ def beside(name: str, text: str | list[str], width: int, *, indent: int = INDENT
         yield f"  {name}"
     for number, each in enumerate(texts):
         head = f"  {name}".ljust(indent) if not number and not above else " " * indent
-        yield from textwrap.wrap(
-            each, width, initial_indent=head, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-        )
+        yield from fold(each.split(" "), width, indent=" " * indent, first=head)
 
 
 def headline(findings: Findings) -> str:
@@ -224,7 +222,8 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
     one = findings.worst
     yield ""
     if one is None:
-        yield f"Every rule and why it holds or not: sluice limits get {shlex.join(findings.words)}"
+        text, command = "Every rule and why it holds or not:", f"sluice limits get {shlex.join(findings.words)}"
+        yield from [f"{text} {command}"] if cell_width(f"{text} {command}") <= width else [text, f"  {command}"]
         return
     yield "What to do"
     level = one.level

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.history import COLUMNS
+
 
 def entry(revision: int, target: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None) -> dict[str, Any]:
     changes = [{"target": target, "before": before, "after": after}]
@@ -58,6 +60,20 @@ def test_rollback_asks_first(sluice: Any, past: Any) -> None:
     assert ran.code == 2
     assert "add --yes" in ran.err
     assert past.requests == []
+
+
+def test_a_change_is_short_on_a_terminal_and_whole_in_a_pipe(admin: Any) -> None:
+    at = {"by": "ci", "at": "2026-11-21T12:00:00Z", "reason": "why", "expires": "2026-11-21T13:00:00Z"}
+    change = next(each for each in COLUMNS if each.title == "change")
+    assert change.people is not None
+    for before, after, seen in (
+        (None, {"messages": "50/s", "bytes": "3MiB/s", **at}, "none -> 50/s, 3MiB/s"),
+        ({"messages": "50/s"}, {"burst": "2s"}, "50/s -> burst 2s"),
+        ({"rule": {"limit": {"messages": "7/s"}, "mode": "shadow"}, "number": 4}, None, "7/s, shadow -> none"),
+        (None, {"quotas": 4, "sha256": "0"}, "none -> 4 quotas"),
+    ):  # fmt: skip
+        assert change.people(entry(1, "x", before, after)) == seen
+    assert "expires 2026-11-21T13:00:00Z" in str(change.read(entry(1, "x", None, {"messages": "50/s", **at})))
 
 
 @pytest.mark.parametrize(("answer", "code", "writes"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 130, 0)])

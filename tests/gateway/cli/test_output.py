@@ -113,6 +113,14 @@ def test_on_a_narrow_terminal_a_wide_table_is_stacked(monkeypatch: pytest.Monkey
 
 def test_a_table_that_fits_is_a_table() -> None:
     shown = columns("a", "b")
-    assert table_width([{"a": "xx", "b": "y" * 500}], shown) == 33
+    assert table_width([{"a": "xx", "b": "y" * 500}], shown) == 34
     assert stacked([{"a": 1, "b": None}], shown, 80) == ["1 -"]
+    assert table_width([{"a": "xx", "b": "y" * 500}], shown, uncut=True) == 504
     assert stacked([], shown, 80) == []
+
+
+def test_stacked_lines_break_no_name() -> None:
+    lines = stacked([{"a": "x", "b": "one-two-" * 12, "why": "word " * 20}], columns("a", "b", "why"), 80)
+    assert lines[1:2] == ["one-two-" * 12]
+    assert max(map(len, lines[2:])) <= 80
+    assert stacked([{"a": "x", "b": "y", "why": "z"}], columns("a", "b", "why"), 80, 1) == ["x", "  b    y", "  why  z"]

@@ -153,8 +153,23 @@ def test_names_are_as_one_types_them(protocol: str, text: str, words: str) -> No
         ("limits/rocketmq/%25RETRY%25g", "rocketmq %RETRY%g"),
         ("/v1/rules/a%20b", "rule 'a b'"),
         ("quotas", "quotas"),
-        ("limits/client/10.0.0.7", "limits/client/10.0.0.7"),
+        ("limits/client/10.0.0.7", "client 10.0.0.7"),
+        ("limits/client/2001%3Adb8%3A%3A7", "client 2001:db8::7"),
+        ("limits/consume/client/10.0.0.7", "client 10.0.0.7 --operation consume"),
+        ("limits/consume/queue/%2F/jobs", "queue / jobs"),
+        ("limits/consume/group/billing", "group billing"),
+        ("limits/group/billing", "group billing --operation produce"),
+        ("limits/consume/rocketmq/orders", "rocketmq orders --operation consume"),
+        ("limits/exchange/%2F/my%20orders", "exchange / 'my orders'"),
+        ("live-rules/storm", "rule storm"),
     ],
 )
 def test_targets_of_changes_are_as_one_types_them(path: str, words: str) -> None:
     assert typed_path(path) == words
+
+
+def test_what_is_left_over_goes_to_cells_that_were_to_be_shortened() -> None:
+    shown = [column("name", "name", rank=0), column("n", "n", rank=1), column("reason", "reason", rank=2)]
+    row = ["orders", "5", "w" * 90]
+    assert tables.fitted(shown, [row], 200).lines[1] == f"orders  5  {'w' * 90}"
+    assert cell_width(tables.fitted(shown, [row], 80).lines[1]) == 80

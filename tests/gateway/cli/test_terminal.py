@@ -25,6 +25,8 @@ RULES: list[dict[str, object]] = [
     {"name": "amqp-topics", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "2/s"}},
     {"name": "rocket-topics", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "100/s", "bytes": "5MiB/s"}},
 ]
+REASON = "incident 4711: the warehouse in Berlin had its disks full, and its clients sent everything twice"
+LONG_RULE = "orders-of-the-warehouse-in-berlin-while-its-disks-are-full"
 ANSI = re.compile(r"\x1b\[[?0-9;]*[A-Za-z]")
 Open = Callable[..., Terminal]
 
@@ -50,7 +52,25 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             return len(seen) == len(topics) + len(names) and seen["orders"]["refused_per_second"] > 0
 
         wait_until(busy, within=60, what="traffic of every topic")
+        changed(made)
         yield made
+
+
+def changed(gateway: Gateway) -> None:
+    """Changes with long names and reasons: of keys, a rule, quotas and a token, and one that was refused."""
+    gateway.cli("limits", "set", "rocketmq", LONG, "--messages", "50/s", "--bytes", "3MiB/s", "--for", "30m", "--reason", REASON)
+    gateway.cli("limits", "set", "amqp", "/", "orders", LONG, "--messages", "40/s", "--reason", "incident 12")
+    gateway.cli("limits", "set", "client", "2001:db8:1234:5678:9abc:def0:1234:5678", "--messages", "900/s", "--reason", REASON)
+    gateway.cli("rules", "add", LONG_RULE, "--match", f"topic={LONG}*", "--messages", "7000/s", "--mode", "shadow", "--reason", REASON)
+    gateway.cli("token", "new", "dashboards-of-the-warehouse-team-in-berlin@example.org", "--role", "viewer", "--reason", REASON)
+    quotas = [
+        {"protocol": "rocketmq", "topic": name, "messages": {"rate": 120.5, "burst": 1205}, "evidence": {"reason": REASON, "days": 28}}
+        for name in (LONG, "订单-已创建-😀", "invoices")
+    ]
+    quotas.append({"protocol": "amqp", "topic": f"%2F/orders/{LONG}", "messages": {"rate": 9, "burst": 90}, "evidence": {}})
+    snapshot = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "test", "inputs": [], "parameters": {}, "quotas": quotas}
+    gateway.put("/v1/quotas", snapshot)
+    assert gateway.cli("limits", "set", "rocketmq", "order*", "--messages", "5/s", check=False).returncode == 8
 
 
 @pytest.fixture
@@ -76,7 +96,15 @@ def shown(terminal: Terminal) -> list[str]:
     return ANSI.sub("", terminal.text).splitlines()
 
 
-@pytest.mark.parametrize("columns", [80, 120, 200])
+def too_wide(lines: list[str], columns: int) -> list[str]:
+    """Lines wider than the terminal, but for a word that is: it has a line of its own, whole, so that it can be copied."""
+    return [line for line in lines if cell_width(line) > columns and " " in line.strip()]
+
+
+WIDTHS = [80, 120, 200]
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
 @pytest.mark.parametrize(
     ("words", "important"),
     [
@@ -86,21 +114,61 @@ def shown(terminal: Terminal) -> list[str]:
         (["connections", "list"], ["client", "id", "state", "bottleneck"]),
         (["listeners"], ["listener", "bind", "upstream", "state"]),
         (["rules", "list"], ["rule", "match", "per", "limit"]),
-        (["history", "list"], []),
-        (["audit", "list"], []),
+        (["history", "list"], ["rev", "at", "by", "what", "change"]),
+        (["audit", "list"], ["at", "by", "action", "outcome"]),
+        (["token", "list"], ["name", "role", "valid", "last used"]),
         (["top", "--once"], ["topic", "in", "passed", "refused", "limit", "used"]),
         (["top", "--once", "--connections"], ["client", "state"]),
-        (["limits", "get", "rocketmq", "orders"], []),
     ],
 )
-def test_no_line_is_wider_than_the_terminal_and_what_matters_is_there(
+def test_no_line_of_a_table_is_wider_than_the_terminal_and_what_matters_is_there(
     shell: Open, words: list[str], important: list[str], columns: int
 ) -> None:
     lines = shown(shell(*words, columns=columns))
-    if words[:2] != ["limits", "get"]:  # prose, which a terminal folds
-        assert [line for line in lines if cell_width(line) > columns] == []
+    assert [line for line in lines if cell_width(line) > columns] == []
     if important:
-        assert any(set(important) <= set(line.split()) for line in lines), "\n".join(lines)
+        assert any(set(important) <= set(re.split(r" {2,}", line.strip())) | set(line.split()) for line in lines), "\n".join(lines)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        (["limits", "get", "rocketmq", "orders"], "rocketmq orders"),
+        (["limits", "get", "rocketmq", LONG], REASON),
+        (["limits", "get", "amqp", "/", "orders", LONG], LONG),
+        (["history", "show", "1"], REASON),
+        (["status"], "revision"),
+        (["quotas", "status"], "in force: those of 2026-11-21"),
+        (["quotas", "show"], f"%2F/orders/{LONG}"),
+        (["quotas", "show", "invoices"], "invoices"),
+        (["events", "--kind", "changed"], REASON),
+        (["events", "--kind", "changed"], LONG),
+        (["events", "--kind", "limit_reached", "--topic", "orders", "--limit", "3"], "rule=rocket-topics"),
+        (["why", "rocketmq", "orders"], "What to do"),
+        (["why", "rocketmq", LONG], LONG),
+        (["rules", "show", "rocket-topics"], "rocket-topics"),
+    ],
+)
+def test_no_line_of_prose_is_wider_than_the_terminal_and_nothing_is_cut(shell: Open, words: list[str], there: str, columns: int) -> None:
+    lines = shown(shell(*words, columns=columns))
+    commands = [line for line in lines if line.lstrip().startswith("sluice ")]  # of `why`: whole, to be copied
+    assert too_wide([line for line in lines if line not in commands], columns) == []
+    assert there in " ".join(" ".join(lines).split()), "\n".join(lines)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_what_changed_is_told_with_its_name_author_and_reason(shell: Open, columns: int) -> None:
+    """Of the latest changes, each name is there: in its column, or on a line of its own; and the wider the terminal, the more is told."""
+    lines = shown(shell("history", "list", columns=columns))
+    (head,) = [line for line in lines if line.split()[:1] == ["what"] or " what " in line]
+    assert "admin" in " ".join(lines)
+    for name in ("client 2001:db8:1234:5678:9abc:def0:1234:5678", f"rule {LONG_RULE}"):
+        assert any(name in line for line in lines), (name, lines)
+    assert ("reason" in head) == (columns >= 120)
+    assert any(line.split("  ")[0].endswith(LONG) for line in lines) == (columns >= 120)
+    audit = shown(shell("audit", "list", columns=columns))
+    assert any("refused" in line and "PUT" in line for line in audit), audit
 
 
 @pytest.mark.parametrize("columns", [80, 120, 200])
@@ -148,12 +216,19 @@ def test_steady_traffic_over_its_limit_shows_the_limit(gateway: Gateway) -> None
     wait_until(right, within=90, what="about the limit passed, and the rest refused")
 
 
-def test_a_change_reads_well(shell: Open) -> None:
-    lines = shown(shell("limits", "set", "amqp", "/", "orders", "order.created", "--messages", "3/s", "--reason", "incident 12"))
-    assert [line for line in lines if cell_width(line) > 80] == []
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_a_change_reads_well(shell: Open, columns: int) -> None:
+    key, change = ("amqp", "/", "orders", "order.created"), ("--messages", "3/s", "--reason", "incident 12", "--for", "1h")
+    dry = shown(shell("limits", "set", *key, *change, "--dry-run", columns=columns))
+    lines = shown(shell("limits", "set", *key, *change, columns=columns))
+    again = shown(shell("limits", "set", *key, *change[:2], "--reason", REASON, columns=columns))
+    for each in (dry, lines, again):
+        assert [line for line in each if cell_width(line) > columns] == []
     assert any(line.startswith("/ orders order.created") and "3/s" in line and "override" in line for line in lines), lines
     assert "limit of amqp / orders order.created changed" in lines
-    back = shown(shell("limits", "unset", "amqp", "/", "orders", "order.created"))
+    assert "replaced the earlier change" in " ".join(again)
+    back = shown(shell("limits", "unset", *key, columns=columns))
+    assert [line for line in back if cell_width(line) > columns] == []
     assert "live change of amqp / orders order.created taken back" in back
 
 
@@ -182,12 +257,12 @@ def test_watch_in_a_pipe_is_one_table_after_another(gateway: Gateway) -> None:
     environment = {**os.environ, "SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN_FILE": str(gateway.directory / "state" / "admin.token")}
     with subprocess.Popen([*command(), "rules", "list", "--watch", "0.2"], env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(8)]
+        lines = [process.stdout.readline() for _ in range(10)]  # the head, three rules and an empty line, twice
         process.send_signal(signal.SIGINT)
         process.stdout.close()
         assert process.wait(20) == 130
-    assert lines[:4] == lines[4:]
-    assert lines[3] == "\n"
+    assert lines[:5] == lines[5:]
+    assert lines[4] == "\n"
 
 
 def screens(terminal: Terminal) -> list[str]:

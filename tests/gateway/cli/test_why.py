@@ -130,7 +130,7 @@ def test_a_library_is_chosen_by_the_words_people_use(gateway: BusyGateway) -> No
     assert "there are pika, aio-pika" in done.stderr
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, 120, 200])
 def test_on_a_terminal_lines_fit(gateway: BusyGateway, columns: int) -> None:
     environment = {"SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN": VIEWER}
     with Terminal([*command(), "why", *RABBIT], env=environment, columns=columns) as terminal:
