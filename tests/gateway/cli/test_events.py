@@ -89,7 +89,7 @@ def test_an_event_is_folded_between_its_fields_and_its_name_is_whole(width: int)
 
 def test_folding_keeps_parts_together_and_words_whole() -> None:
     assert fold(["/ orders a", "rule=x"], 12, indent="  ") == ["/ orders a", "  rule=x"]
-    assert fold("one two three four".split(), 10, indent="  ", first="head: ") == ["head: one", "  two", "  three", "  four"]
+    assert fold(["one", "two", "three", "four"], 10, indent="  ", first="head: ") == ["head: one", "  two", "  three", "  four"]
     assert fold(["x" * 12, "y"], 10, indent="  ") == ["x" * 12, "  y"]
     assert fold(["名" * 5, "b"], 11) == ["名" * 5, "b"]
     assert fold([], 10, first="head") == ["head"]

@@ -7,6 +7,7 @@ and serves until it is ended.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
 import struct
@@ -16,9 +17,12 @@ from collections.abc import Callable, Iterator
 from pamqp import base, commands, frame
 from pamqp.common import FieldTable
 
+from support.amqp.frames import deliver
 from support.processes import LOOPBACK
 from support.rocketmq.frames import response
+from support.rocketmq.stored_messages import found, stored
 
+PULL_MESSAGE = 11  # a remoting request's code
 ONE_WAY = 2  # bit of a remoting header's flag
 
 
@@ -66,14 +70,17 @@ class StandIn:
             thread.join(10)
 
 
-def rabbitmq(port: int = 0) -> StandIn:
-    """Takes publishes and confirms them; knows no queues but those that are declared, and delivers nothing."""
-    return StandIn(_serve_amqp, port)
+def rabbitmq(port: int = 0, *, delivers: bool = False) -> StandIn:
+    """Takes publishes and confirms them; knows no queues but those that are declared, and delivers nothing.
+
+    With `delivers`, each consumer gets a message at once and another one after each ack.
+    """
+    return StandIn(functools.partial(_serve_amqp, delivers=delivers), port)
 
 
-def rocketmq(port: int = 0) -> StandIn:
-    """Takes every request for a success."""
-    return StandIn(_serve_remoting, port)
+def rocketmq(port: int = 0, *, delivers: bool = False) -> StandIn:
+    """Takes every request for a success. With `delivers`, each pull finds one message."""
+    return StandIn(functools.partial(_serve_remoting, delivers=delivers), port)
 
 
 def _frames(client: socket.socket, head: int, size_of: Callable[[bytes], int]) -> Iterator[bytes]:
@@ -86,7 +93,7 @@ def _frames(client: socket.socket, head: int, size_of: Callable[[bytes], int]) -
             data = data[size:]
 
 
-def _serve_amqp(client: socket.socket) -> None:
+def _serve_amqp(client: socket.socket, *, delivers: bool = False) -> None:
     if client.recv(8, socket.MSG_WAITALL)[:4] != b"AMQP":
         return
 
@@ -96,6 +103,8 @@ def _serve_amqp(client: socket.socket) -> None:
     capabilities: FieldTable = {"publisher_confirms": True, "basic.nack": True, "connection.blocked": True, "consumer_cancel_notify": True}
     say(0, commands.Connection.Start(0, 9, {"product": "RabbitMQ", "capabilities": capabilities}, "PLAIN", "en_US"))
     published: dict[int, int] = {}  # channels with confirms -> publishes
+    tag = "consumer"  # of the last consumer; that which the client has chosen
+    delivered: dict[int, int] = {}  # channels with a consumer -> deliveries
     answers: dict[type, Callable[[], base.Frame]] = {
         commands.Connection.StartOk: lambda: commands.Connection.Tune(2047, 131072, 0),
         commands.Connection.Open: commands.Connection.OpenOk,
@@ -106,7 +115,8 @@ def _serve_amqp(client: socket.socket) -> None:
         commands.Queue.Declare: lambda: commands.Queue.DeclareOk("queue", 0, 0),
         commands.Queue.Bind: commands.Queue.BindOk,
         commands.Basic.Qos: commands.Basic.QosOk,
-        commands.Basic.Consume: lambda: commands.Basic.ConsumeOk("consumer"),
+        commands.Basic.Consume: lambda: commands.Basic.ConsumeOk(tag),
+        commands.Basic.Cancel: lambda: commands.Basic.CancelOk(tag),
         commands.Confirm.Select: commands.Confirm.SelectOk,
     }
     for one in _frames(client, 7, lambda head: 8 + int(struct.unpack("!BHI", head)[2])):
@@ -116,17 +126,24 @@ def _serve_amqp(client: socket.socket) -> None:
         elif isinstance(method, commands.Basic.Publish) and channel in published:
             published[channel] += 1
             say(channel, commands.Basic.Ack(published[channel]))
+        if isinstance(method, commands.Basic.Consume):
+            tag = method.consumer_tag or tag
         answer = answers.get(type(method))
         if answer is not None:
             say(channel, answer())
         if isinstance(method, commands.Connection.Close):
             return
+        if delivers and isinstance(method, commands.Basic.Consume | commands.Basic.Ack):
+            delivered[channel] = delivered.get(channel, 0) + 1
+            client.sendall(deliver(channel, b"x", tag=delivered[channel], consumer_tag=tag))
 
 
-def _serve_remoting(client: socket.socket) -> None:
+def _serve_remoting(client: socket.socket, *, delivers: bool = False) -> None:
     for one in _frames(client, 4, lambda head: 4 + int(struct.unpack("!I", head)[0])):
         header = json.loads(one[8 : 8 + (struct.unpack_from("!I", one, 4)[0] & 0xFFFFFF)])
-        if not header.get("flag", 0) & ONE_WAY:
+        if delivers and header["code"] == PULL_MESSAGE:
+            client.sendall(found(header["opaque"], stored(topic=header["extFields"]["topic"])))
+        elif not header.get("flag", 0) & ONE_WAY:
             client.sendall(response(header["opaque"]))
 
 
