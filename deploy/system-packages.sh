@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the named parts need from Debian, and only what is missing.
 #
-#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 prometheus
+#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 prometheus zsh fish
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -30,6 +30,8 @@ for part in "$@"; do
     iproute2) command -v ip >/dev/null || missing="$missing iproute2" ;;
     prometheus) { command -v prometheus && command -v promtool; } >/dev/null || missing="$missing prometheus"
               command -v prometheus-alertmanager >/dev/null || missing="$missing prometheus-alertmanager" ;;
+    zsh)      command -v zsh >/dev/null || missing="$missing zsh" ;;
+    fish)     command -v fish >/dev/null || missing="$missing fish" ;;
     systemd)  command -v systemd-analyze >/dev/null || missing="$missing systemd" ;;
     *)        echo "system-packages.sh: unknown part: $part" >&2; exit 2 ;;
     esac

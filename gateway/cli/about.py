@@ -25,11 +25,18 @@ def version(form: str) -> None:
     emit(form, versions)
 
 
-@click.command(cls=Verb, example="sluice completion bash > /etc/bash_completion.d/sluice\nsluice completion zsh > ~/.zfunc/_sluice")
+@click.command(
+    cls=Verb,
+    example="sluice completion bash > /etc/bash_completion.d/sluice\nsluice completion zsh > ~/.zfunc/_sluice\n"
+    "sluice completion fish > ~/.config/fish/completions/sluice.fish",
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes verbs and options in your shell."""
+    """Print a script that completes verbs, options and keys in your shell: topics, clients, ... and connections of the running gateway.
+
+    For zsh the folder has to be in `fpath` before `compinit`.
+    """
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

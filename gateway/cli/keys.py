@@ -31,7 +31,6 @@ OF_LEVELS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # word
     "queue": (("VHOST", "QUEUE"), (CONSUME,)),
 }
 EXAMPLES: Final = {"client": "10.0.0.7", "vhost": "/", "exchange": "/ orders", "queue": "/ jobs", "group": "billing", "user": "shop"}
-ANY_KEY: Final = click.argument("key", nargs=-1, required=True, metavar="KEY...")
 OPERATION: Final = click.option(
     "--operation",
     type=click.Choice(OPERATIONS),

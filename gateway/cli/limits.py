@@ -11,7 +11,8 @@ from gateway.cli import figures
 from gateway.cli.client import Reply
 from gateway.cli.exits import USAGE, CommandError
 from gateway.cli.explain import explained, in_flight, moment, tried
-from gateway.cli.keys import ANY_KEY, CONSUME, OPERATION, is_topic, topic_path
+from gateway.cli.key_completion import complete_any_key
+from gateway.cli.keys import CONSUME, OPERATION, is_topic, topic_path
 from gateway.cli.keys import key_path as any_key_path
 from gateway.cli.listing import limit_option, sort_option, watchable
 from gateway.cli.names import typed
@@ -189,6 +190,7 @@ def change_body(change: Change, options: dict[str, Any], *, may_be_empty: bool =
 
 DETAIL: Final = " " * 8  # what the explanation of a level has before its text (`explain.details`)
 key_path = topic_path
+ANY_KEY: Final = click.argument("key", nargs=-1, required=True, metavar="KEY...", shell_complete=complete_any_key)
 KEY: Final = click.argument("key", nargs=-1, required=True, metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values()))
 
 

@@ -9,6 +9,7 @@ import click
 
 from gateway.cli.client import AdminClient
 from gateway.cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
+from gateway.cli.key_completion import complete_connection
 from gateway.cli.listing import Orders, gathered, limit_option, sort_option, watchable
 from gateway.cli.output import clean, print_status
 from gateway.cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
@@ -70,7 +71,7 @@ def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> Non
 
 
 @connections.command("close", example="sluice connections close 42 --reason 'runaway job'")
-@click.argument("connection", metavar="ID", type=click.IntRange(min=1))
+@click.argument("connection", metavar="ID", type=click.IntRange(min=1), shell_complete=complete_connection)
 @acting
 @remote
 def close(remote: Remote, change: Change, connection: int) -> None:

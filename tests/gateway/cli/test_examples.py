@@ -82,6 +82,7 @@ EXAMPLES: Final = {
     "sluice log compact /var/log/sluice": Example(replaced={"/var/log/sluice": "{access_log}"}),
     "sluice completion bash > /etc/bash_completion.d/sluice": Example(replaced={"/etc/bash_completion.d": "."}),
     "sluice completion zsh > ~/.zfunc/_sluice": Example(before=("mkdir -p ~/.zfunc",)),
+    "sluice completion fish > ~/.config/fish/completions/sluice.fish": Example(before=("mkdir -p ~/.config/fish/completions",)),
     "sluice audit verify": Example(replaced={"verify": "verify {state}"}),
     "sluice audit verify /var/lib/sluice/state": Example(replaced={"/var/lib/sluice/state": "{state}"}),
     "sluice audit verify -c /etc/sluice/sluice.yaml": Example(replaced={"/etc/sluice/sluice.yaml": "{config}"}),
