@@ -49,7 +49,11 @@ def look_for_token(url: str, token_file: Path | None, environ: Mapping[str, str]
             return FoundToken(checked(token_file.read_text(), str(token_file)), str(token_file))
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
-            raise CommandError(USAGE, f"the token file {token_file} cannot be read: {reason}") from None
+            raise CommandError(
+                USAGE,
+                f"the token file {token_file} cannot be read: {reason}; "
+                "name another with --token-file, or put the token itself into SLUICE_TOKEN",
+            ) from None
     if environ.get("SLUICE_TOKEN"):
         return FoundToken(checked(environ["SLUICE_TOKEN"], "SLUICE_TOKEN"), "the variable SLUICE_TOKEN")
     tried = ["--token-file and SLUICE_TOKEN_FILE: not given", "SLUICE_TOKEN: not set"]

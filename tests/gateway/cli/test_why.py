@@ -86,6 +86,23 @@ def test_a_live_change_names_its_author_reason_and_end(gateway: BusyGateway) -> 
         gateway.cli("limits", "unset", *RABBIT)
 
 
+def test_the_wait_for_a_limit_that_is_being_hit_is_told(gateway: BusyGateway) -> None:
+    """Of one message every ten seconds, which the flood takes at once: the next has to wait for the rest of them."""
+    gateway.cli("limits", "set", *ROCKET, "--messages", "6/min", "--burst-messages", "1", "--open-for", "0s")
+    try:
+        waits = re.compile(r"((?:\d+\.?\d*)(?:ms|s)) until the next message passes")
+        wait_until(lambda: bool(waits.fullmatch(part(why(gateway, *ROCKET).stdout, "wait"))), within=30, what="there is a wait")
+        answer = found(gateway, *ROCKET)
+        assert (answer["state"], answer["limit"]["limit"]["messages"]) == ("limited_now", "0.1/s")
+        wait_until(lambda: 0 < (found(gateway, *ROCKET)["wait_ms"] or 0) <= 10_000, within=30, what="it is at most that of one message")
+        gateway.cli("limits", "set", *ROCKET, "--messages", "0/s")
+        wait_until(
+            lambda: part(why(gateway, *ROCKET).stdout, "wait") == "without end: the limit is 0", within=30, what="a limit of 0 has no end"
+        )
+    finally:
+        gateway.cli("limits", "unset", *ROCKET)
+
+
 def test_a_quota_names_its_night(gateway: BusyGateway) -> None:
     quota = {"protocol": "rocketmq", "topic": "orders", "messages": {"rate": 25, "burst": 25}}
     snapshot = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "test", "inputs": [], "parameters": {}, "quotas": [quota],
