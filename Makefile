@@ -83,6 +83,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # (tests/support/xdist_split.py).
 test: ## Everything: lint, source, e2e; half an hour.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus rclone ssh
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 install source
@@ -97,6 +98,11 @@ unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python
 
 source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
 	@$(SYSTEM) java redis-server chromium systemd iproute2 prometheus zsh fish
+	@$(SYSTEM) redis-server systemd prometheus rclone ssh
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
+
+source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
+	@$(SYSTEM) java redis-server chromium systemd iproute2 prometheus rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree
@@ -106,6 +112,7 @@ endef
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
 coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; fails below 90 %. Six minutes.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish
+	@$(SYSTEM) redis-server systemd prometheus rclone ssh
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 \
 	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
@@ -130,7 +137,7 @@ test-clients: ## Client libraries' own suites, directly and through the gateway;
 
 # Hadoop's mini cluster (90 MB) and hadoop-aws (690 MB) from Maven Central, once; moto in an environment of its own.
 test-storage: .venv/.dependencies ## The quota job on HDFS, on S3 and on YARN, each started here; 800 MB to download.
-	@$(SYSTEM) java maven rclone
+	@$(SYSTEM) java maven
 	@test -x build/moto/bin/moto_server || { $(PYTHON) -m venv build/moto && build/moto/bin/python -m pip --disable-pip-version-check -q install 'moto[server]>=5,<6'; }
 	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m storage tests
 

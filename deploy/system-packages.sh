@@ -2,6 +2,7 @@
 # Installs what the named parts need from Debian, and only what is missing.
 #
 #   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 prometheus zsh fish
+#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 prometheus ssh
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -26,6 +27,7 @@ for part in "$@"; do
     redis-server) command -v redis-server >/dev/null || missing="$missing redis-server" ;;
     chromium) command -v chromium >/dev/null || missing="$missing chromium" ;;
     rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
+    ssh)      command -v ssh >/dev/null || missing="$missing openssh-client" ;;
     haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
     iproute2) command -v ip >/dev/null || missing="$missing iproute2" ;;
     prometheus) { command -v prometheus && command -v promtool; } >/dev/null || missing="$missing prometheus"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = (
     "sluice quotas nightly --log /srv/access-log --state /srv/quota-state --shadow-nights 3\n"
-    "sluice quotas nightly --log s3a://b/log --state s3a://b/quotas --gateway http://127.0.0.1:9181,one.token "
+    "sluice quotas nightly --log s3a://bucket/log --state s3a://bucket/quotas --gateway http://127.0.0.1:9181,one.token "
     "--gateway http://127.0.0.1:9182,two.token"
 )
 

@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,8 +21,11 @@ import pytest
 import yaml
 
 from support.access_logs import SyntheticLog, steady
+from support.examples import example
 from support.gateways import Gateway, command
+from support.pages import shown
 from support.processes import free_ports
+from support.readers import SYSTEMCTL, Reader
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "quotas.md"
@@ -155,6 +157,22 @@ def test_the_line_of_the_crontab_publishes_two_nights(machine: Machine) -> None:
         assert machine.published() in machine.nights()
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_commands_of_the_page_run_a_night(machine: Machine) -> None:
+    """The first, which `--help` has as well, by the token in its environment; then that with the token's file, which the machine made."""
+    line = shown("docs/quotas.md", "--shadow-nights 3").text
+    assert line.strip() == example("quota-state --shadow-nights 3")
+    environment = machine.environment(SLUICE_TOKEN_FILE=machine.here("/etc/sluice/nightly.token"))
+    done = machine.run(["sh", "-e", "-c", machine.here(line)], environment)
+    assert done.returncode == 0, done.stderr
+    _, nightly = machine.here(shown("docs/quotas.md", "token new nightly").text).splitlines()
+    machine.forget()
+    done = machine.run(["sh", "-e", "-c", nightly])
+    assert done.returncode == 0, done.stderr
+    assert machine.published() in machine.nights()
+
+
 def unit(name: str) -> dict[str, list[str]]:
     """The settings of a unit file, in order."""
     found: dict[str, list[str]] = {}
@@ -280,28 +298,20 @@ def test_airflow_reads_the_dag_and_runs_it(machine: Machine) -> None:
 
 
 def test_the_way_from_an_empty_machine_makes_a_good_configuration(tmp_path: Path) -> None:
-    """Its blocks but for the packages and systemctl, with /etc, /var and /run within the test's folder."""
+    """Its blocks but for the packages, with /etc, /var and /run within the test's folder, and a stand-in for systemctl."""
     page = PAGE.read_text()
     section = page[page.index("## From an empty machine") : page.index("## Run it")]
-    (_, settings, making) = re.findall(r"^ {3}```\w+\n(.*?)^ {3}```$", section, re.MULTILINE | re.DOTALL)
+    (settings,) = re.findall(r"^ {3}```yaml\n(.*?)^ {3}```$", section, re.MULTILINE | re.DOTALL)
     (tmp_path / "etc" / "sluice").mkdir(parents=True)
     (tmp_path / "etc" / "systemd" / "system").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    sluice = tmp_path / "bin" / "sluice"
-    sluice.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -m gateway.cli.main "$@"\n')
-    sluice.chmod(0o755)
-
-    def here(text: str) -> str:
-        text = text.replace("/run/credentials/sluice.service", "/etc/sluice")  # which systemd makes of it
-        return re.sub(r"(?<=[ :])/(etc|var)/", rf"{tmp_path}/\1/", text)
-
-    lines = [line.strip() for line in making.splitlines() if "systemctl" not in line]
-    commands, environment = ["sh", "-e", "-c", here("\n".join(lines))], {"PATH": f"{sluice.parent}:/usr/bin:/bin"}
-    done = subprocess.run(commands, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    folders = {f"{before}/{name}/": f"{before}{tmp_path}/{name}/" for before in (" ", ":") for name in ("etc", "var")}
+    folders |= {"/run/credentials/sluice.service": f"{tmp_path}/etc/sluice", " deploy/": f" {ROOT}/deploy/"}  # which systemd makes of it
+    reader = Reader(tmp_path, folders, {}, {"systemctl": SYSTEMCTL})
+    reader.run(shown("docs/quotas.md", "sluice token new --file /etc"))
     written = tmp_path / "etc" / "sluice" / "sluice.yaml"
     listener = "listeners: [{name: one, protocol: rocketmq, bind: 127.0.0.1:10911, upstream: 127.0.0.1:1}]\n"
-    written.write_text(here(re.sub(r"^ {3}", "", settings, flags=re.MULTILINE)) + listener + yaml.safe_dump({"rules": RULES}))
-    done = subprocess.run([str(sluice), "check", "--strict", "-c", str(written)], capture_output=True, text=True, timeout=60, check=False)
+    written.write_text(reader.here(re.sub(r"^ {3}", "", settings, flags=re.MULTILINE)) + listener + yaml.safe_dump({"rules": RULES}))
+    checked = [*command(), "check", "--strict", "-c", str(written)]
+    done = subprocess.run(checked, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "etc" / "systemd" / "system" / "sluice-quotas.timer").exists()

@@ -1,17 +1,18 @@
 """The pages' shell blocks, executed as they stand, page by page and from top to bottom, as a reader copies them.
 
 Ports and paths of the pages are this test's own. What needs a broker, Spark, systemd or root's folders is in ELSEWHERE, with the test that
-runs it. A block that no test runs fails.
+reads it from the page and runs it. A block that no test runs fails. Commands within the text: test_inline.py.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,91 +20,44 @@ from typing import Final
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, command
-from support.pages import ROOT, Block, blocks, pages
-from support.processes import LOOPBACK, Process, free_ports
+from support.gateways import Gateway
+from support.pages import MAKE, ROOT, Block, blocks, pages, shown
+from support.processes import LOOPBACK, free_ports
+from support.ran_elsewhere import Ran, calls
+from support.readers import Reader
 
 RULES: Final = [
     {"name": "orders", "match": {"protocol": "rocketmq", "topic": "order*"}, "per": "topic", "limit": {"messages": "500/s"}},
     {"name": "amqp-topics", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "500/s"}},
 ]
 MEETS_A_GATEWAY: Final = ("docs/admin-api.md", "docs/changing-limits.md", "docs/how-a-decision-is-made.md")
-ELSEWHERE: Final = {  # words of a block -> the test that runs it
-    ("docs/quotas.md", "apt-get install -y python3-venv"): "tests/deploy/test_every_night.py",
-    ("docs/quotas.md", "sluice token new --file /etc/sluice/nightly.token"): "tests/deploy/test_every_night.py",
-    ("docs/quotas.md", "sluice quotas nightly"): "tests/deploy/test_every_night.py",
-    ("docs/quotas.md", "systemctl"): "tests/deploy/test_every_night.py",
-    ("docs/quotas.md", "SLUICE_GATEWAYS"): "tests/deploy/test_every_night.py",
-    ("docs/quotas.md", "sluice quotas compute"): "tests/end_to_end/test_quota_publication.py",
-    ("docs/quotas.md", "spark-submit"): "tests/spark_jobs/test_cluster.py",
-    ("docs/quotas.md", "sluice quotas backtest"): "tests/spark_jobs/backtest/test_run.py",
-    ("docs/quotas.md", "sluice quotas report"): "tests/gateway/cli/test_quota_report.py",
-    ("docs/access-log.md", "sluice log compact"): "tests/gateway/cli/test_log.py",
-    ("docs/access-log.md", "sluice log ship"): "tests/gateway/cli/test_log.py",
-    ("docs/access-log.md", "rclone copy"): "tests/gateway/log_files/test_agents.py",
-    ("docs/access-log.md", "hdfs dfs"): "tests/gateway/log_files/test_agents.py",
-    ("docs/tutorial.md", "make -s build"): "Makefile",  # `make install`, of every run, builds and installs the wheel like that
-    ("docs/my-messages-are-refused.md", "sluice why"): "tests/gateway/cli/test_why.py",
-    ("docs/reaching-the-admin-port.md", "sluice status --admin https"): "tests/gateway/cli/test_admin_address.py",
-    ("docs/reaching-the-admin-port.md", "sluice token new grafana"): "tests/gateway/cli/test_token.py",
-    ("docs/monitoring.md", "runbook_url"): "tests/deploy/test_prometheus_rules.py",
-    ("README.md", "quotas compute"): "tests/end_to_end/test_quota_publication.py",
+EVERY_NIGHT: Final = "tests/deploy/test_every_night.py"
+BLOCKS: Final = "tests/docs/test_blocks.py"
+ELSEWHERE: Final = {  # page, words that only this block has
+    ("docs/access-log.md", "sluice log compact"): Ran(f"{BLOCKS}::test_the_log_is_compacted"),
+    ("docs/access-log.md", "sluice log ship"): Ran(f"{BLOCKS}::test_the_log_is_shipped_to_s3_once_and_again_and_again"),
+    ("docs/access-log.md", "rclone copy"): Ran(f"{BLOCKS}::test_rclone_copies_what_is_compressed_and_nothing_else"),
+    ("docs/access-log.md", "hdfs dfs"): Ran(f"{BLOCKS}::test_hadoops_client_copies_what_is_compressed_once"),
+    ("docs/monitoring.md", "runbook_url"): Ran(
+        "tests/deploy/test_prometheus_rules.py::test_the_line_of_the_page_makes_a_link_of_each_runbook"
+    ),
+    ("docs/my-messages-are-refused.md", "sluice why"): Ran(f"{BLOCKS}::test_a_developer_is_told_why"),
+    ("docs/quotas.md", "--date $(date -u +%F)"): Ran(f"{BLOCKS}::test_quotas_are_computed_planned_and_applied_from_todays_log"),
+    ("docs/quotas.md", "apt-get install -y python3-venv"): Ran(f"{BLOCKS}::test_an_empty_machine_gets_java_and_sluice"),
+    ("docs/quotas.md", "sluice token new --file /etc"): Ran(
+        f"{EVERY_NIGHT}::test_the_way_from_an_empty_machine_makes_a_good_configuration"
+    ),
+    ("docs/quotas.md", "sluice quotas plan  quotas.json"): Ran(f"{BLOCKS}::test_quotas_are_computed_and_tried_on_days_that_were"),
+    ("docs/quotas.md", "--shadow-nights 3"): Ran(f"{EVERY_NIGHT}::test_the_commands_of_the_page_run_a_night"),
+    ("docs/quotas.md", "token new nightly"): Ran(f"{EVERY_NIGHT}::test_the_commands_of_the_page_run_a_night"),
+    ("docs/quotas.md", "spark-submit"): Ran("tests/spark_jobs/test_stores.py::test_the_pages_commands_on_s3", by="storage"),
+    ("docs/quotas.md", "systemctl start sluice-quotas"): Ran(f"{BLOCKS}::test_the_timer_of_systemd_is_installed"),
+    ("docs/quotas.md", "SLUICE_GATEWAYS"): Ran(f"{BLOCKS}::test_tunnels_lead_to_gateways_that_nightly_takes"),
+    ("docs/quotas.md", "sluice quotas backtest"): Ran(f"{BLOCKS}::test_quotas_are_computed_and_tried_on_days_that_were"),
+    ("docs/quotas.md", "sluice quotas report"): Ran(f"{BLOCKS}::test_quotas_are_reported"),
+    ("docs/reaching-the-admin-port.md", "sluice status --admin https"): Ran(f"{BLOCKS}::test_the_admin_port_is_reached_by_tls"),
+    ("docs/reaching-the-admin-port.md", "sluice token new grafana"): Ran(f"{BLOCKS}::test_tokens_are_made_listed_rotated_and_revoked"),
 }
-ASSIGNMENT: Final = re.compile(r"(?:export )?\w+=(?:\"[^\"]*\"|\$\([^)]*\)|\S+)\s*")
-MAKE: Final = re.compile(
-    r"^(?:\S+=\S+ )*make [\w./-]+|^(?:PYTHONPATH=\S+ )?\.venv/bin/(?:python|pytest) "
-)  # targets; CI itself, or minutes each
-
-
-class Reader:
-    """Somebody who copies a page's commands into a shell. One shell for all blocks of a page: variables and the folder go on."""
-
-    def __init__(self, folder: Path, replaced: Mapping[str, str], environment: Mapping[str, str]) -> None:
-        self.folder = folder
-        self.replaced = dict(replaced)
-        self.environment = os.environ | dict(environment)
-        programs = folder / "programs"
-        programs.mkdir(exist_ok=True)
-        for place, means in (
-            (programs / "sluice", command()),
-            (folder / ".venv" / "bin" / "sluice", command()),
-            (programs / "python", [sys.executable]),
-        ):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(f'#!/bin/sh\nexec {shlex.join(means)} "$@"\n')
-            place.chmod(0o755)
-        self.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
-        self.done: list[str] = []
-        self.outputs: list[str] = []
-        self.started: list[Process] = []
-
-    def here(self, text: str) -> str:
-        for theirs, ours in self.replaced.items():
-            text = text.replace(theirs, ours)
-        return text
-
-    def run(self, block: Block) -> str:
-        """Run a block behind those before it; returns its output. Fails where a command of it fails."""
-        mark = f"--- {block.id}"
-        script = "\n".join(["set -eu", *self.done, f"echo '{mark}'", self.here(block.text)])
-        ran = subprocess.run(
-            ["bash", "-c", script], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert ran.returncode == 0, f"{block.id}: exit {ran.returncode}\n{self.here(block.text)}\n{ran.stdout}\n{ran.stderr}"
-        self.done += [line for line in self.here(block.text).splitlines() if ASSIGNMENT.fullmatch(line)]
-        self.outputs.append(ran.stdout.rpartition(mark)[2].strip())
-        return self.outputs[-1]
-
-    def start(self, line: str) -> Process:
-        """Start a command that goes on until it is stopped."""
-        process = Process(["bash", "-c", f"exec {self.here(line)}"], log=self.folder / f"started-{len(self.started)}.log",
-                          cwd=self.folder, env=self.environment)  # fmt: skip
-        self.started.append(process)
-        return process
-
-    def close(self) -> None:
-        for process in self.started:
-            process.stop()
 
 
 @pytest.fixture
@@ -118,7 +72,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
         yield running
 
 
-def elsewhere(block: Block) -> str | None:
+def elsewhere(block: Block) -> Ran | None:
     return next((test for (page, words), test in ELSEWHERE.items() if page == block.page and words in block.text), None)
 
 
@@ -136,10 +90,10 @@ def test_a_page_about_a_running_gateway_can_be_followed(page: str, gateway: Gate
         assert '"title"' not in output, f"{block.id}: a problem was answered\n{output}"
 
 
-def follow(reader: Reader, page: str, admin_port: str) -> int:
-    """Run a page's blocks. One that ends with `sluice run` goes on until the next such; what follows is for another terminal."""
+def follow(reader: Reader, page: list[Block], admin_port: str) -> int:
+    """Run blocks of a page. One that ends with `sluice run` goes on until the next such; what follows is for another terminal."""
     made = 0
-    for block in blocks(ROOT / page, "sh"):
+    for block in page:
         if elsewhere(block) or MAKE.match(block.text):
             continue
         *before, last = block.text.rstrip().splitlines()
@@ -160,22 +114,37 @@ def test_the_readmes_first_limit_can_be_followed(tmp_path: Path) -> None:
     ports = dict(zip(("5672", "5673", "9180"), map(str, free_ports(3)), strict=True))
     reader = Reader(tmp_path, ports, at_port(ports["9180"]))
     try:
-        assert follow(reader, "README.md", ports["9180"]) >= 3
+        assert follow(reader, blocks(ROOT / "README.md", "sh"), ports["9180"]) >= 3
     finally:
         reader.close()
 
 
 @pytest.mark.rabbitmq
+@pytest.mark.slow
 def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
+    """From a checkout and the install command on: what is run is what pip has made of it, in the folder that the page has made."""
+    checkout, stranger = tmp_path / "checkout", tmp_path / "sluice-try"
+    parts = ["limiter", "gateway", "admin", "spark_jobs", "pyproject.toml", "setup.py", "README.md", "LICENSE"]
+    listed = subprocess.run(["git", "ls-files", "-z", *parts], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
     ports = dict(zip(("5670", "9180"), map(str, free_ports(2)), strict=True)) | {"5672": str(rabbitmq.port)}
-    reader = Reader(tmp_path, ports, at_port(ports["9180"]))
+    installing, *others = blocks(ROOT / "docs" / "tutorial.md", "sh")
+    installed = Reader(checkout, {}, {}, {"python3": f'exec {sys.executable} "$@"'})
+    last = installed.run(replace(installing, text=f"{installing.text}\ncommand -v sluice; command -v python"))
+    assert last.splitlines()[-2:] == [str(stranger / "env" / "bin" / name) for name in ("sluice", "python")]
+    reader = Reader(stranger, ports, at_port(ports["9180"]))
+    reader.environment["PATH"] = f"{stranger / 'env' / 'bin'}:{os.environ['PATH']}"  # as `activate` does
+    reader.environment.pop("PYTHONPATH", None)
     try:
-        assert follow(reader, "docs/tutorial.md", ports["9180"]) == 6
+        assert follow(reader, others, ports["9180"]) == 6
     finally:
         reader.close()
     passed, refused = map(int, re.findall(r"\d+", next(text for text in reader.outputs if "refused" in text and "passed" in text)))
     assert refused > 0
-    assert passed >= 100
+    assert passed >= 20
+    assert "5/s (burst 5): would have refused" in reader.outputs[-1]
 
 
 def at_port(port: str) -> dict[str, str]:
@@ -193,14 +162,23 @@ SHOWN = [block for page in pages() for block in blocks(page, "sh")]
 
 @pytest.mark.parametrize("block", SHOWN, ids=lambda block: block.id)
 def test_every_block_of_the_pages_is_run_by_some_test(block: Block) -> None:
-    test = elsewhere(block)
-    if test is not None:
-        assert (ROOT / test).is_file()
-        return
-    if block.page in {"README.md", "docs/tutorial.md", *MEETS_A_GATEWAY}:
+    if elsewhere(block) or block.page in {"README.md", "docs/tutorial.md", *MEETS_A_GATEWAY}:
         return
     strangers = [line for line in block.text.splitlines() if line.strip() and not line.startswith("#") and not MAKE.match(line)]
-    assert strangers == [], f"{block.id}: no test runs this block; let a test run it, and name that here"
-    named = re.findall(r"\bmake ([\w-]+)", block.text)
-    targets = re.findall(r"^([\w./-]+(?: [\w./-]+)*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(named) <= {name for line in targets for name in line.split()} | {""}
+    assert strangers == [], f"{block.id}: no test runs this block; let a test run it, and name that here"  # the others: test_inline.py
+
+
+@pytest.mark.parametrize(("place", "ran"), ELSEWHERE.items(), ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+def test_what_runs_elsewhere_is_read_from_the_page_and_run_there(place: tuple[str, str], ran: Ran) -> None:
+    """The test takes the block from the page itself, so the two cannot drift apart; and its target is the one that is named."""
+    page, words = place
+    shown(page, words)
+    assert calls(ran.tree, ran.name, "shown", page, words), f"{ran.test} does not read the block"
+    assert ran.apart == ran.by, "in `make test`, or named as what is not"
+
+
+def test_a_test_that_does_not_read_the_block_is_found() -> None:
+    tree = ast.parse("def test_a(fixed): pass\ndef fixed(): return shown('page', 'words')\ndef test_b(): 'shown(page, words)'")
+    assert calls(tree, "test_a", "shown", "page", "words")
+    assert not calls(tree, "test_b", "shown", "page", "words")
+    assert not calls(tree, "test_a", "shown", "page", "other words")

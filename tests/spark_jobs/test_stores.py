@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
 import sys
+import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
@@ -22,9 +28,11 @@ from spark_jobs.storage.location import Location
 from support.access_logs import SyntheticLog, sparse, steady
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import serving
-from support.java import POMS
-from support.spark_cluster import environment, spark_home, submit
-from support.stores import HadoopCluster
+from support.examples import example
+from support.java import POMS, jars
+from support.pages import shown
+from support.spark_cluster import environment, running_cluster, spark_home, submit
+from support.stores import HadoopCluster, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -181,6 +189,64 @@ def test_yarn_runs_the_zip_in_both_deploy_modes(spark: SparkSession, hadoop: Had
     done = submit([*words, str(program), "--date", DATE, "--min-active-days", "1", *places], cwd=elsewhere, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     assert {quota.topic for quota in load(storage.read(root.child("q.json"))).quotas} == {"orders", "rare"}
+
+
+def test_the_pages_commands_on_s3(log: Path, tmp_path: Path) -> None:
+    """`spark-submit` of docs/quotas.md and the example of `sluice quotas nightly --help`, as they stand there.
+
+    Keys, endpoint and hadoop-aws are where a cluster has them: in spark-defaults.conf. The cluster's address, the zip's version and the
+    gateways' ports are the test's own.
+    """
+    import deploy.spark_zip
+
+    archive, _, _ = deploy.spark_zip.build(tmp_path / "dist")
+    version = archive.stem.rpartition("-")[2]
+    nightly = example("s3a://bucket/log")
+    command = shown("docs/quotas.md", "spark-submit").text
+    assert f"sluice-spark-{version}.zip" in command, "the page names the version of today"
+    aws = ":".join(str(path) for path in sorted(jars("hadoop-aws").glob("*.jar")) if not path.name.startswith("hadoop-client"))
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, words in (
+        ("spark-submit", [str(spark_home() / "bin" / "spark-submit")]),
+        ("sluice", [sys.executable, "-m", "gateway.cli.main"]),
+    ):
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (programs / name).chmod(0o755)
+    with ExitStack() as stack:
+        s3 = stack.enter_context(s3_server(tmp_path / "s3", "bucket"))
+        for prefix in ("access-log", "log"):
+            for path in log.rglob("*"):
+                if path.is_file():
+                    url = f"{s3}/bucket/{prefix}/{quote(path.relative_to(log).as_posix())}"
+                    urllib.request.urlopen(urllib.request.Request(url, data=path.read_bytes(), method="PUT"), timeout=10).close()
+        settings = {
+            "spark.hadoop.fs.s3a.endpoint": s3, "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true", "spark.hadoop.fs.s3a.access.key": "any",
+            "spark.hadoop.fs.s3a.secret.key": "any",
+            "spark.driver.extraClassPath": aws, "spark.executor.extraClassPath": aws, "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+        }  # fmt: skip
+        (tmp_path / "conf").mkdir()
+        (tmp_path / "conf" / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        env = environment(SPARK_CONF_DIR=str(tmp_path / "conf"), PATH=f"{programs}:{os.environ['PATH']}", PYTHONPATH=str(ROOT))
+        env.pop("PYSPARK_SUBMIT_ARGS", None)
+        cluster = stack.enter_context(running_cluster(tmp_path))
+        script = command.replace("spark://host:7077", cluster.master).replace("--date", "--min-active-days 1 --date")
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        with urllib.request.urlopen(f"{s3}/bucket/quotas.json", timeout=10) as answer:
+            assert {quota.topic for quota in load(answer.read()).quotas} == {"orders", "rare"}
+        served = stack.enter_context(serving(tmp_path, "one", "two"))
+        for gateway in served.gateways:
+            token = (gateway.folder / "admin.token").read_text()
+            (tmp_path / f"{gateway.gateway.name}.token").write_text(token)
+        for port, gateway in zip((9181, 9182), served.gateways, strict=True):
+            nightly = nightly.replace(f"127.0.0.1:{port}", f"127.0.0.1:{gateway.address[1]}")
+        typed = f"{nightly} --date {DATE} --allow-partial --set min_active_days=1"  # of the log that there is
+        done = subprocess.run(["bash", "-c", typed], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "published at 2 gateways" in done.stderr
 
 
 def test_the_jars_are_of_the_hadoop_in_pyspark() -> None:

@@ -11,7 +11,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _BLOCK: Final = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_INLINE: Final = re.compile(r"`([^`\n]+)`")
+MAKE: Final = re.compile(
+    r"^(?:\w+=\S+ )*(?:make [\w./-]|\.venv/bin/(?:python|pytest) )"
+)  # lines that run this project's own targets, benches, tests
 _COMMAND: Final = re.compile(r"(?:^|[|&;(] *|\$\()(?:\.venv/bin/)?(sluice [a-z].*)")
 
 
@@ -57,18 +59,31 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     ]
 
 
+def shown(page: str, words: str) -> Block:
+    """The one block for a shell (or a crontab) of a page that has these words: what a test runs is what the page shows, now and later."""
+    found = [block for block in blocks(ROOT / page, "sh", "cron") if words in block.text]
+    assert len(found) == 1, f"{page} has {len(found)} blocks with {words!r}"
+    return found[0]
+
+
+def inline(page: Path) -> Iterator[tuple[str, str]]:
+    """What stands between backticks in the text and the tables of a page, blocks left out: page:line, and the words."""
+    name = str(page.relative_to(ROOT))
+    without_blocks = _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
+    for found in re.finditer(r"`([^`\n]+(?:\n[^`\n]+)?)`", without_blocks):
+        line = without_blocks.count("\n", 0, found.start()) + 1
+        yield f"{name}:{line}", re.sub(r"\n *", " ", found[1]).replace("\\|", "|")
+
+
 def commands(page: Path) -> Iterator[Command]:
     """Every `sluice VERB ...` of a page: of its blocks for the shell, and between backticks in its text."""
     name = str(page.relative_to(ROOT))
-    text = page.read_text()
     for block in blocks(page, "sh", "text", "cron"):
         lines = re.sub(r"\\\n *", " ", block.text).splitlines()
         for number, line in enumerate(lines):
             yield from _commands_in(line, f"{name}:{block.line + number}")
-    without_blocks = _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), text)
-    for number, line in enumerate(without_blocks.splitlines(), 1):
-        for inline in _INLINE.findall(line):
-            yield from _commands_in(inline.replace("\\|", "|"), f"{name}:{number}", whole=True)
+    for where, words in inline(page):
+        yield from _commands_in(words, where, whole=True)
 
 
 def _commands_in(line: str, where: str, *, whole: bool = False) -> Iterator[Command]:

@@ -1,7 +1,8 @@
 """Every example at the end of a `--help`, executed as it stands by a shell, against one gateway with both protocols.
 
 An example runs as it is written and must end with exit code 0, unless EXAMPLES says what it needs first, which of its values are
-this test's own, or when it has run long enough. What needs more than a gateway is in ELSEWHERE, with the test that runs it. So there is
+this test's own, or when it has run long enough. What needs Spark is run below; what needs more is in ELSEWHERE, with the
+test that takes it from the program and runs it. So there is
 no example that nothing runs: a new one runs by itself, or fails here.
 """
 
@@ -18,15 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import click
 import pytest
 
-from gateway.cli.main import sluice as root
 from support.access_logs import SyntheticLog, steady
 from support.busy_gateway import RULES, BusyGateway, busy_gateway
+from support.examples import example, examples
 from support.gateways import Gateway, amqp_listener, command
-from support.java import ROOT
+from support.log_files import log_file
 from support.processes import LOOPBACK, Process, free_ports, wait_until
+from support.ran_elsewhere import Ran, calls
+from support.s3_stand_in import s3_stand_in
 from support.terminals import Terminal
 
 CONFIGURATION: Final = """\
@@ -47,6 +49,7 @@ class Example:
     before: tuple[str, ...] = ()
     replaced: Mapping[str, str] = field(default_factory=dict)  # {name} within the new text: see `values`
     until: str = ""
+    end: signal.Signals = signal.SIGINT
     code: int = 0
 
 
@@ -80,6 +83,9 @@ EXAMPLES: Final = {
     "sluice quotas show orders": Example(before=("sluice quotas apply quotas.json --yes",)),
     "sluice support-bundle --log /var/log/sluice/sluice.log -o incident-12.tar.gz": Example(replaced={"/var/log/sluice": "{logs}"}),
     "sluice log compact /var/log/sluice": Example(replaced={"/var/log/sluice": "{access_log}"}),
+    "sluice log ship /var/log/sluice --to s3://logs/sluice --every 10min": Example(
+        replaced={"/var/log/sluice": "{closed_log}"}, until="1 file shipped to s3://logs/sluice", end=signal.SIGTERM
+    ),
     "sluice completion bash > /etc/bash_completion.d/sluice": Example(replaced={"/etc/bash_completion.d": "."}),
     "sluice completion zsh > ~/.zfunc/_sluice": Example(before=("mkdir -p ~/.zfunc",)),
     "sluice completion fish > ~/.config/fish/completions/sluice.fish": Example(before=("mkdir -p ~/.config/fish/completions",)),
@@ -96,31 +102,13 @@ EXAMPLES: Final = {
     ),
 }
 ENDLESS: Final = re.compile(r" --watch\b|^sluice top\b(?!.* --once)|^sluice events .*(-f|--follow)\b")  # goes on until it is interrupted
-ELSEWHERE: Final = {  # beginning of an example -> the test that runs the same words where Spark, S3 or minutes are
-    "sluice drain": "tests/gateway/cli/test_examples.py",
-    "sluice quotas compute": "tests/gateway/cli/test_examples.py",  # below, with Spark
-    "sluice quotas backtest": "tests/gateway/cli/test_examples.py",
-    "sluice quotas nightly": "tests/deploy/test_every_night.py",
-    "sluice quotas report": "tests/gateway/cli/test_quota_report.py",
-    "sluice log ship": "tests/gateway/cli/test_log.py",
+DRAIN: Final = [each for each in examples() if each.startswith("sluice drain")]  # each with a gateway of its own, below
+SPARK: Final = [each for each in examples() if each.startswith(("sluice quotas compute", "sluice quotas backtest"))]  # below, with Spark
+ELSEWHERE: Final = {  # words of an example -> the test that takes it from the program and runs it
+    "quota-state --shadow-nights 3": Ran("tests/deploy/test_every_night.py::test_the_commands_of_the_page_run_a_night"),
+    "s3a://bucket/log": Ran("tests/spark_jobs/test_stores.py::test_the_pages_commands_on_s3", by="storage"),
 }
-
-
-def examples() -> list[str]:
-    """All of them, each once, in the order of the verbs."""
-
-    def walk(command: click.Command) -> Iterator[str]:
-        yield from (line.strip() for line in str(command.example).strip().splitlines())  # type: ignore[attr-defined]
-        if isinstance(command, click.Group):
-            for name in command.list_commands(click.Context(command)):
-                inner = command.get_command(click.Context(command), name)
-                assert inner is not None
-                yield from walk(inner)
-
-    return list(dict.fromkeys(walk(root)))
-
-
-HERE: Final = [each for each in examples() if not each.startswith(tuple(ELSEWHERE))]
+HERE: Final = [each for each in examples() if each not in {*DRAIN, *SPARK, *map(example, ELSEWHERE)}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +128,7 @@ class Shell:
             "connection": str(connection), "revision": str(revision), "before": str(revision - 1), "rabbit": rabbit.rpartition(":")[2],
             "logs": str(self.folder), "access_log": str(self.gateway.directory / "access-log"),
             "state": str(self.gateway.directory / "state"), "config": str(self.gateway.config),
+            "closed_log": str(self.folder / "closed-log"),
         }  # fmt: skip
 
     def run(self, line: str) -> subprocess.CompletedProcess[str]:
@@ -165,13 +154,15 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     for name in ("sluice.yaml", "config/sluice.yaml"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(CONFIGURATION)
-    for name, rate in (("quotas.json", 30), ("other.json", 31)):
+    for name, rate in (("quotas.json", 30), ("other.json", 31), ("last-night.json", 29)):
         quota = {**SNAPSHOT["quotas"][0], "messages": {"rate": rate, "burst": rate}}  # type: ignore[index]
         (folder / name).write_text(json.dumps({**SNAPSHOT, "quotas": [quota]}))
     (folder / "sluice.log").write_text('{"event": "started"}\n')
-    with busy_gateway(tmp_path_factory.mktemp("busy")) as gateway:
+    log_file(folder / "closed-log")
+    with busy_gateway(tmp_path_factory.mktemp("busy")) as gateway, s3_stand_in("logs") as s3:
         environment = {
-            **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "SLUICE_ADMIN": gateway.admin,
+            **os.environ, **s3.environment(),
+            "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "SLUICE_ADMIN": gateway.admin,
             "SLUICE_TOKEN_FILE": str(gateway.directory / "state" / "admin.token"),
         }  # fmt: skip
         yield Shell(gateway, folder, environment)
@@ -188,7 +179,7 @@ def test_an_example_runs(shell: Shell, line: str) -> None:
         assert theirs in typed
         typed = typed.replace(theirs, ours.format(**shell.values()), 1)
     if needs.until:
-        runs_until(shell, typed, needs.until)
+        runs_until(shell, typed, needs.until, needs.end)
         return
     if ENDLESS.search(line):
         is_shown_until_interrupted(shell, typed)
@@ -198,12 +189,12 @@ def test_an_example_runs(shell: Shell, line: str) -> None:
     assert ran.stdout or ran.stderr or ">" in line, "an example shows something"
 
 
-def runs_until(shell: Shell, line: str, wanted: str) -> None:
+def runs_until(shell: Shell, line: str, wanted: str, end: signal.Signals) -> None:
     log = shell.folder / "until.log"
     log.unlink(missing_ok=True)
     with Process(["bash", "-c", f"exec {line}"], log=log, env=shell.environment, cwd=shell.folder) as process:
         process.wait_until(lambda: wanted in process.output(), within=30, what=line)
-        process.popen.send_signal(signal.SIGINT)
+        process.popen.send_signal(end)
         assert process.popen.wait(40) == 0, process.output()
 
 
@@ -215,7 +206,7 @@ def is_shown_until_interrupted(shell: Shell, line: str) -> None:
         assert terminal.end() in {0, 130}, terminal.text
 
 
-@pytest.mark.parametrize("line", [each for each in examples() if each.startswith("sluice drain")])
+@pytest.mark.parametrize("line", DRAIN)
 def test_the_examples_of_drain_end_a_gateway_with_exit_0(tmp_path: Path, line: str) -> None:
     (upstream,) = free_ports(1)
     gateway = Gateway(tmp_path, [amqp_listener(f"{LOOPBACK}:{upstream}")], RULES[:1], until="/livez")
@@ -241,24 +232,19 @@ def test_the_examples_of_spark(tmp_path: Path) -> None:
         log.run({"orders": steady(20)}, range(0, 86_400, 60), seed=1)
         log.write()
     (tmp_path / "limits.yaml").write_text("rules: [{name: all, limit: {messages: 10/s}}]\n")
-    lines = [each for each in examples() if each.startswith(("sluice quotas compute", "sluice quotas backtest"))]
-    assert len(lines) == 4
+    assert len(SPARK) == 4
     environment = {**os.environ, "PATH": f"{a_sluice(tmp_path)}:{os.environ['PATH']}"}
-    for line in sorted(lines, key=lambda each: ("compute" not in each, "--limits" not in each)):
+    for line in sorted(SPARK, key=lambda each: ("compute" not in each, "--limits" not in each)):
         ran = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
         assert ran.returncode == 0, f"{line}: exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     assert json.loads((tmp_path / "quotas.json").read_text())["date"] == "2026-11-20"
 
 
-@pytest.mark.parametrize(("line", "test"), list(ELSEWHERE.items()))
-def test_what_runs_elsewhere_is_run_there(line: str, test: str) -> None:
-    """By its words, as the command line of a shell or as arguments."""
-    text = (ROOT / test).read_text()
-    words = line.split()[1:]
-    assert line in text or re.search(r"[\"' ,(]+".join(map(re.escape, words)), text), f"{test} does not run {line}"
+@pytest.mark.parametrize(("words", "ran"), ELSEWHERE.items(), ids=list(ELSEWHERE))
+def test_what_runs_elsewhere_is_taken_from_the_program_and_run_there(words: str, ran: Ran) -> None:
+    assert calls(ran.tree, ran.name, "example", words), f"{ran.test} does not take the example"
+    assert ran.apart == ran.by, "in `make test`, or named as what is not"
 
 
 def test_the_tables_name_examples_that_exist() -> None:
-    known = examples()
-    assert set(EXAMPLES) <= set(known)
-    assert all(any(each.startswith(line) for each in known) for line in ELSEWHERE)
+    assert set(EXAMPLES) <= set(HERE)
