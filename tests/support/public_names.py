@@ -103,13 +103,19 @@ def routes() -> dict[str, dict[str, list[str]]]:
     found = {}
     for path, methods in API["paths"].items():
         for method, operation in methods.items():
-            answers = [made for answer in operation["responses"].values() for made in answer.get("content", {}).values()]
+            answers = [made for answer in operation["responses"].values() for made in shared(answer).get("content", {}).values()]
             bodies = operation.get("requestBody", {}).get("content", {}).values()
             found[f"{method.upper()} {path}"] = {
                 "parameters": sorted(parameter["name"] for parameter in operation.get("parameters", ())),
                 "body": sorted({name for made in bodies for name, _ in fields(made)}),
                 "answer": sorted({name for made in answers for name, _ in fields(made)}),
             }
+    return found
+
+
+def shared(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer itself, or the one of all operations that it refers to."""
+    found: dict[str, Any] = API["components"]["responses"][answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer
     return found
 
 
