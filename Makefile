@@ -169,10 +169,9 @@ BENCH_bench-brokers := --group brokers
 score-quotas: .venv/.dependencies ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; SEEDS="1 2 3"; ten minutes a seed.
 	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score $(if $(SEEDS),--seed $(SEEDS))
 
-# DuckDB is the yardstick, needed here only.
+# DuckDB is the yardstick.
 bench-quotas: .venv/.dependencies ## A night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
 	@$(SYSTEM) java
-	@$(BIN)/python -c 'import duckdb' 2>/dev/null || $(PIP) install 'duckdb>=1.4,<3'
 	@PYTHONPATH=bench:. $(BIN)/python -m quotas.run $(if $(LINES),--lines $(LINES))
 
 bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.

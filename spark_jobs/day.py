@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -24,8 +25,10 @@ from spark_jobs.log.parse import corrupt_lines
 from spark_jobs.log.read import COMPACTED, read_lines, read_rows
 from spark_jobs.log.sequence import count, once
 from spark_jobs.log.unchanged import unchanged
-from spark_jobs.log.usage import topics_of_day
+from spark_jobs.log.usage import FEW_BYTES, topics_of_day
 from spark_jobs.schemas import TOPICS
+from spark_jobs.session import local_cores
+from spark_jobs.sizing import lines_bytes
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.state import write_table
 
@@ -95,7 +98,14 @@ def _learn_day(spark: SparkSession, task: DayTask) -> Manifest:
         observed = completeness.observed(counts.gateways, day)
         good = once(rows.where("fault is null"), counts.repeated)
         staged = state.stage(day.date)
-        write_table(topics_of_day(good, day, observed, task.exclusions, task.storm_share_ppm), "topics", TOPICS, staged)
+        few = lines_bytes((file.name, file.size) for file in files) <= FEW_BYTES
+        learn = partial(topics_of_day, good, day, observed, task.exclusions, task.storm_share_ppm, few=few)
+        if staged.is_local and local_cores(spark.sparkContext.master or "") is not None:  # the workers see this machine's files
+            folder = staged.child("topics").local
+            folder.mkdir(parents=True)
+            learn(folder=folder).collect()
+        else:
+            write_table(learn(), "topics", TOPICS, staged)
     finally:
         rows.unpersist()
     return replace(manifest, data=staged.name, missing_gateways=sorted(missing))

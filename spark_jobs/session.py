@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import EnvironmentFaultError
 from spark_jobs.faults import Ended, SparkFaultError, chain, explained, of_spark
-from spark_jobs.sizing import machine_memory, sizing
+from spark_jobs.sizing import GB, machine_memory, sizing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,14 @@ INSTALL_JAVA: Final = "install one (Debian, Ubuntu: apt-get install openjdk-17-j
 INSTALL_SPARK: Final = "install the extra: pip install 'sluice-gateway[spark]'"
 
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light compiler and the light collector
-LONG_RUN: Final = "-XX:+UseParallelGC"  # a batch job waits for no pause; G1 works beside it on cores it needs itself
+# A batch job waits for no pause; G1 works beside it on cores it needs itself. Of a small heap one thread is enough, and the others of the
+# parallel collector only wait for each other. Without MetaspaceSize Java collects the whole heap several times while it loads Spark.
+# Most methods that Java finds hot at Spark's start are not hot for long: with its thresholds doubled its compilers took 6.6 CPU-s instead
+# of 10 for a session and two queries (2026-11), and the rest no more.
+LONG_RUN: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:CompileThresholdScaling=2"
+SMALL_HEAP: Final = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:CompileThresholdScaling=2"
+SMALL_HEAP_BYTES: Final = 2 * GB  # with MAX_HEAP a large night; between the two a guess
+LAUNCHER: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # of the Java that puts the command of the other one together
 # Out of memory it ends at once, with code 3, and says so where we leave it out (NOISE): see `faults.py`.
 END_WITHOUT_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
 
@@ -62,10 +69,13 @@ appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss} spark %p %c{1}: %m%n
 
 
 def java_version(home: Path) -> int | None:
-    """The feature release (17, 21, …) of the Java at `home`, or None where none runs."""
+    """The feature release (17, 21, …) of the Java at `home`, or None where none runs. Most say it in a file, which starts no Java."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if said := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE):
+            return int(said.group(1))
     try:
         done = subprocess.run([str(binary), "-version"], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -247,6 +257,7 @@ class OwnJava:
             command += ["--conf", f"{name}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file)}
+        environment.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER)
         self._starting = True
         self._process = subprocess.Popen(
             command,
@@ -341,7 +352,8 @@ def _settings(master: str | None, scratch: Path, log_bytes: int, conf: Mapping[s
     size = sizing(log_bytes, machine_memory(), cores or 1)
     java_options = ""
     if cores is not None:  # however it ends, it leaves no file in /tmp
-        java_options = f"{QUICK_START if size.quick else LONG_RUN} {END_WITHOUT_MEMORY} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
+        chosen = QUICK_START if size.quick else SMALL_HEAP if size.heap <= SMALL_HEAP_BYTES else LONG_RUN
+        java_options = f"{chosen} {END_WITHOUT_MEMORY} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
@@ -359,6 +371,8 @@ def _settings(master: str | None, scratch: Path, log_bytes: int, conf: Mapping[s
         # cost a small night 40 of 65 CPU-s (2026-11). A cluster keeps its own settings.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": str(scratch / "local")}
         settings |= size.settings()
+        # The files of a local log are listed in no time; by default more than 32 are listed by a job of a task each.
+        settings["spark.sql.sources.parallelPartitionDiscovery.threshold"] = "100000"
     if "spark.driver.extraJavaOptions" in conf:
         conf = {
             **conf,

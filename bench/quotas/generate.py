@@ -30,7 +30,7 @@ def write_log(folder: Path, date: str, lines: int, topics: int = 10_000, *, pack
     random = np.random.default_rng(seed)
     weights = np.cumsum(np.arange(1, topics + 1, dtype=np.float64) ** -ZIPF)
     weights /= weights[-1]
-    names = pa.array([f"orders-{at:05d}" for at in range(topics)])
+    names = pa.array([f"orders-{at:05d}" for at in np.random.default_rng(seed).permutation(topics)])  # a name says nothing of its volume
     per_hour = max(0, lines // GATEWAYS // 24 - HOUR_S)  # besides the heartbeats
     written = 0
     for gateway in range(GATEWAYS):

@@ -22,11 +22,11 @@ class History:
     """The outcomes of one dimension as arrays (topics x days), by family; NaN where there was no rate."""
 
     def __init__(self, table: pa.Table, dimension: str, keys: Sequence[tuple[str, str]], last: str) -> None:
-        self.days = calendar(min([*table["day"].to_pylist(), last]), last)[-SERIES_DAYS:]
+        self.days = calendar(min(pc.min(table["day"]).as_py() or last, last), last)[-SERIES_DAYS:]
         own = table.filter(pc.and_(pc.equal(table["dimension"], dimension), pc.greater_equal(table["day"], self.days[0])))
-        place, at_day = {key: at for at, key in enumerate(keys)}, {day: at for at, day in enumerate(self.days)}
-        row = np.array([place.get(key, -1) for key in zip(own["protocol"].to_pylist(), own["topic"].to_pylist(), strict=True)], np.int64)
-        column = np.array([at_day[day] for day in own["day"].to_pylist()], np.int64)
+        known = pa.array([f"{protocol}\0{topic}" for protocol, topic in keys], pa.string())
+        row = _places(pc.binary_join_element_wise(own["protocol"], own["topic"], "\0"), known)
+        column = _places(own["day"], pa.array(self.days, pa.string()))
         family = own["family"].to_numpy()
         self._shape = (len(keys), len(self.days))
         self._own = {name: own[name].to_numpy().astype(np.float64) for name in ("rate", "offered", "refused", "reserved")}
@@ -77,6 +77,11 @@ class History:
                 lines.append([self.days[-back], mean, rate, lost, busiest])
             found.append(lines)
         return found
+
+
+def _places(values: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
+    """The place of each value in `known`; -1 where it is not there."""
+    return np.asarray(pc.fill_null(pc.index_in(values, value_set=known), -1).to_numpy(), np.int64)
 
 
 def _short(number: float) -> float | int:

@@ -133,15 +133,19 @@ def rows(batch: Sequence[TopicSeconds], day: Day, observed_seconds: int, storm_s
                 found.append((each, dimension, amount, storm, total))
     days = [(each.tick[amount > 0], amount[amount > 0].astype(np.float64)) for each, _, amount, _, _ in found]
     made = surfaces(days, observed_seconds)
-    lines = [_row(*entry, surface, day) for entry, surface in zip(found, made, strict=True)]
+    start, hour_count = day.start, day.hour_count  # each asks for the time zone
+    lines = [_row(*entry, surface, day.date, start, hour_count) for entry, surface in zip(found, made, strict=True)]
     return pa.Table.from_pylist(lines, TOPICS)
 
 
-def _row(each: TopicSeconds, dimension: str, amount: Ints, storm: int, messages: int, surface: Surface, day: Day) -> dict[str, object]:
+def _row(
+    each: TopicSeconds, dimension: str, amount: Ints, storm: int, messages: int, surface: Surface, date: str, start: int, hour_count: int
+) -> dict[str, object]:
     total = int(amount.sum())
     of_messages = dimension == "messages"
+    p50, p99 = percentiles_of_load(amount, (0.5, 0.99))
     return {
-        "day": day.date,
+        "day": date,
         "protocol": each.protocol,
         "topic": each.topic,
         "dimension": dimension,
@@ -155,11 +159,11 @@ def _row(each: TopicSeconds, dimension: str, amount: Ints, storm: int, messages:
         "limited_seconds": int(limited(each).sum()),
         "excluded_seconds": each.excluded_seconds,
         "max": int(amount.max()),
-        "p50": percentile_of_load(amount, 0.5),
-        "p99": percentile_of_load(amount, 0.99),
+        "p50": p50,
+        "p99": p99,
         "largest": 1 if of_messages else int(each.largest.max()),
         "peak_100ms": int(np.minimum(each.peak_100ms, amount).max()) if of_messages else None,
-        "hours": np.bincount(day.hour_of(each.second), weights=amount, minlength=day.hour_count).astype(np.int64),
+        "hours": np.bincount((each.second - start) // 3600, weights=amount, minlength=hour_count).astype(np.int64),
         "gateways": shares(each.gateways, of_messages=of_messages, total=total),
         "need": min(need(surface, surface.total), float(amount.max())),  # a rate as high as the busiest second refuses nothing
         "first_step": surface.first_step,
@@ -169,9 +173,15 @@ def _row(each: TopicSeconds, dimension: str, amount: Ints, storm: int, messages:
 
 def percentile_of_load(amount: Ints, share: float) -> float:
     """The busiest second that is needed to cover `share` of all messages (or bytes), counted from the quiet seconds up."""
+    return percentiles_of_load(amount, (share,))[0]
+
+
+def percentiles_of_load(amount: Ints, shares: Sequence[float]) -> list[float]:
+    """`percentile_of_load` of each of `shares`, for one sort."""
     ordered = np.sort(amount)
-    at = int(np.searchsorted(np.cumsum(ordered), share * float(ordered.sum()), side="left"))
-    return float(ordered[min(at, len(ordered) - 1)])
+    sums = np.cumsum(ordered)
+    at = np.searchsorted(sums, [each * float(sums[-1]) for each in shares], side="left")
+    return [float(ordered[min(each, len(ordered) - 1)]) for each in at.tolist()]
 
 
 def shares(gateways: Sequence[tuple[str, int, int]], *, of_messages: bool, total: int) -> list[dict[str, object]]:

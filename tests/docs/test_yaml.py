@@ -73,6 +73,7 @@ def test_a_block_is_for_a_program_that_we_know(block: Block) -> None:
 
 @pytest.mark.parametrize("block", OURS, ids=lambda block: block.id)
 def test_the_gateway_reads_it(block: Block, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Authority(tmp_path / "tls", "webhook-ca")
     authority = Authority(tmp_path / "tls", "operators-ca")
     authority.issue("admin", "sluice.monitoring.svc")
     file = tmp_path / "sluice.yaml"

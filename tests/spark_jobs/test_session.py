@@ -30,6 +30,14 @@ def test_the_release_is_read_from_what_java_says(tmp_path: Path, text: str, rele
     assert java_version(fake_java(tmp_path / "jvm", text)) == release
 
 
+def test_the_release_is_read_from_the_file_of_java_where_there_is_one(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "jvm", "11.0.2")
+    (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.5"\n')
+    assert java_version(home) == 21
+    (home / "release").write_text("nothing of use\n")
+    assert java_version(home) == 11
+
+
 def test_java_home_comes_first_then_path(tmp_path: Path) -> None:
     named, on_path = fake_java(tmp_path / "named", "21.0.1"), fake_java(tmp_path / "on_path", "17.0.1")
     environment = {"JAVA_HOME": str(named), "PATH": f"/usr/bin:{on_path}/bin"}

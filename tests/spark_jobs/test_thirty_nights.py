@@ -164,8 +164,8 @@ def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.Capture
     earlier = {
         topic: found.rates[topic, day - 1] for topic, day in (("stormy", STORM), ("dying", DEATH), ("sale", SALE), ("steady", ABSENT))
     }
-    for day in range(STORM, STORM + 7):  # it asks for four hundred times as much, and a night's rail is x2
-        assert found.rates["stormy", day] < 1.3 * earlier["stormy"], report
+    for day in range(STORM, STORM + 7):  # it asks for four hundred times as much, and a night's rail is x2; without the storm it has 1.4
+        assert found.rates["stormy", day] < 1.6 * earlier["stormy"], report
     assert found.rates["dying", NIGHTS - 1] < 0.7 * earlier["dying"], report
     assert found.rates["sale", NIGHTS - 1] < 2.5 * earlier["sale"], report
     assert found.share("sale", range(SALE + 1, NIGHTS)) < 0.01, report

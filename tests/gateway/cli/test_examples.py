@@ -80,7 +80,10 @@ EXAMPLES: Final = {
     "sluice quotas plan quotas.json": Example(before=("sluice quotas apply quotas.json --yes",)),
     "sluice quotas plan quotas.json && echo nothing to do": Example(before=("sluice quotas apply quotas.json --yes",)),
     "sluice quotas rollback --yes --reason 'orders refused too much'": Example(before=("sluice quotas apply other.json --yes",)),
-    "sluice quotas show orders": Example(before=("sluice quotas apply quotas.json --yes",)),
+    "sluice quotas show orders --state /srv/quota-state": Example(
+        before=("sluice quotas apply quotas.json --yes",), replaced={"/srv/quota-state": "{state}"}
+    ),
+    "sluice quotas report --state /srv/quota-state -o report.html": Example(replaced={"/srv/quota-state": "{state}"}),
     "sluice support-bundle --log /var/log/sluice/sluice.log -o incident-12.tar.gz": Example(replaced={"/var/log/sluice": "{logs}"}),
     "sluice log compact /var/log/sluice": Example(replaced={"/var/log/sluice": "{access_log}"}),
     "sluice log ship /var/log/sluice --to s3://logs/sluice --every 10min": Example(

@@ -15,7 +15,8 @@ from spark_jobs.days import Day
 from spark_jobs.log import usage
 from spark_jobs.log.exclusions import Exclusion
 from spark_jobs.log.read import Unpack
-from spark_jobs.log.usage import SHARE, SUMS, _TopicRows, quota_topics, topic_bounds, whole_topics
+from spark_jobs.log.usage import PLACE, SHARE, SUMS, _TopicRows, added_up, quota_topics, topic_bounds, whole_topics
+from spark_jobs.schemas import COUNTS
 from spark_jobs.session import ship_by_value
 
 DAY = Day("2026-11-20")
@@ -57,6 +58,31 @@ def test_the_rows_of_each_topic_have_its_sums_and_its_gateways(monkeypatch: pyte
     assert all(found[f"t{at}", "messages"]["total"] == 7 * (at + 1) for at in range(9))
     assert found["t4", "bytes"]["gateways"] == [{"gateway": "g", "total": 3500}]
     assert found["t4", "messages"]["active_seconds"] == 5
+
+
+def line(topic: str, second: int, gateway: str, **counts: int) -> dict[str, object]:
+    return {"protocol": "rocketmq", "topic": topic, PLACE: 7, "second": second, **dict.fromkeys(COUNTS, 0), **counts, "gateway": gateway}
+
+
+def test_lines_are_added_up_to_seconds_and_gateways_also_where_two_topics_share_a_hash() -> None:
+    given = pa.Table.from_pylist([
+        line("b", 20, "g2", messages=4, bytes=41),
+        line("a", 10, "g1", messages=1, bytes=100, refused_messages=2, refused_bytes=110, max_100ms_messages=3),
+        line("b", 20, "g1", messages=2, bytes=10, delayed_messages=5),
+        line("a", 9, "g1", dropped_messages=6),
+        line("a", 10, "g1", messages=1, bytes=1, max_100ms_messages=1),
+    ])  # fmt: skip
+    none = dict.fromkeys(SUMS, 0)
+    expected: list[dict[str, object]] = [
+        {"topic": "b", "second": SHARE, **none, "passed": 4, "passed_bytes": 41, "gateway": "g2"},
+        {"topic": "b", "second": SHARE, **none, "passed": 2, "passed_bytes": 10, "gateway": "g1"},
+        {"topic": "b", "second": 20, **none, "passed": 6, "passed_bytes": 51, "delayed": 5, "largest": 11, "gateway": None},
+        {"topic": "a", "second": SHARE, **none, "passed": 2, "passed_bytes": 101, "gateway": "g1"},
+        {"topic": "a", "second": 9, **none, "dropped": 6, "gateway": None},
+        {"topic": "a", "second": 10, **none, "passed": 2, "refused": 2, "passed_bytes": 101, "refused_bytes": 110, "peak_100ms": 4,
+         "largest": 70, "gateway": None},
+    ]  # fmt: skip
+    assert added_up(given).to_pylist() == [{"protocol": "rocketmq"} | each for each in expected]
 
 
 ON_A_WORKER = """
