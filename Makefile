@@ -82,8 +82,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # nothing is compiled (tests/test_imports.py), against what users install: the compiled wheel. Two processes share the tests each time
 # (tests/support/xdist_split.py).
 test: ## Everything: lint, source, e2e; half an hour.
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus rclone ssh
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 install source
@@ -93,16 +92,11 @@ COMPILED := -o pythonpath=tests
 APART    := not airflow and not storage# tests with targets of their own: what they need is large
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
-	@$(SYSTEM) redis-server systemd prometheus zsh fish
+	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
 
 source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
-	@$(SYSTEM) java redis-server chromium systemd iproute2 prometheus zsh fish
-	@$(SYSTEM) redis-server systemd prometheus rclone ssh
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
-
-source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
-	@$(SYSTEM) java redis-server chromium systemd iproute2 prometheus rclone ssh
+	@$(SYSTEM) java redis-server chromium systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree
@@ -111,8 +105,7 @@ endef
 
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
 coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; fails below 90 %. Six minutes.
-	@$(SYSTEM) redis-server systemd prometheus zsh fish
-	@$(SYSTEM) redis-server systemd prometheus rclone ssh
+	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 \
 	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90

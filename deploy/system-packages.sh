@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs what the named parts need from Debian, and only what is missing.
 #
-#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 prometheus zsh fish
-#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 prometheus ssh
+#   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 \
+#       prometheus zsh fish ssh
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
