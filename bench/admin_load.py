@@ -1,11 +1,12 @@
 """Whether load on the admin API moves the latency of messages: the same load with and without it, in turns, on one gateway.
 
-PYTHONPATH=.:tests .venv/bin/python bench/admin_load.py --rounds 5 --seconds 3 --topics 10000
+PYTHONPATH=.:tests .venv/bin/python bench/admin_load.py --rounds 5 --seconds 3 --topics 10000 --rate 5000
 
-One gateway from the source tree between `request` (RocketMQ sends, one in flight on each of 8 connections) and `respond`. It has met as
-many topics as `--topics` says. In some turns there is load on its admin port, all at once: a page of `GET /v1/topics` a second, 1,000
-changes of limits a minute, 8 streams (one of them does not read), and 50 requests a second without a token. Medians of the turns, and
-their ratio; two kinds of turns without load, compared with each other in the same way, are the noise.
+One gateway (the installed one, or SLUICE_COMMAND's) between RocketMQ sends, one in flight on each connection, and `respond`. With `--rate`
+so many messages are sent in a second (`crowd`); without it they are sent as fast as they are answered (`request`), which leaves the gateway
+no processor to spare. It has met as many topics as `--topics` says. In some turns there is load on its admin port, all at once: a page of
+`GET /v1/topics` a second, 1,000 changes of limits a minute, 8 streams (one of them does not read), and 50 requests a second without a
+token. Medians of the turns, and their ratio; two kinds of turns without load, compared with each other in the same way, are the noise.
 """
 
 from __future__ import annotations
@@ -46,6 +47,20 @@ def meet(port: int, topics: int) -> None:
                 while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4]):
                     data = data[4 + int.from_bytes(data[:4]) :]
                     answers += 1
+
+
+def open_turn(port: int, seconds: int, connections: int, rate: int) -> dict[str, float]:
+    """One run of an open load: messages a second, p50 and p99 in microseconds, from when each was sent."""
+    words = [str(BIN / "crowd"), str(port), "request", *map(str, (connections, seconds, rate, 200, 1, 1, 0))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
+        assert load.stdin is not None
+        assert load.stdout is not None
+        load.stdout.readline()  # ready
+        load.stdin.write("go\n")
+        load.stdin.flush()
+        found = json.loads(load.stdout.readline())
+        load.stdin.close()
+    return {"rate": found["messages"] / found["seconds"], "p50": found["p50_us"], "p99": found["p99_us"]}
 
 
 class AdminLoad:
@@ -116,6 +131,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--rate", type=int, default=0, help="messages a second; 0: as fast as they are answered")
     options = parser.parse_args()
     backend, front = free_ports(2)
     listener = {"name": "bench", "protocol": "rocketmq", "bind": f"127.0.0.1:{front}", "upstream": f"127.0.0.1:{backend}"}
@@ -124,16 +140,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, subprocess.Popen([str(BIN / "respond"), str(backend)]) as respond:
         with Gateway(Path(scratch) / "gateway", [listener], rules) as gateway:
             meet(front, options.topics)
+
+            def measured() -> dict[str, float]:
+                if options.rate:
+                    return open_turn(front, options.seconds, options.connections, options.rate)
+                return turn(front, options.seconds, options.connections)
+
             load = AdminLoad(gateway)
             turn(front, 1, options.connections)
             began = 0.0
             for _ in range(options.rounds):
-                turns["without"].append(turn(front, options.seconds, options.connections))
+                turns["without"].append(measured())
                 with load:
                     started = time.monotonic()
-                    turns["with"].append(turn(front, options.seconds, options.connections))
+                    turns["with"].append(measured())
                     began += time.monotonic() - started
-                turns["again"].append(turn(front, options.seconds, options.connections))
+                turns["again"].append(measured())
             known = gateway.get("/v1/topics?limit=1")["total"]
         respond.terminate()
     medians = {
