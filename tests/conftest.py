@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,8 @@ WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session.session", "gatewa
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background: all programs under test would ignore Ctrl-C, too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.basetemp is None and not hasattr(config, "workerinput"):
         folder = folder_for_a_run()
         if folder is not None:
