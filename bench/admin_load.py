@@ -25,7 +25,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from keeping import BIN, turn
+from keeping import BIN, run, turn
 
 from support.gateways import Gateway
 from support.processes import free_ports
@@ -51,16 +51,7 @@ def meet(port: int, topics: int) -> None:
 
 def open_turn(port: int, seconds: int, connections: int, rate: int) -> dict[str, float]:
     """One run of an open load: messages a second, p50 and p99 in microseconds, from when each was sent."""
-    words = [str(BIN / "crowd"), str(port), "request", *map(str, (connections, seconds, rate, 200, 1, 1, 0))]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
-        assert load.stdin is not None
-        assert load.stdout is not None
-        load.stdout.readline()  # ready
-        load.stdin.write("go\n")
-        load.stdin.flush()
-        found = json.loads(load.stdout.readline())
-        load.stdin.close()
-    return {"rate": found["messages"] / found["seconds"], "p50": found["p50_us"], "p99": found["p99_us"]}
+    return run(["crowd", str(port), "request", *map(str, (connections, seconds, rate, 200, 1, 1, 0))])
 
 
 class AdminLoad:
