@@ -25,7 +25,8 @@ BY_ADDRESS: Final = "max_connections_per_address"
 BY_USER: Final = "max_connections_per_user"
 BY_RATE: Final = "max_connection_rate"
 BY_DESCRIPTORS: Final = "overload"
-CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS)
+BY_MEMORY: Final = "memory_full"
+CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS, BY_MEMORY)
 RESERVED_DESCRIPTORS: Final = 128  # for the admin API, files, the loop itself; an idle gateway has about 25 open (a guess)
 DESCRIPTORS_PER_BROKER: Final = 2  # of a listener opened on demand: its socket, and the one in reserve
 # Clients per listener that are told at a time why they cannot connect: they hold no permit, but a descriptor (a guess)
@@ -51,6 +52,7 @@ class ConnectionSlots:
         self.maximum = maximum
         self.descriptors = descriptors  # the limit `maximum` was made from, for the text
         self.taken = 0
+        self.closed_because = ""  # why there are none for now: the process is short of memory
 
     @classmethod
     def unbounded(cls) -> ConnectionSlots:
@@ -135,6 +137,8 @@ class Admission:
         if maximum is not None and self.admitted >= maximum:
             raise RefusedError(BY_ALL, self._reached(BY_ALL, maximum))
         slots = self.slots
+        if slots.closed_because:
+            raise RefusedError(BY_MEMORY, slots.closed_because)
         if slots.taken >= slots.maximum:
             room = f"leaves room for {slots.maximum} connections; raise it (ulimit -n)"
             text = f"this gateway's limit of open files ({slots.descriptors}) {room}"

@@ -24,6 +24,8 @@ COMMON: Final[dict[str, str]] = {  # cause: what it means, and what to do where 
     "handshake_timeout": "The client did not finish TLS or its protocol's handshake within `handshake_timeout`.",
     "idle": "Neither side sent anything for `idle_timeout`.",
     "limit": "A rule with `action: close` was exceeded.",
+    "frame_timeout": "The client began a frame and did not go on with it for `frame_timeout`. Look at the client and the network.",
+    "memory_full": "Closed or refused because the gateway is short of memory: `memory.high_watermark`, or `memory.limit`.",
     "max_connection_rate": "Refused: more connections a second than the listener's `max_connection_rate`.",
     "max_connections": "Refused: the listener had `max_connections` already.",
     "max_connections_per_address": "Refused: the client's address had `max_connections_per_address` already.",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.counting.accounts import Accounts
     from gateway.counting.histogram import Histogram
     from gateway.event_loop.event_loop import EventLoop
+    from gateway.event_loop.memory_limit import MemoryLimit
     from gateway.event_loop.memory_watermark import MemoryWatermark
     from gateway.event_loop.sweeper import Sweeper
     from gateway.fleet.fleet import Fleet
@@ -62,6 +63,7 @@ class RunningGateway(Protocol):
     sweeper: Sweeper
     event_loop: EventLoop
     memory: MemoryWatermark
+    memory_limit: MemoryLimit
     listening: dict[str, Listener]  # by name; those of a name server's brokers too
     brokers: dict[str, BrokerListeners]  # by name server listener
     fleet: Fleet | None
@@ -75,6 +77,9 @@ class RunningGateway(Protocol):
 
     @property
     def rule_source(self) -> RuleSource: ...
+
+    def check_memory(self, now: int) -> None:
+        """Sum up what is kept, and act on it. On each tick."""
 
     def ready(self) -> list[str]:
         """Why the gateway is not ready to serve; empty when it is."""

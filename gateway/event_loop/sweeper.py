@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import select
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from gateway.session.deadlines import quiet_until, tick
 from gateway.session.ending import fail_on_protocol_error, propagate_ends
 from gateway.session.heartbeats import PAUSE_NS
 from gateway.session.session import Session
+from gateway.session.shared import Shared
 from gateway.session.states import CLOSING, OVER
 from gateway.transport.channel_states import READ_EOF, READ_OPEN, WRITE_FAILED
 from limiter.executor import Executor, Submission
@@ -73,6 +75,9 @@ class Sweeper:
         self._active: dict[int, Session] = {}  # all that are not idle, by number
         self._idle = IdleSessions()
         self._ticked_at = 0
+        self.check_after_bytes = sys.maxsize  # see `watch_volume`
+        self._shared: Shared | None = None
+        self._check: Callable[[int], None] | None = None
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._wake_fd = executor.fileno()
         if self._wake_fd >= 0:
@@ -170,6 +175,9 @@ class Sweeper:
             session.queued = False
             asking = len(batches)
             self._turn(session, now, batches)
+            shared = self._shared
+            if shared is not None and shared.unchecked_bytes >= self.check_after_bytes:
+                self._check_volume(now)
             if len(batches) == asking:  # now rather than after all others' turns: what a session is made of is still in the cache
                 self._settle(session, now)
         if batches:
@@ -179,6 +187,12 @@ class Sweeper:
                 if session.settled_in != self.sweeps:
                     self._settle(session, now)
         return MORE if self._ready else DONE
+
+    def _check_volume(self, now: int) -> None:
+        assert self._shared is not None
+        assert self._check is not None
+        self._shared.unchecked_bytes = 0
+        self._check(now)
 
     def _note(self, descriptor: int, mask: int, now: int) -> None:
         if descriptor == self._wake_fd:
@@ -307,6 +321,7 @@ class Sweeper:
         if asleep > PAUSE_NS:
             for session in self.sessions.values():
                 session.heartbeats.excuse(asleep, now)
+                session.frame_due = 0
         for number in self._idle.take_due(now):
             idle = self.sessions.get(number)
             if idle is not None and 0 < idle.idle_until <= now + SLOT_NS:
@@ -342,13 +357,23 @@ class Sweeper:
 
     def buffered(self) -> int:
         """Bytes all sessions keep in memory."""
-        total = self._idle.buffered
+        return self._idle.buffered + sum(session.buffered() for session in self._active.values())
+
+    def sum_up(self) -> int:
+        """Bytes from clients that all sessions keep in memory. Those for clients are added to `ListenerConfig.delivery_bytes`."""
+        total = self._idle.buffered  # an idle session keeps nothing for its client
         for session in list(self._active.values()):
             try:
-                total += session.buffered()
+                total += session.bytes_from_client()
+                session.listener_config.delivery_bytes += session.bytes_for_client()
             except Exception as error:  # let it crash: this session only
                 self._crashed(session, error)
         return total
+
+    def watch_volume(self, shared: Shared, check: Callable[[int], None]) -> None:
+        """Call `check` with the time whenever `shared.unchecked_bytes` has reached `check_after_bytes`, within a sweep."""
+        self._shared = shared
+        self._check = check
 
     def poke_all(self) -> None:
         """Let every session take a turn: something all of them wait for has changed."""

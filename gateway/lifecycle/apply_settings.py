@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gateway import log
 from gateway.clock import now_ns
 from gateway.counting.access_log import Rolling
+from gateway.event_loop.memory_limit import found_limit
 from gateway.listeners.factory import limits_of, permission_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def apply_settings(gateway: RunningGateway) -> None:
     shared.credit_initial = settings.credit.initial
     shared.credit_more_after = settings.credit.more_after
     shared.hold_bytes = settings.memory.per_connection
-    gateway.memory.take_high_watermark(settings.memory.high_watermark)
+    gateway.memory.take_watermarks(settings.memory.high_watermark, settings.memory.delivery_watermark)
+    gateway.memory_limit.limit = memory_limit_of(settings)
     if gateway.access_log is not None:
         gateway.access_log.roll(rolling_of(settings))
     if shared.spans is not None and settings.tracing is not None:
@@ -39,11 +41,18 @@ def apply_entry(listener: Listener, entry: Entry) -> None:
     config.max_frame = entry.max_frame
     config.handshake_ns = entry.handshake_timeout_ns
     config.idle_ns = entry.idle_timeout_ns or 0
+    config.frame_ns = entry.frame_timeout_ns
     config.others_pass = entry.other_protocols == "pass"
     config.remote_admin = permission_of(entry)
     listener.admission.take_limits(limits_of(entry), now_ns())
     if tuple(listener.upstream.address) != tuple(entry.upstream):
         listener.upstream.move(entry.upstream, listener.upstream.tls)
+
+
+def memory_limit_of(settings: Settings) -> int:
+    """How large this process may become, in bytes."""
+    found = found_limit(settings.gateway.workers)
+    return found if settings.memory.limit is None else min(found, settings.memory.limit)
 
 
 def rolling_of(settings: Settings, *, tidy: bool = True) -> Rolling:

@@ -67,9 +67,7 @@ def tick(gateway: Gateway) -> None:
     gateway.adaptive_caps.tick(gateway.listening, now)
     if gateway.fleet is not None:
         gateway.fleet.watch(now)
-    memory = gateway.memory
-    if memory.check(gateway.sweeper, now):
-        log.event(logging.WARNING if memory.full else logging.INFO, "memory_watermark", **memory.describe())
+    gateway.check_memory(now)
     if gateway.sweeper.waiting():
         gateway.event_loop.wake()
 

@@ -107,6 +107,7 @@ class Conversation:
         self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
         self.has_close_frames = True  # the protocol can say that the connection ends; where it cannot, `graceful_close.py` ends it
         self.rejects_requests = False  # new requests are answered with the word to repeat them on another connection
+        self.postpones_decoding = False  # what is not decoded waits for the broker's word, not for bytes; then `budget.blocking` counts it
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
@@ -174,6 +175,10 @@ class Conversation:
     def take_replies(self) -> bytes:
         """The gateway's own replies waiting for the client, if the broker's stream stands at a frame boundary; else b""."""
         raise NotImplementedError
+
+    def broker_unfinished(self) -> int:
+        """Bytes kept of a frame of the broker's that has to be seen whole and is not."""
+        return 0
 
     # ---- a protocol that holds parts -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ HANDSHAKE_LINGER_NS: Final = 750_000_000
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
 CALM_NS: Final = 700_000_000  # without a byte before a session counts as idle: by then all that lasts a tick or two is over (a guess)
 MAX_IDLE_NS: Final = 10_000_000_000  # between two looks: what `quiet_until` overlooks is then late, not lost (a guess)
+MIN_FRAME_RATE: Final = 4096  # bytes a second; of a frame that takes longer than frame_timeout: no healthy network is so slow (a guess)
 MAX_UNREAD_NS: Final = 300_000_000_000  # for a client to take none of the bytes that wait for it (docs/design/reliability.md F03)
 
 
@@ -58,6 +59,8 @@ def tick(session: Session, now: int) -> None:
         send_close(session, "the client does not read", "client_stalled", now)
     elif not session.conversation.handshake_done:
         _enforce_handshake_timeout(session, now)
+    elif _frame_overdue(session, now):
+        _close_unfinished(session, now)
     elif session.listener_config.idle_ns:
         _close_idle(session, now)
 
@@ -81,6 +84,7 @@ def quiet_until(session: Session, now: int) -> int:
         or session.close_due < NEVER
         or session.graceful_close is not None
         or session.shared.memory_full
+        or session.conversation.broker_unfinished() > 0
         or client.hangup_pending
         or client.backlog + upstream.backlog > 0
         or not conversation.handshake_done
@@ -91,6 +95,8 @@ def quiet_until(session: Session, now: int) -> int:
     ):
         return 0
     due = min(now + MAX_IDLE_NS, session.heartbeats.due())
+    if session.frame_due:
+        due = min(due, session.frame_due)
     if session.listener_config.idle_ns:
         due = min(due, heard_at + session.listener_config.idle_ns)
     return due if due > now else 0
@@ -101,13 +107,39 @@ def _reads_client(session: Session) -> bool:
     return session.batch is None and session.state < DRAINING and not session.withheld()
 
 
+def _frame_overdue(session: Session, now: int) -> bool:
+    """Whether the client has begun a frame and has not gone on with it, although it is read."""
+    undecoded = session.decode.undecoded()
+    if undecoded == 0 or session.decode.pending or session.state != OPEN or not _reads_client(session):
+        session.frame_due = 0
+        return False
+    received = session.client.received
+    window = session.listener_config.frame_ns // session.shared.patience_divisor
+    if session.frame_due and session.frame_began == received - undecoded:
+        if now < session.frame_due:
+            return False
+        if received - session.frame_received < MIN_FRAME_RATE * window // 1_000_000_000:
+            return True
+    session.frame_began = received - undecoded
+    session.frame_received = received
+    session.frame_due = now + window
+    return False
+
+
+def _close_unfinished(session: Session, now: int) -> None:
+    seconds = session.listener_config.frame_ns / session.shared.patience_divisor / 1e9
+    reason = f"a frame of which {session.decode.undecoded()} bytes have come did not go on for {seconds:g} s (frame_timeout)"
+    send_close(session, reason, "frame_timeout", now)
+
+
 def _enforce_handshake_timeout(session: Session, now: int) -> None:
     """Close a session whose handshake is not over in time, however busily either side sends a byte now and then."""
     accepted_at = session.opened_at if session.permit is None else session.permit.accepted_at
-    if session.state >= CLOSING or now - accepted_at <= session.listener_config.handshake_ns:
+    handshake_ns = session.listener_config.handshake_ns // session.shared.patience_divisor
+    if session.state >= CLOSING or now - accepted_at <= handshake_ns:
         return
     fault = "the handshake was not over" if session.upstream.received else "the broker behind this gateway said nothing"
-    reason = f"{fault} within {session.listener_config.handshake_ns / 1e9:g} s (handshake_timeout)"
+    reason = f"{fault} within {handshake_ns / 1e9:g} s (handshake_timeout)"
     session.detail = reason
     send_close(session, reason, HANDSHAKE_TIMEOUT, now)
 
@@ -119,6 +151,7 @@ def _close_idle(session: Session, now: int) -> None:
     heard_at = max(client.received_at, upstream.received_at)
     waiting = session.budget.waiting()
     busy = session.state >= DRAINING or session.batch is not None or waiting > 0 or client.backlog + upstream.backlog > 0
-    if not busy and now - heard_at > session.listener_config.idle_ns:
-        seconds = session.listener_config.idle_ns / 1e9
+    idle_ns = session.listener_config.idle_ns // session.shared.patience_divisor
+    if not busy and now - heard_at > idle_ns:
+        seconds = idle_ns / 1e9
         send_close(session, f"nothing was received from either side for {seconds:g} s (idle_timeout)", "idle", now)

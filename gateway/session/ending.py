@@ -151,6 +151,7 @@ def _send_last(session: Session, to_client: bytes, to_broker: bytes, now: int) -
     if session.state < CLOSING:
         session.become(CLOSING)
     session.conversation.draining = True
+    session.decode.forget()
     session.client.queue(to_client, 0, len(to_client))
     session.upstream.queue(to_broker, 0, len(to_broker))
     session.client.flush(now)

@@ -5,9 +5,13 @@ The listener itself (`gateway/listeners/listener.py`) is trio's side, which sess
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.pipeline.routes import Routes
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.broker_flow import BrokerFlow
+
+DEFAULT_FRAME_NS: Final = 30_000_000_000  # frame_timeout
 
 
 class JudgingCounts:
@@ -49,9 +53,12 @@ class ListenerConfig:
         self.max_frame = max_frame  # bytes
         self.handshake_ns = handshake_ns  # a client must have begun by then (`Conversation.handshake_done`)
         self.idle_ns = idle_ns  # a connection is closed after so long without a byte from either side; 0: never
+        self.frame_ns = DEFAULT_FRAME_NS  # within which a frame that a client has begun must come, or go on at a least rate
         self.others_pass = others_pass  # other versions of the protocol pass opaquely
         self.sends_proxy = sends_proxy  # a PROXY header goes to the broker before anything else
         self.routes: Routes | None = None  # of a name server's listener; set once there are ports for its brokers
         self.remote_admin: Permission | None = None  # who may view and change limits by RocketMQ requests; None: the broker answers those
         self.flow = BrokerFlow()  # the broker's own flow control, as its connections see it
         self.judging = JudgingCounts()
+        self.delivery_bytes = 0  # that wait for this listener's clients, when memory was last summed up
+        self.deliveries_full = False  # more than `memory.delivery_watermark`: brokers of clients that do not read are not read

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
     from gateway.session.graceful_close_state import GracefulClose
 
+LARGE_FRAME_BYTES: Final = 65_536  # of an unfinished frame that is worth stopping its connection for: less are a read's odds and ends
+SCARCE_READ_BYTES: Final = (
+    16_384  # of one read of the broker's while too much waits for the listener's clients: some progress for those that read
+)
 MAX_DUE_PER_TURN: Final = 256  # held requests judged again per turn (a guess)
 # Delay between the last delivery and connection.close: pika discards undelivered messages on close; 1 s is a guess
 CLOSE_DELAY_NS: Final = 1_000_000_000
@@ -102,6 +106,10 @@ class Session:
         self.idle_until = 0  # for the loop: when there is something to do here next (`deadlines.quiet_until`); 0: something has happened
         self.first_end = ""  # which side ended first: "client" or "broker"
         self.first_end_at = 0  # when
+        self.frame_due = 0  # by when the frame that the client has begun must have gone on; 0: none is under way
+        self.frame_began = 0  # the client's bytes before it, by which it is known
+        self.frame_received = 0  # the client's bytes when it was last found to have gone on
+        self.full_due = 0  # by when an unfinished frame must be finished, or memory be less; 0: memory is not full
         self.idle_bytes = 0  # what `buffered` said when it became idle
         self.permit = permit
         self.number = number
@@ -191,9 +199,10 @@ class Session:
 
     def reads_broker(self) -> bool:
         """Whether the broker's bytes are read as they come."""
-        if self.upstream.read_state == READ_EOF or self.client.backlog > self.shared.backlog_bytes:
+        full = self.listener_config.deliveries_full
+        if self.upstream.read_state == READ_EOF or self.client.backlog > (0 if full else self.shared.backlog_bytes):
             return False
-        return self.deliveries.may_read(memory_full=self.shared.memory_full, last_words=self.upstream.hangup_pending)
+        return self.deliveries.may_read(memory_full=full, last_words=self.upstream.hangup_pending)
 
     def _relay(self, now: int, buffer: memoryview) -> None:
         """One read from the broker, passed on to the client."""
@@ -204,7 +213,10 @@ class Session:
         most: i64 = len(buffer)
         if self.budget.parked_bytes:
             most = self.deliveries.read_bytes(len(buffer))
+        if self.listener_config.deliveries_full:
+            most = min(most, SCARCE_READ_BYTES)
         data = upstream.read(most, buffer)
+        self.shared.unchecked_bytes += len(data)
         if not data or self.state >= CLOSING:  # then nothing more of the broker's goes to the client
             return
         upstream.received_at = now
@@ -250,6 +262,7 @@ class Session:
         data = self.client.read(most, buffer)
         if data:
             self.client.received_at = now
+            self.shared.unchecked_bytes += len(data)
         return data
 
     def _discard(self, buffer: memoryview) -> None:
@@ -288,7 +301,16 @@ class Session:
 
     def buffered(self) -> int:
         """All bytes this connection keeps in memory."""
-        return self.budget.total_bytes() + self.decode.undecoded() + self.upstream.backlog + self.client.backlog
+        return self.bytes_from_client() + self.bytes_for_client()
+
+    def bytes_from_client(self) -> int:
+        """What the client has sent and is still here, the answers to it included: it is less when the client is not read."""
+        budget = self.budget
+        return budget.held_bytes + budget.reply_bytes + budget.unanswered_bytes + self.decode.undecoded() + self.upstream.backlog
+
+    def bytes_for_client(self) -> int:
+        """What the broker has sent and is still here: it is less when the broker is not read."""
+        return self.budget.parked_bytes + self.client.backlog + self.conversation.broker_unfinished()
 
     def _full(self) -> bool:
         """Whether as much is held as may be, or something that blocks the client."""
@@ -296,7 +318,9 @@ class Session:
         if budget.blocking:
             return True
         held = budget.held_bytes + budget.reply_bytes
-        return held >= self.shared.hold_bytes or (self.shared.memory_full and held > 0)
+        if self.shared.memory_full:  # a large frame that has begun since then waits for its place (`memory_watermark.py`)
+            return held > 0 or (self.full_due == 0 and self.decode.undecoded() >= LARGE_FRAME_BYTES)
+        return held >= self.shared.hold_bytes
 
     def _send(self, now: int) -> None:
         client = self.client

@@ -152,6 +152,12 @@ class Listener:
         "Close a connection on which nothing, heartbeats included, was received from either side for so long. Default: never.",
         key="idle_timeout",
     )
+    frame_timeout_ns: int = setting(
+        Duration("30s", "1s", "1h"),
+        30_000_000_000,
+        "Close a client that begins a frame and then sends less than 4 KiB/s of it for so long.",
+        key="frame_timeout",
+    )
     other_protocols: str = setting(
         Choice("refuse", "pass"),
         "refuse",
@@ -294,7 +300,20 @@ class Memory:
     """Bounds on memory."""
 
     per_connection: int = setting(Size("1MiB", "16KiB", "1GiB"), 1 << 20, "Bytes of one connection that may be held; then it is not read.")
-    high_watermark: int = setting(Size("256MiB", "1MiB", "1024GiB"), 256 << 20, "Bytes held by all; then publishers are not read.")
+    high_watermark: int = setting(
+        Size("256MiB", "1MiB", "1024GiB"), 256 << 20, "Bytes sent by clients that all connections hold; then publishers are not read."
+    )
+    delivery_watermark: int = setting(
+        Size("128MiB", "1MiB", "1024GiB"),
+        128 << 20,
+        "Bytes that wait for the clients of one listener; then brokers of clients that do not read are not read.",
+    )
+    limit: int | None = setting(
+        Size("512MiB", "64MiB", "1024GiB"),
+        None,
+        "Size of the process from 85 % of which on it saves memory, and at 92 % refuses new connections. Default: what the control group, "
+        "the machine or the limit of address space allows.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,15 @@ def memory_lines(gateway: Gateway) -> Iterator[str]:
         single("sluice_memory_full", memory.full),
         single("sluice_memory_full_seconds_total", memory.full_ns(now_ns()) / 1e9),
         single("sluice_memory_stopped_connections", memory.stopped),
+        single("sluice_memory_closed_connections_total", memory.closed),
+        single("sluice_memory_limit_bytes", gateway.memory_limit.limit or 0),
+        single("sluice_memory_limit_step", gateway.memory_limit.step),
+        families(
+            {
+                "sluice_delivery_bytes": [((x.name,), x.config.delivery_bytes) for x in gateway.listening.values()],
+                "sluice_deliveries_full": [((x.name,), int(x.config.deliveries_full)) for x in gateway.listening.values()],
+            }
+        ),
     )
 
 

@@ -64,8 +64,11 @@ LIFE: Final = {
     "reload_failed": lines("error", fields="err remedy", meaning="The configuration could not be read; the last good one stays in force."),
     "certificate_ending": lines("warning", fields="setting err remedy", meaning="A certificate of the configuration expires soon."),
     "memory_watermark": lines(
-        "warning", "info", fields="full held_bytes high_watermark stopped_connections",
+        "warning", "info", fields="full held_bytes high_watermark stopped_connections delivery_bytes",
         meaning="Memory went above `memory.high_watermark`: publishing connections are not read. Or (info) it is below again."),
+    "memory_limit": lines(
+        "warning", "info", fields="step size_bytes limit",
+        meaning="The process came near `memory.limit`, or what the machine allows; `step` is what is done. Or (info, step 0) it is over."),
     "out_of_descriptors": lines(
         "error", fields="listener err remedy", meaning="No connection can be accepted for want of file descriptors."),
     "inherited_socket_unused": lines(

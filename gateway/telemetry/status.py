@@ -89,6 +89,15 @@ def warnings(gateway: Gateway) -> list[str]:
             f"memory: {memory.held} bytes are held (memory.high_watermark: {memory.high_watermark}); {memory.stopped} connections that "
             "publish are not read; `sluice connections list` shows what holds them up"
         )
+    found += [
+        f"memory: {x.config.delivery_bytes} bytes wait for clients of listener {x.name} (memory.delivery_watermark: "
+        f"{memory.delivery_watermark}); brokers of clients that do not read are not read"
+        for x in gateway.listening.values()
+        if x.config.deliveries_full
+    ]
+    if gateway.memory_limit.step:
+        limit = gateway.memory_limit
+        found.append(f"memory: the process has {limit.size} of {limit.limit} bytes (memory.limit): {limit.doing()}")
     if access_log is not None and access_log.disk_low:
         found.append(
             f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "

@@ -15,8 +15,12 @@ def described(settings: Settings) -> str:
     for name in ("rules", "rules_file", "fleet", "webhooks"):  # the parent alone posts to webhooks
         shown.pop(name, None)
     memory = settings.memory
-    share = memory.high_watermark // settings.gateway.workers
-    shown["memory"] = {**cast("dict[str, object]", shown["memory"]), "high_watermark": f"{max(share, memory.per_connection) // 1024}KiB"}
+    workers = settings.gateway.workers
+    parts = {"high_watermark": memory.high_watermark, "delivery_watermark": memory.delivery_watermark, "limit": memory.limit}
+    shown["memory"] = {
+        **cast("dict[str, object]", shown["memory"]),
+        **{name: f"{max(size // workers, memory.per_connection) // 1024}KiB" for name, size in parts.items() if size is not None},
+    }
     tracing = settings.tracing
     if tracing is not None:
         spans = max(1, tracing.max_per_second // settings.gateway.workers)

@@ -82,7 +82,11 @@ class Decode(Handler):
         finally:
             requests = self._receive(parts, batch.now)  # also what came before bad bytes: it will be abandoned, not forgotten
         left = size - position
-        self.pending = fault or (left > 0 and left >= self.conversation.need and (requests >= room or position > at))
+        self.pending = (
+            fault
+            or self.conversation.postpones_decoding
+            or (left > 0 and left >= self.conversation.need and (requests >= room or position > at))
+        )
         if self.pending:
             self.rest = data
             self.at = position
@@ -151,6 +155,14 @@ class Decode(Handler):
             if part.kind == REQUEST and key is not None and key.operation == PRODUCE and not key.text.startswith(RETRY_PREFIX):
                 self.publishes = True
                 return
+
+    def forget(self) -> None:
+        """Nothing more is decoded: the connection is being closed."""
+        self.rest = b""
+        self.at = 0
+        self.later = []
+        self.later_bytes = 0
+        self.pending = False
 
     def undecoded(self) -> int:
         """Bytes kept here."""

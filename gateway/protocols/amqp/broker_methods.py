@@ -70,7 +70,7 @@ class BrokerMethods:
         elif method == CONNECTION_TUNE:
             self.handshake.authenticated = True
         elif method == CONNECTION_OPEN_OK:
-            self.handshake.opened = True
+            self.handshake.let_in()
         elif method == CONNECTION_CLOSE:
             if self.deliveries.lot.parked:
                 passthrough.insert(pos, self.deliveries.ends.lose_all(by_client=False))

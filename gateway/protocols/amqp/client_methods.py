@@ -45,18 +45,22 @@ class ClientMethods:
     def on_connection(self, method: int, arguments: bytes) -> None:
         """A method on channel 0."""
         if method == CONNECTION_START_OK:
+            if self.handshake.answered:
+                raise client_error(COMMAND_INVALID, "connection.start-ok a second time")
             self.handshake.start_ok(arguments)
         elif method == CONNECTION_TUNE_OK:
             self.handshake.tune_ok(arguments)
         elif method == CONNECTION_OPEN:
-            self._open(arguments)
+            self.handshake.open(arguments)
+            if self.handshake.opened:  # by a broker that was not asked
+                self.begin()
         elif method == BASIC_PUBLISH:
             raise client_error(COMMAND_INVALID, "basic.publish on channel 0")
 
     def on_closed_channel(self, method: int, channel_id: int, channel: AmqpChannel | None) -> None:
         """A method on a channel that is not open."""
         if method == CHANNEL_OPEN:
-            if self.publishes.origin is None:
+            if self.handshake.vhost is None:
                 raise client_error(COMMAND_INVALID, "channel.open before connection.open")
             if channel is None:
                 if len(self.channels) > self.handshake.most_channels():
@@ -71,13 +75,12 @@ class ClientMethods:
         """Like RabbitMQ, which refuses the first channel too many itself, by number of channels."""
         return client_error(NOT_ALLOWED, f"more channels opened than the {self.handshake.most_channels()} that were agreed on")
 
-    def _open(self, arguments: bytes) -> None:
-        """connection.open: from now on it is known whose keys the client's requests are counted by."""
-        vhost = self.handshake.open(arguments)
-        if self.publishes.origin is None:
-            context = self.context
+    def begin(self) -> None:
+        """The broker has let the client in: now it is known whose keys its requests are counted by."""
+        context, handshake = self.context, self.handshake
+        if self.publishes.origin is None and handshake.vhost is not None:
             self.publishes.origin = context.judge.origin(
-                "amqp", context.listener, context.client, self.handshake.user, vhost, context.connection
+                "amqp", context.listener, context.client, handshake.user, handshake.vhost, context.connection
             )
             self.deliveries.consumers.origin = self.publishes.origin
 

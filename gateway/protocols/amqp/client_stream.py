@@ -74,6 +74,7 @@ class ClientStream:
         self.need = 1
         self.greeted = False
         self.opaque = False  # another version of AMQP, which passes as it is
+        self.waits_for_open = False  # frames on channels have come before the broker's connection.open-ok
         self.closing = False  # either side has sent connection.close: nothing is judged any more
         self.frame_left: i64 = 0  # bytes of the frame that is flowing through, its end octet included
         self.frame_channel_id = 0
@@ -124,6 +125,9 @@ class ClientStream:
                 channel = self.channels.get(channel_id)
             if self.closing:
                 channel_id = 0  # behind the connection.close, wherever that is
+            if channel_id != 0 and not handshake.opened and handshake.vhost is not None:
+                self.waits_for_open = True
+                break
             alone = False  # whether the frame is to be a part of its own
             if self.closing or channel is None or (channel.client_state != CLIENT_OPEN and channel.awaits == AWAITS_METHOD):
                 if kind == METHOD and not self.closing:

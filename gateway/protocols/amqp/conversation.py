@@ -12,7 +12,7 @@ from __future__ import annotations
 from gateway.admission import UNKNOWN_USER, RefusedError
 from gateway.pipeline.conversation import Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import SAMPLED
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
@@ -61,7 +61,7 @@ class AmqpConversation(Conversation):
             position = stream.decode(data, start, room, parts)
             if not self.handshake_done:
                 self._notice_handshake()
-                _pass_unjudged(parts)
+                self._wait_for_open()
         except ProtocolError as error:
             if self.broker_stream.frame_left > 0:
                 error.last_frames = b""
@@ -148,6 +148,15 @@ class AmqpConversation(Conversation):
                 except RefusedError as error:
                     raise client_error(NOT_ALLOWED, str(error), error.cause) from None
         self.handshake_done = handshake.opened
+        if handshake.opened:
+            self.client_stream.methods.begin()
+
+    def _wait_for_open(self) -> None:
+        """What a client sends for its channels is not looked at before the broker has let it in: it costs nothing and names nothing."""
+        waits = self.client_stream.waits_for_open and not self.handshake.opened
+        if waits != self.postpones_decoding:
+            self.postpones_decoding = waits
+            self.budget.blocking += 1 if waits else -1
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -159,8 +168,7 @@ class AmqpConversation(Conversation):
             stream.relay(data, out)
             if not self.handshake_done:
                 self._notice_handshake()
-                if self.handshake_done:
-                    self.held_parts.make_all_due()
+                self._wait_for_open()
         except ProtocolError as error:
             error.last_frames = b"".join(out) + (error.last_frames if stream.frame_left == 0 else b"")
             out.clear()
@@ -280,6 +288,9 @@ class AmqpConversation(Conversation):
             self.rejection_reason = ""
         return answer
 
+    def broker_unfinished(self) -> int:
+        return self.broker_stream.rest_size
+
     def close_frames(self, reason: str) -> tuple[bytes, bytes]:
         stream = self.broker_stream
         to_client = b""
@@ -331,10 +342,3 @@ class AmqpConversation(Conversation):
 
     def __repr__(self) -> str:
         return f"<AmqpConversation {self.handshake.vhost!r} channels={len(self.channels)} {self.budget}>"
-
-
-def _pass_unjudged(parts: list[Part]) -> None:
-    """Send publishes past the judge: those pipelined before the broker's open-ok are held first, or anybody could spend a limit."""
-    for part in parts:
-        if part.kind == REQUEST:
-            part.paid = True  # with `passed` still 0, by which `admit` knows them

@@ -19,14 +19,15 @@ from gateway.protocols.amqp.frames import ACCESS_REFUSED, PROTOCOL_HEADER, SYNTA
 from gateway.protocols.amqp.sasl import user_of
 from limiter.limits import NEVER
 
-MAX_EARLY_FRAME_BYTES: Final = 131072  # payload before tune-ok; RabbitMQ takes 4096 (3.10) or 8192 (4.1), and decides
+MAX_EARLY_FRAME_BYTES: Final = (
+    65536  # payload before the client is let in; RabbitMQ takes 4096 (3.10) or 8192 (4.1) unless told otherwise, and decides
+)
 DEFAULT_FRAME_BYTES: Final = 131072  # RabbitMQ's offer; cuts bodies of our own where frame_max is unlimited
-DEFAULT_CHANNEL_MAX: Final = 2047  # RabbitMQ's offer, 3.10 and 4.x
 MAX_CHANNEL_NUMBER: Final = 65535  # a u16; channel_max 0 means no limit but this
 MIN_FRAME_MAX_BYTES: Final = 4096  # the specification's frame-min-size
 ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
 SHOWN_PROPERTIES: Final = ("product", "version", "platform", "connection_name")  # of the client, to operators
-MAX_TABLE_BYTES: Final = 16384  # pamqp copies the rest of the table for each entry: a larger one could cost more than 50 ms
+MAX_TABLE_BYTES: Final = 4096  # pamqp copies the rest of the table for each entry: 16 KiB took up to 12 ms, and strangers send it
 MAX_SHOWN_CHARACTERS: Final = 256  # of each: clients choose them; a guess
 
 OTHER_PROTOCOLS: Final = (
@@ -61,6 +62,7 @@ class Handshake:
         self.properties: dict[str, str] = {}
         self.takes_blocked = False  # the client declared the capability connection.blocked
         self.started = False  # the client has seen connection.start
+        self.answered = False  # the client has sent connection.start-ok
         self.authenticated = False  # the broker has sent connection.tune
         self.tuned = False
         self.opened = False  # the broker has sent connection.open-ok
@@ -75,6 +77,7 @@ class Handshake:
 
         Raises ProtocolError where they do not fit, and where it cannot be told who the client would be at the broker.
         """
+        self.answered = True
         table_end = 4 + int.from_bytes(arguments[:4], "big")
         mechanism, at = _whole_short_string(arguments, table_end)
         response_end = at + 4 + int.from_bytes(arguments[at : at + 4], "big")
@@ -109,18 +112,22 @@ class Handshake:
         self.tuned = True
         # One place for RabbitMQ's tolerance: it counts frame_max without the 8 bytes around the payload (frames.py).
         # The client alone decides, and no frame is larger than the listener allows.
-        self.limit = min(max(self.frame_max, MIN_FRAME_MAX_BYTES), self.max_frame) if self.frame_max else self.max_frame
-        self.broker_limit = self.limit
+        self.broker_limit = min(max(self.frame_max, MIN_FRAME_MAX_BYTES), self.max_frame) if self.frame_max else self.max_frame
+        if self.opened:  # by a broker that did not wait
+            self.limit = self.broker_limit
 
-    def open(self, arguments: bytes) -> bytes:
-        """virtual-host shortstr: returns it."""
+    def let_in(self) -> None:
+        """The broker has sent connection.open-ok. Only now are larger frames believed: strangers could fill the memory with them."""
+        self.opened = True
+        self.limit = self.broker_limit
+
+    def open(self, arguments: bytes) -> None:
+        """virtual-host shortstr."""
         self.vhost, _ = _whole_short_string(arguments, 0)
-        return self.vhost
 
     def most_channels(self) -> int:
-        """How many channels the client may open. Until the broker has let it in, no more than brokers offer by default."""
-        agreed = self.channel_max or MAX_CHANNEL_NUMBER
-        return agreed if self.opened else min(agreed, DEFAULT_CHANNEL_MAX)
+        """How many channels the client may open."""
+        return self.channel_max or MAX_CHANNEL_NUMBER
 
     def heartbeat_interval_ns(self) -> int:
         """Half of what was agreed on, as RabbitMQ's own sender does."""

@@ -63,13 +63,6 @@ class HeldParts:
         self.ready.append(part)
         self.update_due()
 
-    def make_all_due(self) -> None:
-        """The connection is open: publishes that came before it may be judged."""
-        for channel in self.channels.values():
-            if channel.held and channel.held[0].due == NEVER:
-                channel.held[0].due = 0
-        self.update_due()
-
     def take_ready(self, channel_id: int) -> list[Part]:
         """The ready parts of a channel, now: what follows them goes on at once."""
         taken = [part for part in self.ready if part.ordering_key == channel_id]

@@ -82,9 +82,6 @@ class Settling:
             waits = part.requeue_without_slots(self.reports.endings)
             part.paid = part.kind == REQUEST and part.passed > 0 and not waits
             self._hold(channel, part, 0)
-        elif part.paid and part.passed == 0:  # early, see `_pass_unjudged`
-            part.paid = False
-            self._hold(channel, part, 0 if self.handshake.opened else NEVER)
         elif channel.gateway_close != NO_CLOSE:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
             self._hold(channel, part, NEVER)
         elif channel.taken:

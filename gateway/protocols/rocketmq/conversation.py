@@ -253,6 +253,9 @@ class RocketmqConversation(Conversation):
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
+    def broker_unfinished(self) -> int:
+        return len(self.broker_stream.head)
+
     def relay(self, data: bytes, out: list[bytes]) -> None:
         broker_stream = self.broker_stream
         outstanding = self.outstanding

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import pytest
 from pamqp import commands
 
-from gateway.event_loop.memory_watermark import MemoryWatermark
+from gateway.event_loop.memory_watermark import FINISH_NS, MIN_CHECK_BYTES, STOPPED_NS, MemoryWatermark
+from gateway.event_loop.sweeper import RECEIVE_BYTES
 from gateway.session import description
+from gateway.session.states import OPEN
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
@@ -154,20 +157,111 @@ def test_how_long_it_was_full_is_a_counter() -> None:
         assert repr(watch) == "<MemoryWatermark open 0/250000 stopped=0>"
 
 
-def test_incomplete_frames_alone_stop_no_connection_because_unread_they_are_never_complete() -> None:
+def unfinished(ground: Ground, connections: int, missing: int = 1, size: int = 150_000) -> list[tuple[socket.socket, socket.socket]]:
+    """RocketMQ clients that each owe the last bytes of a frame."""
+    ends = [ground.wires.connect("rocketmq") for _ in range(connections)]
+    for client, broker in ends:
+        client.sendall(rocketmq.send("orders"))
+        client.sendall(rocketmq.send("orders", body=b"x" * size)[:-missing])
+        ground.wires.run(0.003)
+        ground.wires.received(broker)
+    return ends
+
+
+def test_unfinished_frames_fill_memory_and_are_finished_one_after_the_other() -> None:
     with Wires(never("rocketmq")) as wires:
         ground = Ground(wires)
-        ends = [wires.connect("rocketmq") for _ in range(3)]
-        for client, _ in ends:
-            client.sendall(rocketmq.send("orders"))
-            client.sendall(rocketmq.send("orders", body=b"x" * 150_000)[:-1])
-            wires.run(0.003)
-        assert not ground.check()
+        ends = unfinished(ground, 3)
+        assert ground.check()
         assert ground.watch.held >= MARK
-        for client, broker in ends:
+        assert ground.watch.stopped == 2
+        for client, _ in ends:
             client.sendall(b"x")
-            wires.run(0.003)
-            assert len(rocketmq.split_frames(wires.received(broker))) == 2
+        done: list[int] = []
+        while len(done) < 3:
+            ground.check()
+            done += [at for at, (_, broker) in enumerate(ends) if wires.received(broker)]
+        assert sorted(done) == [0, 1, 2]
+        ground.check()
+        assert (ground.watch.full, ground.watch.stopped, ground.watch.closed) == (False, 0, 0)
+
+
+def test_unfinished_frames_that_stay_so_are_closed_in_words_until_there_is_room() -> None:
+    """As if they were finished in time by somebody who means well: the others would wait for ever."""
+    with Wires(never("rocketmq")) as wires:
+        ground = Ground(wires)
+        unfinished(ground, 4)
+        ground.check()
+        held = ground.watch.held
+        assert ground.watch.full
+        start = wires.now()
+        ground.watch.check(wires.sweeper, start + FINISH_NS + 1_000_000_000)
+        assert ground.watch.closed == 1, "the one that was read on has had its time"
+        ground.watch.check(wires.sweeper, start + STOPPED_NS + 2_000_000_000)
+        ground.watch.check(wires.sweeper, start + STOPPED_NS + 2_000_000_000)
+        assert not ground.watch.full
+        assert held > MARK > ground.watch.held
+        assert ground.watch.closed == 3
+        [left] = [session for session in wires.sweeper.sessions.values() if session.state == OPEN]
+        assert left.decode.undecoded() >= 150_000
+        [closed, *_] = [session for session in wires.sweeper.sessions.values() if session.state != OPEN]
+        assert closed.cause == "memory_full"
+        assert "memory.high_watermark" in closed.detail
+        assert closed.decode.undecoded() == 0
+
+
+def test_what_is_read_between_two_ticks_is_looked_at_in_time() -> None:
+    """A flood of unfinished frames passes the mark by a sixteenth of it and a read, not by what a quarter of a second brings."""
+    mark = 4 << 20
+    with Wires(never("rocketmq")) as wires:
+        watch = MemoryWatermark(mark, wires.shared)
+
+        def check(now: int) -> None:
+            watch.check(wires.sweeper, now)
+
+        wires.sweeper.watch_volume(wires.shared, check)
+        watch.check(wires.sweeper, wires.now())
+        frame = rocketmq.send("orders", body=b"x" * 1_000_000)
+        clients = [wires.connect("rocketmq")[0] for _ in range(12)]
+        left = {client: memoryview(frame)[:-1] for client in clients}
+        for client in clients:
+            client.sendall(rocketmq.send("orders"))
+            client.setblocking(False)
+        most = 0
+        rounds = 0  # after it is full
+        while rounds < 50:
+            for client in clients:
+                with suppress(BlockingIOError):
+                    left[client] = left[client][client.send(left[client]) :] if left[client] else left[client]
+            wires.run(0.001)
+            most = max(most, wires.sweeper.buffered())
+            rounds += watch.full
+        assert mark <= most <= mark * 17 // 16 + 1_000_000 + MIN_CHECK_BYTES + 12 * RECEIVE_BYTES, "a frame more, and a read of each"
+
+
+def test_deliveries_of_one_listener_stop_nobodys_publishers() -> None:
+    with Wires(never(), backlog_bytes=MARK) as wires:
+        ground = Ground(wires)
+        stalled = wires.connect("amqp")
+        wires.run(0.003)
+        [session] = wires.sweeper.sessions.values()
+        config = session.listener_config
+        ground.watch.listener_configs = [config]
+        session.client.queue(bytes(20 * MARK), 0, 20 * MARK)
+        ground.check()
+        assert (config.deliveries_full, ground.watch.full, ground.watch.held) == (True, False, 0)
+        assert config.delivery_bytes > MARK * 4 // 5
+        assert not session.reads_broker(), "its client does not read"
+        other = wires.connect("amqp")
+        wires.run(0.003)
+        assert [each.reads_broker() for each in wires.sweeper.sessions.values()] == [False, True]
+        wires.sweeper.wake(session)
+        wires.run(0.003)
+        ground.pour(stalled[0])
+        ground.check()
+        assert (config.deliveries_full, config.delivery_bytes) == (False, 0)
+        assert all(each.reads_broker() for each in wires.sweeper.sessions.values())
+        assert other
 
 
 def test_rocketmq_clients_that_send_are_not_read_and_those_that_pull_or_send_back_are() -> None:

@@ -22,7 +22,8 @@ HOT = {
     ),
     "gateway/pipeline/conversation.py": (
         "Conversation",
-        "budget reports draining memory_starved handshake_done held_back has_close_frames rejects_requests frame_left",
+        """budget reports draining memory_starved handshake_done held_back has_close_frames rejects_requests postpones_decoding
+        frame_left""",
     ),
     "gateway/pipeline/held_budget.py": ("HeldBudget", "next_due ask_due blocking held_bytes reply_bytes parked_bytes"),
     "gateway/pipeline/reports.py": ("Reports", "unread broker_blocked endings"),

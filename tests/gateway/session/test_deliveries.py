@@ -149,13 +149,13 @@ def test_a_delivery_larger_than_what_may_be_parked_gets_through() -> None:
         assert wires.session().conversation.budget.parked_bytes == 0
 
 
-def test_a_full_gateway_does_not_read_brokers_with_parked_deliveries() -> None:
+def test_above_the_delivery_watermark_brokers_with_parked_deliveries_are_not_read() -> None:
     with Wires(limit()) as wires:
         _, broker = consuming(wires)
         broker.sendall(deliveries(1, 20))
         wires.run()
         assert wires.session().reads_broker()
-        wires.shared.memory_full = True
+        wires.session().listener_config.deliveries_full = True
         assert not wires.session().reads_broker()
 
 

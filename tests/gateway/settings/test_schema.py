@@ -69,6 +69,7 @@ SCALARS = [
 LISTENER_KEYS = [
     *GOOD_LISTENER,
     "handshake_timeout",
+    "frame_timeout",
     "max_frame",
     "tls",
     "upstream_tls",
@@ -88,7 +89,7 @@ SECTION_KEYS = {
     "gateway": ["name", "workers", "state_directory"],
     "limiter": ["threads", "queue", "on_rejection", "max_bypass", "max_keys"],
     "credit": ["initial", "more_after"],
-    "memory": ["per_connection", "high_watermark"],
+    "memory": ["per_connection", "high_watermark", "delivery_watermark", "limit"],
     "disk": ["low_watermark"],
     "admin": ["bind", "tokens", "tls"],
     "access_log": ["directory", "roll_every", "roll_size"],

@@ -29,14 +29,15 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
             {
                 "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "tls": "off",
                 "upstream_tls": "off", "accept_proxy_protocol": False,
-                "send_proxy_protocol": "none", "handshake_timeout": "10s", "other_protocols": "refuse", "max_frame": "16MiB",
+                "send_proxy_protocol": "none", "handshake_timeout": "10s", "frame_timeout": "30s", "other_protocols": "refuse",
+                "max_frame": "16MiB",
                 "remote_admin": "off",
             }
         ],
         "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_bypass": "10%/10s", "max_keys": 1000000},
         "quotas": {"hourly_raise": "off", "hourly_raise_max": 4}, "fleet": "off",
         "credit": {"initial": 400, "more_after": 200},
-        "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
+        "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB"},
         "disk": {"low_watermark": "200MiB"},
         "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": []},
         "probes": "off",

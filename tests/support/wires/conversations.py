@@ -106,7 +106,7 @@ class Talk:
         """The client sends `data`, in these chunks."""
         for chunk in [data] if chunks is None else chunks:
             self.rest += chunk
-            while len(self.rest) >= self.conversation.need:
+            while len(self.rest) >= self.conversation.need and not self.conversation.postpones_decoding:
                 parts: list[Part] = []
                 position = self.conversation.decode(self.rest, 0, self.room, parts)
                 assert 0 <= position <= len(self.rest)
@@ -120,10 +120,13 @@ class Talk:
         """The broker sends `data`, in these chunks."""
         for chunk in [data] if chunks is None else chunks:
             out: list[bytes] = []
+            postponed = self.conversation.postpones_decoding
             self.conversation.relay(chunk, out)
             self.to_client += b"".join(out)
             self.ask()
             self.flush()
+            if postponed:
+                self.client(b"")
 
     def ask(self) -> None:
         """Deliveries that need a verdict get it."""

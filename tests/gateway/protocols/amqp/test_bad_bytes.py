@@ -70,6 +70,7 @@ def test_another_protocol_is_told_ours_and_named_in_the_cause(first: bytes, caus
 def test_no_announced_size_is_ever_allocated() -> None:
     talk = Talk("amqp")
     talk.client(amqp.greeting(channels=(1,), frame_max=0))
+    talk.broker(amqp.broker_opens())
     tracemalloc.start()
     with pytest.raises(ProtocolError):
         talk.client(b"\x03\x00\x01\xff\xff\xff\xf0" + bytes(100))
@@ -81,6 +82,7 @@ def test_no_announced_size_is_ever_allocated() -> None:
 def test_without_an_agreed_size_the_listeners_holds() -> None:
     talk = Talk("amqp", max_frame=1 << 20)
     talk.client(amqp.greeting(channels=(1,), frame_max=0))
+    talk.broker(amqp.broker_opens())
     talk.client(amqp.publish(1, "orders", b"x" * (1 << 20), cut=1 << 20))
     with pytest.raises(ProtocolError) as caught:
         talk.client(amqp.publish(1, "orders", b"x" * (1 << 21), cut=(1 << 20) + 1))

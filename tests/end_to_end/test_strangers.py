@@ -1,0 +1,138 @@
+"""Strangers: clients that are not let in, or that begin and do not finish. They cost little, name nothing, and stop nobody for long."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from contextlib import ExitStack
+from typing import Any
+
+import pika
+import pytest
+from pamqp import commands
+
+from support.amqp import frames as amqp
+from support.brokers.queues import Queue
+from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
+from support.gateways import Gateway, StartGateway, amqp_listener
+from support.processes import LOOPBACK, wait_until
+from support.rocketmq import frames as rocketmq
+
+MIB = 1 << 20
+STRANGERS = 100
+MARK = 32 * MIB
+READ = 256 * 1024  # of a side at once
+SLACK = 24 * MIB  # what the interpreter and the heap take for themselves while so much comes and goes
+
+
+def say(client: socket.socket, left: memoryview) -> memoryview:
+    """Send what is taken at once; what is left."""
+    with contextlib.suppress(BlockingIOError, OSError):
+        while left:
+            left = left[client.send(left) :]
+    return left
+
+
+def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_good(start_gateway: StartGateway) -> None:
+    """RocketMQ has no login: anybody may begin a batch of 16 MiB, which the gateway has to see whole, and send 15.8 of it."""
+    with rocketmq_stand_in() as broker, ExitStack() as stack:
+        gateway: Gateway = start_gateway(
+            [{"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": broker.address}],
+            [],
+            memory={"high_watermark": f"{MARK // MIB}MiB"},
+        )
+        port = gateway.port("rocket")
+
+        def client() -> socket.socket:
+            return stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=20))
+
+        def ask(friend: socket.socket, opaque: int) -> None:
+            friend.sendall(rocketmq.send("orders", opaque=opaque))
+            size = struct.unpack(">I", friend.recv(4, socket.MSG_WAITALL))[0]
+            assert len(friend.recv(size, socket.MSG_WAITALL)) == size
+
+        friend = client()
+        friend.settimeout(60)  # strangers may keep memory full until their time is over
+        ask(friend, 1)
+        base = gateway.resident_bytes()
+        batch = rocketmq.send("flood", rocketmq.batch_body(*[b"x" * MIB] * 15, b"x" * 900_000), code=320, batch=True)
+        strangers = [client() for _ in range(STRANGERS)]
+        left = [memoryview(batch)[: len(batch) - 200_000] for _ in strangers]
+        for stranger in strangers:
+            stranger.sendall(rocketmq.heartbeat())
+            stranger.setblocking(False)
+        most = 0
+
+        def closed_for_it() -> float:
+            return sum(x.value for x in gateway.samples() if x.name == "sluice_memory_closed_connections_total")
+
+        def pushed() -> bool:
+            nonlocal most
+            for at, stranger in enumerate(strangers):
+                left[at] = say(stranger, left[at])
+            most = max(most, gateway.resident_bytes())
+            return closed_for_it() > 0
+
+        wait_until(pushed, within=60, what="the first of them to be closed")
+        ask(friend, 2)
+        status = gateway.get("/v1/status")
+        assert most - base <= MARK * 17 // 16 + 16 * MIB + SLACK, f"{(most - base) / MIB:.0f} MiB"
+        assert status["memory"]["held_bytes"] <= MARK * 17 // 16 + 16 * MIB
+        wait_until(lambda: "(memory.high_watermark)" in gateway.log(), within=90, what="the log to say why it was closed")
+
+
+def test_clients_with_a_wrong_password_leave_no_topic_no_log_line_and_no_memory(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    """All is sent in one segment: the login, the tuning, publishes to invented names, and the beginning of a frame of 15 MiB."""
+    gateway: Gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}", max_frame="16MiB")], [])
+    port = gateway.port("rabbit")
+    flood = b"".join(amqp.publish(1, f"invented.{number}") for number in range(500))
+    huge = b"\x01" + struct.pack(">HI", 0, 15 * MIB) + bytes(2 * MIB)
+    with Queue(rabbitmq.url, "known") as queue, ExitStack() as stack:
+        with contextlib.closing(pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))) as known:
+            known.channel().basic_publish("", queue.name, b"x")
+        wait_until(lambda: len(gateway.get("/v1/topics")["items"]) == 1, within=10, what="the known topic")
+        base = gateway.resident_bytes()
+        for number in range(STRANGERS):
+            client = stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=20))
+            client.setblocking(False)
+            greeting = amqp.greeting(user=f"nobody{number}", password="wrong", frame_max=0, channels=(1,))
+            say(client, memoryview(greeting + (flood if number % 2 else huge)))
+        refused = ("broker_closed_early", "frame_too_large", "protocol_error", "client", "broker")
+
+        def all_gone() -> bool:
+            return bool(gateway.get("/v1/status")["connections"] == 0)
+
+        wait_until(all_gone, within=60, what="the broker and the gateway to refuse them all")
+        closed: dict[str, float] = {
+            x.labels["cause"]: x.value for x in gateway.samples() if x.name == "sluice_connections_closed_total" and x.value
+        }
+        assert set(closed) <= set(refused), closed
+        assert gateway.resident_bytes() - base < 16 * MIB
+        with contextlib.closing(pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))) as known:
+            channel = known.channel()
+            for number in range(50):
+                channel.basic_publish("", f"new.{number}", b"x")
+        names: list[Any] = []
+
+        def all_seen() -> bool:
+            names[:] = [item["topic"] for item in gateway.get("/v1/topics?limit=500")["items"]]
+            return len(names) >= 51
+
+        wait_until(all_seen, within=10, what="real topics in the list")
+        assert not [name for name in names if "invented" in name]
+
+
+def test_one_start_ok_is_enough(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    gateway: Gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], [])
+    start_ok = amqp.method(0, commands.Connection.StartOk({"x": "y" * 4000}, "PLAIN", "\0nobody\0wrong", "en_US"))
+    with socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=20) as client:
+        client.sendall(amqp.PROTOCOL_HEADER + start_ok * 60)
+        said = b""
+        while data := client.recv(65536):
+            said += data
+    assert b"connection.start-ok a second time" in said
+
+
+pytestmark = pytest.mark.rabbitmq
