@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help docs site demo demo-incident test test-airflow test-clients test-storage fuzz bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: help docs site demo demo-incident test test-airflow test-clients test-long test-storage fuzz bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -78,9 +78,9 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 	@$(MAKE) --no-print-directory install
 	@$(BIN)/python deploy/demo/incident.py $(if $(PLOT),--plot $(PLOT)) $(if $(RUNS),--compare $(RUNS))
 
-# The fast part and Spark's from the source tree as pure Python, while the wheel is compiled beside it; then everything but Spark's, of which
-# nothing is compiled (tests/test_imports.py), against what users install: the compiled wheel. Two processes share the tests each time
-# (tests/support/xdist_split.py).
+# The fast part and Spark's from the source tree as pure Python, while the wheel is compiled beside it; then everything that is compiled, or
+# starts what is (tests/conftest.py), against what users install: the compiled wheel. Two processes share the tests each time
+# (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
 test: ## Everything: lint, source, e2e; half an hour.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh
 	@$(MAKE) --no-print-directory .venv/.dependencies
@@ -89,7 +89,7 @@ test: ## Everything: lint, source, e2e; half an hour.
 	@$(MAKE) --no-print-directory e2e
 
 COMPILED := -o pythonpath=tests
-APART    := not airflow and not storage# tests with targets of their own: what they need is large
+APART    := not airflow and not storage and not long# tests with targets of their own: what they need is large, or they take minutes
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
@@ -111,7 +111,11 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser and $(APART)"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
+
+test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
+	@$(SYSTEM) java redis-server systemd zsh fish rclone ssh
+	$(call from-the-source-tree,long and not airflow and not storage)
 
 # Airflow pins a hundred packages, so it has an environment of its own.
 test-airflow: .venv/.dependencies ## The DAG of deploy/airflow, read and run by Airflow itself; 300 MB to download the first time.

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
+# Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
+ONCE = (
+    "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/", "tests/gateway/log_files/",
+    "tests/gateway/settings/", "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
+)  # fmt: skip
+SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
@@ -92,8 +98,16 @@ def pytest_report_header() -> str:
     return f"sluice under test: {build} ({Path(origin).parent.parent})"
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks select
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Fast first: what fails soonest is said soonest. Of two processes the slow ones come first, so that both are done at the same time."""
+    """Fast first: what fails soonest is said soonest. Of two processes the slow ones come first, so that both are done at the same time.
+
+    Tests in the folders of ONCE are marked so, but for those that need what only the second half of `make test` has.
+    """
+    for item in items:
+        place = item.path.relative_to(config.rootpath).as_posix()
+        if place.startswith(ONCE) and not any(item.get_closest_marker(name) for name in SECOND_HALF):
+            item.add_marker("once")
 
     def lateness(item: pytest.Item) -> int:
         return max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)

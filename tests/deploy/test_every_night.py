@@ -198,7 +198,7 @@ def test_systemd_knows_every_word_of_the_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_unit_runs_with_the_credential_that_systemd_gives_it(machine: Machine) -> None:
     service = unit("sluice-quotas.service")
     (start,), (credential,) = service["ExecStart"], service["LoadCredential"]
@@ -233,7 +233,7 @@ def test_ssh_knows_every_word_of_the_tunnels() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_gateways_behind_tunnels_are_all_published_at(machine: Machine) -> None:
     """SLUICE_GATEWAYS as the page exports it, with the gateways' own ports for those of the tunnels."""
     (export,) = [line for line in tunnels() if line.startswith("export ")]
@@ -251,7 +251,7 @@ def test_the_gateways_behind_tunnels_are_all_published_at(machine: Machine) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_container_of_the_cron_job_publishes_at_both_gateways(machine: Machine) -> None:
     job: dict[str, Any] = next(part for part in yaml.safe_load_all(CRONJOB.read_text()) if part["kind"] == "CronJob")
     assert (job["spec"]["schedule"], job["spec"]["timeZone"]) == ("20 0 * * *", "Etc/UTC")

@@ -41,7 +41,7 @@ def test_every_parameter_is_an_option() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_spark_submit_runs_it_from_an_archive_in_a_folder_with_a_module_of_pythons_name(tmp_path: Path) -> None:
     """Workers put the caller's folder on sys.path: a profile.py there ended the job, because Python's own cProfile imports `profile`."""
     log = SyntheticLog(tmp_path / "log", "2026-11-20")

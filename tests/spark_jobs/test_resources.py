@@ -85,6 +85,7 @@ def test_a_full_disk_is_said_with_its_folder_and_the_option_for_another(tmp_path
     assert "--conf spark.local.dir=/FOLDER" in lines[0]
 
 
+@pytest.mark.long
 def test_lost_executors_are_said_with_the_memory_that_they_may_have_lacked() -> None:
     code, lines = run(KILLED, "local-cluster[2,1,1024]", "spark.task.maxFailures=2")
     assert (code, len(lines)) == (1, 1), lines

@@ -28,7 +28,7 @@ from support.admin.serving import Serving, serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 NIGHTS = 30
 FIRST = date(2026, 10, 5)  # a Monday

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_workers_of_a_cluster_replay_with_the_limiter_that_is_sent_to_them(tmp_path: Path) -> None:
     log = SyntheticLog(tmp_path / "log", "2026-11-20")
     log.run({"orders": steady(20), "audit": steady(5)}, range(60), seed=1)
