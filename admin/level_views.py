@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from admin.level_targets import level_target, subjects_of
-from admin.limit_views import Level, LimitInUse, level_of
+from admin.level_targets import subjects_of
+from admin.limit_views import Level
 from admin.state import StoredOverride
-from limiter.protocols import protocol_of_level
 from limiter.rules.rule_set import UNRULED
 
 if TYPE_CHECKING:
@@ -44,14 +43,3 @@ def holding(rules: RuleSet, key: LevelKey) -> list[Effective]:
             if each.per == key.per and (each.identity not in found or found[each.identity].rule.name == UNRULED.name):
                 found[each.identity] = each
     return list(found.values())
-
-
-def changed_live(rules: RuleSet, key: LevelKey) -> list[LimitInUse]:
-    """A key as items of the list of limits, while no message has used it."""
-    protocol = key.protocol or protocol_of_level(key.per) or ""
-    return [
-        LimitInUse(
-            protocol, f"/v1/{level_target(key)}", overflow=False, level=level_of(each, operation=key.operation), operation=key.operation
-        )
-        for each in holding(rules, key)
-    ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from admin.limit_views import LimitText, used_share
+from admin.paging import rest_after
 from limiter.rules.subject import Subject
 from limiter.topics import parse_topic
 
@@ -34,6 +35,7 @@ async def with_limits(context: Context, items: list[JSONObject]) -> list[JSONObj
     """The items with `limit` (null: none), `used` (0 to 1, null: no rate to compare with) and `wait_ms` (null: not used yet)."""
     rules = context.store.rules()
     found: list[JSONObject] = []
+    started = trio.current_time()
     for at, item in enumerate(items, 1):
         effective = None if "limit" in item else topic_limit(rules, item)
         if "limit" in item:  # done before
@@ -60,5 +62,6 @@ async def with_limits(context: Context, items: list[JSONObject]) -> list[JSONObj
                 "wait_ms": None if state is None else round(state.wait_ns / 1e6, 3),
             })  # fmt: skip
         if at % SLICE_TOPICS == 0:
-            await trio.lowlevel.checkpoint()
+            await rest_after(started)
+            started = trio.current_time()
     return found

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import unquote
 
-import trio
-
 from admin.auth import Role
 from admin.bodies import ChangeContext, LimitBody, decode, override
 from admin.context import Context
-from admin.level_targets import level_key_of
-from admin.level_views import changed_live
-from admin.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, in_use, level_of, usage_of
-from admin.paging import CURSOR, LIMIT, QUERY, SortKey, matches, one_long_list, page, rest_after
+from admin.limit_list import SORTS, described, entries_of, rates_of, sort_key
+from admin.limit_views import Explained, KeyLimit, Level, LimitPage, explained, level_of, usage_of
+from admin.paging import CURSOR, LIMIT, QUERY, one_long_list, page
 from admin.pattern_refusal import instead_of_pattern
-from admin.ports import JSONObject, TopicPlace
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found, pattern
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.side_thread import beside
-from admin.state import StoredOverride, key_of, key_target
+from admin.state import StoredOverride, key_target
 from admin.views import Preview
 from limiter.protocols import PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
@@ -34,8 +30,6 @@ from limiter.topics import TopicName, topic_of_parts
 
 MAX_NAME_BYTES: Final = 255  # bytes; one part of a key; AMQP's short strings, and RocketMQ's longest topic (%RETRY% and a group)
 MAX_RULES_ON_LOOP: Final = 200  # rules explained on the loop's thread, in some 5 ms; more are explained on another
-STATES_PER_SLICE: Final = 50  # limits described between two turns of the event loop: 1 ms
-SORTS: Final = ("name", "used", "refused", "rate", "wait", "fill", "last_refused")
 
 
 def key_of_request(context: Context) -> TopicName:
@@ -114,11 +108,6 @@ def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
     """The parts of a key that its ETag covers."""
     levels = [level_of(effective, operation=operation) for operation, effective in holding(context, name)]
     return (context.store.state.keys.get(key_target(name)), levels)
-
-
-async def rates_of(context: Context, wanted: Collection[TopicPlace] | None = None) -> dict[TopicPlace, JSONObject]:
-    """The current rates of all topics or those `wanted`, by protocol, topic and operation. All may be thousands."""
-    return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in await context.gateway.topics(wanted)}
 
 
 async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
@@ -227,84 +216,12 @@ async def list_limits(context: Context) -> Answer:
 
 
 async def _list_limits(context: Context) -> Answer:
+    """Describes only the limits of the page."""
     request = context.request
-    rates = await rates_of(context)
-    items: list[LimitInUse] = []
-    seen: set[TopicName] = set()
-    states = await context.states()
-    started = trio.current_time()
-    for number, state in enumerate(states, 1):
-        if number % STATES_PER_SLICE == 0:
-            await rest_after(started)
-            started = trio.current_time()
-        now = rates.get((state.protocol, state.thing, state.operation)) if state.per == "topic" else None
-        items.append(in_use(state, usage_of(state, now, context.seconds_at)))
-        if state.name is not None:
-            seen.add(state.name)
-    rules = context.store.rules()
-    for target in context.store.state.keys:
-        name = key_of(target)
-        if name not in seen:
-            items += [
-                LimitInUse(name.protocol, f"/v1/{target}", overflow=False, level=level_of(effective))
-                for effective in rules.effective(name)
-                if effective.per == "topic"
-            ]
-    used = {(item.operation, item.level.per, item.level.thing) for item in items}
-    for target in context.store.state.levels:
-        key = level_key_of(target)
-        if (key.operation, key.per, key.thing) not in used:
-            items += changed_live(rules, key)
-    protocol = request.query.get("protocol")
-    wanted = [item for item in items if protocol in (None, item.protocol) and matches(request, item.level.thing, item.level.rule)]
-    found, following = await page(wanted, SORTERS[request.query.get("sort", "name")], request)
-    return Answer(LimitPage(found, following, len(wanted)), etag=etag(context.store.revision))
+    entries = await entries_of(context)
+    found, following = await page(entries, await sort_key(context, request.query.get("sort", "name")), request)
+    return Answer(LimitPage(await described(context, found), following, len(entries)), etag=etag(context.store.revision))
 
-
-def _name(item: LimitInUse) -> str:
-    return f"{item.level.per} {item.protocol} {item.level.thing} {item.level.rule}"
-
-
-def _by(number: str) -> Any:
-    """Sort by a number of the usage, the largest first; limits not in use come last."""
-
-    def key(item: LimitInUse) -> SortKey:
-        usage = item.level.usage
-        return (-float(getattr(usage, number) or 0) if usage is not None else 1.0), _name(item)
-
-    return key
-
-
-def _least_full(item: LimitInUse) -> SortKey:
-    return (item.level.usage.fill if item.level.usage is not None else 2.0), _name(item)
-
-
-def _last_refused(item: LimitInUse) -> SortKey:
-    from admin.state import parse_time
-
-    usage = item.level.usage
-    return (-parse_time(usage.last_refused) if usage is not None and usage.last_refused else 1.0), _name(item)
-
-
-def _refused_now(item: LimitInUse) -> SortKey:
-    """By the topic's rate; a limit that is no topic's, whose rate is not counted, after those and before the others while it refuses."""
-    usage = item.level.usage
-    if usage is None:
-        return 1.0, _name(item)
-    if usage.refused_per_second is None and usage.breaker == "open":
-        return -1e-9, _name(item)
-    return -float(usage.refused_per_second or 0), _name(item)
-
-
-SORTERS: Final = {
-    "name": lambda item: (0.0, _name(item)),
-    "fill": _least_full,
-    "rate": _by("received_per_second"),
-    "refused": _refused_now,
-    "used": _by("used"),
-    "wait": _by("wait_ms"),
-    "last_refused": _last_refused,
-}
 
 SET_PARAMETERS: Final = (
     *WRITE_PARAMETERS,

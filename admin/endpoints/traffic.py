@@ -72,8 +72,8 @@ async def topics(context: Context) -> Answer:
             shares = {_place(item): float(item[BY_LIMIT[sort]] or 0) for item in moving}
             ranked = [(place, shares.get(place, 0.0)) for place, _ in ranked]
         found, following = await page(ranked, _topic_key, request)
-        items = await gateway.topics([place for place, _ in found])
-    return Answer(Items(await with_limits(context, items), following, len(ranked)))
+        items = await with_limits(context, await gateway.topics([place for place, _ in found]))
+    return Answer(Items(items, following, len(ranked)))
 
 
 def _topic_key(entry: tuple[TopicPlace, float]) -> SortKey:

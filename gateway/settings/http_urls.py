@@ -6,10 +6,11 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from gateway.settings.addresses import Address, host_fault, is_ipv6
+from gateway.settings.addresses import Address
 from gateway.settings.document import Scalar
-from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
+from gateway.settings.kinds import JSON, Invalid, Reading
 from gateway.settings.problems import quoted
+from gateway.settings.urls import UrlKind
 
 PORTS: Final = {"http": 80, "https": 443}  # by scheme
 MAX_URL_CHARS: Final = 2000  # characters; what all servers take (a guess, after old browsers' 2083)
@@ -37,24 +38,18 @@ def parts_of(url: str) -> UrlParts:
     return UrlParts(found.scheme, Address(found.hostname or "", found.port or PORTS[found.scheme]), target)
 
 
-class HttpUrl(ScalarKind[str]):
+class HttpUrl(UrlKind):
     """`http://host[:port][/path]` or `https://...`, without a login and without a fragment."""
 
     wanted = "a URL"
-    example = ""
     whose = ""  # whose URL it is, in messages
     for_logins = ""  # the way out for who has put a login into the URL
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         text = scalar.text
-        write = f"write it like {self.example}"
-        try:
-            url = urlsplit(text)
-            port = url.port
-        except ValueError:
-            raise Invalid(f"{quoted(text)} is not a URL", write) from None
+        url = self.split(text)
         if url.scheme not in PORTS or not text.startswith(f"{url.scheme}://"):
-            near = f"did you mean http://{text}?" if re.fullmatch(r"[A-Za-z0-9_.-]+(:[0-9]{1,5})?(/[!-~]*)?", text) else write
+            near = f"did you mean http://{text}?" if re.fullmatch(r"[A-Za-z0-9_.-]+(:[0-9]{1,5})?(/[!-~]*)?", text) else self.write
             raise Invalid(f"not the URL of {self.whose}", f"{near} It begins with http:// or https://")
         if url.username is not None or url.password is not None:
             raise Invalid("the URL holds credentials, for everybody to see who sees the configuration", self.for_logins)
@@ -63,19 +58,11 @@ class HttpUrl(ScalarKind[str]):
             raise Invalid("the URL has a fragment, which no server gets to see", "leave out # and what follows")
         if len(text) > MAX_URL_CHARS or re.fullmatch("[!-~]*", text) is None:
             raise Invalid(f"{quoted(text)} has other signs than a URL has, or too many", "percent-encode them")
-        host = url.hostname or ""
-        fault = "" if is_ipv6(host) else host_fault(host) if host else "is no host"
-        if fault:
-            raise Invalid(f"{quoted(host)} {fault}", write)
-        if port == 0:
-            raise Invalid("port 0 cannot be connected to", write)
+        self.check_host(url)
         return text
 
     def check(self, url: SplitResult, text: str) -> None:
         """What else this URL may not be; raises Invalid."""
-
-    def show(self, value: str) -> JSON:
-        return value
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "pattern": "^https?://[^@#]+$", "examples": [self.example]}
@@ -105,6 +92,6 @@ class CollectorUrl(HttpUrl):
 
     def check(self, url: SplitResult, text: str) -> None:
         if url.query:
-            raise Invalid("the URL holds more than where the collector is", f"write it like {self.example}")
+            raise Invalid("the URL holds more than where the collector is", self.write)
         if url.hostname and url.path in {"", "/"} and not url.fragment:
             raise Invalid("the URL has no path", f"did you mean {text.rstrip('/')}/v1/traces?")

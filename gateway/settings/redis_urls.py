@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import urlsplit
 
-from gateway.settings.addresses import host_fault, is_ipv6
 from gateway.settings.document import Scalar
-from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
+from gateway.settings.kinds import JSON, Invalid, Reading
 from gateway.settings.problems import quoted
+from gateway.settings.urls import UrlKind
 
 SCHEMES: Final = ("redis", "rediss", "unix")
 
 
-class RedisUrl(ScalarKind[str]):
+class RedisUrl(UrlKind):
     """`redis://[user@]host[:port][/database]`, `rediss://` for TLS, `unix:///path[?db=database]`; with no password in it."""
 
     placeholder = "redis://127.0.0.1:6379/0"
@@ -23,14 +22,9 @@ class RedisUrl(ScalarKind[str]):
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
         text = scalar.text
-        write = f"write it like {self.example}"
-        try:
-            url = urlsplit(text)
-            port = url.port
-        except ValueError:
-            raise Invalid(f"{quoted(text)} is not a URL", write) from None
+        url = self.split(text)
         if url.scheme not in SCHEMES or not text.startswith(f"{url.scheme}://"):
-            near = f"did you mean redis://{text}?" if re.fullmatch(r"[A-Za-z0-9_.-]+(:[0-9]{1,5})?", text) else write
+            near = f"did you mean redis://{text}?" if re.fullmatch(r"[A-Za-z0-9_.-]+(:[0-9]{1,5})?", text) else self.write
             raise Invalid("not the URL of a Redis", f"{near} It begins with redis://, rediss:// (TLS) or unix://")
         if url.password is not None:
             raise Invalid("the URL holds a password, for everybody to see who sees the configuration", "put it into password_file")
@@ -40,18 +34,10 @@ class RedisUrl(ScalarKind[str]):
             if url.hostname or not url.path.startswith("/"):
                 raise Invalid("the URL names no socket", "write it like unix:///run/redis/redis.sock?db=0")
             return text
-        host = url.hostname or ""
-        fault = "" if is_ipv6(host) else host_fault(host) if host else "is no host"
-        if fault:
-            raise Invalid(f"{quoted(host)} {fault}", write)
-        if port == 0:
-            raise Invalid("port 0 cannot be connected to", write)
+        self.check_host(url)
         if re.fullmatch("/?|/[0-9]{1,5}", url.path) is None:
             raise Invalid(f"{quoted(url.path)} is not a database", "Redis' databases are numbers: /0")
         return text
-
-    def show(self, value: str) -> JSON:
-        return value
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "pattern": "^(?:rediss?|unix)://", "examples": [self.example]}

@@ -240,6 +240,7 @@ LIMITS: Final = (
         "Messages that a rule's candidate limit would have admitted or refused since it came into force. Nothing of it is enforced.",
         "rule",
         "result",
+        workers=SAME,
     ),
     gauge("sluice_limit_in_flight", "Requests that hold a slot of a rule that limits those in flight.", "rule", workers=SUM),
     gauge(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from gateway.build import build
+from gateway.clock import now_ns
 from gateway.telemetry import collector, exposition, status
 from gateway.workers import summing
 
@@ -128,6 +129,7 @@ def metric_lines(parent: Parent) -> Iterator[str]:
         "sluice_workers_replaced_total": [((), parent.replaced)],
         "sluice_slices_total": [((result,), count) for result, count in asked.items()],
         "sluice_limit_rate": collector.rate_samples(parent.store.rules()),
+        "sluice_candidate_messages_total": collector.candidate_samples(parent.judge.candidates(now_ns())),
         "sluice_config_last_reload_successful": [((), parent.reloads.last.ok)],
         "sluice_config_last_reload_timestamp_seconds": [((), parent.reloads.last.at)],
         "sluice_config_version": [((), parent.store.revision)],

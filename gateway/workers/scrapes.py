@@ -20,6 +20,7 @@ from gateway.telemetry.metrics import EACH, GAUGE, METRICS, ONE, SAME, TOPIC
 from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN
 
 BY_RULE: Final = "sluice_rule_messages_total"
+OF_CAPS: Final = "sluice_cap_tightened_total"
 RULE_LABEL: Final = re.compile(r'rule="(?P<rule>(?:[^"\\]|\\.)*)"')
 TOPIC_LABELS: Final = re.compile(r'protocol="[^"]*",topic="(?P<topic>(?:[^"\\]|\\.)*)",operation="[^"]*"')
 
@@ -81,17 +82,20 @@ def replace_ones(series: Series, newer: Series) -> None:
 
 
 def forget_gone_rules(ended: dict[str, Family], living: Iterable[dict[str, Family]]) -> None:
-    """Move what ended workers counted for rules that no living one shows to `__other__`.
+    """Move what ended workers counted for rules that no living one shows to `__other__`; of their caps it is dropped, as in one process.
 
     The living show every rule in force, and the last ones that are gone. Without this the series of ended workers would grow with each rule
     that is added and removed.
     """
-    family = ended.get(BY_RULE)
-    if family is None:
-        return
     shown = {rule_of(series) for each in living if BY_RULE in each for series in each[BY_RULE].series}
     if not shown:
         return  # the workers that are being started show none yet
+    caps = ended.get(OF_CAPS)
+    if caps is not None:
+        caps.series = {series: number for series, number in caps.series.items() if rule_of(series) in shown}
+    family = ended.get(BY_RULE)
+    if family is None:
+        return
     kept: Series = {}
     for series, number in family.series.items():
         rule = rule_of(series)

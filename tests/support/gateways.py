@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -70,6 +71,7 @@ class Gateway:
         self.config = directory / "sluice.yaml"
         self.rules_file = directory / "limits.yaml"
         self.admin_port = free_ports(1)[0]
+        self.trusted: ssl.SSLContext | None = None  # where the admin port speaks TLS: what its certificate is checked with
         self.write_rules(rules)
         configuration: dict[str, object] = {
             "version": 1,
@@ -89,6 +91,13 @@ class Gateway:
     def write_rules(self, rules: Sequence[Mapping[str, object]]) -> None:
         written_out = json.loads(json.dumps(rules))  # values used twice would become YAML aliases, which the gateway refuses
         self.rules_file.write_text(yaml.safe_dump({"rules": written_out}, sort_keys=False))
+
+    def protect_admin(self, certificate: Path, key: Path, trusted: ssl.SSLContext) -> None:
+        """Let the admin port speak TLS. Before the start."""
+        configuration = yaml.safe_load(self.config.read_text())
+        configuration["admin"]["tls"] = {"certificate": str(certificate), "key": str(key)}
+        self.config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self.trusted = trusted
 
     # ---- its life ----------------------------------------------------------------------------------------------------
 
@@ -157,7 +166,11 @@ class Gateway:
 
     def request(self, method: str, path: str, body: object = None, *, authorised: bool = True, **headers: str) -> Answer:
         """One request on a connection of its own. Header names are written with underscores: `If_Match=...`."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=10)
+        connection = (
+            http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=10)
+            if self.trusted is None
+            else http.client.HTTPSConnection(LOOPBACK, self.admin_port, timeout=10, context=self.trusted)
+        )
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if authorised:
             sent["Authorization"] = f"Bearer {self.token}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,22 @@ import trio.testing
 from admin.dashboard import PAGES
 from admin.store import Store
 from gateway import log, systemd
+from gateway.clock import now_ns
 from gateway.settings import load
 from gateway.telemetry import exposition
 from gateway.workers import rules as rule_sets
+from gateway.workers.bucket_ids import announcement
 from gateway.workers.child import Child
 from gateway.workers.parent import ANSWER_S, GATHER_S, Parent, group_member
 from gateway.workers.wire import FOR_WORKERS, Done, Frames, NewRaise, NewRules, Ready, StateReport
+from limiter.judge import Judge
+from limiter.limits import Limit, LimitChange, Rate
+from limiter.request import Request
 from limiter.rules.hourly_raise import HourlyRaise
+from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
+from limiter.topics import amqp_topic
+from support.expositions import series
 
 CONFIGURATION = """\
 gateway: {name: several, workers: 2, state_directory: state}
@@ -149,6 +159,47 @@ def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
     child.over.set()
     parent.retired_topics = child.retire(parent.retired_topics, parent.retired_families)
     assert (before, "".join(parent.metrics({})).count("rejections_total 3")) == (1, 1)
+
+
+def test_what_ended_workers_counted_for_rules_that_are_gone_has_no_series(parent: Parent) -> None:
+    """Until November 2026 each candidate and each cap had its series for good, once a worker had ended while it was in force."""
+    counted = ("sluice_candidate_messages_total", "sluice_cap_tightened_total")
+    for number in range(5):
+        name = f"rule-{number}"
+        candidate = LimitChange(messages=Rate(3))
+        parent.judge.replace(RuleSet((Rule(name, Match(protocol="amqp"), limit=Limit(messages=Rate(5)), candidate=candidate),)))
+        for child in parent.children.values():
+            text = exposition.families({
+                "sluice_rule_messages_total": [((name, "passed"), 7)],
+                counted[0]: [((name, "refused"), 4)],
+                counted[1]: [(("rabbit", name, "blocked"), 1)],
+            })  # fmt: skip
+            child.take(StateReport(1, {"metrics": "".join(text).encode()}, []))
+        parent.retired_topics = parent.children[1].retire(parent.retired_topics, parent.retired_families)
+        found = series("".join(parent.metrics({})))
+        assert [{labels["rule"] for labels, _ in found[metric]} for metric in counted] == [{name}, {name}]
+
+
+def test_a_changed_candidate_counts_anew_also_what_ended_workers_had_counted(parent: Parent) -> None:
+    """They went on adding what they had counted for the candidate before until November 2026."""
+    rule = Rule("all", Match(protocol="amqp"), limit=Limit(messages=Rate(5)), candidate=LimitChange(messages=Rate(3)))
+    parent.judge.replace(RuleSet((rule,)), now_ns())
+    child = parent.children[1]
+    worker = Judge(RuleSet((rule,)))
+    key = worker.key(worker.origin("amqp", "rabbit", "10.0.0.7", None), b"t", amqp_topic(b"/", b"", b"t"))
+    worker.decide([Request(key, 7, 1, 10)], now_ns())
+    child.take(announcement(1, key.buckets[0]))
+    told = "".join(exposition.family("sluice_candidate_messages_total", [(("all", "admitted"), 3), (("all", "refused"), 4)])).encode()
+    child.take(StateReport(1, {"metrics": told}, [], [(1, 3, 4, now_ns(), {"10.0.0.7": 4})]))
+    child.over.set()
+    parent.retired_topics = child.retire(parent.retired_topics, parent.retired_families)
+
+    def shown() -> dict[str, float]:
+        return {labels["result"]: value for labels, value in series("".join(parent.metrics({})))["sluice_candidate_messages_total"]}
+
+    before = shown()
+    parent.judge.replace(RuleSet((replace(rule, candidate=LimitChange(messages=Rate(2))),)), now_ns())
+    assert (before, shown()) == ({"admitted": 3, "refused": 4}, {"admitted": 0, "refused": 0})
 
 
 def test_a_worker_that_does_not_serve_is_named(parent: Parent) -> None:
