@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 ONCE = (
-    "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/", "tests/gateway/log_files/",
-    "tests/gateway/settings/", "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
+    "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/",
+    "tests/gateway/log_files/", "tests/gateway/settings/", "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
 )  # fmt: skip
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 # How long an example takes says how busy the machine is.

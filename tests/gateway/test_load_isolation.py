@@ -192,7 +192,14 @@ def streams_asked_for(done: Counter[str]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "protected"), [(1, False), (1, True), (2, False)], ids=["plain", "tls", "workers"])
+@pytest.mark.parametrize(
+    ("workers", "protected"),
+    [
+        pytest.param(1, False, id="plain"),
+        pytest.param(1, True, id="tls", marks=pytest.mark.long),
+        pytest.param(2, False, id="workers", marks=pytest.mark.long),
+    ],
+)
 def test_load_on_the_admin_port_does_not_reach_the_latency_of_messages(
     tmp_path: Path, broker: Broker, record_property: Callable[[str, object], None], workers: int, protected: bool
 ) -> None:
