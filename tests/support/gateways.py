@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import yaml
@@ -22,7 +22,7 @@ from prometheus_client.samples import Sample
 
 from support.expositions import families
 from support.log_calls import faults_of_lines
-from support.processes import LOOPBACK, Process, free_ports, resident_bytes
+from support.processes import LOOPBACK, Process, free_ports, resident_bytes, tree, wait_until
 from support.supervision import Supervisor
 
 
@@ -52,6 +52,31 @@ class Answer:
     @property
     def etag(self) -> str:
         return self.headers["etag"]
+
+
+class OpenThings(NamedTuple):
+    """Of a process and those it has started."""
+
+    files: int  # descriptors that are no sockets
+    sockets: int
+    threads: int
+
+
+# More than at the first: rolled files, a pool of threads that have had work, admin clients that keep their connection.
+ALLOWED: Final = {"files": 12, "sockets": 24, "threads": 24}
+
+
+def open_things(pid: int) -> OpenThings:
+    files = sockets = threads = 0
+    for process in tree(pid):
+        try:
+            targets = [str(link.readlink()) for link in Path(f"/proc/{process}/fd").iterdir()]
+            threads += len(list(Path(f"/proc/{process}/task").iterdir()))
+        except OSError:
+            continue  # it, or one of its descriptors, has gone meanwhile: the next look tells
+        sockets += sum(target.startswith("socket:") for target in targets)
+        files += sum(not target.startswith("socket:") for target in targets)
+    return OpenThings(files, sockets, threads)
 
 
 class Gateway:
@@ -86,6 +111,7 @@ class Gateway:
         self.supervisor = supervisor  # holds the listening sockets, where one does
         self.until = until  # what answers 200 once it is up; /livez where there is no broker to be ready for
         self._process: Process | None = None
+        self._at_first = OpenThings(0, 0, 0)
         self._starts = 0
 
     def write_rules(self, rules: Sequence[Mapping[str, object]]) -> None:
@@ -111,7 +137,9 @@ class Gateway:
             argv, held = self.supervisor.command(argv), self.supervisor.descriptors
         self._process = Process(argv, log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory, pass_fds=held)
         self._process.wait_until(lambda: self.answers(self.until), within=within, what=f"sluice run: {self.until}")
-        return time.monotonic() - started
+        took = time.monotonic() - started
+        self._at_first = open_things(self.process.pid)
+        return took
 
     @property
     def process(self) -> Process:
@@ -137,6 +165,24 @@ class Gateway:
         """Everything the running gateway has written to stderr so far (and to stdout, which should stay empty)."""
         return self.process.output()
 
+    def leaks(self) -> str:
+        """What is open now that neither was when it had started nor belongs to a client (docs/design/reliability.md I10); "" for nothing.
+
+        Where the admin API does not let this test in any more, sockets are left out: how many clients have is not known.
+        """
+        first, now = self._at_first, open_things(self.process.pid)
+        found = {"files": now.files - first.files, "threads": now.threads - first.threads}
+        status = self.request("GET", "/v1/status")
+        if status.status == 200:
+            found["sockets"] = now.sockets - first.sockets - 2 * status.json["connections"]  # a client's and its broker's
+        return ", ".join(f"{more} {name}" for name, more in found.items() if more > ALLOWED[name])
+
+    def _expect_no_leak(self) -> None:
+        """Clients may still be there, and what they have is allowed for. Of a gateway that is not up any more there is nothing to say."""
+        wait_until(
+            lambda: not self.answers(self.until) or not self.leaks(), within=20, what="what requests and clients opened to be closed"
+        )
+
     def resident_bytes(self) -> int:
         return resident_bytes(self.process.pid)
 
@@ -150,6 +196,7 @@ class Gateway:
         if kind is not None:
             self.kill()
             return
+        self._expect_no_leak()
         code = self.stop()
         assert code == 0, f"sluice ended with {code} after SIGTERM\n{self.log()[-3000:]}"
         assert not faults_of_lines(self.log()), "not in gateway/telemetry/log_events.py"
