@@ -8,6 +8,7 @@ from gateway import log
 from gateway.clock import now_ns
 from gateway.counting.access_log import Rolling
 from gateway.listeners.factory import limits_of, permission_of
+from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
@@ -41,6 +42,7 @@ def apply_entry(listener: Listener, entry: Entry) -> None:
     config.idle_ns = entry.idle_timeout_ns or 0
     config.others_pass = entry.other_protocols == "pass"
     config.remote_admin = permission_of(entry)
+    listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)
     listener.admission.take_limits(limits_of(entry), now_ns())
     if tuple(listener.upstream.address) != tuple(entry.upstream):
         listener.upstream.move(entry.upstream, listener.upstream.tls)

@@ -17,6 +17,7 @@ from gateway.settings.checks import brokers_room
 from gateway.settings.tls_files import ending, hops
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.transport.tls.context import Hop
+from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -65,6 +66,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         limits=limits_of(entry),
         slots=slots,
         accept_proxy=entry.accept_proxy_protocol,
+        trusted_proxies=TrustedProxies(entry.trusted_proxies),
         tls=tls,
     )
 

@@ -34,6 +34,7 @@ from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
 from gateway.transport.tls.context import Hop
+from gateway.transport.trusted_proxies import TrustedProxies
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
 MAX_ACCEPTS_PER_TURN: Final = 64  # then trio's turn (a guess)
@@ -71,6 +72,7 @@ class Listener:
         limits: ConnectionLimits | None = None,
         slots: ConnectionSlots | None = None,
         accept_proxy: bool = False,
+        trusted_proxies: TrustedProxies | None = None,
         tls: Hop | None = None,
     ) -> None:
         self.config = config
@@ -79,6 +81,7 @@ class Listener:
         self.bind = bind
         self.upstream = upstream
         self.accept_proxy = accept_proxy
+        self.trusted_proxies = trusted_proxies or TrustedProxies()  # a reload may put others here
         self.tls = tls  # towards clients; a reload may put another one here
         self.admission = Admission(self.name, limits or ConnectionLimits(), slots or ConnectionSlots.unbounded(), now_ns())
         self.rejecter = Rejecter(self.protocol)
@@ -182,7 +185,12 @@ class Listener:
             handover(self, arrival)
 
     async def _arrive(self, arrival: Arrival) -> None:
-        """A permit, the client's address, TLS, the protocol's first bytes; then the broker. Raises what `refusal_of` knows."""
+        """A permit, the client's address, TLS, the protocol's first bytes; then the broker. Raises what `refusal_of` knows.
+
+        A peer that may not say who its client is takes no permit, and nothing of it is read.
+        """
+        if self.accept_proxy:
+            self.trusted_proxies.check(arrival.address[0], self.name)
         sock = arrival.client.sock
         set_up(sock)
         arrival.permit = self.admission.admit(None if self.accept_proxy else arrival.address[0], now_ns())

@@ -124,8 +124,14 @@ class Listener:
     accept_proxy_protocol: bool = setting(
         YesNo(),
         False,
-        "Whether each connection begins with a PROXY header, version 1 or 2; without one it is closed. Only behind a load balancer: "
-        "the address in it is believed.",
+        "Whether each connection begins with a PROXY header, version 1 or 2; without one it is closed. For listeners behind a load "
+        "balancer: the address in it is believed, so trusted_proxies must name the balancer.",
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        ListOf(Network("10.0.0.5"), "10.0.0.5"),
+        (),
+        "With accept_proxy_protocol: the load balancers' own addresses and networks (CIDR). Their PROXY headers are believed; whoever else "
+        "connects is closed before anything is read.",
     )
     send_proxy_protocol: str = setting(
         Choice("none", "v2"),

@@ -39,7 +39,7 @@ def lines(*levels: str, fields: str = "", meaning: str) -> LogEvent:
     return LogEvent(levels, tuple(fields.split()), meaning)
 
 
-LISTENING: Final = "listener protocol bind inherited upstream tls upstream_tls accept_proxy_protocol send_proxy_protocol"
+LISTENING: Final = "listener protocol bind inherited upstream tls upstream_tls accept_proxy_protocol trusted_proxies send_proxy_protocol"
 CONNECTION_LIMITS: Final = "max_connections max_connections_per_address max_connections_per_user max_connection_rate seats"
 LIMIT: Final = "listener protocol topic group per thing rule place origin limit reason since"
 BUSY: Final = " ".join(sorted(BUSY_REASONS))  # how often each was said
