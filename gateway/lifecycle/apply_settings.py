@@ -39,7 +39,7 @@ def apply_entry(listener: Listener, entry: Entry) -> None:
     config = listener.config
     config.max_frame = entry.max_frame
     config.handshake_ns = entry.handshake_timeout_ns
-    config.idle_ns = entry.idle_timeout_ns or 0
+    config.idle_ns = entry.idle_ns
     config.others_pass = entry.other_protocols == "pass"
     config.remote_admin = permission_of(entry)
     listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)

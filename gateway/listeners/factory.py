@@ -53,7 +53,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         entry.protocol,
         entry.max_frame,
         entry.handshake_timeout_ns,
-        entry.idle_timeout_ns or 0,
+        entry.idle_ns,
         entry.other_protocols == "pass",
         entry.send_proxy_protocol == "v2",
     )

@@ -230,3 +230,18 @@ def test_a_thousand_rules_load_within_the_time_of_a_reload(write: Callable[..., 
     begin = time.process_time()
     assert len(load(path).rules) == 1000
     assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "seconds"),
+    [
+        ("amqp", "", 0),  # whose clients may be silent for days: TCP keepalive finds those that are gone
+        ("rocketmq", "", 300),
+        ("rocketmq-nameserver", ", broker_ports: 20911-20950", 300),
+        ("amqp", ", idle_timeout: 10min", 600),
+        ("rocketmq", ", idle_timeout: 30d", 30 * 86400),
+    ],
+)
+def test_a_default_idle_time_out_that_no_healthy_client_meets(write: Callable[..., Path], protocol: str, more: str, seconds: int) -> None:
+    (listener,) = load(write(f"listeners: [{{name: r, protocol: {protocol}, bind: 127.0.0.1:1, upstream: 127.0.0.1:2{more}}}]\n")).listeners
+    assert listener.idle_ns == seconds * 1_000_000_000
