@@ -38,6 +38,7 @@ from gateway.transport.trusted_proxies import TrustedProxies
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
 MAX_ACCEPTS_PER_TURN: Final = 64  # then trio's turn (a guess)
+LOG_EVERY_S: Final = 1.0  # between two log lines that descriptors are used up (a guess); a client is shed every 0.1 s
 REMEDIES: Final = {
     errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
     errno.EADDRNOTAVAIL: "; no interface of this machine has that address: correct `bind`",
@@ -86,6 +87,7 @@ class Listener:
         self.admission = Admission(self.name, limits or ConnectionLimits(), slots or ConnectionSlots.unbounded(), now_ns())
         self.rejecter = Rejecter(self.protocol)
         self.refusal_log = RefusalLog(self.name, self.protocol)
+        self._shed_log = log.LogThrottle(LOG_EVERY_S)
         self.opened = 0
         self.active = 0
         self.arriving = 0
@@ -160,7 +162,10 @@ class Listener:
             self.count_closed("overload")
         except OSError:
             pass  # no client waits any more, or another descriptor was taken meanwhile: try again in a moment
-        log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), remedy="raise the nofile limit (ulimit -n)")
+        times = self._shed_log.due()
+        if times:
+            remedy = "raise the nofile limit (ulimit -n)"
+            log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), times=times, remedy=remedy)
         return _reserve()
 
     # ---- one client's way in ---------------------------------------------------------------------------------------

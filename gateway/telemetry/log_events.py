@@ -67,7 +67,8 @@ LIFE: Final = {
         "warning", "info", fields="full held_bytes high_watermark stopped_connections",
         meaning="Memory went above `memory.high_watermark`: publishing connections are not read. Or (info) it is below again."),
     "out_of_descriptors": lines(
-        "error", fields="listener err remedy", meaning="No connection can be accepted for want of file descriptors."),
+        "error", fields="listener err times remedy",
+        meaning="No connection can be accepted for want of file descriptors. `times`: since the line before."),
     "inherited_socket_unused": lines(
         "warning", fields="socket bind remedy", meaning="Systemd passed a socket that no listener wants."),
     "inherited_socket_unusable": lines(
