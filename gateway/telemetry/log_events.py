@@ -179,6 +179,9 @@ RECORDS: Final = {
         "error", fields="reason err",
         meaning="The quotas in force refuse more than they were published with, and those before could not be put back."),
     "quota_watch_failed": lines("error", fields="err", meaning="A fault while refusals under quotas were counted: please report it."),
+    "clock_set": lines(
+        "warning", fields="by_s err remedy",
+        meaning="The wall clock was set forward, or (`by_s` below 0) back, while the gateway ran. Ends of live changes go by it."),
     "state_warning": lines("warning", fields="detail", meaning="Something is wrong with the state directory or a token's file."),
 }  # fmt: skip
 

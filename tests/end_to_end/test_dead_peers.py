@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -167,7 +168,7 @@ def says(program: Process, word: str) -> bool:
     return word in program.output()
 
 
-def counts(folder: Path, hosts: Hosts, key: str) -> dict[str, object]:
+def counts(folder: Path, hosts: Hosts, key: str) -> dict[str, Any]:
     """One number of each listener."""
     argv = ["ip", "netns", "exec", hosts.gateway, *command(), "listeners", "-o", "json", "--admin", f"unix:{folder}/admin.sock"]
     environment = os.environ | {"SLUICE_TOKEN_FILE": str(folder / "state" / "admin.token")}
