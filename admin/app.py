@@ -301,6 +301,7 @@ class Admin:
             "sluice_probe_connections_refused_total": self.probes.counts.turned_away + self.probes.counts.gave_way,
             "sluice_admin_streams": self.hub.streams,
             "sluice_state_write_failures_total": self._store.write_failures,
+            "sluice_state_read_only": int(bool(self._store.read_only)),
             "sluice_state_revision": self._store.revision,
             "sluice_state_keys": len(self._store.state.keys),
             "sluice_state_warnings": len(self._store.warnings),

@@ -18,11 +18,12 @@ class StoreError(Exception):
 
 
 class WriteFailedError(Exception):
-    """A change could not be made durable and is not in force. `full`: for want of space."""
+    """A change could not be made durable and is not in force. `full`: for want of space; `read_only`: till the next start."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: OSError, *, read_only: bool = False) -> None:
         super().__init__(error.strerror or str(error))
         self.full = error.errno in FULL
+        self.read_only = read_only
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,12 @@ MAX_LEVELS_ON_LOOP: Final = 2000  # limits in use that are read on the loop's th
 Shape = tuple[Any, ...]
 
 
+def way_out(error: WriteFailedError) -> str:
+    if error.read_only:
+        return "make it writable, start the gateway again"
+    return "free some space" if error.full else "see that it can be written"
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """One request, and what its handler may use."""
@@ -87,10 +93,10 @@ class Context:
             raise invalid("the limiter refuses this", [Fault(pointer(error.field), error.message)]) from error
         except WriteFailedError as error:
             raise ProblemError(
-                507 if error.full else 500,
+                507 if error.full or error.read_only else 500,
                 "not-stored",
                 f"the state directory could not be written ({error}); nothing was changed, and traffic goes on under the limits in "
-                f"force; {'free some space' if error.full else 'see that it can be written'} and send the change again",
+                f"force; {way_out(error)} and send the change again",
             ) from error
 
     async def _preview(self, plan: Plan) -> Preview:

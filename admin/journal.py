@@ -85,6 +85,7 @@ class Journal:
         self._exists = self._path.exists()
         self.hash = BEGIN
         self.sequence = 0
+        self.last_at = ""  # when the last line was written
         self.repaired = 0  # bytes cut off at the start
         self._index: dict[int, tuple[int, int]] = {}  # revision -> (generation of its file, where its line begins)
         self._voided: set[int] = set()  # sequences
@@ -101,7 +102,8 @@ class Journal:
             self._size = self._scan(data, self._path, first=not self._older.exists())
             if self._size < len(data):
                 self.repaired = len(data) - self._size
-                self._files.truncate(self._path, self._size)
+                self._torn = True
+                self._cut()
 
     def _scan(self, data: bytes, path: Path, *, first: bool) -> int:
         """Read the whole lines of `data`; the number of bytes they have."""
@@ -114,7 +116,7 @@ class Journal:
                 raise JournalError(path, start, str(error)) from error
             if not (first and start == 0) and given != chained(self.hash, line[ENTRY_AT:-1]):
                 raise JournalError(path, start, "the line does not follow from the one before it")
-            self.hash, self.sequence = given, entry.sequence
+            self.hash, self.sequence, self.last_at = given, entry.sequence, entry.at
             self._remember(entry, start)
             start = end + 1
         return start

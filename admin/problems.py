@@ -53,7 +53,7 @@ PROBLEMS: Final = {  # every name; `docs/reference/problem-types.md` is generate
     "idempotency-key-reused": ProblemType((422,), "The Idempotency-Key came with another request before. A new request needs a new key."),
     "idempotency-key-in-use": ProblemType((409,), "The request with this Idempotency-Key is still being worked on. Ask again in a moment."),
     "too-many-streams": ProblemType((503,), "There are as many streams as the gateway serves at once. Poll instead, or end one."),
-    "not-stored": ProblemType((500, 507), "The state directory could not be written, or (507) is full. Nothing was changed."),
+    "not-stored": ProblemType((500, 507), "The state directory could not be written, or (507) is full or read-only. Nothing was changed."),
 }
 
 

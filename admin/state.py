@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -281,9 +281,10 @@ class State:
         ends = (end_of(stored) for stored in self._live_changes().values())
         return min((end for end in ends if end is not None), default=math.inf)
 
-    def expired(self, now: float) -> list[Edit]:
-        """The edits that remove every live change that has ended by `now`."""
-        return [(target, None) for target, stored in self._live_changes().items() if has_expired(stored, now)]
+    def expired(self, now: float, believes: Callable[[float], bool] = lambda _: True) -> list[Edit]:
+        """The edits that remove every live change that has ended by `now`, where that is believed of its end."""
+        ended = [(target, end_of(stored)) for target, stored in self._live_changes().items() if has_expired(stored, now)]
+        return [(target, None) for target, end in ended if end is None or believes(end)]
 
     def _live_changes(self) -> dict[str, StoredOverride | StoredRule]:
         """All that may have an end, by its target."""

@@ -21,6 +21,7 @@ older than the journal (two files of 8 MiB) cannot be restored.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import math
@@ -39,8 +40,10 @@ from msgspec.structs import replace as with_fields
 from admin import log, recovery
 from admin.audit_chain import AuditReport, verify_audit
 from admin.changes import Author, Plan, StoreError, WriteFailedError
+from admin.clock_steps import ClockSteps
 from admin.files import FileSystem
 from admin.files import replace as replace_file
+from admin.journal import FILE as HISTORY
 from admin.journal import REFUSALS, ROTATE_AT, Entry, Journal
 from admin.level_targets import is_level_target, level_key_of, subjects_of
 from admin.live_rules import MAX_LIVE_RULES, NoTexts, RuleTexts, merged
@@ -64,6 +67,7 @@ from admin.state import (
     has_expired,
     key_of,
     live,
+    parse_time,
 )
 from limiter.rules.rule import TRIED_BY, fitting
 from limiter.rules.rule_set import RuleError, RuleSet, unruled
@@ -82,6 +86,9 @@ LOCK: Final = "lock"
 MAX_TARGETS_LOGGED: Final = 10  # targets of one change that its log line names; a guess
 MAX_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change, about 3 MB then
 REFUSED: Final = ("refused", "failed")  # outcomes of requests, which are kept apart from changes
+UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
+DOUBT_S: Final = 5.0  # between two looks at ends that are not believed, of which there may be 20,000; a guess
+AHEAD_S: Final = 60.0  # by which the last line may be ahead of the clock; a guess
 SYSTEM: Final = "sluice"  # the author of changes without a request: expiry
 
 EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], Publication | None]]
@@ -107,6 +114,7 @@ class Store:
         files: FileSystem,
         rotate_at: int,
         rule_texts: RuleTexts,
+        steady: Callable[[], float] | None,
     ) -> None:
         self.folder = folder
         self.rule_texts = rule_texts
@@ -131,20 +139,31 @@ class Store:
         self.write_failures = 0
         self.quotas_raised = 0  # by `raise_quotas`
         self._hourly: HourlyRaise | None = None
+        self._steps = ClockSteps(wall_clock, steady)
+        self._doubted: State | None = None  # of which state nothing that has ended was believed
+        self._doubt_until = 0.0  # monotonic
+        self.read_only = ""  # why nothing can be stored until the next start
         self._lock = self._hold_lock()
         try:
-            self._journal = recovery.open_journal(files, folder, rotate_at, self.warnings)
-            self._refusals = recovery.open_journal(files, folder, rotate_at, self.warnings, REFUSALS)
+            if self.read_only:
+                self.warnings.append(
+                    f"{folder} is read-only ({self.read_only}): live changes cannot be stored, and are refused; those of before hold. Make "
+                    "it writable and start the gateway again"
+                )
+            read_only = bool(self.read_only)
+            self._journal = recovery.open_journal(files, folder, rotate_at, self.warnings, read_only=read_only)
+            self._refusals = recovery.open_journal(files, folder, rotate_at, self.warnings, REFUSALS, read_only=read_only)
+            self._warn_of_the_future()
             self.state = recovery.load_state(files, self._path, self._journal, self.warnings)
             self._adopt()
             self.file_rules = rules  # as they stand in the configuration, without live changes
             self._rules = RuleSet(rules)
             self._rules = self._first_rules()
         except StateError as error:
-            os.close(self._lock)
+            self.close()
             raise StoreError(str(error)) from error
         except BaseException:
-            os.close(self._lock)
+            self.close()
             raise
 
     def _first_rules(self) -> RuleSet:
@@ -154,7 +173,7 @@ class Store:
         except RuleError as error:
             raise StateError(
                 f"{self._path}: {error}. Start the version that wrote it, remove what is named there, and then start this one; or move "
-                f"{STATE} and what begins with its name aside to start without live changes"
+                f"{STATE}, {HISTORY} and what begins with their names aside to start without live changes"
             ) from error
 
     @classmethod
@@ -166,18 +185,23 @@ class Store:
         files: FileSystem | None = None,
         rotate_at: int = ROTATE_AT,
         rule_texts: RuleTexts | None = None,
+        steady: Callable[[], float] | None = None,
     ) -> Store:
-        """Make the folder (mode 0700) if need be and read its files; raises StoreError, OSError, or RuleError for `rules`."""
+        """Make the folder (mode 0700) if need be and read its files; raises StoreError, OSError, or RuleError for `rules`.
+
+        `steady` are seconds that no setting of the clock changes; without it the wall clock is believed as it is.
+        """
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts())
+        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts(), steady)
         if path.stat().st_mode & 0o077:
             store.warnings.append(f"others can read {path}; chmod 700 it")
         return store
 
     def close(self) -> None:
         """Let another process have the folder. Nothing is buffered, so nothing is written."""
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
 
     # ---- the rules -----------------------------------------------------------------------------------------------------
 
@@ -391,7 +415,7 @@ class Store:
                 self.state = await beside(self._commit, plan.state, entry, published)
             except OSError as error:
                 self.write_failures += 1
-                raise WriteFailedError(error) from error
+                raise WriteFailedError(error, read_only=bool(self.read_only)) from error
             self._quotas = plan.rules.quotas
             self._shadow_quotas = plan.rules.shadow_quotas
             # The plan's, unless the file's rules were replaced, quotas raised, or something expired meanwhile.
@@ -410,8 +434,13 @@ class Store:
 
         The gateway calls this and `remove_expired` several times a second, so no other caller has to.
         """
+        step = self._steps.look()
         expiry = self.next_expiry
-        if expiry is not None and expiry <= self._wall_clock():
+        if step:
+            what = "forward: what has ended by it does not hold" if step > 0 else "back: what has not ended by it holds"
+            remedy = "see that the machine's time is kept (NTP); what ended by the step stays in the state directory for 15 min"
+            log.event(logging.WARNING, "clock_set", by_s=round(step, 3), err=f"the wall clock was set {what}", remedy=remedy)
+        if step < 0 or (expiry is not None and expiry <= self._wall_clock()):
             self._rules = self._build(self.state)
             if self.enforce is not None:
                 self.enforce(self._rules)
@@ -420,14 +449,16 @@ class Store:
         """Remove expired changes from the state, with a line in the history. Cheap where nothing has expired. Why it failed, or ""."""
 
         def edit() -> tuple[Sequence[Edit], None]:
-            gone = self.state.expired(self._wall_clock())
+            gone = self.state.expired(self._wall_clock(), self._steps.believes)
             if not gone:
                 raise _NothingExpiredError  # another change came first
             return gone, None
 
+        if self.read_only:
+            return ""
         if self._first_end[0] is not self.state:
             self._first_end = (self.state, self.state.first_end())
-        if self._first_end[1] <= self._wall_clock():
+        if self._first_end[1] <= self._wall_clock() and self._any_believed():
             try:
                 await self.change(edit, Author(SYSTEM), "expiry", "expired")
             except WriteFailedError as error:
@@ -435,6 +466,16 @@ class Store:
             except _NothingExpiredError:
                 pass
         return ""
+
+    def _any_believed(self) -> bool:
+        """Whether something that has ended may be removed. Where not, all of it is looked at again a little later only."""
+        now = time.monotonic()
+        if self._doubted is self.state and now < self._doubt_until:
+            return False
+        if self.state.expired(self._wall_clock(), self._steps.believes):
+            return True
+        self._doubted, self._doubt_until = self.state, now + DOUBT_S
+        return False
 
     async def note(self, author: Author, action: str, outcome: str, detail: str = "", reason: str = "") -> bool:
         """Write a journal line that changes nothing: an action refused, failed, or done elsewhere. Whether it could be written."""
@@ -455,16 +496,23 @@ class Store:
     # ---- on a thread, one at a time ------------------------------------------------------------------------------------
 
     def _add(self, entry: Entry) -> int:
+        self._check_writable()
         self._take_back()
         entry = with_fields(entry, sequence=self._next_sequence())
         (self._refusals if entry.outcome in REFUSED else self._journal).append(entry)
         return entry.sequence
+
+    def _check_writable(self) -> None:
+        """Raises OSError where the folder is read-only. It may have become writable, or another gateway's: the start finds that out."""
+        if self.read_only:
+            raise OSError(errno.EROFS, f"it was read-only when the gateway started: {self.read_only}")
 
     def _next_sequence(self) -> int:
         return max(self._journal.sequence, self._refusals.sequence) + 1
 
     def _commit(self, state: State, entry: Entry, published: Publication | None) -> State:
         """Make `state` durable; raises OSError, and then the old one is."""
+        self._check_writable()
         if published is not None:
             self._snapshots.keep(published)
         if not self._path.exists():  # so that a journal with changes and no state file always means that the file was removed
@@ -579,7 +627,16 @@ class Store:
     # ---- opening -------------------------------------------------------------------------------------------------------
 
     def _hold_lock(self) -> int:
-        handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """The lock's descriptor; -1 without one, as on a folder that is `read_only`: reading needs none. Raises OSError, StoreError."""
+        try:
+            handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            self.read_only = error.strerror or str(error)
+            return -1
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            self.read_only = os.strerror(errno.EACCES)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -587,9 +644,22 @@ class Store:
             raise StoreError(f"{self.folder} is in use by another gateway; give each its own gateway.state_directory") from error
         return handle
 
+    def _warn_of_the_future(self) -> None:
+        """What was written last was not written later than now, or the clock has been set back since."""
+        last = max(self._journal.last_at, self._refusals.last_at)
+        try:
+            ahead = parse_time(last) - self._wall_clock() if last else 0.0
+        except ValueError:
+            return
+        if ahead > AHEAD_S:
+            self.warnings.append(
+                f"the history's last line is of {last}, {ahead:.0f} s after now: the clock was ahead then, or is behind now. Live changes "
+                "that ended meanwhile by that clock were removed; `sluice history list` has them (action: expiry)"
+            )
+
     def _adopt(self) -> None:
         """Void the journal's lines that the state does not have, and read the published quotas; raises StateError."""
-        uncommitted = self._journal.after(self.state.sequence)
+        uncommitted = [] if self.read_only else self._journal.after(self.state.sequence)
         self._to_void += [(sequence, "the gateway stopped before the change was made") for sequence in uncommitted]
         self._journal.sequence = max(self._journal.sequence, self.state.sequence)
         try:

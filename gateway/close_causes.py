@@ -31,7 +31,7 @@ COMMON: Final[dict[str, str]] = {  # cause: what it means, and what to do where 
     "max_connections_per_address": "Refused: the client's address had `max_connections_per_address` already.",
     "overload": "Refused: the process has no file descriptors left. Raise its nofile limit (`ulimit -n`).",
     "protocol_error": "The client sent what its protocol does not allow; the log says what.",
-    "proxy_protocol": "The PROXY header was missing or malformed, on a listener with `accept_proxy_protocol`.",
+    "proxy_protocol": "With `accept_proxy_protocol`: the PROXY header was missing or malformed, or the peer is not of `trusted_proxies`.",
     "shutdown": "The gateway stopped at once, or the time for a graceful stop was up.",
     "tls": "TLS failed after its handshake, towards the client or the broker.",
     "tls_handshake_failed": "The TLS handshake with the client failed; `sluice_tls_failures_total` has the reason.",

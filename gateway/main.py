@@ -36,6 +36,7 @@ def composed(
 def run(settings: Settings) -> int:
     """Run a gateway until it is told to stop; the process's exit code."""
     from admin.auth import TokenError
+    from admin.clock_steps import since_boot
     from admin.store import Store, StoreError
     from gateway.settings.rule_texts import RuleTexts
     from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package
@@ -49,7 +50,7 @@ def run(settings: Settings) -> int:
         handler.close()
         return INVALID
     try:
-        store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts())
+        store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts(), steady=since_boot)
         trio.run(composed(settings, store, handler, inheritance))
     except (OSError, StoreError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))

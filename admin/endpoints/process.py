@@ -35,6 +35,7 @@ async def status(context: Context) -> Answer:
         "quotas": store.state.quotas,
         "next_expiry": None if store.next_expiry is None else format_time(store.next_expiry),
         "write_failures": store.write_failures,
+        "read_only": store.read_only or None,
     }
     warnings = [*context.gateway.warnings(), *store.warnings, *context.tokens.warnings]
     found = context.gateway.status()

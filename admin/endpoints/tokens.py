@@ -6,6 +6,7 @@ The tokens of files (`admin.tokens`, and the state directory's `admin.token`) ar
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from typing import Any, Final
 
@@ -180,9 +181,8 @@ async def _durably(change: Any) -> None:
     try:
         await change
     except OSError as error:
-        full = error.errno == 28
         raise ProblemError(
-            507 if full else 500,
+            507 if error.errno in (errno.ENOSPC, errno.EROFS) else 500,
             "not-stored",
             f"the state directory could not be written ({error.strerror or error}); nothing was changed",
         ) from error

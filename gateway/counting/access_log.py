@@ -31,6 +31,8 @@ from typing import IO, Final, NamedTuple
 
 from gateway.counting.access_log_lines import RunningSecond, Second, text_of
 
+FILE_MODE: Final = 0o640  # topics, users and client addresses are not for everybody on the machine; the umask may take more away
+FOLDER_MODE: Final = 0o750
 MAX_QUEUED_SECONDS: Final = 64  # of lines that may wait for the disk; a longer stall loses lines (a guess)
 MAX_QUEUED_KEYS: Final = 100_000  # in all of these, 0.9 kB each; beyond it a second is taken only if the writer is idle (a guess)
 HURRIED_SLICES: Final = 8  # between two rests of a writer that is behind: a millisecond or two, for which the event loop may have to wait
@@ -114,6 +116,13 @@ class AccessLog:
         """Call `report` with what is wrong when writing fails, and `recovered` with the number of lines lost once it goes on."""
         self._writer.report = report
         self._writer.recovered = recovered
+
+
+def make_folders(folder: Path) -> None:
+    """The folder and those above it, where they are not there yet."""
+    if not folder.is_dir():
+        make_folders(folder.parent)
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 
 class LogWriter(threading.Thread):
@@ -213,7 +222,7 @@ class LogWriter(threading.Thread):
             self._abandon()
 
     def _write(self, second: Second) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_folders(self.directory)
         self.free_bytes = self._free(self.directory)
         self.low = self.free_bytes < self.rolling.low_watermark
         if self.low:
@@ -234,10 +243,10 @@ class LogWriter(threading.Thread):
     def _open(self, second: int) -> None:
         when = datetime.fromtimestamp(second, UTC)
         folder = self.directory / f"dt={when:%Y-%m-%d}" / f"hr={when:%H}"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         self._path = folder / f"{self.stem}-{self._number:06d}.jsonl.open"
         self._number += 1
-        self._file = self._path.open("ab")
+        self._file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE), "ab")
         self._size = 0
         self._opened_second = second
 

@@ -9,6 +9,7 @@ from gateway.clock import now_ns
 from gateway.counting.access_log import Rolling
 from gateway.event_loop.memory_limit import found_limit
 from gateway.listeners.factory import limits_of, permission_of
+from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
@@ -40,10 +41,11 @@ def apply_entry(listener: Listener, entry: Entry) -> None:
     config = listener.config
     config.max_frame = entry.max_frame
     config.handshake_ns = entry.handshake_timeout_ns
-    config.idle_ns = entry.idle_timeout_ns or 0
     config.frame_ns = entry.frame_timeout_ns
+    config.idle_ns = entry.idle_ns
     config.others_pass = entry.other_protocols == "pass"
     config.remote_admin = permission_of(entry)
+    listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)
     listener.admission.take_limits(limits_of(entry), now_ns())
     if tuple(listener.upstream.address) != tuple(entry.upstream):
         listener.upstream.move(entry.upstream, listener.upstream.tls)

@@ -32,6 +32,7 @@ from gateway.protocols.nameserver.requests import REGISTRATIONS
 from gateway.settings.addresses import Address
 from gateway.settings.tls_files import hops
 from gateway.transport.tls.certificates import TlsFileError
+from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     import socket
@@ -330,10 +331,12 @@ def brokers_of(settings: Settings, listening: dict[str, Listener]) -> dict[str, 
 
 
 def apply_entries(brokers: dict[str, BrokerListeners], settings: Settings) -> None:
-    """Brokers' listeners from now on are made after these settings."""
+    """Brokers' listeners from now on are made after these settings. Whose PROXY headers are believed holds for those there are, too."""
     for entry in settings.listeners:
         if entry.name in brokers:
             brokers[entry.name].entry = entry
+            for listener in brokers[entry.name].opened.values():
+                listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)
 
 
 def _in_use(listener: Listener) -> bool:

@@ -20,6 +20,7 @@ from gateway.listeners.upstream import OUT_OF_DESCRIPTORS, UnreachableError
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.frames import CONNECTION_FORCED
 from gateway.transport.proxy_protocol import MalformedHeaderError
+from gateway.transport.trusted_proxies import UntrustedPeerError
 
 LINE_EVERY_NS: Final = 1_000_000_000
 LASTING: Final = {"upstream_unreachable": 60 * LINE_EVERY_NS}  # between two lines of a cause that may last
@@ -48,7 +49,7 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal("upstream_unreachable", str(error), CONNECTION_FORCED)
         case ProtocolError():
             return Refusal(error.cause, str(error), last_words=error.last_frames)
-        case MalformedHeaderError():
+        case MalformedHeaderError() | UntrustedPeerError():
             return Refusal("proxy_protocol", str(error))
         case TlsHandshakeError():
             return Refusal("tls_handshake_failed", str(error.strerror))

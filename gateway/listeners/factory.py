@@ -17,6 +17,7 @@ from gateway.settings.checks import brokers_room
 from gateway.settings.tls_files import ending, hops
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.transport.tls.context import Hop
+from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -52,7 +53,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         entry.protocol,
         entry.max_frame,
         entry.handshake_timeout_ns,
-        entry.idle_timeout_ns or 0,
+        entry.idle_ns,
         entry.other_protocols == "pass",
         entry.send_proxy_protocol == "v2",
     )
@@ -65,6 +66,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         limits=limits_of(entry),
         slots=slots,
         accept_proxy=entry.accept_proxy_protocol,
+        trusted_proxies=TrustedProxies(entry.trusted_proxies),
         tls=tls,
     )
 

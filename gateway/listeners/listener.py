@@ -34,9 +34,11 @@ from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
 from gateway.transport.tls.context import Hop
+from gateway.transport.trusted_proxies import TrustedProxies
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
 MAX_ACCEPTS_PER_TURN: Final = 64  # then trio's turn (a guess)
+LOG_EVERY_S: Final = 1.0  # between two log lines that descriptors are used up (a guess); a client is shed every 0.1 s
 REMEDIES: Final = {
     errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
     errno.EADDRNOTAVAIL: "; no interface of this machine has that address: correct `bind`",
@@ -71,6 +73,7 @@ class Listener:
         limits: ConnectionLimits | None = None,
         slots: ConnectionSlots | None = None,
         accept_proxy: bool = False,
+        trusted_proxies: TrustedProxies | None = None,
         tls: Hop | None = None,
     ) -> None:
         self.config = config
@@ -79,10 +82,12 @@ class Listener:
         self.bind = bind
         self.upstream = upstream
         self.accept_proxy = accept_proxy
+        self.trusted_proxies = trusted_proxies or TrustedProxies()  # a reload may put others here
         self.tls = tls  # towards clients; a reload may put another one here
         self.admission = Admission(self.name, limits or ConnectionLimits(), slots or ConnectionSlots.unbounded(), now_ns())
         self.rejecter = Rejecter(self.protocol)
         self.refusal_log = RefusalLog(self.name, self.protocol)
+        self._shed_log = log.LogThrottle(LOG_EVERY_S)
         self.opened = 0
         self.active = 0
         self.arriving = 0
@@ -157,7 +162,10 @@ class Listener:
             self.count_closed("overload")
         except OSError:
             pass  # no client waits any more, or another descriptor was taken meanwhile: try again in a moment
-        log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), remedy="raise the nofile limit (ulimit -n)")
+        times = self._shed_log.due()
+        if times:
+            remedy = "raise the nofile limit (ulimit -n)"
+            log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), times=times, remedy=remedy)
         return _reserve()
 
     # ---- one client's way in ---------------------------------------------------------------------------------------
@@ -182,7 +190,12 @@ class Listener:
             handover(self, arrival)
 
     async def _arrive(self, arrival: Arrival) -> None:
-        """A permit, the client's address, TLS, the protocol's first bytes; then the broker. Raises what `refusal_of` knows."""
+        """A permit, the client's address, TLS, the protocol's first bytes; then the broker. Raises what `refusal_of` knows.
+
+        A peer that may not say who its client is takes no permit, and nothing of it is read.
+        """
+        if self.accept_proxy:
+            self.trusted_proxies.check(arrival.address[0], self.name)
         sock = arrival.client.sock
         set_up(sock)
         arrival.permit = self.admission.admit(None if self.accept_proxy else arrival.address[0], now_ns())

@@ -32,8 +32,8 @@ WITHOUT_TLS: Final = (
     (b"GET ", "speaks HTTP"),
     (b"POST", "speaks HTTP"),
     (b"PRI ", "speaks HTTP/2"),
-    (b"PROX", "was sent on with a PROXY header: set accept_proxy_protocol: true"),
-    (b"\r\n\r\n", "was sent on with a PROXY header: set accept_proxy_protocol: true"),
+    (b"PROX", "was sent on with a PROXY header: set accept_proxy_protocol: true and trusted_proxies"),
+    (b"\r\n\r\n", "was sent on with a PROXY header: set accept_proxy_protocol: true and trusted_proxies"),
     (b"\x00", "speaks RocketMQ without TLS: set tls.enable=true in the client, or `mode: permissive` in this listener's `tls`"),
 )
 

@@ -95,6 +95,20 @@ def tls_modes(reading: Reading) -> None:
             reading.add_problem(inner, message, remedy)
 
 
+def proxy_headers(reading: Reading) -> None:
+    """Who may send PROXY headers is said wherever they are taken: what they say is believed."""
+    for path, value in reading.sections:
+        if not isinstance(value, Listener) or not value.accept_proxy_protocol or value.trusted_proxies:
+            continue
+        if not reading.unread(f"{path}.trusted_proxies"):
+            message = "needs trusted_proxies: whoever may send PROXY headers chooses the address that limits, caps and the broker go by"
+            remedy = (
+                "add the load balancer's own addresses, e.g. trusted_proxies: [10.0.0.5, 10.1.0.0/24]; "
+                'trusted_proxies: [0.0.0.0/0, "::/0"] believes anybody, which is safe only where a firewall lets nobody but the balancer in'
+            )
+            reading.add_problem(f"{path}.accept_proxy_protocol", message, remedy)
+
+
 def remote_admins(reading: Reading) -> None:
     """The requests of remote admin are RocketMQ's."""
     for path, value in reading.sections:
@@ -321,6 +335,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     unique_names,
     binds,
     tls_modes,
+    proxy_headers,
     remote_admins,
     broker_ports,
     credit,

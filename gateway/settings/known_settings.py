@@ -124,8 +124,14 @@ class Listener:
     accept_proxy_protocol: bool = setting(
         YesNo(),
         False,
-        "Whether each connection begins with a PROXY header, version 1 or 2; without one it is closed. Only behind a load balancer: "
-        "the address in it is believed.",
+        "Whether each connection begins with a PROXY header, version 1 or 2; without one it is closed. For listeners behind a load "
+        "balancer: the address in it is believed, so trusted_proxies must name the balancer.",
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        ListOf(Network("10.0.0.5"), "10.0.0.5"),
+        (),
+        "With accept_proxy_protocol: the load balancers' own addresses and networks (CIDR). Their PROXY headers are believed; whoever else "
+        "connects is closed before anything is read.",
     )
     send_proxy_protocol: str = setting(
         Choice("none", "v2"),
@@ -149,7 +155,8 @@ class Listener:
     idle_timeout_ns: int | None = setting(
         Duration("10min", "1s", "30d"),
         None,
-        "Close a connection on which nothing, heartbeats included, was received from either side for so long. Default: never.",
+        "Close a connection on which nothing, heartbeats included, was received from either side for so long. Default: 5min for RocketMQ, "
+        "whose clients send something every 30 s; never for AMQP, whose clients may be silent for days without heartbeats.",
         key="idle_timeout",
     )
     frame_timeout_ns: int = setting(
@@ -191,6 +198,11 @@ class Listener:
     def speaks(self) -> ListenerProtocol:
         """What its protocol has and has not."""
         return LISTENER_PROTOCOLS[self.protocol]
+
+    @property
+    def idle_ns(self) -> int:
+        """Its idle time-out in force; 0: none."""
+        return self.speaks.idle_timeout_ns if self.idle_timeout_ns is None else self.idle_timeout_ns
 
 
 @dataclass(frozen=True, slots=True)

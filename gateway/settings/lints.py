@@ -18,6 +18,7 @@ from gateway.settings.problems import ConfigProblem, SourceLocation
 from gateway.settings.rule_lints import RULE_LINTS
 from gateway.settings.tls_files import risky as risky_tls
 from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package, read_headers
+from gateway.transport.trusted_proxies import network_of
 from limiter.buckets.factory import is_leasable
 from limiter.limits import Limit, Rate
 from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
@@ -204,6 +205,18 @@ def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(f"listeners[{number}].other_protocols", message, "remove it")
 
 
+def trusted_proxies(settings: Settings) -> Iterator[ConfigProblem]:
+    """PROXY headers that are believed of anybody, and a list that nothing uses."""
+    for number, listener in enumerate(settings.listeners):
+        path = f"listeners[{number}].trusted_proxies"
+        if listener.trusted_proxies and not listener.accept_proxy_protocol:
+            yield settings.problem(path, "has no effect without accept_proxy_protocol: true", "add that, or remove this")
+        for place, text in enumerate(listener.trusted_proxies if listener.accept_proxy_protocol else ()):
+            if network_of(text).prefixlen == 0:
+                message = f"{text} believes anybody: each client chooses the address that limits, caps and remote_admin go by"
+                yield settings.problem(f"{path}[{place}]", message, "name the load balancer's own addresses")
+
+
 def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
     """Settings of a name server's listener on other listeners, and rules for a name server, whose requests are never limited."""
     for number, listener in enumerate(settings.listeners):
@@ -300,8 +313,8 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_tokens, headers_file, risky_tls, few_files,
-    unheard_caps, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges, fleet_without_client,
-    log_without_zstd, tracing_without_sdk, divided_rules, *RULE_LINTS, impatient_pacing,
+    unheard_caps, trusted_proxies, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
+    fleet_without_client, log_without_zstd, tracing_without_sdk, divided_rules, *RULE_LINTS, impatient_pacing,
 )  # fmt: skip
 
 

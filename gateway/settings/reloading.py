@@ -27,6 +27,7 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "listeners.upstream": f"{NEW_CONNECTIONS}. Readiness waits for the first dial of the new address",
     "listeners.tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.upstream_tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
+    "listeners.trusted_proxies": f"{NEW_CONNECTIONS}. The last of them cannot be taken away while accept_proxy_protocol holds",
     "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
     "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
     "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
@@ -121,6 +122,8 @@ def _may(path: str, before: Any, after: Any, workers: bool) -> bool:  # noqa: FB
     """Whether this change of a setting that is reloaded can be: the merged settings must be good ones, too."""
     if path == "admin.tls":
         return before is None or after is not None  # tokens must not cross the network because the port's address stays
+    if path == "listeners.trusted_proxies":
+        return not before or bool(after)  # accept_proxy_protocol stays till the restart, and with an empty list nobody would get in
     key = path.rpartition(".")[2]
     return not (workers and path.startswith("listeners.") and (key in CAPS or key == "remote_admin"))
 

@@ -39,7 +39,7 @@ def lines(*levels: str, fields: str = "", meaning: str) -> LogEvent:
     return LogEvent(levels, tuple(fields.split()), meaning)
 
 
-LISTENING: Final = "listener protocol bind inherited upstream tls upstream_tls accept_proxy_protocol send_proxy_protocol"
+LISTENING: Final = "listener protocol bind inherited upstream tls upstream_tls accept_proxy_protocol trusted_proxies send_proxy_protocol"
 CONNECTION_LIMITS: Final = "max_connections max_connections_per_address max_connections_per_user max_connection_rate seats"
 LIMIT: Final = "listener protocol topic group per thing rule place origin limit reason since"
 BUSY: Final = " ".join(sorted(BUSY_REASONS))  # how often each was said
@@ -70,7 +70,8 @@ LIFE: Final = {
         "warning", "info", fields="step size_bytes limit",
         meaning="The process came near `memory.limit`, or what the machine allows; `step` is what is done. Or (info, step 0) it is over."),
     "out_of_descriptors": lines(
-        "error", fields="listener err remedy", meaning="No connection can be accepted for want of file descriptors."),
+        "error", fields="listener err times remedy",
+        meaning="No connection can be accepted for want of file descriptors. `times`: since the line before."),
     "inherited_socket_unused": lines(
         "warning", fields="socket bind remedy", meaning="Systemd passed a socket that no listener wants."),
     "inherited_socket_unusable": lines(
@@ -181,6 +182,9 @@ RECORDS: Final = {
         "error", fields="reason err",
         meaning="The quotas in force refuse more than they were published with, and those before could not be put back."),
     "quota_watch_failed": lines("error", fields="err", meaning="A fault while refusals under quotas were counted: please report it."),
+    "clock_set": lines(
+        "warning", fields="by_s err remedy",
+        meaning="The wall clock was set forward, or (`by_s` below 0) back, while the gateway ran. Ends of live changes go by it."),
     "state_warning": lines("warning", fields="detail", meaning="Something is wrong with the state directory or a token's file."),
 }  # fmt: skip
 

@@ -467,6 +467,11 @@ ADMIN: Final = (
         "The share of refused messages beyond which the quotas before are put back, where these were published with one.",
         workers=SAME,
     ),
+    gauge(
+        "sluice_state_read_only",
+        "1 where the state directory could not be written at the start: live changes are refused until it can, and the next start.",
+        workers=SAME,
+    ),
     gauge("sluice_state_revision", "Revision of the live changes.", workers=SAME),
     gauge("sluice_state_keys", "Keys with a live change of their limit.", workers=SAME),
     gauge("sluice_state_warnings", "Problems found in the state directory at the start. The log has state_warning for each.", workers=SAME),

@@ -6,8 +6,8 @@ Source: "The PROXY protocol, versions 1 & 2" (HAProxy, doc/proxy-protocol.txt); 
     version 2 (2.2)   12 bytes signature │ version, command │ family │ u16 length │ addresses │ TLVs
 
 Both are read, because HAProxy's `send-proxy` still means version 1; only version 2 is written. Sans-IO: bytes in, a header out. What the
-header says beside the addresses (TLVs, 2.2.1 to 2.2.8) is skipped. Only a load balancer should be able to reach a listener that takes
-these headers, because they are believed (section 5).
+header says beside the addresses (TLVs, 2.2.1 to 2.2.8) is skipped. They are believed, so they are taken from known peers only (section 5):
+`gateway/transport/trusted_proxies.py`.
 """
 
 from __future__ import annotations

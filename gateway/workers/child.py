@@ -119,11 +119,14 @@ class Child:
     # ---- the process -------------------------------------------------------------------------------------------------
 
     async def live(self, descriptors: Sequence[int]) -> int:
-        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number). `Begin` was sent before."""
+        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number). `Begin` was sent before.
+
+        Its modules are those of this process: `-P` keeps the current directory, where anybody may have put a folder `gateway`, out of it.
+        """
         mine, theirs = socket.socketpair()
         with theirs:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "gateway.workers.worker", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "gateway.workers.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno(), *descriptors],
                 env=environment(),
                 stdin=subprocess.DEVNULL,

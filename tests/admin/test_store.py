@@ -151,10 +151,69 @@ async def test_without_a_good_state_the_gateway_does_not_start_and_says_the_way_
         open_store(tmp_path)
     for name in ("state.json", "state.json.previous"):
         (tmp_path / name).rename(tmp_path / f"{name}.aside")
-    store = open_store(tmp_path)  # the way out works
-    assert (rate_of(store), "no live change holds" in store.warnings[0]) == (None, True)
+    store = open_store(tmp_path)  # the ways out work: from the history, or without any
+    assert (rate_of(store), store.revision, len(store.warnings)) == ("3/s", 3, 1)
+    store.close()
+    for name in ("state.json", "history.jsonl"):
+        (tmp_path / name).rename(tmp_path / f"{name}.away")
+    store = open_store(tmp_path)
+    assert (rate_of(store), store.revision, store.warnings) == (None, 0, [])
     await set_rate(store, 9)
-    assert store.revision == 4
+    assert store.revision == 1
+    store.close()
+
+
+async def test_with_both_state_files_gone_the_live_changes_are_those_of_the_history(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for rate in (1, 2):
+        await set_rate(store, rate)
+        await set_rate(store, rate, f"{KEY}-{rate}")
+    await store.change(lambda: ([(f"{KEY}-1", None)], None), WHO, "test")
+    before = store.state
+    store.close()
+    for name in ("state.json", "state.json.previous"):
+        (tmp_path / name).unlink()
+    store = open_store(tmp_path)
+    assert store.state == before
+    (warning,) = store.warnings
+    assert "revision 5 was put together from the history" in warning
+    assert "lost" not in warning
+    store.close()
+    store = open_store(tmp_path)  # it is on the disk again
+    assert (store.state, store.warnings) == (before, [])
+    store.close()
+
+
+async def test_a_history_that_was_rolled_tells_what_it_does_not_know(tmp_path: Path) -> None:
+    store = open_store(tmp_path, rotate_at=600)
+    await set_rate(store, 7, f"{KEY}-early")
+    for rate in range(1, 9):
+        await set_rate(store, rate)
+    store.close()
+    for name in ("state.json", "state.json.previous"):
+        (tmp_path / name).unlink()
+    store = open_store(tmp_path, rotate_at=600)
+    assert (rate_of(store), store.revision) == ("8/s", 9)
+    assert "so changes of before, if they held still, are lost" in store.warnings[0]
+    await set_rate(store, 9)
+    assert store.revision == 10
+    store.close()
+
+
+@pytest.mark.parametrize(("kept", "said"), [(0, "is gone or empty"), (1, "ends with line 1")])
+async def test_an_emptied_history_is_told_until_the_next_change(tmp_path: Path, kept: int, said: str) -> None:
+    await with_changes(tmp_path)
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+    store = open_store(tmp_path)
+    (warning,) = store.warnings
+    assert said in warning
+    assert "the last change is of line 3" in warning
+    assert (rate_of(store), store.revision) == ("3/s", 3)
+    await set_rate(store, 4)
+    store.close()
+    store = open_store(tmp_path)
+    assert (rate_of(store), store.revision, store.warnings) == ("4/s", 4, [])
     store.close()
 
 

@@ -162,7 +162,15 @@ def test_behind_haproxy_limits_and_broker_see_the_original_client(
     believing: RabbitMQ, start_gateway: StartGateway, tmp_path: Path, version: str
 ) -> None:
     gateway: Gateway = start_gateway(
-        [amqp_listener(f"127.0.0.1:{believing.port}", accept_proxy_protocol=True, send_proxy_protocol="v2", max_connections_per_address=1)],
+        [
+            amqp_listener(
+                f"127.0.0.1:{believing.port}",
+                accept_proxy_protocol=True,
+                trusted_proxies=["127.0.0.0/8"],
+                send_proxy_protocol="v2",
+                max_connections_per_address=1,
+            )
+        ],
         [],
     )
     port = free_ports(1)[0]
@@ -184,7 +192,12 @@ def test_health_checks_of_the_balancer_keep_their_own_address_and_what_has_no_he
     believing: RabbitMQ, start_gateway: StartGateway
 ) -> None:
     gateway: Gateway = start_gateway(
-        [amqp_listener(f"127.0.0.1:{believing.port}", accept_proxy_protocol=True, send_proxy_protocol="v2")], []
+        [
+            amqp_listener(
+                f"127.0.0.1:{believing.port}", accept_proxy_protocol=True, trusted_proxies=["127.0.0.0/8"], send_proxy_protocol="v2"
+            )
+        ],
+        [],
     )
     port = gateway.port("rabbit")
     with speaking_from("127.0.0.7", port, proxy_protocol.write(None)):

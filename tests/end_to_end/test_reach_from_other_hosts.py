@@ -18,12 +18,12 @@ import pytest
 import yaml
 
 from support.gateways import command
+from support.namespaces import HERE, Hosts
 from support.processes import Process, wait_until
 from support.tls import Authority
 
 pytestmark = pytest.mark.namespaces
 
-HERE, THERE = "10.213.77.1", "10.213.77.2"  # the gateway's address, and its clients'
 NAME = "sluice.monitoring.svc"
 ASK = """
 import http.client, json, ssl, sys
@@ -36,37 +36,6 @@ connection.request(method, path, headers=headers)
 answer = connection.getresponse()
 print(json.dumps([answer.status, answer.read().decode()]))
 """
-
-
-@dataclass
-class Hosts:
-    """Two namespaces that reach each other."""
-
-    gateway: str = f"sluice-{os.getpid()}-g"
-    client: str = f"sluice-{os.getpid()}-c"
-
-    def make(self) -> None:
-        veth = f"sl{os.getpid() % 1_000_000}"
-        for name in (self.gateway, self.client):
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", self.gateway, "link", "add", f"{veth}g", "type", "veth", "peer", "name", f"{veth}c", "netns", self.client)
-        for name, device, address in ((self.gateway, f"{veth}g", HERE), (self.client, f"{veth}c", THERE)):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", device)
-            ip("-n", name, "link", "set", device, "up")
-
-    def remove(self) -> None:
-        for name in (self.gateway, self.client):
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-
-
-def ip(*words: str) -> None:
-    try:
-        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.fail("this test needs `ip` of iproute2: apt-get install iproute2")
-    if done.returncode:
-        pytest.fail(f"no network namespaces can be made here (ip {' '.join(words)}: {done.stderr.strip()}): run this test as root")
 
 
 @pytest.fixture(scope="module")

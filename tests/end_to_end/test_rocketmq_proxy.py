@@ -70,7 +70,7 @@ def test_a_header_of_the_clients_own_never_reaches_the_broker(rocketmq: RocketMQ
         wait_until(lambda: "connection_closed" in gateway.log(), within=30, what="a line about it")
         (line,) = [line for line in map(json.loads, gateway.log().splitlines()) if line["event"] == "connection_closed"]
         assert line["cause"] == "wrong_protocol"
-        assert "set `accept_proxy_protocol: true` if a load balancer sends it" in line["detail"]
+        assert "set `accept_proxy_protocol: true` and `trusted_proxies` if a load balancer sends it" in line["detail"]
         assert clients(rocketmq, "forged") == []
         # in the middle of a connection it is no header any more, and no frame either
         with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=10) as sock, suppress(ConnectionResetError):

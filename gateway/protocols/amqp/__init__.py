@@ -20,7 +20,7 @@ CLOSE_CAUSES: Final = {
     "wrong_protocol_http": "The client speaks HTTP: perhaps it means RabbitMQ's management port.",
     "wrong_protocol_http2": "The client speaks HTTP/2, as gRPC does.",
     "wrong_protocol_mqtt": "The client speaks MQTT.",
-    "wrong_protocol_proxy": "A load balancer sends a PROXY header that the listener does not take: `accept_proxy_protocol`.",
+    "wrong_protocol_proxy": "A load balancer sends a PROXY header the listener does not take: `accept_proxy_protocol`, `trusted_proxies`.",
     "wrong_protocol_stomp": "The client speaks STOMP.",
     "wrong_protocol_tls": "The client speaks TLS on a listener without `tls`.",
     "wrong_protocol_unknown": "The client's first bytes are of no protocol that the gateway knows.",

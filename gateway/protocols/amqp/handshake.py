@@ -46,7 +46,7 @@ OTHER_PROTOCOLS: Final = (
 )
 REMEDIES: Final = {
     "tls": "; set `tls:` on the listener, or let the client speak without TLS",
-    "proxy": " (PROXY protocol); set `accept_proxy_protocol: true` on the listener if a load balancer sends it",
+    "proxy": " (PROXY protocol); set `accept_proxy_protocol: true` and `trusted_proxies` on the listener if a load balancer sends it",
 }
 
 

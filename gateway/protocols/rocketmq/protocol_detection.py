@@ -12,7 +12,10 @@ from typing import Final
 from gateway.pipeline.errors import ProtocolError
 
 HTTP: Final = "an HTTP request on the RocketMQ remoting port; the admin API listens elsewhere (`admin: bind:`)"
-PROXY: Final = "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` if a load balancer sends it"
+PROXY: Final = (
+    "a PROXY protocol header, which this listener does not take; set `accept_proxy_protocol: true` and `trusted_proxies` if a load "
+    "balancer sends it"
+)
 
 CLOSE_CAUSES: Final = {
     "bad_header": "The header of a frame could not be read, or could be read in two ways.",

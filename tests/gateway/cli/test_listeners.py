@@ -18,6 +18,7 @@ def listener(**more: Any) -> dict[str, Any]:
         "tls": {"certificate_expires": "2027-01-01T00:00:00Z", "peer_verified": False, "handshakes_failed": {}},
         "upstream_tls": None,
         "accept_proxy_protocol": True,
+        "trusted_proxies": ["10.0.0.5"],
         "send_proxy_protocol": "v2",
         "seats": {"taken": 7, "most": 400},
         "max_connections": None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import threading
 from collections import Counter
 from pathlib import Path
@@ -49,6 +50,20 @@ def stop(log: AccessLog, second: int) -> None:
     """The end of a gateway within `second`."""
     log.close_second(second)
     log.stop(5)
+
+
+def test_files_are_for_owner_and_group_only(tmp_path: Path) -> None:
+    """They name topics, users and addresses. Folders that are there already stay as they are."""
+    (tmp_path / "there").mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        log = open_log(tmp_path / "there" / "new" / "access-log")
+        stop(log, NOON)
+    finally:
+        os.umask(before)
+    (file,) = (tmp_path / "there").rglob("*.jsonl")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, *file.parents)]
+    assert modes[:6] == [0o640, 0o750, 0o750, 0o750, 0o750, 0o755]
 
 
 def test_a_second_becomes_one_line_per_key_and_a_heartbeat(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from admin.ports import ReloadFailedError
 from admin.store import Store
 from gateway import log
 from gateway.settings import load
+from gateway.settings.reloading import merged
 from gateway.standalone import Standalone
+from gateway.transport.trusted_proxies import TrustedProxies
 from limiter.units import parse_rate
 
 LISTENER = "{name: one, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:9%s}"
@@ -74,6 +76,21 @@ async def test_caps_time_outs_and_the_upstream_of_a_listener(standalone: Standal
     listener.upstream.ok = True
     await reload(standalone, tmp_path, "1" + more)
     assert listener.upstream.ok is True, "an address that stays is not dialled anew"
+
+
+async def test_whose_proxy_headers_are_believed(standalone: Standalone, tmp_path: Path) -> None:
+    listener = standalone.gateway.listening["one"]
+    await reload(standalone, tmp_path, ", trusted_proxies: [10.0.0.5]")
+    assert listener.trusted_proxies == TrustedProxies(["10.0.0.5"])
+    done: dict[str, Any] = await standalone.reload()
+    assert done["in_force"] == []
+
+
+async def test_the_last_trusted_proxy_stays_as_long_as_headers_are_needed(tmp_path: Path) -> None:
+    """To take no headers any more needs a restart; with an empty list until then nobody would get in."""
+    before = load(write(tmp_path, ", accept_proxy_protocol: true, trusted_proxies: [10.0.0.5]"))
+    after = load(write(tmp_path))
+    assert merged(before, after).listeners[0].trusted_proxies == ("10.0.0.5",)
 
 
 async def test_how_the_access_log_is_rolled_and_kept(standalone: Standalone, tmp_path: Path) -> None:

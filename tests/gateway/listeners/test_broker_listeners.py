@@ -24,6 +24,7 @@ from gateway.settings import load
 from gateway.settings.addresses import Address
 from gateway.settings.known_settings import ListenerTls
 from gateway.systemd import Inheritance
+from gateway.transport.trusted_proxies import TrustedProxies
 from support.brokers.name_servers import port_range
 from support.processes import LOOPBACK
 from support.tls import NAME, Authority
@@ -135,13 +136,14 @@ def test_two_below_a_brokers_port_is_never_another_brokers(house: Callable[..., 
 def test_settings_are_those_of_the_name_servers_listener(house: Callable[..., House]) -> None:
     one = house(
         more=", max_connections: 7, max_connections_per_address: 3, handshake_timeout: 2s, idle_timeout: 5min, max_frame: 1MiB,"
-        " send_proxy_protocol: v2, accept_proxy_protocol: true"
+        " send_proxy_protocol: v2, accept_proxy_protocol: true, trusted_proxies: [10.0.0.5]"
     )
     one.brokers.find("broker-a", 0, ONE)
     listener, names = one.listening["names/broker-a/0"], one.listening["names"]
     assert listener.admission.limits == names.admission.limits
     assert listener.admission.slots is names.admission.slots
     assert (listener.config.handshake_ns, listener.config.idle_ns, listener.config.max_frame) == (2_000_000_000, 300_000_000_000, 1 << 20)
+    assert listener.trusted_proxies == names.trusted_proxies == TrustedProxies(["10.0.0.5"])
     assert (listener.accept_proxy, listener.upstream.send_proxy, listener.config.sends_proxy) == (True, True, True)
 
 

@@ -29,6 +29,7 @@ from gateway.transport import proxy_protocol
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import client_hop, upstream_hop
+from gateway.transport.trusted_proxies import TrustedProxies
 from support.amqp import frames as amqp
 from support.rocketmq.bad_bytes import OTHER_PROTOCOLS
 from support.rocketmq.frames import heartbeat
@@ -116,6 +117,8 @@ async def running(
     **more: object,
 ) -> AsyncIterator[RunningListener]:
     config = ListenerConfig("rabbit", protocol, 1 << 20, int(handshake_s * S), 0, others_pass)
+    if more.get("accept_proxy"):
+        more.setdefault("trusted_proxies", TrustedProxies(["127.0.0.0/8"]))
     one = RunningListener(Listener(config, (LOOPBACK, 0), Upstream("rabbit", upstream, send_proxy=send_proxy), **more))  # type: ignore[arg-type]
     one.listener.open()
     try:
@@ -390,6 +393,54 @@ async def test_without_a_valid_proxy_header_no_client_gets_in(broker: Broker, da
         assert one.listener.closed == {"proxy_protocol": 1}
         assert one.listener.admission.admitted == 0
     assert broker.dialled() == []
+
+
+async def test_a_header_from_a_peer_outside_the_trusted_proxies_is_refused_unread(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """An invented address would pass limits and caps that go by address. It takes no place either."""
+    trusted = TrustedProxies(["127.0.0.2", "10.0.0.0/8"])
+    async with (
+        running(broker.address, accept_proxy=True, trusted_proxies=trusted, limits=ConnectionLimits(connections=1)) as one,
+        await one.client("127.0.0.3") as stranger,
+        await one.client("127.0.0.2") as balancer,
+    ):
+        assert await said(stranger, proxy_protocol.write(ORIGINAL) + ALL) == b""
+        assert one.listener.closed == {"proxy_protocol": 1}
+        await balancer.send_all(proxy_protocol.write(ORIGINAL) + GREETING)
+        await one.until(lambda: len(one.arrived) == 1)
+        one.listener.trusted_proxies = TrustedProxies(["127.0.0.3"])  # as a reload does
+        async with await one.client("127.0.0.2") as refused:
+            assert await said(refused, proxy_protocol.write(ORIGINAL) + ALL) == b""
+        assert one.listener.closed == {"proxy_protocol": 2}
+    (first, *_) = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "connection_closed"]
+    assert first["client"].startswith("127.0.0.3:")
+    assert first["detail"].startswith("127.0.0.3 is not among trusted_proxies of listener rabbit (127.0.0.2, 10.0.0.0/8)")
+
+
+async def test_a_stranger_is_refused_before_it_has_said_anything(broker: Broker) -> None:
+    async with (
+        running(broker.address, accept_proxy=True, trusted_proxies=TrustedProxies(["10.0.0.0/8"])) as one,
+        await one.client() as client,
+    ):
+        assert await said(client, b"") == b""
+        assert one.listener.closed == {"proxy_protocol": 1}
+
+
+async def test_ipv4_balancers_are_known_on_an_ipv6_socket_too(broker: Broker) -> None:
+    config = ListenerConfig("rabbit", "amqp", 1 << 20, 5 * S, 0, others_pass=False)
+    both = Listener(config, ("::", 0), Upstream("rabbit", broker.address), accept_proxy=True, trusted_proxies=TrustedProxies(["127.0.0.1"]))
+    both.open()
+    one = RunningListener(both)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(both.accept_forever, one.split_into)
+        async with await trio.open_tcp_stream(LOOPBACK, both.address[1]) as client:
+            await client.send_all(proxy_protocol.write(ORIGINAL) + GREETING)
+            await one.until(lambda: len(one.arrived) == 1)
+        async with await trio.open_tcp_stream("::1", both.address[1]) as client:
+            assert await said(client, proxy_protocol.write(ORIGINAL) + ALL) == b""
+        nursery.cancel_scope.cancel()
+    both.close()
+    one.leave(one.arrived[0])
+    assert both.closed == {"proxy_protocol": 1}
 
 
 async def test_a_header_that_does_not_come_is_not_waited_for(broker: Broker) -> None:

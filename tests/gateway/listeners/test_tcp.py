@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from gateway.listeners.listener import Arrival, Listener
-from gateway.listeners.tcp import set_up
+from gateway.listeners.tcp import KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, set_up
 from gateway.listeners.upstream import Upstream
 from gateway.session.listener_config import ListenerConfig
 from support.amqp import frames as amqp
@@ -40,6 +40,17 @@ def test_a_connection_that_stays_on_the_machine_is_not_paced() -> None:
             assert congestion_control(end) == "reno"
 
 
+def keepalive(sock: socket.socket) -> tuple[bool, int, int, int]:
+    """Whether it is on; seconds of silence before it begins, seconds between probes, and their number."""
+    names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    idle, interval, probes = (sock.getsockopt(socket.IPPROTO_TCP, name) for name in names)
+    return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)), idle, interval, probes
+
+
+def test_a_peer_that_is_gone_is_noticed_within_two_minutes() -> None:
+    assert KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES <= 120
+
+
 async def test_both_sockets_of_a_client_are_set_up() -> None:
     """The one that is accepted, and the one that is dialled for it."""
     arrived: list[Arrival] = []
@@ -62,6 +73,8 @@ async def test_both_sockets_of_a_client_are_set_up() -> None:
         for channel in (arrival.client, arrival.upstream):
             assert channel.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert congestion_control(channel.sock) == "reno"
+            assert keepalive(channel.sock) == (True, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES)
+            assert channel.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0, "which ends peers that live and do not read"
             channel.close()
         await client.aclose()
         listener.close()

@@ -18,7 +18,7 @@ import pytest
 from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.assembly import assemble
 from gateway.clock import now_ns
-from gateway.listeners.listener import Listener
+from gateway.listeners.listener import LOG_EVERY_S, Listener
 from gateway.listeners.upstream import Upstream
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.session.ending import send_close
@@ -298,6 +298,20 @@ def test_a_client_that_is_turned_away_is_counted_as_opened_and_closed() -> None:
     assert listener.closed == {"overload": 1}
     os.close(reserve)
     client.close()
+    listener.close()
+
+
+def test_running_out_of_descriptors_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """A client is shed every 100 ms. `times` adds up to all of them."""
+    listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstream("x", ("127.0.0.1", 1)))
+    listener.open()
+    reserve = -1
+    for _ in range(10):
+        reserve = listener._shed(reserve, OSError(errno.EMFILE, "x"))
+    listener._shed_log._logged_at -= LOG_EVERY_S
+    reserve = listener._shed(reserve, OSError(errno.EMFILE, "x"))
+    assert [vars(record)["fields"]["times"] for record in caplog.records if record.getMessage() == "out_of_descriptors"] == [1, 10]
+    os.close(reserve)
     listener.close()
 
 

@@ -146,6 +146,7 @@ def test_parts_of_a_cap(faults: Faults, fields: str, path: str, said: str, remed
     [
         ("accept_proxy_protocol: yes", "expected true or false, got 'yes'", "write true or false"),
         ("accept_proxy_protocol: 'true'", "expected true or false, got 'true'", "without quotes"),
+        ("accept_proxy_protocol: true", "needs trusted_proxies: whoever may send", "believes anybody"),
         ("send_proxy_protocol: v1", "'v1' is not one of none, v2", "use none or v2"),
         ("max_connections: 0", "0 is too small", "the least is 1"),
         ("max_connections: 10k", "expected a whole number, got '10k'", "write it like 10"),
@@ -160,6 +161,25 @@ def test_the_doors_settings(faults: Faults, setting: str, said: str, remedy: str
     assert problem.path == f"listeners[0].{setting.partition(':')[0]}"
     assert said in problem.message.replace('"', "'")
     assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize("trusted", ["[]", "~", "[]   # none yet"])
+def test_proxy_headers_of_nobody_in_particular_are_not_taken(faults: Faults, trusted: str) -> None:
+    text = (
+        "listeners:\n  - name: r\n    protocol: amqp\n    bind: 127.0.0.1:1\n    upstream: 127.0.0.1:2\n    accept_proxy_protocol: true\n"
+    )
+    (problem,) = faults(f"{text}    trusted_proxies: {trusted}\n")
+    assert (problem.path, problem.line) == ("listeners[0].accept_proxy_protocol", 6)
+    assert "trusted_proxies: [10.0.0.5, 10.1.0.0/24]" in problem.remedy
+    assert '[0.0.0.0/0, "::/0"] believes anybody' in problem.remedy
+
+
+def test_a_trusted_proxy_that_is_no_network_is_told_alone(faults: Faults) -> None:
+    (problem,) = faults(
+        "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, accept_proxy_protocol: true, trusted_proxies: [lb1]}]\n"
+    )
+    assert problem.path == "listeners[0].trusted_proxies[0]"
+    assert "write an address or a network like 10.0.0.5" in problem.remedy
 
 
 def test_values_that_ask_for_nothing_may_stand_where_a_feature_is_missing(write: Callable[..., Path]) -> None:

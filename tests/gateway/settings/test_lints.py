@@ -203,6 +203,24 @@ def test_warns_of_a_fallback_that_rocketmq_never_comes_to(write: Callable[..., P
     assert "has no effect with protocol: rocketmq" in warning.message
 
 
+@pytest.mark.parametrize(
+    ("settings", "path", "said"),
+    [
+        ("trusted_proxies: [10.0.0.5]", "trusted_proxies", "has no effect without accept_proxy_protocol: true"),
+        ("accept_proxy_protocol: true, trusted_proxies: [10.0.0.5, 0.0.0.0/0]", "trusted_proxies[1]", "0.0.0.0/0 believes anybody"),
+        ("accept_proxy_protocol: true, trusted_proxies: ['::/0']", "trusted_proxies[0]", "::/0 believes anybody"),
+        ("accept_proxy_protocol: true, trusted_proxies: ['::ffff:0:0/96']", "trusted_proxies[0]", "believes anybody"),
+    ],
+)
+def test_warns_of_proxy_headers_believed_of_anybody(write: Callable[..., Path], settings: str, path: str, said: str) -> None:
+    rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
+    listeners = f"listeners: [{{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, {settings}}}]\n"
+    (warning,) = lint(load(write(listeners + rules)))
+    assert warning.path == f"listeners[0].{path}"
+    assert said in warning.message
+    assert warning.remedy
+
+
 @pytest.mark.parametrize("key", ["max_connections_per_address", "max_connections_per_user"])
 def test_warns_of_a_cap_above_the_cap_on_all(write: Callable[..., Path], key: str) -> None:
     text = f"listeners: [{{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, max_connections: 10, {key}: 11}}]\n"

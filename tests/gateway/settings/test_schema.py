@@ -74,6 +74,7 @@ LISTENER_KEYS = [
     "tls",
     "upstream_tls",
     "accept_proxy_protocol",
+    "trusted_proxies",
     "send_proxy_protocol",
     "idle_timeout",
     "max_connections",

@@ -28,7 +28,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "listeners": [
             {
                 "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "tls": "off",
-                "upstream_tls": "off", "accept_proxy_protocol": False,
+                "upstream_tls": "off", "accept_proxy_protocol": False, "trusted_proxies": [],
                 "send_proxy_protocol": "none", "handshake_timeout": "10s", "frame_timeout": "30s", "other_protocols": "refuse",
                 "max_frame": "16MiB",
                 "remote_admin": "off",
@@ -187,11 +187,13 @@ def test_rules_exempting_something_need_no_limit(write: Callable[..., Path]) -> 
 def test_the_door(write: Callable[..., Path]) -> None:
     text = (
         "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, accept_proxy_protocol: true, send_proxy_protocol: v2,\n"
+        "  trusted_proxies: [10.0.0.5, 2001:db8::/64],\n"
         "  max_connections: 10, max_connections_per_address: 3, max_connections_per_user: 2, max_connection_rate: 90/min, idle_timeout: 10min,\n"
         "  handshake_timeout: 3s, other_protocols: pass}]\n"
     )
     settings = load(write(text))
     (listener,) = settings.listeners
+    assert listener.trusted_proxies == ("10.0.0.5", "2001:db8::/64")
     assert (listener.accept_proxy_protocol, listener.send_proxy_protocol, listener.other_protocols) == (True, "v2", "pass")
     assert (listener.max_connections, listener.max_connections_per_address, listener.max_connections_per_user) == (10, 3, 2)
     assert listener.max_connection_rate == Rate(3, 2_000_000_000)
@@ -229,3 +231,18 @@ def test_a_thousand_rules_load_within_the_time_of_a_reload(write: Callable[..., 
     begin = time.process_time()
     assert len(load(path).rules) == 1000
     assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "seconds"),
+    [
+        ("amqp", "", 0),  # whose clients may be silent for days: TCP keepalive finds those that are gone
+        ("rocketmq", "", 300),
+        ("rocketmq-nameserver", ", broker_ports: 20911-20950", 300),
+        ("amqp", ", idle_timeout: 10min", 600),
+        ("rocketmq", ", idle_timeout: 30d", 30 * 86400),
+    ],
+)
+def test_a_default_idle_time_out_that_no_healthy_client_meets(write: Callable[..., Path], protocol: str, more: str, seconds: int) -> None:
+    (listener,) = load(write(f"listeners: [{{name: r, protocol: {protocol}, bind: 127.0.0.1:1, upstream: 127.0.0.1:2{more}}}]\n")).listeners
+    assert listener.idle_ns == seconds * 1_000_000_000

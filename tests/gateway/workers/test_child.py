@@ -1,0 +1,30 @@
+"""A worker's process, as its parent starts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateway.workers.child import Child
+from gateway.workers.wire import StateQuery
+from limiter.judge import Judge
+from limiter.leases.owner import LeaseOwner
+from limiter.rules.rule_set import RuleSet
+
+
+async def test_a_worker_imports_nothing_from_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A folder gateway/ there was executed. This worker gets as far as what it is to begin with, which is something else."""
+    for shadow in ("gateway/__init__.py", "trio.py", "json.py"):
+        (tmp_path / shadow).parent.mkdir(exist_ok=True)
+        (tmp_path / shadow).write_text("raise SystemExit(77)")
+    monkeypatch.chdir(tmp_path)
+    child = Child(1, 0, Judge(RuleSet(())), LeaseOwner())
+    child.send(StateQuery(1, []))
+    with trio.fail_after(30):
+        code = await child.live([])
+    assert code == 1
+    assert "begin_of" in capfd.readouterr().err
