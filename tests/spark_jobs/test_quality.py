@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from spark_jobs.method import scale
+from spark_jobs.method import guard, scale
 from spark_jobs.method.memory import Memory
 from spark_jobs.method.peakiness import Shape, shape
 from spark_jobs.state.topic_day import rows
 from support.quota_weeks.fleets import cut, pools, run, tables_of
 from support.quota_weeks.nights import Nights
-from support.quota_weeks.score import Scored, Series, Shaper, geometric_mean, score, series_of
+from support.quota_weeks.score import Scored, Series, geometric_mean, nights, score, series_of, walk
 from support.quota_weeks.web_log import web_log
 from support.quota_weeks.weeks import kinds, troubled, weeks
 
 pytestmark = pytest.mark.slow
 
-SEED = 7  # the method was not chosen on it; so short a window has 0.51 and 0.13 % there, and 0.19 and 0.47 % on seed 21 (2026-11)
-MOST_SCORE = 0.65  # of the best simple rules' refusals at equal reserve, geometric mean; 0.82 where the shape is ignored
+SEED = 7  # the method was not chosen on it, nor on 11 and 12 (tuning seeds: 100 to 123)
+
+
+class Bound(NamedTuple):
+    """What the method reaches on 28 days of 100 seconds an hour (2026-11), and 15 % more."""
+
+    seeds: tuple[int, ...]
+    mean: float  # geometric, of the scores: refused at equal reserve over what the best simple rules refuse in hindsight
+    worst: float
+
+
+BOUNDS = {
+    "regular": Bound((7, 11), 0.09, 0.19),
+    "big with events": Bound((7, 11, 12), 0.18, 0.31),
+    "bursty": Bound((7, 11, 12), 0.96, 2.15),  # a handful of jobs decides four weeks of two topics; on six weeks it has 0.2 (design, 8)
+    "sparse": Bound((7,), 0.26, 0.26),
+    "ten with events": Bound((7,), 0.55, 0.55),
+    "changing": Bound((7,), 0.51, 0.51),
+    "mixed": Bound((7,), 0.165, 0.165),
+}
+MOST_OF_ALL = 0.31  # the geometric mean of the kinds' means
 MOST_TROUBLED = 0.5  # the same, of topics that limits were in the way of: 0.31
 TARGET = 0.001
 MOST_OF_A_FLEET = (
@@ -27,9 +48,16 @@ MOST_REALISED = 0.01  # refused, as published, with a target of 0.001 and k on i
 
 
 @pytest.fixture(scope="module")
-def series() -> list[Series]:
-    topics = kinds(SEED)
-    return [series_of(weeks(topics[name], SEED, 21, 100, 0.1)) for name in ("regular", "ten with events", "mixed")]
+def series() -> dict[str, list[Series]]:
+    def one(kind: str, seed: int) -> Series:
+        return series_of(weeks(kinds(seed)[kind], seed, 28, 100, 0.1 if kind == "mixed" else 0.0))
+
+    return {kind: [one(kind, seed) for seed in bound.seeds] for kind, bound in BOUNDS.items()}
+
+
+@pytest.fixture(scope="module")
+def scored(series: dict[str, list[Series]]) -> dict[str, list[Scored]]:
+    return {kind: [score(each, also_moving=False) for each in own] for kind, own in series.items()}
 
 
 def flat(memory: Memory, half_life_days: float = 7.0) -> Shape:
@@ -38,23 +66,31 @@ def flat(memory: Memory, half_life_days: float = 7.0) -> Shape:
     return Shape(6 * found.level, found.level, found.peakiness)
 
 
-def judged(series: list[Series], shaper: Shaper = shape, k: float | None = None) -> list[Scored]:
-    return [score(each, shaper, k) for each in series]
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_each_kind_and_each_of_its_series_keeps_its_bound(scored: dict[str, list[Scored]], kind: str) -> None:
+    found = [each.score for each in scored[kind]]
+    assert geometric_mean(found) <= BOUNDS[kind].mean, found
+    assert max(found) <= BOUNDS[kind].worst, found
 
 
-def test_the_method_refuses_far_less_than_the_best_simple_rules_and_about_its_target(series: list[Series]) -> None:
-    found = judged(series)
-    assert geometric_mean(each.score for each in found) <= MOST_SCORE
-    assert max(each.score for each in found) <= 1
-    assert max(each.realised for each in found) <= MOST_REALISED
+def test_the_bounds_are_of_all_kinds() -> None:
+    assert list(BOUNDS) == list(kinds(SEED))
 
 
-def test_the_bounds_fail_where_k_is_frozen(series: list[Series]) -> None:
-    assert max(each.realised for each in judged(series, k=0.7)) > MOST_REALISED
+def test_the_method_refuses_far_less_than_the_best_simple_rules_and_about_its_target(scored: dict[str, list[Scored]]) -> None:
+    assert geometric_mean(geometric_mean(each.score for each in own) for own in scored.values()) <= MOST_OF_ALL
+    assert max(each.realised for own in scored.values() for each in own) <= MOST_REALISED
 
 
-def test_the_bounds_fail_where_the_shape_is_ignored(series: list[Series]) -> None:
-    assert geometric_mean(each.score for each in judged(series, flat)) > MOST_SCORE
+def test_the_bound_fails_where_k_is_frozen(series: dict[str, list[Series]]) -> None:
+    mixed = series["mixed"][0]
+    known = nights(mixed)
+    refused, _, offered = walk(mixed, known, [0.7] * len(known), [guard.OWN] * len(known), 1.0).sum(axis=0)
+    assert refused / offered > MOST_REALISED
+
+
+def test_the_bounds_fail_where_the_shape_is_ignored(series: dict[str, list[Series]]) -> None:
+    assert score(series["mixed"][0], flat, also_moving=False).score > BOUNDS["mixed"].worst
 
 
 def test_on_a_public_web_log_the_method_beats_the_best_simple_rules() -> None:

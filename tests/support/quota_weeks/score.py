@@ -197,13 +197,22 @@ def rule_nights(series: Series, known: Sequence[tuple[Memory, Shape]], rule: Cal
         rates = np.where(scored, np.nan_to_num(rule(memory)), np.nan)
         surfaces = series.surfaces[at + 1]
         found[:, at, 2] = surfaces.total[scored].sum()
-        for i, factor in enumerate(RULE_FACTORS):
-            scaled = rates * factor
-            bursts = np.fmax(np.ceil(scaled * burst_s), 3.0)
-            if series.dimension == "bytes":
-                bursts = np.fmax(bursts, np.nanmax(memory.largest, axis=1, initial=1.0))
-            found[i, at, 0] = np.nansum(surfaces.lost(scaled, bursts))
-            found[i, at, 1] = np.nansum(scaled) * series.observed[at + 1]
+        scaled = rates * np.array(RULE_FACTORS)[:, None]
+        bursts = np.fmax(np.ceil(scaled * burst_s), 3.0)
+        if series.dimension == "bytes":
+            bursts = np.fmax(bursts, np.nanmax(memory.largest, axis=1, initial=1.0))
+        lost = times(surfaces, len(RULE_FACTORS)).lost(scaled.reshape(-1), bursts.reshape(-1)).reshape(scaled.shape)
+        found[:, at, 0] = np.nansum(lost, axis=1)
+        found[:, at, 1] = np.nansum(scaled, axis=1) * series.observed[at + 1]
+    return found
+
+
+def times(surfaces: Surfaces, count: int) -> Surfaces:
+    """The same surfaces `count` times over, for `count` buckets of each topic at once; the losses are not copied."""
+    found = Surfaces([])
+    found.first, found.count, found.start = (np.tile(each, count) for each in (surfaces.first, surfaces.count, surfaces.start))
+    found.total = np.tile(surfaces.total, count)
+    found.losses = surfaces.losses
     return found
 
 
