@@ -238,7 +238,7 @@ class Gateway:
     # ---- what its host sees and does -------------------------------------------------------------------------------
 
     def ready(self) -> list[str]:
-        """Why the gateway is not ready; empty when it is: when the last dial or probe of every listener's broker succeeded.
+        """Why the gateway is not ready; empty when it is: when every listener's broker has answered when it was asked last.
 
         Of a name server's brokers one suffices. Health must not lie.
         """
@@ -248,13 +248,15 @@ class Gateway:
         for name, brokers in self.brokers.items():
             named = brokers.named()
             if named and all(listener.upstream.ok is False for listener in named):
-                reasons.append(f"listener {name}: none of the {len(named)} brokers in its routes can be reached")
+                last = named[-1].upstream
+                none = f"none of the {len(named)} brokers in its routes can be reached"
+                reasons.append(f"listener {name}: {none}; {last.text}: {last.why}")
         for listener in self.configured():
             upstream = listener.upstream
             if upstream.ok is None:
                 reasons.append(f"listener {listener.name}: broker {upstream.text} has not been dialled yet")
             elif not upstream.ok:
-                reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable")
+                reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable: {upstream.why}")
         return reasons
 
     def configured(self) -> list[Listener]:

@@ -127,9 +127,10 @@ LIMITS: Final = {
 
 BROKERS: Final = {
     "upstream_unreachable": lines(
-        "warning", fields="listener upstream since_s dials_failed err",
-        meaning="The broker takes no connection; once, and then a line a minute while it lasts."),
-    "upstream_reachable": lines("info", fields="listener upstream unreachable_s", meaning="The broker takes connections again."),
+        "warning", fields="listener upstream reason since_s dials_failed err",
+        meaning="The broker takes no connection, or does not answer; once, and then a line a minute while it lasts. `reason` is as in "
+        "`sluice_upstream_unreachable`."),
+    "upstream_reachable": lines("info", fields="listener upstream unreachable_s", meaning="The broker answers again."),
     "broker_busy": lines(
         "warning", fields=f"listener upstream {BUSY}",
         meaning="A RocketMQ broker said that it is overloaded: how many answers since the line before, by reason."),

@@ -110,6 +110,7 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
             "upstream": listener.upstream.text,
             "upstream_reachable": listener.upstream.ok,
             "upstream_error": listener.upstream.why or None,
+            "upstream_reason": listener.upstream.why_label or None,
             "accept_proxy_protocol": listener.accept_proxy,
             "send_proxy_protocol": "v2" if listener.upstream.send_proxy else "none",
             "tls": None if listener.tls is None else listener.tls.describe(),
