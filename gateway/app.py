@@ -34,7 +34,7 @@ from gateway.event_loop.event_loop import EventLoop
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
 from gateway.lifecycle.apply_settings import apply_settings, rolling_of
-from gateway.lifecycle.drain import begin_drain, drain
+from gateway.lifecycle.drain import begin_drain, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
@@ -111,6 +111,7 @@ class Gateway:
         self.last_reload = last_reload or LastReload()
         self.started = time.monotonic()
         self.draining = False
+        self.holding = False  # it drains, and clients are served until they leave
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
         self.drain_requested = trio.Event()
         self.lag_s = 0.0
@@ -194,7 +195,7 @@ class Gateway:
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
-        if self.draining:
+        if self.draining and not self.holding:
             begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
         self.event_loop.wake()
@@ -323,7 +324,9 @@ class Gateway:
                 await self.drain_requested.wait()
                 asked = now_ns()
                 systemd.notify("STOPPING=1")
-                self.draining = True
+                self.draining = self.holding = True
+                await hold(self, asked)
+                self.holding = False
                 for brokers in self.brokers.values():
                     brokers.end()
                 accepting.cancel_scope.cancel()

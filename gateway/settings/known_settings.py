@@ -305,6 +305,25 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """How a graceful stop ends connections: at SIGTERM, `sluice drain` and POST /v1/drain."""
+
+    timeout_ns: int = setting(
+        Duration("27s", "1s", "1h"),
+        27_000_000_000,
+        "How long it may take; the process is gone 3 s later at the latest. Whoever kills it after a while has to wait 8 s longer than "
+        "this (systemd: TimeoutStopSec, Kubernetes: terminationGracePeriodSeconds).",
+        key="timeout",
+    )
+    hold: str = setting(
+        Choice("at_once", "until_clients_leave"),
+        "at_once",
+        "at_once: clients are told as soon as nothing of theirs is under way; until_clients_leave: they are served, also new ones, until "
+        "they have left by themselves, and told near the end of timeout: for a sidecar that is stopped together with its application.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """Somebody who may use the admin API."""
 

@@ -40,6 +40,7 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "memory.per_connection": NEW_CONNECTIONS,
     "memory.high_watermark": AT_ONCE,
     "disk": AT_ONCE,
+    "drain": "at the next stop; one that has begun keeps its time",
     "admin.names": AT_ONCE,
     "admin.tls": f"{NEW_CONNECTIONS}. The files are read again. {TLS_OFF}",
     "admin.tokens": f"{AT_ONCE}. All token files are read again; requests with a token that is gone fail, and its streams end",

@@ -53,6 +53,9 @@ LIFE: Final = {
     "stopped": lines(
         "info", "warning", fields="after_ms abandoned workers",
         meaning="The gateway ends. `abandoned`: messages that went nowhere because it stopped; a warning where there are some."),
+    "drain_held": lines(
+        "info", fields="connections at_most_s",
+        meaning="A graceful stop leaves clients until they leave by themselves (`drain.hold`), for so long at most."),
     "drain_deadline": lines(
         "warning", fields="conn state",
         meaning="A graceful stop did not wait longer for this connection, whose `state` says what it was waiting for."),

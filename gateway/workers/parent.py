@@ -38,6 +38,7 @@ from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.lifecycle.admin_server import AdminServer
+from gateway.lifecycle.drain import AFTER_S
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 5.0
 GATHER_S: Final = 1.0  # seconds; until a worker has reported what operators ask for
 SILENT_S: Final = 15.0  # seconds; a worker is asked every second, and hangs when silent for so long; above a busy machine's stalls, a guess
-DRAIN_S: Final = 30.0  # seconds; `gateway.lifecycle.drain` is over within them
+DRAIN_S: Final = AFTER_S + 1.0  # seconds; after `drain.timeout`, until the workers must be gone
 PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while workers live shortly
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
@@ -411,7 +412,7 @@ class Parent:
                 sock.close()
         for child in self.children.values():
             child.send(Drain())
-        with trio.move_on_after(DRAIN_S):
+        with trio.move_on_after(self.settings.drain.timeout_ns / 1e9 + DRAIN_S):
             for child in self.children.values():
                 await child.over.wait()
         for child in self.children.values():

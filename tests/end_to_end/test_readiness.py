@@ -1,4 +1,4 @@
-"""A broker that hangs (SIGSTOP): it takes connections, says nothing, and must not count as ready (docs/design/reliability.md F21, I18)."""
+"""A broker that hangs (SIGSTOP): it takes connections, says nothing, and must not count as ready (docs/design/reliability.md F21)."""
 
 from __future__ import annotations
 

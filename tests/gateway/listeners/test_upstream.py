@@ -277,7 +277,7 @@ async def test_a_broker_of_which_nothing_is_heard_is_probed_every_few_seconds_an
 
 
 async def test_a_broker_that_hangs_is_down_within_ten_seconds_of_its_last_byte(autojump_clock: trio.testing.MockClock) -> None:
-    """docs/design/reliability.md I18. Whatever the jitter, and whatever clients dial meanwhile: their connections say nothing."""
+    """docs/design/reliability.md F21. Whatever the jitter, and whatever clients dial meanwhile: their connections say nothing."""
     for _ in range(50):
         upstream = FakeUpstream(lambda: None)
         upstream.question = AMQP

@@ -90,6 +90,7 @@ SECTION_KEYS = {
     "credit": ["initial", "more_after"],
     "memory": ["per_connection", "high_watermark"],
     "disk": ["low_watermark"],
+    "drain": ["timeout", "hold"],
     "admin": ["bind", "tokens", "tls"],
     "access_log": ["directory", "roll_every", "roll_size"],
     "log": ["level", "format", "nonsense"],

@@ -38,6 +38,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "credit": {"initial": 400, "more_after": 200},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB"},
         "disk": {"low_watermark": "200MiB"},
+        "drain": {"timeout": "27s", "hold": "at_once"},
         "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": []},
         "probes": "off",
         "access_log": {
