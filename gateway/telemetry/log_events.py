@@ -53,6 +53,16 @@ LIFE: Final = {
     "stopped": lines(
         "info", "warning", fields="after_ms abandoned workers",
         meaning="The gateway ends. `abandoned`: messages that went nowhere because it stopped; a warning where there are some."),
+    "stopped_at_once": lines(
+        "warning", fields="signal again",
+        meaning="SIGTERM or SIGINT came a second time (`again`), or before the gateway served: the process ends without a graceful stop, "
+        "with exit code 143 or 130."),
+    "stacks": lines(
+        "warning", fields="signal stacks",
+        meaning="What the process was doing when SIGUSR1 or SIGQUIT came: the stack of each thread and task, as files, lines and "
+        "functions. After SIGQUIT it ends with exit code 131."),
+    "signal_ignored": lines("warning", fields="signal remedy", meaning="SIGUSR2 or SIGALRM came, which mean nothing here."),
+    "signal_failed": lines("error", fields="signal err", meaning="A fault while a signal was handled: please report it."),
     "drain_held": lines(
         "info", fields="connections at_most_s",
         meaning="A graceful stop leaves clients until they leave by themselves (`drain.hold`), for so long at most."),

@@ -162,6 +162,10 @@ class Parent:
                     child.kill(f"it has not put a change in force within {ANSWER_S:g} s")
                     await child.over.wait()
 
+    def pids(self) -> list[int]:
+        """The workers' processes, for signals. Called from any thread."""
+        return [child.pid for child in list(self.children.values()) if child.pid and not child.over.is_set()]
+
     def serving(self) -> list[Child]:
         return [child for child in self.children.values() if child.serves]
 
