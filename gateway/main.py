@@ -12,6 +12,7 @@ import trio
 from gateway import log, systemd
 from gateway.lifecycle.process import raise_descriptor_limit
 from gateway.lifecycle.signals import Signals
+from gateway.lifecycle.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from admin.store import Store
@@ -53,7 +54,8 @@ def run(settings: Settings) -> int:
     try:
         with Signals(handler) as signals:
             store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts())
-            trio.run(composed(settings, store, handler, inheritance, signals))
+            with Watchdog(settings.gateway.watchdog_ns, handler) as watchdog:
+                trio.run(watchdog.around, composed(settings, store, handler, inheritance, signals))
     except (OSError, StoreError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
 from gateway.settings.http_urls import CollectorUrl, WebhookUrl, parts_of
-from gateway.settings.kinds import Choice, Name, PathName, Text, Whole, YesNo
+from gateway.settings.kinds import Choice, Name, OrOff, PathName, Text, Whole, YesNo
 from gateway.settings.listener_protocols import LISTENER_PROTOCOLS, ListenerProtocol
 from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, Percent, ShareOf, Size
@@ -31,6 +31,13 @@ class Gateway:
     workers: int = setting(Whole(1, 1024, 2), 1, "Processes that share the listening sockets and the limits; 1: one process alone.")
     state_directory: Path = setting(
         PathName("state"), Path("state"), "Where overrides, quotas, history and admin.token are kept; created with mode 0700."
+    )
+    watchdog_ns: int | None = setting(
+        OrOff(Duration("30s", "1s", "1h")),
+        30_000_000_000,
+        "How long the event loop of a process may hang before the process ends, with its stacks in the log, so that its supervisor starts "
+        "another; or off.",
+        key="watchdog",
     )
 
 

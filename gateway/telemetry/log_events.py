@@ -57,6 +57,10 @@ LIFE: Final = {
         "warning", fields="signal again",
         meaning="SIGTERM or SIGINT came a second time (`again`), or before the gateway served: the process ends without a graceful stop, "
         "with exit code 143 or 130."),
+    "event_loop_stuck": lines(
+        "critical", fields="silent_s stacks remedy",
+        meaning="The event loop has not turned for `gateway.watchdog`: the process ends with exit code 70. `stacks`: what it was doing, as "
+        "of `stacks`."),
     "stacks": lines(
         "warning", fields="signal stacks",
         meaning="What the process was doing when SIGUSR1 or SIGQUIT came: the stack of each thread and task, as files, lines and "

@@ -28,6 +28,7 @@ from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.lifecycle.signals import Signals, first_stop
+from gateway.lifecycle.watchdog import Watchdog
 from gateway.listeners.factory import apply_tls, read_tls
 from gateway.settings import ConfigError, Settings
 from gateway.settings.reloading import merged
@@ -314,8 +315,8 @@ def main(descriptor: int) -> int:
     handler = log.start(settings.log.level, settings.log.format, worker=begin.worker)
     raise_descriptor_limit()
     try:
-        with Signals(handler):
-            trio.run(Worker(begin, settings, handler, parent).run)
+        with Signals(handler), Watchdog(settings.gateway.watchdog_ns, handler) as watchdog:
+            trio.run(watchdog.around, Worker(begin, settings, handler, parent).run)
     except OSError as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

@@ -193,3 +193,17 @@ def test_a_loop_that_hangs_hears_the_second_signal_all_the_same(tmp_path: Path) 
         one.wait_until(lambda: '"hangs"' in one.output(), within=20, what="the loop hangs")
         assert ended_by(one, signal.SIGTERM) == 143
         assert '"stopped_at_once"' in one.output()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_gateway_that_was_stopped_longer_than_its_watchdogs_patience_goes_on(start_gateway: StartGateway, workers: int) -> None:
+    settings = {"gateway": {"name": "end-to-end", "state_directory": "state", "workers": workers, "watchdog": "1s"}}
+    with stand_ins.rabbitmq() as broker:
+        gateway: Gateway = start_gateway([amqp_listener(broker.address)], [], **settings)
+        processes = tree(gateway.process.pid)
+        gateway.process.signal_tree(signal.SIGSTOP)
+        time.sleep(3)
+        gateway.process.signal_tree(signal.SIGCONT)
+        resumed = time.monotonic()
+        wait_until(lambda: time.monotonic() - resumed > 3 and gateway.answers("/readyz"), within=60, what="it serves three seconds later")
+        assert tree(gateway.process.pid) == processes

@@ -85,7 +85,7 @@ RULE_KEYS = [
     "nonsense",
 ]  # fmt: skip
 SECTION_KEYS = {
-    "gateway": ["name", "workers", "state_directory"],
+    "gateway": ["name", "workers", "state_directory", "watchdog"],
     "limiter": ["threads", "queue", "on_rejection", "max_bypass", "max_keys"],
     "credit": ["initial", "more_after"],
     "memory": ["per_connection", "high_watermark"],
