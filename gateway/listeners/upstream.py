@@ -15,8 +15,9 @@ last byte on the one that was read last (TCP_INFO), which is not when the gatewa
 PROBE_EVERY_S + ANSWER_S after its last byte at the latest, and one that has said something on any connection while it was asked is not.
 A probe counts as a dial only where it changes something.
 
-What that costs, measured on RabbitMQ 3.10.8 (2026-11-25): a probe takes 3 ms, and the broker logs two lines at info and warning
-("accepting AMQP connection", "client unexpectedly closed TCP connection"); `log.connection.level = error` in rabbitmq.conf silences them.
+What that costs, measured on RabbitMQ 3.10.8 (100 probes, 2026-11-25): 0.9 ms of processor here, and in the broker's log two lines at info
+and warning ("accepting AMQP connection", "client unexpectedly closed TCP connection"); `log.connection.level = error` in rabbitmq.conf
+silences them.
 
 IPv4 and IPv6 addresses of a name are tried side by side (RFC 8305, trio.open_tcp_stream), within CONNECT_TIMEOUT_S in all.
 """
