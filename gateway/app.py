@@ -35,7 +35,7 @@ from gateway.event_loop.memory_limit import MemoryLimit
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
 from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of
-from gateway.lifecycle.drain import begin_drain, drain
+from gateway.lifecycle.drain import begin_drain, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
@@ -112,6 +112,7 @@ class Gateway:
         self.last_reload = last_reload or LastReload()
         self.started = time.monotonic()
         self.draining = False
+        self.holding = False  # it drains, and clients are served until they leave
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
         self.drain_requested = trio.Event()
         self.lag_s = 0.0
@@ -198,7 +199,7 @@ class Gateway:
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
-        if self.draining:
+        if self.draining and not self.holding:
             begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
         self.event_loop.wake()
@@ -258,7 +259,7 @@ class Gateway:
     # ---- what its host sees and does -------------------------------------------------------------------------------
 
     def ready(self) -> list[str]:
-        """Why the gateway is not ready; empty when it is: when the last dial or probe of every listener's broker succeeded.
+        """Why the gateway is not ready; empty when it is: when every listener's broker has answered when it was asked last.
 
         Of a name server's brokers one suffices. Health must not lie.
         """
@@ -268,13 +269,15 @@ class Gateway:
         for name, brokers in self.brokers.items():
             named = brokers.named()
             if named and all(listener.upstream.ok is False for listener in named):
-                reasons.append(f"listener {name}: none of the {len(named)} brokers in its routes can be reached")
+                last = named[-1].upstream
+                none = f"none of the {len(named)} brokers in its routes can be reached"
+                reasons.append(f"listener {name}: {none}; {last.text}: {last.why}")
         for listener in self.configured():
             upstream = listener.upstream
             if upstream.ok is None:
                 reasons.append(f"listener {listener.name}: broker {upstream.text} has not been dialled yet")
             elif not upstream.ok:
-                reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable")
+                reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable: {upstream.why}")
         return reasons
 
     def configured(self) -> list[Listener]:
@@ -341,7 +344,9 @@ class Gateway:
                 await self.drain_requested.wait()
                 asked = now_ns()
                 systemd.notify("STOPPING=1")
-                self.draining = True
+                self.draining = self.holding = True
+                await hold(self, asked)
+                self.holding = False
                 for brokers in self.brokers.values():
                     brokers.end()
                 accepting.cancel_scope.cancel()

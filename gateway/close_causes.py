@@ -35,7 +35,7 @@ COMMON: Final[dict[str, str]] = {  # cause: what it means, and what to do where 
     "shutdown": "The gateway stopped at once, or the time for a graceful stop was up.",
     "tls": "TLS failed after its handshake, towards the client or the broker.",
     "tls_handshake_failed": "The TLS handshake with the client failed; `sluice_tls_failures_total` has the reason.",
-    "upstream_unreachable": "Refused: the broker took no connection. Look at `upstream` and the broker.",
+    "upstream_unreachable": "Refused: the broker took no connection, or did not answer. Look at `upstream` and the broker.",
 }
 
 

@@ -95,8 +95,9 @@ class QueueHandler(logging.Handler):
         if self.form == "json":
             return json.dumps({"ts": ts, "level": level, "event": event, **fields}, default=str)
         # repr keeps control characters of attacker-chosen names from reaching the terminal
+        stacks = fields.pop("stacks", "")  # of this process, many lines
         words = " ".join(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}" for name, value in fields.items())
-        return f"{ts} {level:7} {event} {words}".rstrip()
+        return f"{ts} {level:7} {event} {words}".rstrip() + (f"\n{stacks}" if stacks else "")
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:

@@ -11,6 +11,8 @@ import trio
 
 from gateway import log, systemd
 from gateway.lifecycle.process import raise_descriptor_limit
+from gateway.lifecycle.signals import Signals
+from gateway.lifecycle.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from admin.store import Store
@@ -21,7 +23,7 @@ INVALID: Final = 3  # exit code of a configuration that cannot be run here (`doc
 
 
 def composed(
-    settings: Settings, store: Store, handler: log.QueueHandler, inheritance: systemd.Inheritance
+    settings: Settings, store: Store, handler: log.QueueHandler, inheritance: systemd.Inheritance, signals: Signals
 ) -> Callable[[], Awaitable[None]]:
     """What runs the gateway: it alone, or the parent of its workers."""
     if settings.gateway.workers == 1:
@@ -30,7 +32,8 @@ def composed(
         return Standalone(settings, store, handler, inheritance).run
     from gateway.workers.parent import Parent
 
-    return Parent(settings, store, handler, inheritance).run
+    parent = signals.group = Parent(settings, store, handler, inheritance)
+    return parent.run
 
 
 def run(settings: Settings) -> int:
@@ -50,8 +53,10 @@ def run(settings: Settings) -> int:
         handler.close()
         return INVALID
     try:
-        store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts(), steady=since_boot)
-        trio.run(composed(settings, store, handler, inheritance))
+        with Signals(handler) as signals:
+            store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts(), steady=since_boot)
+            with Watchdog(settings.gateway.watchdog_ns, handler) as watchdog:
+                trio.run(watchdog.around, composed(settings, store, handler, inheritance, signals))
     except (OSError, StoreError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

@@ -83,10 +83,19 @@ async def drain(context: Context) -> Answer:
     log.event(logging.INFO, "stopping", by=context.request.actor.name)
     context.gateway.drain()
     return Answer(
-        Done("draining: no new connections are accepted, requests in flight are finished, then the gateway ends"),
+        Done(drain_text(context.gateway.configuration().get("drain"))),
         status=202,
         reason=text_of(body.reason),
     )
+
+
+def drain_text(settings: object) -> str:
+    """What happens now, under these settings (`drain`)."""
+    said = settings if isinstance(settings, dict) else {}
+    within = f", within {said['timeout']} (drain.timeout)" if "timeout" in said else ""
+    if said.get("hold", "at_once") == "at_once":
+        return f"draining: no new connections are accepted, requests in flight are finished, then the gateway ends{within}"
+    return f"draining: clients are served until they leave by themselves (drain.hold), then the gateway ends{within}"
 
 
 async def livez(context: Context) -> Answer:

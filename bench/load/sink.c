@@ -4,11 +4,13 @@
  * sender knows that everything has arrived: in a well-formed frame, because a proxy may decode (AMQP: basic.ack with that tag; RocketMQ: a
  * reply with that remark).
  */
+#define _GNU_SOURCE /* memmem */
 #include <signal.h>
 
 #include "common.h"
 
 #define BUFFER (1 << 20)
+#define QUESTION "sluice-looks-for-a-broker" /* whether the broker lives (gateway/protocols/rocketmq/question.py): any reply will do */
 
 static char buffer[BUFFER];
 
@@ -73,7 +75,10 @@ int main(int count, char **words)
             if (amqp) shake_hands(fd);
             uint64_t received = 0;
             ssize_t got;
-            while ((got = read(fd, buffer, BUFFER)) > 0) received += (uint64_t)got;
+            while ((got = read(fd, buffer, BUFFER)) > 0) {
+                if (received == 0 && !amqp && memmem(buffer, (size_t)got, QUESTION, sizeof QUESTION - 1)) tell(fd, 0, 0);
+                received += (uint64_t)got;
+            }
             if (got == 0) tell(fd, amqp, received);
             _exit(0);
         }

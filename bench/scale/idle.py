@@ -10,18 +10,16 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scale.figures import Row, at_most, number
-from scale.rig import LIMIT, PATIENCE_S, listener, sluice
+from scale.rig import LIMIT, listener, sluice
 from scale.sampling import look
 from support.gateways import Gateway
-from support.processes import LOOPBACK
 from support.rocketmq import frames as rocketmq
-from support.wires.idle_connections import AMQP, ROCKETMQ, Dialogue, allow_open_files
+from support.wires.idle_connections import AMQP, ROCKETMQ, Dialogue, IdleConnections, allow_open_files
 
 DIALOGUES: dict[str, Dialogue] = {"rocketmq": ROCKETMQ, "amqp": AMQP}
 HEARTBEAT_S = 30.0  # AMQP: half of the 60 s agreed on; RocketMQ: what its clients do
@@ -36,41 +34,13 @@ class Plan:
     seconds: float = 60.0
 
 
-class Ends:
+class Ends(IdleConnections):
     """Both ends of many connections through one gateway, opened one after the other and then kept. A context manager."""
 
     def __init__(self, protocol: str) -> None:
+        super().__init__(DIALOGUES[protocol])
         self.protocol = protocol
-        self._open = ExitStack()
-        self._server = self._open.enter_context(socket.create_server((LOOPBACK, 0), backlog=1024))
-        self._server.settimeout(PATIENCE_S)
-        self.pairs: list[tuple[socket.socket, socket.socket]] = []
         self.beats = 0
-
-    @property
-    def upstream(self) -> str:
-        return f"{LOOPBACK}:{self._server.getsockname()[1]}"
-
-    def add(self, count: int, port: int) -> None:
-        dialogue = DIALOGUES[self.protocol]
-        for _ in range(count):
-            client = self._open.enter_context(socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S))
-            client.sendall(dialogue[0][0])
-            broker = self._accept()
-            for turn, (said, answered) in enumerate(dialogue):
-                if turn:
-                    client.sendall(said)
-                carry(broker, said, answered, client)
-            self.pairs.append((client, broker))
-
-    def _accept(self) -> socket.socket:
-        """The gateway's connection for the client that spoke last; one that says nothing asked whether there is a broker."""
-        while True:
-            broker = self._server.accept()[0]
-            broker.settimeout(PATIENCE_S)
-            if broker.recv(1, socket.MSG_PEEK):
-                return self._open.enter_context(broker)
-            broker.close()
 
     def beat(self, client: socket.socket, broker: socket.socket) -> None:
         """What this connection's two ends do each HEARTBEAT_S."""
@@ -91,12 +61,6 @@ class Ends:
             while self.beats - first < int(elapsed / HEARTBEAT_S * len(self.pairs)):
                 self.beat(*self.pairs[self.beats % len(self.pairs)])
             time.sleep(0.01)
-
-    def __enter__(self) -> Ends:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
 
 
 def carry(broker: socket.socket, said: bytes, answered: bytes, client: socket.socket) -> None:

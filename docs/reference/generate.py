@@ -29,7 +29,7 @@ from gateway.cli.main import sluice  # noqa: E402
 from gateway.close_causes import COMMON  # noqa: E402
 from gateway.protocols import PROTOCOLS  # noqa: E402
 from gateway.settings import sources  # noqa: E402
-from gateway.settings.kinds import Choice, Kind, Only, ScalarKind, Text, Whole  # noqa: E402
+from gateway.settings.kinds import Choice, Kind, Only, OrOff, ScalarKind, Text, Whole  # noqa: E402
 from gateway.settings.quantities import Ranged  # noqa: E402
 from gateway.settings.rules import RuleKind  # noqa: E402
 from gateway.settings.schema import rules_schema, schema, text  # noqa: E402
@@ -205,6 +205,8 @@ def kind_text(kind: Kind[Any]) -> str:
             return f"{bare(kind.wanted)}, {' to '.join(kind.range)}"
         case Text(allowed=allowed) if allowed:
             return bare(allowed)
+        case OrOff(kind=inner):
+            return f"{kind_text(inner)}, or `off`"
         case ScalarKind():
             return bare(kind.wanted)
         case ListOf(item=item):

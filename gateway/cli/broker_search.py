@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from gateway.protocols.amqp import question as amqp
+from gateway.protocols.question import MAX_ANSWER_BYTES, Question, WrongAnswerError
+from gateway.protocols.rocketmq import question as rocketmq
 
 TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 LISTENING: Final = "0A"  # state in these tables; include/net/tcp_states.h
@@ -18,15 +21,6 @@ USUAL_PORTS: Final = {"amqp": 5672, "rocketmq-nameserver": 9876, "rocketmq": 109
 FIRST_PORT: Final = 1024  # services below are not asked: no broker listens there
 MAX_SOCKETS: Final = 500  # sockets; asked at most
 PATIENCE_S: Final = 1.0  # seconds; for one answer on this host
-MAX_ANSWER: Final = 64 << 10  # bytes; read of an answer
-
-AMQP_HEADER: Final = b"AMQP\x00\x00\x09\x01"
-START: Final = b"\x00\x0a\x00\x0a"  # class and method of connection.start
-ROUTE: Final = 105  # GET_ROUTEINFO_BY_TOPIC: a name server answers it, a broker does not know it
-NOT_SUPPORTED: Final = 3  # REQUEST_CODE_NOT_SUPPORTED
-RESPONSE: Final = 1  # bit of the flag
-
-Whole = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +83,8 @@ def asked_broker(host: str, port: int, everywhere: bool) -> Broker | None:  # no
 
 def amqp_product(host: str, port: int) -> str | None:
     """`RabbitMQ 3.13.7` of a broker that answers AMQP's header with connection.start; None of anything else."""
-    answer = exchange(host, port, AMQP_HEADER, lambda data: len(data) >= 7 and len(data) >= 8 + struct.unpack_from("!I", data, 3)[0])
-    if answer[:3] != b"\x01\x00\x00" or answer[7:11] != START:
+    answer = exchange(host, port, amqp.QUESTION)
+    if answer[7:11] != amqp.START:
         return None
     from pamqp import commands, exceptions, frame
 
@@ -106,27 +100,19 @@ def amqp_product(host: str, port: int) -> str | None:
 
 def remoting_protocol(host: str, port: int) -> str | None:
     """`rocketmq-nameserver` or `rocketmq` of what answers a request of RocketMQ's; None of anything else."""
-    fields = {"topic": "sluice-init-looks-for-a-broker"}
-    header = json.dumps({"code": ROUTE, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": 317}).encode()
-    question = struct.pack("!II", 4 + len(header), len(header)) + header
-    answer = exchange(host, port, question, lambda data: len(data) >= 4 and len(data) >= 4 + struct.unpack_from("!I", data)[0])
-    try:
-        length = struct.unpack_from("!I", answer, 4)[0] & 0xFFFFFF
-        said = json.loads(answer[8 : 8 + length])
-    except (ValueError, struct.error):
+    code = rocketmq.answer_code(exchange(host, port, rocketmq.QUESTION))
+    if code is None:
         return None
-    if not isinstance(said, dict) or said.get("opaque") != 1 or not int(said.get("flag", 0)) & RESPONSE:
-        return None
-    return "rocketmq" if said.get("code") == NOT_SUPPORTED else "rocketmq-nameserver"
+    return "rocketmq" if code == rocketmq.NOT_SUPPORTED else "rocketmq-nameserver"
 
 
-def exchange(host: str, port: int, question: bytes, whole: Whole) -> bytes:
-    """The answer to `question` once it is `whole`; what came until then if it never is."""
+def exchange(host: str, port: int, question: Question) -> bytes:
+    """The answer to `question`; what came of it if it is none, or none within PATIENCE_S."""
     data = b""
-    with suppress(OSError, struct.error), socket.create_connection((host, port), PATIENCE_S) as connection:
+    with suppress(OSError, WrongAnswerError), socket.create_connection((host, port), PATIENCE_S) as connection:
         connection.settimeout(PATIENCE_S)
-        connection.sendall(question)
-        while not whole(data) and len(data) < MAX_ANSWER:
+        connection.sendall(question.send)
+        while not question.answered(data) and len(data) < MAX_ANSWER_BYTES:
             received = connection.recv(4096)
             if not received:
                 break

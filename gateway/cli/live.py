@@ -14,6 +14,8 @@ from gateway.cli.listing import Orders, gathered, limit_option, sort_option, wat
 from gateway.cli.output import clean, print_status
 from gateway.cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
 from gateway.cli.verb import Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
+from gateway.settings.known_settings import Drain
+from limiter.units import parse_duration
 
 RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart": ("needs a restart", "would need a restart")}
 
@@ -199,11 +201,11 @@ def reload(remote: Remote, change: Change) -> None:
 
 
 DRAIN_POLL_S: Final = 0.2  # seconds; between two looks whether it has ended
-DRAIN_S: Final = 40.0  # seconds; a drain takes 30 at most, and the process some more
+DRAIN_S: Final = 13.0  # seconds; beyond `drain.timeout`, until the process must have ended
 
 
 @click.command(cls=Verb, example="sluice drain --yes --reason 'upgrade'\nsluice drain --yes --wait")
-@click.option("--wait", is_flag=True, help=f"Wait until the gateway has ended; exit code 1 if it has not after {DRAIN_S:g} s.")
+@click.option("--wait", is_flag=True, help=f"Wait until the gateway has ended; exit code 1 if it has not by drain.timeout + {DRAIN_S:g} s.")
 @acting
 @remote
 def drain(remote: Remote, change: Change, wait: bool) -> None:  # noqa: FBT001  -- click's way
@@ -213,16 +215,25 @@ def drain(remote: Remote, change: Change, wait: bool) -> None:  # noqa: FBT001  
         status = remote.client.ask("GET", "/v1/status").body
         remote.emit({"connections": status.get("connections") if isinstance(status, dict) else None, "draining": False})
     else:
+        patience_s = drain_timeout_s(remote.client) + DRAIN_S if wait else 0.0
         body = {"confirm": True, **({"reason": change.reason} if change.reason else {})}
         remote.emit(remote.client.ask("POST", "/v1/drain", body=body).body)
     report_change(change, "draining begun", "begin to drain")
     if wait and not change.dry_run:
-        wait_for_the_end(remote.client)
+        wait_for_the_end(remote.client, patience_s)
 
 
-def wait_for_the_end(client: AdminClient) -> None:
+def drain_timeout_s(client: AdminClient) -> float:
+    """The gateway's own `drain.timeout`; that of a gateway which has no such setting yet, where it has none."""
+    settings = client.ask("GET", "/v1/config").body
+    said = settings.get("drain") if isinstance(settings, dict) else None
+    text = said.get("timeout") if isinstance(said, dict) else None
+    return (parse_duration(text) if isinstance(text, str) else Drain().timeout_ns) / 1e9
+
+
+def wait_for_the_end(client: AdminClient, patience_s: float) -> None:
     """Ask until nobody answers any more. Raises CommandError."""
-    end = time.monotonic() + DRAIN_S
+    end = time.monotonic() + patience_s
     while time.monotonic() < end:
         try:
             client.ask("GET", "/livez")
@@ -232,5 +243,5 @@ def wait_for_the_end(client: AdminClient) -> None:
                 return
         time.sleep(DRAIN_POLL_S)
     raise CommandError(
-        FAILED, f"{client.url} still answers after {DRAIN_S:g} s; its log says why, `sluice connections list` shows the last"
+        FAILED, f"{client.url} still answers after {patience_s:g} s; its log says why, `sluice connections list` shows the last"
     )

@@ -1,5 +1,10 @@
 """The graceful stop: no new clients, what is in flight goes its way, clients are told in their protocol, then the end.
 
+With `drain.hold: until_clients_leave` all that comes later. A sidecar is told to stop together with its application, which may still work
+off what its consumers have got last, acknowledge it and publish results, on new connections too. So nobody is told anything (`hold`):
+clients are served, new ones as well, and only /readyz says that the gateway goes. When none is left, or the time is nearly over, the drain
+begins, with what is left of it.
+
 Held messages go on passing as their limits allow, and so do parked deliveries that the broker has forgotten (no-ack). Shortly before the
 deadline they pass without a limit: a burst of what memory could hold is a smaller harm than messages lost without a word. Clients that are
 left at the deadline are told all the same; what is abandoned then is counted and logged.
@@ -27,8 +32,10 @@ if TYPE_CHECKING:
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.session.session import Session
 
-# Seconds; with CLOSE_S and the executor's second within 30 s: after that systemd kills (docs/design/reliability.md 4).
-DRAIN_S: Final = 27.0
+AFTER_S: Final = 3.0  # seconds; from the end of `drain.timeout` until the process is gone: CLOSE_S, and the executor's second
+LAST_S: Final = 5.0  # seconds; before the end of `drain.timeout`, from when on clients that were left are told; at most half of it
+EMPTY_NS: Final = 500_000_000  # ns; without a client until nobody is waited for: one that ends may connect once more; a guess
+HELD_ROUND_S: Final = 0.05  # seconds; between two looks whether all have left
 RELEASE_S: Final = 2.0  # seconds; before the deadline, from when on what is held passes
 CLOSE_S: Final = 2.0  # seconds; for clients to close after the gateway has sent its close
 CLOSE_REASON: Final = "the gateway is stopping"
@@ -43,14 +50,14 @@ class Gateway(RunningGateway, Protocol):
 
 
 async def drain(gateway: Gateway, asked: int) -> None:
-    """Let what is in flight go its way, tell the clients, then stop, within DRAIN_S of `asked` (monotonic ns).
+    """Let what is in flight go its way, tell the clients, then stop, within `drain.timeout` of `asked` (monotonic ns).
 
     The drain was asked for earlier than now where a broker was being dialled for a client (`Listener._arrive`).
     """
     for listener in gateway.listening.values():
         listener.close()
     started = now_ns()
-    deadline = asked + int(DRAIN_S * 1e9)
+    deadline = asked + gateway.settings.drain.timeout_ns
     gateway.accounts.fold(started)
     abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values())
     sessions = gateway.sweeper.sessions
@@ -82,6 +89,29 @@ async def drain(gateway: Gateway, asked: int) -> None:
     abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values()) - abandoned
     level = logging.WARNING if abandoned else logging.INFO
     log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), abandoned=abandoned or None)
+
+
+async def hold(gateway: Gateway, asked: int) -> None:
+    """With `until_clients_leave`, until all clients have left by themselves, or it is time to tell them."""
+    settings = gateway.settings.drain
+    if settings.hold == "at_once":
+        return
+    until = asked + settings.timeout_ns - min(int(LAST_S * 1e9), settings.timeout_ns // 2)
+    log.event(logging.INFO, "drain_held", connections=_clients(gateway), at_most_s=round((until - now_ns()) / 1e9, 3))
+    empty_since = asked - EMPTY_NS if _clients(gateway) == 0 else 0  # nobody is there to come again
+    while (now := now_ns()) < until:
+        if _clients(gateway):
+            empty_since = 0
+        elif not empty_since:
+            empty_since = now
+        elif now - empty_since >= EMPTY_NS:
+            return
+        await trio.sleep(HELD_ROUND_S)
+
+
+def _clients(gateway: Gateway) -> int:
+    """Those that are served, and those on their way in."""
+    return len(gateway.sweeper.sessions) + sum(listener.arriving for listener in gateway.listening.values())
 
 
 def begin_drain(session: Session, now: int) -> None:

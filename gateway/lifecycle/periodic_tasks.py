@@ -152,7 +152,7 @@ async def probe_lag(gateway: RunningGateway) -> None:
 
 
 async def probe_brokers(listeners: Iterable[Listener]) -> None:
-    """Dial brokers that were never dialled or could not be reached, and probe idle ones, each in its own time.
+    """Ask brokers of which nothing is known, that could not be reached, or that were not heard of for a while, each in its own time.
 
     So readiness does not depend on a client's coming.
     """
@@ -170,7 +170,7 @@ async def probe_broker(listener: Listener, wanted: Callable[[], bool] | None = N
     while True:
         if wanted is None or wanted():
             with loop:
-                await listener.upstream.probe(in_use=listener.active > 0)
+                await listener.upstream.probe()
         await next_tick()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import resource
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from gateway import log
 from gateway.build import build
 from gateway.lifecycle.first_steps import first_steps
 from gateway.lifecycle.reload import reload_on_hangup
+from gateway.lifecycle.signals import first_stop
 from gateway.listeners.factory import log_ending_certificates
 from gateway.telemetry import status
 
@@ -55,11 +55,9 @@ def log_started(settings: Settings, listeners: Iterable[Listener], began: float,
 async def watch_signals(
     reload: Callable[[], Awaitable[object]], drain_requested: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Drain at SIGTERM and SIGINT, reload at SIGHUP."""
+    """Drain at SIGTERM and SIGINT, reload at SIGHUP. What other signals do: `signals.py`."""
     async with trio.open_nursery() as nursery:
         await nursery.start(reload_on_hangup, reload)
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            task_status.started()
-            async for number in signals:
-                log.event(logging.INFO, "stopping", signal=signal.Signals(number).name)
-                drain_requested.set()
+        number = await first_stop(task_status=task_status)
+        log.event(logging.INFO, "stopping", signal=number.name)
+        drain_requested.set()

@@ -11,6 +11,7 @@ from gateway import log
 from gateway.admission import ConnectionLimits, ConnectionSlots, room_for_connections
 from gateway.listeners.listener import Listener
 from gateway.listeners.upstream import Upstream
+from gateway.protocols import PROTOCOLS
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.listener_config import ListenerConfig
 from gateway.settings.checks import brokers_room
@@ -62,7 +63,13 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
     return Listener(
         config,
         entry.bind,
-        Upstream(entry.name, entry.upstream, send_proxy=entry.send_proxy_protocol == "v2", tls=upstream_tls),
+        Upstream(
+            entry.name,
+            entry.upstream,
+            send_proxy=entry.send_proxy_protocol == "v2",
+            tls=upstream_tls,
+            question=PROTOCOLS[entry.protocol].question,
+        ),
         limits=limits_of(entry),
         slots=slots,
         accept_proxy=entry.accept_proxy_protocol,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.pipeline.conversation import Conversation, ConversationContext
+from gateway.protocols.question import Question
 from limiter.protocols import ProtocolNames
 
 BLOCKED: Final = "blocked"  # the broker has said that it takes no more publishes for now (`Reports.broker_blocked`)
@@ -61,4 +62,5 @@ class Protocol:
     retry_prefix: str = ""  # how topics for a consumer group's retries begin; the group's name follows
     messaging_system: str = ""  # of its spans: messaging.system of OpenTelemetry's semantic conventions; "": the protocol's name
     send_operation: str = "send"  # likewise: messaging.operation.name of what is limited
+    question: Question | None = None  # what its brokers are asked to see that they live; None: that they take connections suffices
     brokers_speak: str = ""  # for a name server: the protocol of the listeners opened for its brokers

@@ -220,6 +220,7 @@ class Session:
         if not data or self.state >= CLOSING:  # then nothing more of the broker's goes to the client
             return
         upstream.received_at = now
+        upstream.heard.channel = upstream
         out: list[bytes] = []
         conversation.relay(data, out)
         client = self.client

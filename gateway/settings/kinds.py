@@ -226,6 +226,25 @@ class YesNo(ScalarKind[bool]):
         return {"type": "boolean"}
 
 
+class OrOff(ScalarKind[T | None]):
+    """A kind, or the word `off`: None."""
+
+    def __init__(self, kind: ScalarKind[T]) -> None:
+        self.kind = kind
+        self.placeholder = kind.placeholder
+        self.wanted = f"{kind.wanted} or off"
+        self.example = kind.example
+
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> T | None:
+        return None if scalar.text == "off" else self.kind.parse(scalar, path, reading)
+
+    def show(self, value: T | None) -> JSON:
+        return "off" if value is None else self.kind.show(value)
+
+    def schema(self) -> dict[str, JSON]:
+        return {"anyOf": [self.kind.schema(), {"const": "off"}]}
+
+
 class Only(ScalarKind[T]):
     """A kind of which this version supports one value; others are understood and refused with the reason."""
 

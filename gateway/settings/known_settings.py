@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
 from gateway.settings.http_urls import CollectorUrl, WebhookUrl, parts_of
-from gateway.settings.kinds import Choice, Name, PathName, Text, Whole, YesNo
+from gateway.settings.kinds import Choice, Name, OrOff, PathName, Text, Whole, YesNo
 from gateway.settings.listener_protocols import LISTENER_PROTOCOLS, ListenerProtocol
 from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, Percent, ShareOf, Size
@@ -31,6 +31,13 @@ class Gateway:
     workers: int = setting(Whole(1, 1024, 2), 1, "Processes that share the listening sockets and the limits; 1: one process alone.")
     state_directory: Path = setting(
         PathName("state"), Path("state"), "Where overrides, quotas, history and admin.token are kept; created with mode 0700."
+    )
+    watchdog_ns: int | None = setting(
+        OrOff(Duration("30s", "1s", "1h")),
+        30_000_000_000,
+        "How long the event loop of a process may hang before the process ends, with its stacks in the log, so that its supervisor starts "
+        "another; or off.",
+        key="watchdog",
     )
 
 
@@ -333,6 +340,25 @@ class Disk:
     """Bounds on the disk."""
 
     low_watermark: int = setting(Size("200MiB", "0B", "1024GiB"), 200 << 20, "Free bytes below which the access log is not written.")
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How a graceful stop ends connections: at SIGTERM, `sluice drain` and POST /v1/drain."""
+
+    timeout_ns: int = setting(
+        Duration("27s", "1s", "1h"),
+        27_000_000_000,
+        "How long it may take; the process is gone 3 s later at the latest. Whoever kills it after a while has to wait 8 s longer than "
+        "this (systemd: TimeoutStopSec, Kubernetes: terminationGracePeriodSeconds).",
+        key="timeout",
+    )
+    hold: str = setting(
+        Choice("at_once", "until_clients_leave"),
+        "at_once",
+        "at_once: clients are told as soon as nothing of theirs is under way; until_clients_leave: they are served, also new ones, until "
+        "they have left by themselves, and told near the end of timeout: for a sidecar that is stopped together with its application.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gateway.settings.document import Mapping, Node, Scalar, Sequence, kind_of
-from gateway.settings.kinds import JSON, Invalid, Kind, NotYets, Reading, ScalarKind
+from gateway.settings.kinds import JSON, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
 from gateway.settings.problems import NOWHERE, suggestion
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Section(Kind[T]):
         shown: dict[str, JSON] = {}
         for key, (field, known) in self.settings.items():
             inner = getattr(value, field)
-            if inner is not None or (isinstance(known.kind, OrElse) and isinstance(known.kind.other, Off)):
+            if inner is not None or isinstance(known.kind, OrOff) or (isinstance(known.kind, OrElse) and isinstance(known.kind.other, Off)):
                 shown[key] = known.kind.show(inner)
         return shown
 

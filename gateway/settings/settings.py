@@ -22,6 +22,7 @@ from gateway.settings.known_settings import (
     Admin,
     Credit,
     Disk,
+    Drain,
     Fleet,
     Gateway,
     Limiter,
@@ -58,6 +59,7 @@ class Settings:
     credit: Credit = setting(Section(Credit), Credit(), "Credit between the stages of a connection.")
     memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
     disk: Disk = setting(Section(Disk), Disk(), "Bounds on the disk.")
+    drain: Drain = setting(Section(Drain), Drain(), "How a graceful stop ends connections.")
     admin: Admin = setting(Section(Admin), Admin(), "The admin API, probes and metrics.")
     probes: Probes | None = setting(PROBES, None, "A second listener for probes and scrapes only, or off.")
     access_log: AccessLog | None = setting(ACCESS_LOG, AccessLog(), "The access log, or off.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.close_causes import by_cause
+from gateway.listeners.upstream import REASONS as UNREACHABLE
 from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
 from gateway.session.totals import SessionTotals, session_totals
@@ -115,6 +116,7 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
     closed = [((*labels, cause), count) for labels, x in listening for cause, count in by_cause(x.protocol, x.closed).items()]
     dials = [((x.name, result), count) for _, x in listening for result, count in x.upstream.dials.items()]
     reachable = [((x.name,), int(x.upstream.ok)) for _, x in listening if x.upstream.ok is not None]
+    away = [((x.name, x.upstream.text, each), int(x.upstream.why_label == each)) for _, x in listening for each in UNREACHABLE]
     return families({
         "sluice_connections_active": [(labels, x.active + x.arriving) for labels, x in listening],
         "sluice_connections_opened_total": [(labels, x.opened) for labels, x in listening],
@@ -122,6 +124,7 @@ def connection_lines(gateway: Gateway) -> Iterator[str]:
         "sluice_connections_refused_untold_total": [(labels, x.rejecter.rejected_silently) for labels, x in listening],
         "sluice_upstream_connect_total": dials,
         "sluice_upstream_reachable": reachable,
+        "sluice_upstream_unreachable": away,
     })  # fmt: skip
 
 

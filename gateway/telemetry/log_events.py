@@ -53,6 +53,23 @@ LIFE: Final = {
     "stopped": lines(
         "info", "warning", fields="after_ms abandoned workers",
         meaning="The gateway ends. `abandoned`: messages that went nowhere because it stopped; a warning where there are some."),
+    "stopped_at_once": lines(
+        "warning", fields="signal again",
+        meaning="SIGTERM or SIGINT came a second time (`again`), or before the gateway served: the process ends without a graceful stop, "
+        "with exit code 143 or 130."),
+    "event_loop_stuck": lines(
+        "critical", fields="silent_s stacks remedy",
+        meaning="The event loop has not turned for `gateway.watchdog`: the process ends with exit code 70. `stacks`: what it was doing, as "
+        "of `stacks`."),
+    "stacks": lines(
+        "warning", fields="signal stacks",
+        meaning="What the process was doing when SIGUSR1 or SIGQUIT came: the stack of each thread and task, as files, lines and "
+        "functions. After SIGQUIT it ends with exit code 131."),
+    "signal_ignored": lines("warning", fields="signal remedy", meaning="SIGUSR2 or SIGALRM came, which mean nothing here."),
+    "signal_failed": lines("error", fields="signal err", meaning="A fault while a signal was handled: please report it."),
+    "drain_held": lines(
+        "info", fields="connections at_most_s",
+        meaning="A graceful stop leaves clients until they leave by themselves (`drain.hold`), for so long at most."),
     "drain_deadline": lines(
         "warning", fields="conn state",
         meaning="A graceful stop did not wait longer for this connection, whose `state` says what it was waiting for."),
@@ -131,9 +148,10 @@ LIMITS: Final = {
 
 BROKERS: Final = {
     "upstream_unreachable": lines(
-        "warning", fields="listener upstream since_s dials_failed err",
-        meaning="The broker takes no connection; once, and then a line a minute while it lasts."),
-    "upstream_reachable": lines("info", fields="listener upstream unreachable_s", meaning="The broker takes connections again."),
+        "warning", fields="listener upstream reason since_s dials_failed err",
+        meaning="The broker takes no connection, or does not answer; once, and then a line a minute while it lasts. `reason` is as in "
+        "`sluice_upstream_unreachable`."),
+    "upstream_reachable": lines("info", fields="listener upstream unreachable_s", meaning="The broker answers again."),
     "broker_busy": lines(
         "warning", fields=f"listener upstream {BUSY}",
         meaning="A RocketMQ broker said that it is overloaded: how many answers since the line before, by reason."),

@@ -77,8 +77,18 @@ BROKER: Final = (
     ),
     gauge(
         "sluice_upstream_reachable",
-        "1 if the last connection attempt to the broker, or health probe, succeeded; 0 if it failed; absent before the first.",
+        "1 if the broker has answered in its protocol when it was asked last, at most 5 s after its last byte on any connection; 0 if it "
+        "has not; absent before the first time.",
         "listener",
+        workers=EACH,
+    ),
+    gauge(
+        "sluice_upstream_unreachable",
+        "1 for the reason that a broker cannot be reached, else 0: refused, timeout (no connection), no_answer (it takes connections and "
+        "hangs), wrong_answer (not in the listener's protocol), closed, name (does not resolve), tls, other.",
+        "listener",
+        "upstream",
+        "reason",
         workers=EACH,
     ),
     gauge(
@@ -516,6 +526,7 @@ LABELS: Final[dict[str, str]] = {  # label: what its values are
     "dimension": "`messages` or `bytes`.",
     "origin": "Where a limit comes from: `override`, `file`, `quota`, `quota+hour` or `default`.",
     "cause": "Why a connection ended (close-causes.md).",
+    "upstream": "Address of a broker, as configured or as a route has named it.",
     "reason": "Why; each metric has a few fixed words, shown from the start at 0.",
     "result": "How it went; the metric's meaning lists the words.",
     "state": "`taken` or `free`.",

@@ -119,6 +119,7 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
             "upstream": listener.upstream.text,
             "upstream_reachable": listener.upstream.ok,
             "upstream_error": listener.upstream.why or None,
+            "upstream_reason": listener.upstream.why_label or None,
             "accept_proxy_protocol": listener.accept_proxy,
             "trusted_proxies": list(listener.trusted_proxies.texts),
             "send_proxy_protocol": "v2" if listener.upstream.send_proxy else "none",

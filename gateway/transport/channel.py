@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from typing import Any, Final
 
 from mypy_extensions import i64, u8
@@ -39,10 +40,35 @@ COPY_BELOW_BYTES: Final = 4096  # copying a shorter slice costs less than a view
 SMALL_READ_BYTES: Final = 479
 MIN_SMALL_READS: Final = 8  # reads in a row before that; a longer message costs a second read, so it must be rare (a guess)
 
+TCP_INFO_BYTES: Final = 56  # of the kernel's struct tcp_info, up to and including the next
+LAST_DATA_RECV: Final = 52  # tcpi_last_data_recv: ms since the last byte was received (include/uapi/linux/tcp.h)
+
 # The system's calls, looked up once: compiled code would look in two dictionaries each time.
 read: Final = os.read
 write: Final = os.write
 write_all: Final = os.writev
+
+
+class Heard:
+    """Which of the connections to one peer was read last: who asks whether that peer still speaks need not look at all of them."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+
+    def silent_s(self) -> float:
+        """Seconds since the kernel received the last byte on that connection; infinite where it is closed, or there is none.
+
+        The kernel's word, because a byte that is read now may have waited in the socket while the peer has long been dead.
+        """
+        channel = self.channel
+        if channel is None or channel.closed:
+            self.channel = None
+            return float("inf")
+        try:
+            info = channel.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+            return float(struct.unpack_from("=I", info, LAST_DATA_RECV)[0]) / 1e3
+        except (OSError, struct.error):  # not TCP, or gone
+            return float("inf")
 
 
 class Channel:
@@ -76,6 +102,7 @@ class Channel:
         self._backlog: list[memoryview | bytes] = []  # a list, which compiled code knows; it is short, or its end is far from being sent
         self.certificate_user: str | None = None  # the user that the peer's certificate names, where TLS has verified one
         self.sock = sock
+        self.heard = Heard()  # of the peer: shared by all connections to one broker
 
     @property
     def backlog(self) -> int:

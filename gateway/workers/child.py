@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -68,6 +69,7 @@ class Child:
         self.last_heard = self.started  # when its last message came
         self.ready = trio.Event()
         self.over = trio.Event()
+        self.killed = False  # it was told to end, and should not be there any more
         self.faults: list[str] = []  # what it could not do
         self.outbox = Outbox(MAX_UNSENT_BYTES)
         self.reported: dict[str, Any] = {}  # its views, as it reported them last
@@ -111,10 +113,12 @@ class Child:
             self._waiting.pop(number, None)
             self._described.pop(number, None)
 
-    def kill(self, why: str) -> None:
+    def kill(self, why: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """SIGPROF: it writes its threads' stacks to stderr before it ends (`gateway/lifecycle/signals.py`), if it can."""
         if self.pid and not self.over.is_set():
             log.event(logging.ERROR, "worker_killed", worker=self.worker, pid=self.pid, err=why, remedy="another one takes its place")
-            os.kill(self.pid, 9)  # our own child that is not waited for yet: the number is still its own
+            os.kill(self.pid, number)  # our own child that is not waited for yet: the number is still its own
+            self.killed = True
 
     # ---- the process -------------------------------------------------------------------------------------------------
 
@@ -296,6 +300,6 @@ def leased_bucket(announced: BucketAnnounced) -> LeasedBucketRef:
 
 def environment() -> dict[str, str]:
     """This process's environment, without what systemd means for it alone, and with the path of the modules that it has found itself."""
-    found = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET" and not name.startswith("LISTEN_")}
+    found = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET" and not name.startswith(("LISTEN_", "WATCHDOG_"))}
     found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     return found

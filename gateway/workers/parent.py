@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -38,6 +39,7 @@ from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.lifecycle.admin_server import AdminServer
+from gateway.lifecycle.drain import AFTER_S
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
@@ -69,7 +71,8 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 5.0
 GATHER_S: Final = 1.0  # seconds; until a worker has reported what operators ask for
 SILENT_S: Final = 15.0  # seconds; a worker is asked every second, and hangs when silent for so long; above a busy machine's stalls, a guess
-DRAIN_S: Final = 30.0  # seconds; `gateway.lifecycle.drain` is over within them
+ROUND_S: Final = 3.0  # seconds; between two such looks at most, the time for answers included: in a longer time the parent was not awake
+DRAIN_S: Final = AFTER_S + 1.0  # seconds; after `drain.timeout`, until the workers must be gone
 PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while workers live shortly
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
@@ -160,6 +163,10 @@ class Parent:
                 if not done.is_set():
                     child.kill(f"it has not put a change in force within {ANSWER_S:g} s")
                     await child.over.wait()
+
+    def pids(self) -> list[int]:
+        """The workers' processes, for signals. Called from any thread."""
+        return [child.pid for child in list(self.children.values()) if child.pid and not child.over.is_set()]
 
     def serving(self) -> list[Child]:
         return [child for child in self.children.values() if child.serves]
@@ -393,15 +400,28 @@ class Parent:
     async def _every_second(self) -> None:
         """Gather what would remain of a worker that is killed, and kill one that hangs."""
         loop = SupervisedLoop("workers")
+        last = time.monotonic()
         while True:
             await trio.sleep(1.0)
+            now = time.monotonic()
+            asleep_s, last = max(0.0, now - last - ROUND_S), now
             with loop:
+                self._excuse(asleep_s, now)
                 self.owner.expire(now_ns())
                 await self._gather([*GATHERED, OVER] if self.webhooks.wanted else list(GATHERED))
-                for child in self.serving():
-                    silent = time.monotonic() - child.last_heard
-                    if child.outbox.overfull or silent > SILENT_S:
-                        child.kill(f"it has been silent for {silent:.0f} s")
+                self._kill_silent(time.monotonic())
+
+    def _excuse(self, asleep_s: float, now: float) -> None:
+        """For so long this process was stopped or suspended itself: nobody was asked."""
+        for child in self.serving():
+            child.last_heard = min(now, child.last_heard + asleep_s)
+
+    def _kill_silent(self, now: float) -> None:
+        """First by SIGPROF, so that it says what it was doing; the next time by SIGKILL."""
+        for child in self.serving():
+            silent = now - child.last_heard
+            if child.outbox.overfull or silent > SILENT_S:
+                child.kill(f"it has been silent for {silent:.0f} s", signal.SIGKILL if child.killed else signal.SIGPROF)
 
     async def _drain(self) -> None:
         asked = time.monotonic()
@@ -411,7 +431,7 @@ class Parent:
                 sock.close()
         for child in self.children.values():
             child.send(Drain())
-        with trio.move_on_after(DRAIN_S):
+        with trio.move_on_after(self.settings.drain.timeout_ns / 1e9 + DRAIN_S):
             for child in self.children.values():
                 await child.over.wait()
         for child in self.children.values():

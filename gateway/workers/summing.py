@@ -100,6 +100,7 @@ def listener(one: JSONObject, other: JSONObject) -> JSONObject:
         "caps": [*one.get("caps", ()), *other.get("caps", ())],  # each worker has its own part of a cap
         "upstream_reachable": False if False in reached else None if None in reached else True,
         "upstream_error": one["upstream_error"] or other["upstream_error"],
+        "upstream_reason": one["upstream_reason"] or other["upstream_reason"],
     }
 
 

@@ -27,6 +27,8 @@ from gateway.counting.hourly_demand import readings_of
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
+from gateway.lifecycle.signals import Signals, first_stop
+from gateway.lifecycle.watchdog import Watchdog
 from gateway.listeners.factory import apply_tls, read_tls
 from gateway.settings import ConfigError, Settings
 from gateway.settings.reloading import merged
@@ -149,11 +151,10 @@ class Worker:
 
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         """A service manager may signal all processes of a group: the worker stops with its parent, and leaves reloading to it."""
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            task_status.started()
-            async for number in signals:
-                if number != signal.SIGHUP:
-                    self.gateway.drain_requested.set()
+        with trio.open_signal_receiver(signal.SIGHUP):
+            await first_stop(task_status=task_status)
+            self.gateway.drain_requested.set()
+            await trio.sleep_forever()
 
     def started(self) -> None:
         freeze_heap()
@@ -314,7 +315,8 @@ def main(descriptor: int) -> int:
     handler = log.start(settings.log.level, settings.log.format, worker=begin.worker)
     raise_descriptor_limit()
     try:
-        trio.run(Worker(begin, settings, handler, parent).run)
+        with Signals(handler), Watchdog(settings.gateway.watchdog_ns, handler) as watchdog:
+            trio.run(watchdog.around, Worker(begin, settings, handler, parent).run)
     except OSError as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.protocols.amqp import handshake
 from gateway.protocols.amqp.conversation import AmqpConversation
+from gateway.protocols.amqp.question import QUESTION
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.protocol import BACKLOGS_OF_QUEUES, BLOCKED, SLOW_CONFIRMS, Opening, Protocol
 from limiter import protocols
@@ -36,6 +37,7 @@ AMQP: Final = Protocol(
     adapt_reasons=(BLOCKED, SLOW_CONFIRMS),
     confirms=True,
     backlogs=BACKLOGS_OF_QUEUES,
+    question=QUESTION,
     messaging_system="rabbitmq",
     send_operation="publish",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Final
 from gateway.protocols.nameserver.conversation import NameserverConversation
 from gateway.protocols.protocol import Opening, Protocol
 from gateway.protocols.rocketmq import protocol_detection
+from gateway.protocols.rocketmq.question import QUESTION
 from limiter import protocols
 
 NAMESERVER: Final = Protocol(
@@ -15,5 +16,6 @@ NAMESERVER: Final = Protocol(
     conversation=NameserverConversation,
     opening=Opening(4, protocol_detection.opening),
     close_causes=protocol_detection.CLOSE_CAUSES,
+    question=QUESTION,
     brokers_speak=protocols.ROCKETMQ.name,
 )

@@ -7,6 +7,7 @@ from typing import Final
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, Opening, Protocol
 from gateway.protocols.rocketmq import busy, protocol_detection
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
+from gateway.protocols.rocketmq.question import QUESTION
 from limiter import protocols
 
 ROCKETMQ: Final = Protocol(
@@ -19,5 +20,6 @@ ROCKETMQ: Final = Protocol(
     busy_reasons=busy.REASONS,
     backlogs=BACKLOGS_OF_GROUPS,
     retry_prefix=protocols.RETRY_PREFIX,
+    question=QUESTION,
     messaging_system="rocketmq",
 )

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import trio
+import trio.testing
+import yaml
 
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
-from gateway.lifecycle.drain import DRAIN_S, Gateway, begin_drain, close_overdue, drain
+from gateway.lifecycle.drain import AFTER_S, LAST_S, Gateway, begin_drain, close_overdue, drain, hold
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.session.states import OPEN
+from gateway.settings.known_settings import Drain
 
 
 class Floor:
@@ -45,10 +50,73 @@ async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
     def done(*_: object) -> None: ...
 
     gateway = SimpleNamespace(
+        settings=SimpleNamespace(drain=Drain()),
         listening={}, accounts=Accounts(), sweeper=floor, event_loop=SimpleNamespace(wake=done, stop=done),
         executor=SimpleNamespace(close=done), fill_levels=None, access_log=None,
     )  # fmt: skip
     with trio.fail_after(5):
-        await drain(cast(Gateway, gateway), now_ns() - int(DRAIN_S * 1e9))
+        await drain(cast(Gateway, gateway), now_ns() - Drain().timeout_ns)
     assert floor.turns == [begin_drain, close_overdue]
     assert floor.closed
+
+
+# ---- until clients leave -------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A gateway with clients, on trio's own clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, timeout_s: int, clients: int) -> None:
+        self.settings = SimpleNamespace(drain=Drain(timeout_s * 1_000_000_000, "until_clients_leave"))
+        self.sessions = dict.fromkeys(range(clients))
+        self.sweeper = SimpleNamespace(sessions=self.sessions)
+        self.listener = SimpleNamespace(arriving=0)
+        self.listening = {"rabbit": self.listener}
+        monkeypatch.setattr("gateway.lifecycle.drain.now_ns", lambda: int(trio.current_time() * 1e9))
+
+    async def hold(self) -> float:
+        """The seconds it took."""
+        began = trio.current_time()
+        await hold(cast(Gateway, self), int(began * 1e9))
+        return trio.current_time() - began
+
+
+async def test_without_a_client_nothing_is_held(monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock) -> None:
+    assert await Held(monkeypatch, 27, 0).hold() < 0.1
+
+
+async def test_clients_are_held_until_the_last_has_left_and_may_come_again(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    held = Held(monkeypatch, 27, 1)
+    async with trio.open_nursery() as nursery:
+
+        async def come_and_go() -> None:
+            await trio.sleep(3)
+            held.sessions.clear()
+            await trio.sleep(0.3)
+            held.listener.arriving = 1
+            await trio.sleep(4)
+            held.listener.arriving = 0
+
+        nursery.start_soon(come_and_go)
+        assert 7.3 < await held.hold() < 8.0
+
+
+@pytest.mark.parametrize(("timeout_s", "most"), [(27, 27 - LAST_S), (4, 2)])
+async def test_who_does_not_leave_is_held_until_there_is_just_time_to_tell_him(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock, timeout_s: int, most: float
+) -> None:
+    assert await Held(monkeypatch, timeout_s, 1).hold() == pytest.approx(most, abs=0.1)
+
+
+def test_who_kills_gateways_is_more_patient_than_the_default() -> None:
+    """systemd's and Kubernetes' patience in deploy/, and how a sidecar says that it waits for its application."""
+    deploy = Path(__file__).parents[3] / "deploy"
+    least = Drain().timeout_ns / 1e9 + AFTER_S + 5
+    unit = (deploy / "systemd/sluice.service").read_text()
+    pod = yaml.safe_load((deploy / "kubernetes/sidecar.yaml").read_text())
+    assert float(unit.partition("TimeoutStopSec=")[2].split()[0]) == least
+    assert pod["terminationGracePeriodSeconds"] == least
+    (container,) = pod["containers"]
+    assert container["env"] == [{"name": "SLUICE_DRAIN__HOLD", "value": "until_clients_leave"}]

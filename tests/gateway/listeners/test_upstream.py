@@ -6,25 +6,32 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
 from gateway.listeners.upstream import (
+    ANSWER_S,
     CONNECT_TIMEOUT_S,
+    JITTER,
     MAX_BACKOFF_S,
     MAX_DIALS,
     MIN_BACKOFF_S,
     PROBE_EVERY_S,
+    NoAnswerError,
     UnreachableError,
     Upstream,
     reason,
 )
-from gateway.transport.channel import Channel
+from gateway.protocols.amqp.question import QUESTION as AMQP
+from gateway.protocols.rocketmq.question import QUESTION as ROCKETMQ
+from gateway.transport import proxy_protocol
+from gateway.transport.channel import Channel, Heard
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import upstream_hop
+from support.brokers.stand_ins import StandIn, rabbitmq, rocketmq
+from support.processes import LOOPBACK, wait_until
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
@@ -39,15 +46,6 @@ class FakeUpstream(Upstream):
         self.under_way = 0
         self.most_under_way = 0
         self.dialled_at: list[float] = []
-        self.probed_at: list[float] = []
-
-    async def _connect(self) -> socket.socket:
-        self.probed_at.append(trio.current_time())
-        await trio.sleep(self.takes_s)
-        error = self.answer()
-        if error is not None:
-            raise error
-        return socket.socket()
 
     async def _open(self, ends: Ends | None) -> Channel:
         self.dialled_at.append(trio.current_time())
@@ -132,7 +130,7 @@ async def test_dials_that_fail_together_have_failed_once(autojump_clock: trio.te
     assert upstream.dials["failed"] == MAX_DIALS
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"]
     await trio.sleep(MIN_BACKOFF_S)
-    await upstream.probe(in_use=False)
+    await upstream.probe()
     assert upstream.dials["failed"] == MAX_DIALS + 1, "the next probe is as near as after one failure"
 
 
@@ -156,11 +154,11 @@ async def test_an_older_dial_that_ends_does_not_let_a_second_probe_begin(autojum
         await fails(upstream)  # until 1.5: down
         await trio.sleep(0.5)
         upstream.takes_s = 4.0
-        nursery.start_soon(partial(upstream.probe, in_use=False))  # until 6
-        await trio.sleep(3)
+        nursery.start_soon(upstream.probe)  # until 6
+        await trio.sleep(2)
         assert (len(upstream.dialled_at), upstream.under_way) == (3, 1)
         await fails(upstream)
-        await upstream.probe(in_use=False)
+        await upstream.probe()
         assert len(upstream.dialled_at) == 3, "while one probes nobody else dials"
 
 
@@ -173,7 +171,7 @@ async def test_a_name_that_tls_or_the_resolver_takes_for_an_error_is_an_unreacha
         ):
             assert "cannot be reached: " in await fails(upstream)
             assert upstream.ok is False
-            await upstream.probe(in_use=False)  # raises nothing
+            await upstream.probe()  # raises nothing
 
 
 async def test_success_ends_the_backoff(autojump_clock: trio.testing.MockClock) -> None:
@@ -181,7 +179,7 @@ async def test_success_ends_the_backoff(autojump_clock: trio.testing.MockClock) 
     upstream = FakeUpstream(lambda: answers.pop(0))
     await fails(upstream)
     await trio.sleep(1)
-    await upstream.probe(in_use=False)
+    await upstream.probe()
     assert (upstream.ok, upstream.why) == (True, "")
     (await upstream.dial(None)).close()
     assert upstream.dials == {"ok": 2, "failed": 1, "spared": 0}
@@ -221,23 +219,33 @@ async def test_a_broker_that_stays_away_is_a_line_a_minute_and_so_is_its_return(
     there = False
     upstream = FakeUpstream(lambda: None if there else REFUSED)
     for _ in range(600):  # 150 s, a probe each time one is due
-        await upstream.probe(in_use=False)
+        await upstream.probe()
         await trio.sleep(0.25)
     assert upstream.dials["failed"] > 30
     there = True
     await trio.sleep(MAX_BACKOFF_S)
-    await upstream.probe(in_use=False)
+    await upstream.probe()
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"] * 3 + ["upstream_reachable"]
     assert caplog.records[3].fields["unreachable_s"] == pytest.approx(150 + MAX_BACKOFF_S)  # type: ignore[attr-defined]
 
 
-# ---- looks: a broker that was there, and that nobody dials ------------------------------------------------------------------
+# ---- probes: a broker that was there, and of which nothing is heard ---------------------------------------------------------
 
 
-async def probed(upstream: Upstream, seconds: float, *, in_use: bool = False) -> None:
-    """As `housekeeping.probe_broker` does, for so long."""
+class Silence:
+    """As much of `Heard` as is asked for: how long nothing has come on clients' connections."""
+
+    def __init__(self, seconds: float = float("inf")) -> None:
+        self.seconds = seconds
+
+    def silent_s(self) -> float:
+        return self.seconds
+
+
+async def probed(upstream: Upstream, seconds: float) -> None:
+    """As `periodic_tasks.probe_broker` does, for so long."""
     for _ in range(round(seconds * 4)):
-        await upstream.probe(in_use=in_use)
+        await upstream.probe()
         await trio.sleep(0.25)
 
 
@@ -249,83 +257,209 @@ async def test_a_broker_that_goes_while_nobody_dials_is_missed(
     await probed(upstream, 0.25)
     there = False
     await probed(upstream, PROBE_EVERY_S + 0.5)
-    assert (upstream.ok, upstream.why) == (False, "Connection refused")
+    assert (upstream.ok, upstream.why, upstream.why_label) == (False, "Connection refused", "refused")
     assert [record.getMessage() for record in caplog.records] == ["upstream_unreachable"]
     there = True
     await probed(upstream, MAX_BACKOFF_S + 0.5)
-    assert upstream.ok is True
+    assert (upstream.ok, upstream.why, upstream.why_label) == (True, "", "")
 
 
-async def test_a_broker_that_nobody_uses_is_looked_for_every_few_seconds_and_not_dialled(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_broker_of_which_nothing_is_heard_is_probed_every_few_seconds_and_not_in_step(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     upstream = FakeUpstream(lambda: None)
-    await probed(upstream, 12 * PROBE_EVERY_S)
-    assert (len(upstream.dialled_at), len(upstream.probed_at)) == (1, 11)
+    await probed(upstream, 60 * PROBE_EVERY_S)
+    gaps = [later - earlier for earlier, later in zip(upstream.dialled_at, upstream.dialled_at[1:], strict=False)]
+    assert min(gaps) >= PROBE_EVERY_S * (1 - JITTER)
+    assert max(gaps) <= PROBE_EVERY_S + 0.25
+    assert len({round(gap, 2) for gap in gaps}) > 1
     assert upstream.dials == {"ok": 1, "failed": 0, "spared": 0}
 
 
-async def test_looks_that_succeed_do_not_hide_dials_that_fail(autojump_clock: trio.testing.MockClock) -> None:
-    """A broker that takes connections, and says no word of TLS to any."""
-    upstream = FakeUpstream(lambda: None)
-    await probed(upstream, 0.25)
-    upstream.answer = lambda: REFUSED if upstream.under_way == 0 and upstream.takes_s else None
-    upstream.takes_s = 5.0
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(fails, upstream)
-        await trio.sleep(1)
+async def test_a_broker_that_hangs_is_down_within_ten_seconds_of_its_last_byte(autojump_clock: trio.testing.MockClock) -> None:
+    """docs/design/reliability.md F21. Whatever the jitter, and whatever clients dial meanwhile: their connections say nothing."""
+    for _ in range(50):
+        upstream = FakeUpstream(lambda: None)
+        upstream.question = AMQP
+        upstream.ok = True
+        silence = upstream.heard = Silence(0.0)  # type: ignore[assignment]
+        await probed(upstream, 7)
+        assert (upstream.ok, len(upstream.dialled_at)) == (True, 0), "while answers come in nothing is asked"
+        stopped = trio.current_time()
         upstream.takes_s = 0.0
-        for _ in range(3):
-            await trio.sleep(1)
-            await upstream._probe_unused()
-        upstream.takes_s = 5.0
-    assert (upstream.ok, upstream.dials["failed"]) == (False, 1)
+
+        async def hang(upstream: FakeUpstream = upstream) -> None:
+            with pytest.raises(trio.TooSlowError), trio.fail_after(ANSWER_S):
+                await trio.sleep_forever()
+            raise NoAnswerError("no_answer", "it hangs")
+
+        upstream._ask = hang  # type: ignore[method-assign]
+        while upstream.ok:
+            silence.seconds = trio.current_time() - stopped
+            (await upstream.dial(None)).close()
+            await upstream.probe()
+            await trio.sleep(0.25)
+            assert trio.current_time() - stopped < 10
+        assert upstream.why_label == "no_answer"
 
 
-async def test_a_broker_to_which_a_connection_is_open_is_not_looked_for(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_is_let_through_to_a_broker_that_was_down_only_after_an_answer(autojump_clock: trio.testing.MockClock) -> None:
     upstream = FakeUpstream(lambda: None)
-    await probed(upstream, 4 * PROBE_EVERY_S, in_use=True)
-    assert upstream.probed_at == []
-    closed = trio.current_time()
-    await probed(upstream, 4 * PROBE_EVERY_S)
-    assert upstream.probed_at[0] == pytest.approx(closed + PROBE_EVERY_S, abs=0.3)
+    upstream.question = AMQP
+    answers: list[Exception | None] = [NoAnswerError("no_answer", "it hangs"), NoAnswerError("no_answer", "it hangs"), None]
+
+    async def ask() -> None:
+        error = answers.pop(0)
+        if error is not None:
+            raise error
+
+    upstream._ask = ask  # type: ignore[method-assign]
+    await upstream.probe()
+    await trio.sleep(MAX_BACKOFF_S)
+    assert "cannot be reached: it hangs" in await fails(upstream)
+    assert upstream.dialled_at == []
+    await trio.sleep(MAX_BACKOFF_S)
+    (await upstream.dial(None)).close()
+    assert (upstream.ok, answers, len(upstream.dialled_at)) == (True, [], 1)
 
 
-async def test_clients_that_come_and_go_are_as_good_as_looks(autojump_clock: trio.testing.MockClock) -> None:
-    upstream = FakeUpstream(lambda: None)
-    for _ in range(20):
-        (await upstream.dial(None)).close()
-        await probed(upstream, PROBE_EVERY_S - 1)
-    assert upstream.probed_at == []
+async def test_a_broker_that_answers_others_while_it_is_asked_is_slow_and_not_down(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: NoAnswerError("no_answer", "it did not answer"), takes_s=3.0)
+    upstream.ok = True
+    silence = upstream.heard = Silence()  # type: ignore[assignment]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(upstream.probe)
+        await trio.sleep(1)
+        silence.seconds = 1.5
+    assert upstream.ok is True
+    upstream.answer = lambda: REFUSED
+    silence.seconds = float("inf")
+    upstream.takes_s = 0.0
+    await probed(upstream, PROBE_EVERY_S + 0.5)
+    assert upstream.ok is False
 
 
-async def test_a_look_that_began_before_a_dial_says_nothing_against_it(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_probe_that_began_before_a_dial_says_nothing_against_it(autojump_clock: trio.testing.MockClock) -> None:
     answers: list[Exception | None] = [None, None, TimeoutError(errno.ETIMEDOUT, "no connection within 5 s")]
     upstream = FakeUpstream(lambda: answers.pop(0))
-    await upstream.probe(in_use=False)
+    await upstream.probe()
     await trio.sleep(PROBE_EVERY_S)
     async with trio.open_nursery() as nursery:
-        upstream.takes_s = 5.0
-        nursery.start_soon(partial(upstream.probe, in_use=False))
+        upstream.takes_s = 3.0
+        nursery.start_soon(upstream.probe)
         await trio.sleep(1)
         upstream.takes_s = 0.1
         (await upstream.dial(None)).close()
-    assert (upstream.ok, len(upstream.probed_at)) == (True, 1)
+    assert (upstream.ok, len(upstream.dialled_at)) == (True, 3)
 
 
-async def test_a_look_without_a_descriptor_says_nothing_about_the_broker(autojump_clock: trio.testing.MockClock) -> None:
+async def test_what_a_probe_of_the_address_before_finds_out_says_nothing_of_the_new_one(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = FakeUpstream(lambda: None, takes_s=1.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(upstream.probe)
+        await trio.sleep(0.5)
+        heard = upstream.heard
+        upstream.move(("127.0.0.1", 5674), None)
+    assert upstream.ok is None
+    assert upstream.heard is not heard, "what comes on connections to the old address says nothing of the new one"
+
+
+async def test_a_probe_without_a_descriptor_says_nothing_about_the_broker(autojump_clock: trio.testing.MockClock) -> None:
     answers: list[Exception | None] = [None, OSError(errno.EMFILE, "Too many open files")]
     upstream = FakeUpstream(lambda: answers.pop(0))
-    await probed(upstream, PROBE_EVERY_S + 1)
+    await probed(upstream, PROBE_EVERY_S + 0.25)
     assert (upstream.ok, upstream.dials["failed"], answers) == (True, 0, [])
 
 
-async def test_a_look_says_nothing_to_the_broker() -> None:
-    """Neither a PROXY header nor a word of TLS."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        upstream = Upstream("rabbit", server.getsockname(), send_proxy=True, tls=upstream_hop(None, None, None, "localhost", "none"))
-        upstream.ok = True
-        await upstream.probe(in_use=False)
-        connection, _ = server.accept()
-        with connection:
-            connection.settimeout(5)
-            assert connection.recv(100) == b""
+# ---- the question itself, on real sockets -----------------------------------------------------------------------------------
+
+QUESTIONS = {"amqp": AMQP, "rocketmq": ROCKETMQ}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_broker_that_answers_is_reached(name: str) -> None:
+    with {"amqp": rabbitmq, "rocketmq": rocketmq}[name]() as broker:
+        upstream = Upstream(name, (LOOPBACK, broker.port), question=QUESTIONS[name])
+        await upstream.probe()
+    assert (upstream.ok, upstream.why, upstream.dials) == (True, "", {"ok": 1, "failed": 0, "spared": 0})
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_broker_that_takes_connections_and_says_nothing_is_not_reached(name: str, autojump_clock: trio.testing.MockClock) -> None:
+    autojump_clock.autojump_threshold = 0.2  # the kernel's part takes real time
+    with socket.create_server((LOOPBACK, 0)) as mute:
+        upstream = Upstream(name, mute.getsockname(), question=QUESTIONS[name])
+        await upstream.probe()
+    assert (upstream.ok, upstream.why_label) == (False, "no_answer")
+    assert upstream.why == f"it takes connections and did not answer {QUESTIONS[name].name} within {ANSWER_S:g} s"
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    ("answer", "label", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "wrong_answer", "it does not speak "),
+        (b"", "closed", "it closed the connection and did not answer "),
+        (b"\x00\x00\x00\x09\x00\x00\x00\x05hello", "wrong_answer", "it does not speak "),
+    ],
+    ids=["HTTP", "nothing", "no JSON"],
+)
+async def test_what_answers_otherwise_is_no_broker_of_this_protocol(name: str, answer: bytes, label: str, why: str) -> None:
+    def serve(client: socket.socket) -> None:
+        client.recv(1000)
+        client.sendall(answer)
+
+    with StandIn(serve) as other:
+        upstream = Upstream(name, (LOOPBACK, other.port), question=QUESTIONS[name])
+        await upstream.probe()
+    assert (upstream.ok, upstream.why_label, upstream.why.startswith(why)) == (False, label, True), upstream.why
+
+
+async def test_another_version_of_amqp_is_an_answer() -> None:
+    def serve(client: socket.socket) -> None:
+        client.recv(8)
+        client.sendall(b"AMQP\x00\x01\x00\x00")
+
+    with StandIn(serve) as other:
+        upstream = Upstream("amqp", (LOOPBACK, other.port), question=AMQP)
+        await upstream.probe()
     assert upstream.ok is True
+
+
+async def test_a_probe_sends_a_proxy_header_where_clients_connections_do() -> None:
+    said: list[bytes] = []
+
+    def serve(client: socket.socket) -> None:
+        said.append(client.recv(28 + len(AMQP.send), socket.MSG_WAITALL))
+
+    with StandIn(serve) as broker:
+        await Upstream("rabbit", (LOOPBACK, broker.port), send_proxy=True, question=AMQP).probe()
+    assert (said[0][:12], said[0][28:]) == (proxy_protocol.SIGNATURE, AMQP.send)
+
+
+async def test_a_probe_makes_the_tls_handshake_and_one_that_hangs_there_is_down(autojump_clock: trio.testing.MockClock) -> None:
+    autojump_clock.autojump_threshold = 0.2
+    with socket.create_server((LOOPBACK, 0)) as mute:
+        upstream = Upstream("rabbit", mute.getsockname(), tls=upstream_hop(None, None, None, "localhost", "none"), question=AMQP)
+        await upstream.probe()
+        connection, _ = mute.accept()
+        with connection:
+            assert connection.recv(1) == b"\x16", "a TLS handshake"
+    assert (upstream.ok, upstream.why_label) == (False, "timeout")
+
+
+async def test_the_kernel_says_when_the_last_byte_came_not_when_it_was_read() -> None:
+    heard = Heard()
+    with socket.create_server((LOOPBACK, 0)) as server:
+        channel = Channel(socket.create_connection(server.getsockname()))
+        broker, _ = server.accept()
+        heard.channel = channel
+        with broker:
+            broker.sendall(b"x")
+            wait_until(lambda: heard.silent_s() > 0.2, within=10, what="silence")
+            channel.read(10, memoryview(bytearray(10)))
+            assert heard.silent_s() > 0.2, "reading is no answer"
+            broker.sendall(b"x")
+            assert heard.silent_s() < 0.2
+        channel.close()
+    assert heard.silent_s() == float("inf")

@@ -87,11 +87,12 @@ RULE_KEYS = [
     "nonsense",
 ]  # fmt: skip
 SECTION_KEYS = {
-    "gateway": ["name", "workers", "state_directory"],
+    "gateway": ["name", "workers", "state_directory", "watchdog"],
     "limiter": ["threads", "queue", "on_rejection", "max_bypass", "max_keys"],
     "credit": ["initial", "more_after"],
     "memory": ["per_connection", "high_watermark", "delivery_watermark", "limit"],
     "disk": ["low_watermark"],
+    "drain": ["timeout", "hold"],
     "admin": ["bind", "tokens", "tls"],
     "access_log": ["directory", "roll_every", "roll_size"],
     "log": ["level", "format", "nonsense"],

@@ -24,7 +24,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
     settings = load(write(LISTENERS))
     assert settings.describe() == {
         "version": 1,
-        "gateway": {"name": socket.gethostname(), "workers": 1, "state_directory": str(tmp_path / "state")},
+        "gateway": {"name": socket.gethostname(), "workers": 1, "state_directory": str(tmp_path / "state"), "watchdog": "30s"},
         "listeners": [
             {
                 "name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:1", "upstream": "127.0.0.1:2", "tls": "off",
@@ -39,6 +39,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "credit": {"initial": 400, "more_after": 200},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB"},
         "disk": {"low_watermark": "200MiB"},
+        "drain": {"timeout": "27s", "hold": "at_once"},
         "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": []},
         "probes": "off",
         "access_log": {

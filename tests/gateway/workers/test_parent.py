@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ from gateway.telemetry import exposition
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import announcement
 from gateway.workers.child import Child
-from gateway.workers.parent import ANSWER_S, GATHER_S, Parent, group_member
+from gateway.workers.parent import ANSWER_S, GATHER_S, SILENT_S, Parent, group_member
 from gateway.workers.wire import FOR_WORKERS, Done, Frames, NewRaise, NewRules, Ready, StateReport
 from limiter.judge import Judge
 from limiter.limits import Limit, LimitChange, Rate
@@ -119,6 +120,30 @@ async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
     parent.children[1].take(Done(waiting(parent.children[1])[0]))
     await parent.in_force()
     assert (killed, trio.current_time() - began) == ([(4712, 9)], ANSWER_S)
+
+
+def test_a_worker_that_is_silent_is_asked_for_its_stacks_and_then_killed(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr("gateway.workers.child.os.kill", lambda pid, number: killed.append((pid, number)))
+    for child in parent.children.values():
+        child.pid = 4710 + child.worker
+        child.last_heard = 100.0
+    parent.children[1].last_heard = 110.0
+    parent._kill_silent(100.0 + SILENT_S + 1)
+    parent._kill_silent(100.0 + SILENT_S + 2)
+    assert killed == [(4712, signal.SIGPROF), (4712, signal.SIGKILL)]
+
+
+def test_a_parent_that_was_stopped_itself_blames_no_worker(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr("gateway.workers.child.os.kill", lambda pid, number: killed.append(number))
+    for child in parent.children.values():
+        child.pid = 4711
+        child.last_heard = 100.0
+    parent._excuse(3600.0, 3702.0)
+    parent._kill_silent(3702.0)
+    assert killed == []
+    assert [child.last_heard for child in parent.children.values()] == [3700.0, 3700.0]
 
 
 async def test_gathering_views_is_bounded_in_time(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:

@@ -44,7 +44,8 @@ def test_an_ended_worker_leaves_no_rates_and_its_waiting_messages_are_abandoned(
 def listener(opened: int, *, reachable: bool | None, **more: object) -> dict[str, Any]:
     return {
         "name": "rabbit", "bind": "127.0.0.1:1", "connections_opened": opened, "connections_closed": {"client": opened},
-        "upstream_reachable": reachable, "upstream_error": None, "max_connections": None, "max_connections_per_address": None,
+        "upstream_reachable": reachable, "upstream_error": None, "upstream_reason": None,
+        "max_connections": None, "max_connections_per_address": None,
         "max_connections_per_user": None, "tls": None, "caps": [], **more,
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ import struct
 import threading
 from contextlib import suppress
 
+from gateway.protocols.rocketmq.question import TOPIC
 from support.processes import LOOPBACK, is_free
 from support.rocketmq.frames import encode_request, read_response, response
 
@@ -69,7 +70,8 @@ class Server:
         return f"{LOOPBACK}:{self.port}"
 
     def codes(self) -> list[object]:
-        return [header["code"] for header in self.requests]
+        """What clients have asked for; the gateway's own question, whether this lives, is not among it."""
+        return [header["code"] for header in list(self.requests) if TOPIC not in str(header.get("extFields"))]
 
     def reply(self, header: dict[str, object]) -> bytes:
         opaque = header["opaque"]

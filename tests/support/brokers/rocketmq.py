@@ -162,6 +162,18 @@ class RocketMQ:
         for each in (port, port - 2):
             broker.wait_until(partial(accepts, LOOPBACK, each), within=10, what=f"the broker's port {each}")
 
+    def pause(self) -> None:
+        """SIGSTOP broker and name server: they take connections, and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in (self._broker, self._name_server):
+            assert process is not None, "not started"
+            process.signal_tree(number)
+
     @staticmethod
     def _await_boot(process: Process, name: str) -> None:
         process.wait_until(lambda: "boot success" in process.output(), within=60, what=name)

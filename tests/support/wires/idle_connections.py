@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import resource
 import socket
-from contextlib import ExitStack
+import threading
+from contextlib import ExitStack, suppress
 from types import TracebackType
+from typing import Self
 
 from pamqp import commands
 
@@ -57,8 +60,9 @@ class IdleConnections:
         self._dialogue = dialogue
         self._open = ExitStack()
         self._server = self._open.enter_context(socket.create_server((LOOPBACK, 0), backlog=1024))
-        self._server.settimeout(PATIENCE_S)
-        self.count = 0
+        self._greeted: queue.Queue[socket.socket] = queue.Queue()  # connections that the gateway has opened and that were answered once
+        threading.Thread(target=self._greet, daemon=True).start()
+        self.pairs: list[tuple[socket.socket, socket.socket]] = []  # client and broker
 
     @property
     def upstream(self) -> str:
@@ -68,30 +72,52 @@ class IdleConnections:
         """Open `count` more through the gateway's `port`, each used as far as the dialogue goes."""
         for _ in range(count):
             client = self._open.enter_context(socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S))
-            client.sendall(self._dialogue[0][0])  # the gateway dials the broker when the client has spoken
+            first, *others = self._dialogue
+            client.sendall(first[0])  # the gateway dials the broker when the client has spoken
+            _read_exactly(client, first[1])
+            client.sendall(others[0][0])
             broker = self._accept()
-            for turn, (said, answered) in enumerate(self._dialogue):
+            for turn, (said, answered) in enumerate(others):
                 if turn:
                     client.sendall(said)
                 _read_exactly(broker, said)
                 broker.sendall(answered)
                 _read_exactly(client, answered)
-            self.count += 1
+            self.pairs.append((client, broker))
+
+    def _greet(self) -> None:
+        """Give every connection its first answer. The gateway's question whether the broker lives gets it as well: it is a good one."""
+        while True:
+            try:
+                broker = self._server.accept()[0]
+            except OSError:
+                return
+            broker.settimeout(PATIENCE_S)
+            if broker.recv(65536):
+                broker.sendall(self._dialogue[0][1])
+            self._greeted.put(broker)
 
     def _accept(self) -> socket.socket:
-        """The gateway's next connection for a client; one that says nothing was to see whether the broker is there."""
+        """The gateway's next connection for a client; one that says nothing more was to see whether the broker is there."""
         while True:
-            broker = self._server.accept()[0]
-            broker.settimeout(PATIENCE_S)
+            broker = self._greeted.get(timeout=PATIENCE_S)
             if broker.recv(1, socket.MSG_PEEK):
                 return self._open.enter_context(broker)
             broker.close()
 
-    def __enter__(self) -> IdleConnections:
+    @property
+    def count(self) -> int:
+        return len(self.pairs)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # which wakes the thread in accept
         self._open.close()
+        while not self._greeted.empty():
+            self._greeted.get().close()
 
 
 def _read_exactly(sock: socket.socket, expected: bytes) -> None:
