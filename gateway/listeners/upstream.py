@@ -29,6 +29,7 @@ import logging
 import os
 import random
 import socket
+import ssl
 from typing import Final
 
 import trio
@@ -276,7 +277,7 @@ class Upstream:
                 try:
                     connected = True
                     if self.question is not None:
-                        await exchange(channel, self.question)
+                        await exchange(channel, self.question, self._hint())
                 finally:
                     channel.close()
         except trio.TooSlowError as error:
@@ -286,6 +287,12 @@ class Upstream:
                 raise NoAnswerError(NO_ANSWER, text) from error
             what = "connection" if self.tls is None else "connection, or no TLS handshake,"
             raise TimeoutError(errno.ETIMEDOUT, f"no {what} within {ANSWER_S:g} s") from error
+
+    def _hint(self) -> str:
+        """What a broker that closes the connection without a word may have missed: the alert of TLS may be lost with a reset."""
+        sends = "v2" if self.send_proxy else "none"
+        wants = "; does it require a certificate (upstream_tls.certificate)?" if self.tls is not None and self.tls.own is None else ""
+        return f"; does send_proxy_protocol ({sends}) fit the broker's proxy_protocol?{wants}"
 
     @property
     def text(self) -> str:
@@ -297,18 +304,21 @@ class Upstream:
         return f"<Upstream {state} {self.text}>"
 
 
-async def exchange(channel: Channel, question: Question) -> None:
-    """Ask `question` and read until it is answered. Raises NoAnswerError, OSError."""
+async def exchange(channel: Channel, question: Question, hint: str) -> None:
+    """Ask `question` and read until it is answered. `hint`: why the connection may be closed instead. Raises NoAnswerError, OSError."""
     await write_all(channel, question.send)
     answer = b""
     try:
         while not question.answered(answer):
             data = await read_some(channel)
+            failure = channel.write_error or channel.read_error
+            if isinstance(failure, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
+                raise NoAnswerError(TLS, str(failure)) from failure
             if not data or len(answer) > MAX_ANSWER_BYTES:
-                raise NoAnswerError(CLOSED, f"it closed the connection and did not answer {question.name}")
+                raise NoAnswerError(CLOSED, f"it closed the connection and did not answer {question.name}{'' if answer else hint}")
             answer += data
     except WrongAnswerError as error:
-        raise NoAnswerError(WRONG_ANSWER, f"it {error}") from error
+        raise NoAnswerError(WRONG_ANSWER, f"it {error}{hint if error.misheard else ''}") from error
 
 
 def _own_ends(sock: socket.socket) -> Ends:

@@ -14,7 +14,13 @@ MAX_ANSWER_BYTES: Final = 64 << 10  # read of an answer; RabbitMQ's connection.s
 
 
 class WrongAnswerError(ValueError):
-    """What has come is no answer of this protocol. The text ends the sentence "it ..."."""
+    """What has come is no answer of this protocol. The text ends the sentence "it ...". `misheard`: it seems that the peer got something
+    before the question that it did not expect.
+    """
+
+    def __init__(self, text: str, *, misheard: bool = False) -> None:
+        super().__init__(text)
+        self.misheard = misheard
 
 
 @dataclass(frozen=True, slots=True)

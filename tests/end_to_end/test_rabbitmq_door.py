@@ -239,6 +239,10 @@ def test_amqp_1_0_passes_as_it_is_where_the_listener_says_so(believing: RabbitMQ
         assert len(gateway.get("/v1/connections")["items"]) == 1
 
 
+def is_found_away(gateway: Gateway) -> bool:
+    return shown(gateway)["upstream_reachable"] is False
+
+
 def is_deserted(gateway: Gateway) -> bool:
     return bool(shown(gateway)["connections_active"] == 0)
 
@@ -248,11 +252,12 @@ def test_a_proxy_header_the_broker_misses_or_does_not_expect_is_told_to_the_clie
 ) -> None:
     """Both ways round the naive gateway shows a bare end, and nobody knows whose setting is wrong."""
     for port, sent in ((believing.port, "none"), (rabbitmq.port, "v2")):
-        gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}", send_proxy_protocol=sent)], [])
+        gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}", send_proxy_protocol=sent)], [], until="/livez")
+        wait_until(partial(is_found_away, gateway), within=30, what="the gateway has asked the broker")
         text, _ = refusal(gateway)
         assert f"does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?" in text
         wait_until(partial(is_deserted, gateway), within=30, what="the connection is gone")
-        assert shown(gateway)["connections_closed"] == {"broker_closed_early": 1}
-        (line,) = [line for line in map(json.loads, gateway.log().splitlines()) if line.get("cause") == "broker_closed_early"]
-        assert (line["event"], line["connections"], line["level"]) == ("connection_closed", 1, "warning")
-        assert line["detail"] in text
+        assert shown(gateway)["connections_closed"] == {"upstream_unreachable": 1}
+        (line,) = [line for line in map(json.loads, gateway.log().splitlines()) if line["event"] == "upstream_unreachable"]
+        assert (line["reason"] in {"closed", "wrong_answer"}, line["level"]) == (True, "warning")
+        assert line["err"] in text

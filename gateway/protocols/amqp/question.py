@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from gateway.protocols.question import Question, began_with
+from gateway.protocols.question import Question, WrongAnswerError, began_with
 
 HEADER: Final = b"AMQP\x00\x00\x09\x01"
 START: Final = b"\x00\x0a\x00\x0a"  # class and method of connection.start
@@ -18,6 +18,8 @@ METHOD_FRAME: Final = b"\x01\x00\x00"  # type and channel 0
 
 def answered(data: bytes) -> bool:
     """Whether `data` is a whole connection.start, or the header of another version, after which a broker closes."""
+    if data[: len(HEADER)] == HEADER:  # what RabbitMQ says to a PROXY header that it does not expect
+        raise WrongAnswerError("takes what it was sent for another protocol than AMQP 0-9-1", misheard=True)
     if data[:4] == HEADER[:4]:
         return len(data) >= len(HEADER)
     if data[:3] != METHOD_FRAME[: len(data[:3])] or (len(data) >= 11 and data[7:11] != START):

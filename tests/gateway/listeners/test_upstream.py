@@ -426,6 +426,20 @@ async def test_another_version_of_amqp_is_an_answer() -> None:
     assert upstream.ok is True
 
 
+async def test_a_broker_that_takes_a_proxy_header_for_another_protocol_is_told_so() -> None:
+    """RabbitMQ says which version it speaks, and closes."""
+
+    def serve(client: socket.socket) -> None:
+        client.recv(8)
+        client.sendall(AMQP.send)
+
+    with StandIn(serve) as other:
+        upstream = Upstream("amqp", (LOOPBACK, other.port), question=AMQP)
+        await upstream.probe()
+    assert (upstream.ok, upstream.why_label) == (False, "wrong_answer")
+    assert upstream.why.endswith("; does send_proxy_protocol (none) fit the broker's proxy_protocol?")
+
+
 async def test_a_probe_sends_a_proxy_header_where_clients_connections_do() -> None:
     said: list[bytes] = []
 
