@@ -37,6 +37,7 @@ from gateway.transport.tls.context import Hop
 from gateway.transport.trusted_proxies import TrustedProxies
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
+OPENING_SHARE: Final = 4  # of handshake_timeout, for the first few bytes once one of them is there; they come in one segment (a guess)
 MAX_ACCEPTS_PER_TURN: Final = 64  # then trio's turn (a guess)
 LOG_EVERY_S: Final = 1.0  # between two log lines that descriptors are used up (a guess); a client is shed every 0.1 s
 REMEDIES: Final = {
@@ -204,7 +205,8 @@ class Listener:
             if self.accept_proxy:
                 arrival.permit.take_address(arrival.address[0])
             if not arrival.protected:
-                await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass)
+                opening_s = self.config.handshake_ns / 1e9 / OPENING_SHARE
+                await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass, within_s=opening_s)
         # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol.
         with trio.CancelScope(shield=True):
             arrival.upstream = await self.upstream.dial(arrival.ends)

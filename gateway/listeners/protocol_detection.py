@@ -7,6 +7,7 @@ connection to the broker.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 from typing import Final
@@ -45,10 +46,16 @@ async def begins_tls(sock: socket.socket) -> bool:
     return (await _peek(sock, 1, 1))[0] == HANDSHAKE
 
 
-async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, others: bool) -> None:
-    """Wait for enough to tell whether `protocol` is spoken. Raises ProtocolError, named after what is spoken instead; ConnectionError."""
+async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, others: bool, within_s: float = math.inf) -> None:
+    """Wait for enough to tell whether `protocol` is spoken; what comes after the first byte may take `within_s`.
+
+    Clients send these few bytes at once. One that trickles them would cost a connection to the broker once they are there, so it must not
+    get so far. Raises ProtocolError, named after what is spoken instead; ConnectionError; trio.TooSlowError.
+    """
     opening = PROTOCOLS[protocol].opening
-    head = await _peek(sock, opening.size, opening.size)
+    await _peek(sock, 1, 1)
+    with trio.fail_after(within_s):
+        head = await _peek(sock, opening.size, opening.size)
     opening.check(head, max_frame, others)
     if len(head) < opening.size:
         raise ProtocolError(f"the connection ended after {head!r}", cause="client")

@@ -90,7 +90,7 @@ class RunningListener:
         return await trio.open_tcp_stream(*self.listener.address, local_address=source)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while not condition():
                 await trio.sleep(0.005)
 
@@ -210,7 +210,7 @@ async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(brok
 
 async def test_hundreds_of_slow_clients_cost_no_dial_keep_no_client_out_and_are_closed_at_their_deadline(broker: Broker) -> None:
     """docs/design/reliability.md F01."""
-    async with running(broker.address, handshake_s=5) as one:  # all of them are there before it is over
+    async with running(broker.address, handshake_s=20) as one:  # all of them are there before a quarter of it is over
         slow = [await one.client() for _ in range(300)]
         for client in slow:
             await client.send_all(b"A")
