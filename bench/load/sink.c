@@ -4,7 +4,6 @@
  * sender knows that everything has arrived: in a well-formed frame, because a proxy may decode (AMQP: basic.ack with that tag; RocketMQ: a
  * reply with that remark).
  */
-#define _GNU_SOURCE /* memmem */
 #include <signal.h>
 
 #include "common.h"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +18,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.brokers.stand_ins import rabbitmq
 from support.gateways import Gateway, amqp_listener
-from support.processes import LOOPBACK
 
 CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
 LEFT_OUT = ("/v1/stream", "/v1/drain")
@@ -51,8 +50,8 @@ def fuzz(gateway: Gateway, folder: Path, token: str, *options: str) -> subproces
 def test_no_request_gets_an_answer_that_is_not_declared(tmp_path: Path, workers: int, options: tuple[str, ...]) -> None:
     settings = {"gateway": {"name": "fuzzed", "state_directory": "state", "workers": workers}}
     with (
-        socket.create_server((LOOPBACK, 0)) as broker,  # enough of one to be ready: 503 of /readyz is declared, and a 5xx
-        with_tokens(Gateway(tmp_path / "gateway", [amqp_listener(f"{LOOPBACK}:{broker.getsockname()[1]}")], RULES, settings)) as gateway,
+        rabbitmq() as broker,  # enough of one to be ready: 503 of /readyz is declared, and a 5xx
+        with_tokens(Gateway(tmp_path / "gateway", [amqp_listener(broker.address)], RULES, settings)) as gateway,
     ):
         for token, phases in ((ADMIN, options), (VIEWER, ("--phases", "examples"))):
             done = fuzz(gateway, tmp_path, token, *phases)

@@ -79,6 +79,7 @@ CASES: Final = {
     "quotas rollback --reason 'refuses too much'": Case("quotas rollback --reason 'refuses too much' --yes", (QUOTAS,)),
     "quotas rollback": Case("quotas rollback --yes", (QUOTAS,)),
     "init": Case(code=2),  # asks; without a terminal it says so
+    "drain": Case(code=2),  # the same
     "reload": Case(),
     # goes on until it is interrupted
     "top": Case(until="orders"),
