@@ -180,3 +180,31 @@ def test_single_messages_asked_for_wait_too(rabbitmq: RabbitMQ, start_gateway: S
         took = time.monotonic() - started
     assert got == [*(b"%d" % number for number in range(20)), None]
     assert took >= 19 / 20 * 0.99  # never faster than the limit; how much slower is the machine's affair
+
+
+def test_consuming_and_cancelling_in_turns_is_no_way_round_a_limit(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    """Each cancel brings what is on its way at once, charged: once more than 10 s of the rate are owed, the next cancel waits."""
+    rule = LIMITED | {"limit": {"messages": "20/s", "burst": {"messages": 1}}}
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
+    path = "%2F/amq.default/slow-turns"
+    prefetch = 150
+    with Queue(rabbitmq.url, "slow-turns") as queue:
+        fill(rabbitmq.url, queue.name, 1000)
+        with connect(gateway.amqp_url()) as connection:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=prefetch)
+            begun = time.monotonic()
+            took = []
+            for turn in range(1, 4):
+                tag = channel.basic_consume(queue.name, lambda _channel, _method, _properties, _body: None)
+                while gateway.messages_by_fate("amqp", path, "consume")["received"] < turn * prefetch:
+                    connection.process_data_events(0.01)
+                cancelled = time.monotonic()
+                channel.basic_cancel(tag)  # returns with cancel-ok
+                took.append(time.monotonic() - cancelled)
+            within = time.monotonic() - begun
+        assert max(took[:2]) < 1
+        assert 2 < took[2] < 8  # 15 s owed when it asks, less what has gone by
+        got = gateway.messages_by_fate("amqp", path, "consume")["forwarded"]
+        assert got >= 3 * prefetch
+        assert got <= 20 * (within + 10) + prefetch + 2

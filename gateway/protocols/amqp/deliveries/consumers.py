@@ -102,7 +102,7 @@ class Consumers:
             if consumer is not None and octet(arguments, at) & CANCEL_NO_WAIT:
                 self._keep_cancelled(channel, tag)
             elif consumer is not None:
-                consumer.cancelled = True
+                consumer.cancel()
         self.kept += channel.size() - before
 
     def _ask_consume(self, channel: ChannelConsumers, arguments: bytes) -> None:

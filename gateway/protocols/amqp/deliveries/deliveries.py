@@ -48,7 +48,7 @@ class Deliveries:
     def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports) -> None:
         self.consumers = Consumers(judge)
         self.lot = ParkingLot(budget, reports)
-        self.verdicts = DeliveryVerdicts(self.lot)
+        self.verdicts = DeliveryVerdicts(judge, self.lot)
         self.ends = DeliveryEnds(self.lot, self.verdicts)
         self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends)
 

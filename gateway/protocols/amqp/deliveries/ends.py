@@ -1,14 +1,15 @@
 """What becomes of parked deliveries when their channel, their connection or their consumer ends.
 
 Deliveries parked for a channel that the broker has closed are given up: the broker delivers them again. Those consumed without
-acknowledgement it has forgotten, so they pass, over the limit, before the close. Where the client itself has closed the channel or the
-connection, it wants no more of them: none passes, and those that the broker still sends before its close-ok are swallowed.
+acknowledgement it has forgotten, so they pass, over the limit, before the close, and are charged. Where the client itself has closed the
+channel or the connection, it wants no more of them: none passes, and those that the broker still sends before its close-ok are swallowed.
 
-A consumer that the client cancels gets what is on its way for it at once, over the limit: libraries wait for cancel-ok, which comes behind
-it, before they close a channel. Giving it back instead (a basic.nack of the gateway's own, with requeue) is not safe. The client may have
-settled those deliveries without having seen them: basic.ack and basic.nack of tag 0 with `multiple`, and basic.recover, mean everything
-outstanding, and a nack for a tag that is settled costs the client its channel (406, unknown delivery tag). In a transaction the nack would
-be the client's to commit or to roll back.
+A consumer that the client cancels gets what is on its way for it at once, and its limits are charged (an overdraft, `limiter.reservation`):
+libraries wait for cancel-ok, which comes behind it, before they close a channel. Where the limits still owe much for a consumer cancelled
+before, it waits, and cancel-ok with it. Giving it back instead (a basic.nack of the gateway's own, with requeue) is not safe. The client
+may settle them with the ones before, and a nack for a tag that is settled costs the client its channel (406, unknown delivery tag). In a
+transaction the nack would be the client's to commit or to roll back. And each time counts towards a quorum queue's delivery limit, beyond
+which the message is dropped.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class DeliveryEnds:
                     lot.give_up(part)
                     continue
                 lot.count(part.key, 0, part.count, part.count * part.size)
+                self.verdicts.charge(part)
             elif part.kind == BODY and not passes:
                 continue
             pieces.append(part.data[part.start : part.end])
@@ -101,9 +103,9 @@ class DeliveryEnds:
             self.lot.remainders.append(words)
 
     def let_go(self, channel: AmqpChannel) -> None:
-        """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it passes now."""
+        """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it is to pass now."""
         if channel.parking is not None:
-            self.verdicts.pass_cancelled(channel, channel.parking)
+            self.verdicts.overdraw(channel, channel.parking)
 
     def __repr__(self) -> str:
         return f"<DeliveryEnds over={self.over}>"

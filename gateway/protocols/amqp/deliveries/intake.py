@@ -188,6 +188,8 @@ class DeliveryIntake:
             return
         part = Part(REQUEST, channel.number, data, start, stop, key, 1, 1, size, size == 0)
         part.paid = consumer is None or not self._limits(consumer)
+        if consumer is not None:
+            part.reservation = consumer.overdraft
         self.lot.park(channel, parking, part, consumer)
 
     def body(self, channel: AmqpChannel, data: bytes, pos: int, stop: int, *, complete: bool) -> bool:
@@ -256,7 +258,7 @@ class DeliveryIntake:
 
     def _limits(self, consumer: Consumer) -> bool:
         """Whether its deliveries need a verdict."""
-        return not consumer.cancelled and self.judge.limited(consumer.key)
+        return self.judge.limited(consumer.key)
 
     def __repr__(self) -> str:
         return f"<DeliveryIntake reads={self.reads}>"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pamqp import base, commands
 
-from limiter.limits import NEVER, Limit, Rate
+from limiter.limits import NEVER, Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
 from support.wires.conversations import SECOND, Talk, bytewise, randomly
@@ -286,10 +287,104 @@ def test_a_cancelled_consumer_gets_the_deliveries_on_their_way_before_cancel_ok(
     assert amqp.per_channel(heard(talk)) == {1: jobs(1, 1, 2, 3, 4) + said(commands.Basic.CancelOk("j")), 2: mail(2, 1)}
     talk.client(said(commands.Basic.Consume(queue="jobs", consumer_tag="j", nowait=True)))
     talk.broker(jobs(1, 5))
-    assert heard(talk) == b""  # as limited as before
+    assert heard(talk) == b""  # as limited as before, and three of the four are still to be paid
+    talk.wait(399 * MS)
+    assert heard(talk) == mail(2, 2)
+    talk.wait(1 * MS)
+    assert heard(talk) == jobs(1, 5)
 
 
-def test_a_consumer_that_is_cancelled_while_the_judge_looks_gets_what_was_asked_for_with_the_verdict() -> None:
+def cycle(talk: Talk, first: int, count: int) -> int:
+    """Consume, get `count` deliveries from the broker in one read, cancel; how many the client has got by then, cancel-ok included."""
+    talk.client(said(commands.Basic.Consume(queue="jobs", consumer_tag="j", nowait=True)))
+    talk.broker(jobs(1, *range(first, first + count)))
+    talk.client(said(commands.Basic.Cancel("j")))
+    talk.broker(said(commands.Basic.CancelOk("j")))
+    return delivered(talk)
+
+
+def delivered(talk: Talk) -> int:
+    return amqp.names(heard(talk)).count("Basic.Deliver")
+
+
+@pytest.mark.parametrize("how", ["queue", "client", "user", "bytes", "pacing"])
+def test_consuming_and_cancelling_in_turns_is_no_way_round_a_limit(how: str) -> None:
+    rate = Limit(bytes=Rate(100), bytes_burst=5) if how == "bytes" else Limit(messages=Rate(20), messages_burst=1)
+    if how == "pacing":
+        rate = Limit(messages=Rate(20))
+    per = how if how in ("client", "user") else "topic"
+    match = Match(operation="consume") if how in ("client", "user") else Match(queue="jobs", operation="consume")
+    talk = consuming(Rule("jobs", match, limit=rate, per=per, algorithm="pacing" if how == "pacing" else "token_bucket"))
+    begun = talk.now
+    assert cycle(talk, 0, 400) == 400  # cancel-ok does not wait: 20 s are owed
+    total = 400
+    for number in range(1, 6):
+        total += cycle(talk, number * 400, 400)
+    assert total == 400
+    last = talk.now
+    while total < 2400:
+        talk.wait(SECOND // 2)
+        got = delivered(talk)
+        total += got
+        if got:
+            last = talk.now
+        assert total <= 20 * ((talk.now - begun) / SECOND + 10) + 401  # 10 s of the rate may be owed when the next one is let go
+    assert 85 * SECOND <= last - begun <= 95 * SECOND  # 5 times 20 s less the 10
+    assert nothing_parked(talk)
+    assert talk.judge.checks()["limited_enforced"] == 2399 if how != "pacing" else True
+    talk.wait(21 * SECOND)
+    assert cycle(talk, 2400, 1) == 1
+
+
+def test_a_limit_of_nothing_lets_one_consumer_go_and_the_next_one_waits() -> None:
+    talk = consuming(limit(messages=0))
+    assert cycle(talk, 1, 10) == 10
+    assert cycle(talk, 11, 10) == 0
+    talk.wait(1000 * SECOND)
+    assert heard(talk) == b""
+    talk.client(said(commands.Channel.Close(200, "", 0, 0)))  # what libraries do then
+    talk.broker(said(commands.Channel.CloseOk()))
+    assert heard(talk) == said(commands.Basic.CancelOk("j")) + said(commands.Channel.CloseOk())
+    assert nothing_parked(talk)
+
+
+def test_what_comes_for_a_cancelled_consumer_before_cancel_ok_is_charged_as_well() -> None:
+    talk = consuming()
+    talk.client(said(commands.Basic.Cancel("j")))
+    talk.broker(jobs(1, 1, 2, 3) + jobs(1, 4, size=LARGE))
+    talk.broker(said(commands.Basic.CancelOk("j")))
+    assert heard(talk) == jobs(1, 1, 2, 3) + jobs(1, 4, size=LARGE) + said(commands.Basic.CancelOk("j"))
+    talk.broker(jobs(2, 5))
+    talk.wait(399 * MS)
+    assert heard(talk) == b""
+    talk.wait(1 * MS)
+    assert heard(talk) == jobs(2, 5)
+
+
+def test_a_shadow_and_a_candidate_count_what_a_cancelled_consumer_gets() -> None:
+    shadow = Rule("shadow", Match(operation="consume"), limit=Limit(messages=Rate(1), messages_burst=3), mode="shadow", per="client")
+    tried = replace(limit(), candidate=LimitChange(messages=Rate(5), messages_burst=5))
+    talk = consuming(tried, shadow)
+    assert cycle(talk, 1, 10) == 10
+    (key,) = {one.key for one in talk.conversation.reports.delivered}
+    assert key.tally.shadow_refused == 7
+    counts = talk.judge.candidates(talk.now)["limit jobs"]
+    assert (counts.admitted, counts.refused) == (5, 5)
+
+
+def test_deliveries_that_the_broker_has_forgotten_are_charged_when_they_pass_before_the_end() -> None:
+    talk = consuming(no_ack=True)
+    talk.broker(jobs(1, *range(20)))
+    talk.broker(said(commands.Channel.Close(404, "no", 60, 80)))
+    assert delivered(talk) == 20
+    talk.broker(jobs(2, 1))
+    talk.wait(1900 * MS)
+    assert heard(talk) == b""
+    talk.wait(100 * MS)
+    assert heard(talk) == jobs(2, 1)
+
+
+def test_a_consumer_that_is_cancelled_while_the_judge_looks_gets_what_is_parked_with_the_verdict_after() -> None:
     talk = consuming(limit(), limit("mail"))
     talk.later = True
     talk.broker(jobs(1, 1, 2) + mail(1, 3, 4) + jobs(1, 5))
@@ -298,7 +393,11 @@ def test_a_consumer_that_is_cancelled_while_the_judge_looks_gets_what_was_asked_
     assert heard(talk) == b""
     talk.verdict()
     talk.flush()
-    assert heard(talk) == jobs(1, 1, 2) + mail(1, 3)
+    assert heard(talk) == jobs(1, 1)
+    talk.ask()
+    talk.verdict()
+    talk.flush()
+    assert heard(talk) == jobs(1, 2) + mail(1, 3)
     talk.broker(said(commands.Basic.CancelOk("j")))
     talk.later = False
     talk.wait(SECOND)
