@@ -62,6 +62,8 @@ class BrokerMethods:
             taken = intake.other(channel, passthrough.data, pos, stop)
         if taken:
             passthrough.take_out(pos, stop)
+        else:
+            channel.answer(method)
 
     def on_connection(self, method: int, passthrough: Passthrough, pos: i64, stop: i64) -> None:
         """A method on channel 0."""
@@ -85,7 +87,8 @@ class BrokerMethods:
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
         """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be sent on it."""
         channel.release_all_slots()
-        self.replies.discard(channel)
+        if method == CHANNEL_CLOSE or channel.unanswered_asks == 0:  # else the client has opened it anew, and has been answered since
+            self.replies.discard(channel)
         if method == CHANNEL_CLOSE:
             if channel.close_by_broker():
                 self.closed.append(channel)

@@ -35,6 +35,7 @@ from gateway.protocols.amqp.channel_states import (
     NO_CLOSE,
     PASSING,
 )
+from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class AmqpChannel:
         "taken",
         "tx",
         "unanswered",
+        "unanswered_asks",
         "unsettled_opens",
     )
 
@@ -112,6 +114,7 @@ class AmqpChannel:
         self.gateway_close: i64 = NO_CLOSE
         self.close_frames = b""  # the gateway's channel.close for the client, and what goes before it, while CLOSE_WAITS
         self.broker_left = 0  # body bytes still to come from the broker; -1: a content header is to come
+        self.unanswered_asks = 0  # channel.opens and confirm.selects whose answers the client has not got yet
         self.replies: BytesWriter | None = None  # replies of the gateway's own that wait (`replies.py`)
         self.consumer: Consumer | None = None  # of the delivery whose header is to come, where it passes as it comes
         self.parking: Parking | None = None  # deliveries that wait, and what waits behind them
@@ -141,6 +144,7 @@ class AmqpChannel:
 
     def close_by_broker(self) -> bool:
         """The broker closes the channel, or its connection; False: that was known."""
+        self.unanswered_asks = 0
         if self.is_closed_by_broker():
             return False
         self.settled_state = CLOSED_BY_BROKER if self.settled_state == PASSING else CLOSED_BY_BOTH
@@ -176,6 +180,7 @@ class AmqpChannel:
     def finish_close(self) -> None:
         """The broker has answered the gateway's close."""
         self.gateway_close = NO_CLOSE
+        self.unanswered_asks = 0
 
     # ---- what the states mean --------------------------------------------------------------------------------------
 
@@ -191,6 +196,20 @@ class AmqpChannel:
         if self.client_state != CLIENT_CLOSED or self.is_closed_by_gateway() or self.gateway_close != NO_CLOSE:
             return False
         return not (self.unsettled_opens or self.held or self.taken)
+
+    def ask(self) -> None:
+        """The client's channel.open or confirm.select goes on to the broker, which will answer it."""
+        if not self.is_closed_by_broker():
+            self.unanswered_asks += 1
+
+    def answer(self, method: int) -> None:
+        """The broker's `method` has come to the client."""
+        if method in (CHANNEL_OPEN_OK, CONFIRM_SELECT_OK) and self.unanswered_asks > 0:
+            self.unanswered_asks -= 1
+
+    def takes_replies(self) -> bool:
+        """Whether replies of the gateway's own may be sent now: behind the answers that make them possible, and not within a message."""
+        return self.unanswered_asks == 0 and not self.within_message()
 
     def within_message(self) -> bool:
         """Whether the client's stream stands within a message on this channel."""

@@ -225,6 +225,8 @@ class Settling:
         """A method goes on to the broker: what it changes for the parts behind it, and for deliveries."""
         method = method_of(part)
         if method == CONFIRM_SELECT:
+            if not part.data[part.start + 11] & 1:  # nowait
+                channel.ask()
             if channel.confirms is None and not channel.tx:
                 channel.confirms = Confirms()
         elif method == TX_SELECT:
@@ -232,7 +234,9 @@ class Settling:
         elif method == CHANNEL_OPEN:
             channel.unsettled_opens = max(channel.unsettled_opens - 1, 0)
             if not channel.is_closed_by_broker():
+                self.replies.discard(channel)  # of the channel of that number before, which the client has closed
                 channel.begin()
+            channel.ask()
         elif method == BASIC_CANCEL:
             self.deliveries.cancel(channel, part.data[part.start + 11 : part.end - 1])
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():

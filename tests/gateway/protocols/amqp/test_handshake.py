@@ -161,7 +161,9 @@ def test_what_comes_for_channels_before_open_ok_waits_for_it_and_is_then_judged_
         1: amqp.publish(1, "orders") * 2 + amqp.ack(1, 7) + amqp.publish(1, "bills"),
         2: amqp.publish(2, "bills", b"x" * 9000, cut=4000),
     }
-    assert talk.to_client == amqp.broker_opens() + amqp.nack(1, 3), "and the refusal comes behind the broker's open-ok"
+    assert talk.to_client == amqp.broker_opens(), "the refusal waits for the channel's own open-ok"
+    talk.broker(amqp.opened(2, 1))
+    assert talk.to_client == amqp.broker_opens() + amqp.opened(2, 1) + amqp.nack(1, 3)
     assert sorted(key for key, *_ in talk.requests) == ["%2F/amq.default/bills"] * 2 + ["%2F/amq.default/orders"] * 3
     assert talk.holds_nothing()
 

@@ -27,6 +27,7 @@ def talking(*rules: Rule, confirms: tuple[int, ...] = (), hold_bytes: int = MIB,
     talk = Talk("amqp", *rules, hold_bytes=hold_bytes)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, **greeting))
     talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2, 3))
     talk.to_broker = talk.to_client = b""
     return talk
 

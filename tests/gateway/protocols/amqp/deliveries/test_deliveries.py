@@ -27,7 +27,8 @@ def consuming(*rules: Rule, no_ack: bool = False, confirms: tuple[int, ...] = (1
     """Channels 1 and 2 consume from `jobs` (tag j) and `mail` (tag m), so far without a delivery."""
     talk = Talk("amqp", *(rules or (limit(),)), **more)
     talk.client(amqp.greeting(channels=(1, 2), confirms=confirms, frame_max=4096))
-    talk.broker(amqp.broker_opens() + said(commands.Connection.OpenOk(), 0))
+    talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2))
     for channel in (1, 2):
         for tag, queue in (("j", "jobs"), ("m", "mail")):
             talk.client(amqp.method(channel, commands.Basic.Consume(queue=queue, consumer_tag=tag, nowait=True, no_ack=no_ack)))
