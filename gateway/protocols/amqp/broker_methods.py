@@ -70,7 +70,11 @@ class BrokerMethods:
         if method == CONNECTION_START:
             self.handshake.started = True
         elif method == CONNECTION_TUNE:
-            self.handshake.authenticated = True
+            arguments = passthrough.data[pos + 11 : stop - 1]
+            changed = self.handshake.tune(arguments)
+            if changed is not arguments:
+                passthrough.take_out(pos, stop)
+                passthrough.insert(stop, passthrough.data[pos : pos + 11] + changed + passthrough.data[stop - 1 : stop])
         elif method == CONNECTION_OPEN_OK:
             self.handshake.let_in()
         elif method == CONNECTION_CLOSE:

@@ -121,6 +121,11 @@ def read_short_string(data: bytes, at: int) -> tuple[bytes, int]:
     return data[at + 1 : end], end
 
 
+def over_frame_limit(size: int, limit: int) -> str:
+    """Words for a frame whose payload is larger than `limit`."""
+    return f"a frame of {size} bytes, at most {limit} are taken (the frame_max agreed on, or the listener's max_frame)"
+
+
 def method_of(part: Part) -> int:
     """The method a part begins with; 0 where it begins with another frame, or in the middle of one (no method lies there)."""
     return u32(part.data, part.start + 7) if part.kind == PLAIN and part.data[part.start] == METHOD else 0
