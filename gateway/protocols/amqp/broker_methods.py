@@ -13,6 +13,7 @@ from gateway.protocols.amqp.deliveries.consumers import ANSWERS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_GET_OK,
+    BASIC_RECOVER_OK,
     BASIC_RETURN,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -59,6 +60,8 @@ class BrokerMethods:
                     passthrough.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))
                 self._on_close(method, channel)
                 return
+            if method == BASIC_RECOVER_OK:
+                self.deliveries.ends.recover(channel)
             taken = intake.other(channel, passthrough.data, pos, stop)
         if taken:
             passthrough.take_out(pos, stop)
@@ -91,7 +94,9 @@ class BrokerMethods:
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
         """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be sent on it."""
         channel.release_all_slots()
-        if method == CHANNEL_CLOSE or channel.unanswered_asks == 0:  # else the client has opened it anew, and has been answered since
+        if channel.settlements is not None:
+            channel.settlements.delivered = 0  # what was counted since the client opened it anew was the old channel's
+        if method == CHANNEL_CLOSE or channel.unanswered_opens == 0:  # else the client has opened it anew, and has been answered since
             self.replies.discard(channel)
         if method == CHANNEL_CLOSE:
             if channel.close_by_broker():

@@ -14,6 +14,8 @@ which the message is dropped.
 
 from __future__ import annotations
 
+from collections import deque
+
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking
@@ -62,6 +64,33 @@ class DeliveryEnds:
         lot.leave_if_empty(channel, parking, within=channel.broker_left != 0 or collecting)
         self.verdicts.update_due()
         return b"".join(pieces)
+
+    def recover(self, channel: AmqpChannel) -> None:
+        """The broker has answered basic.recover: what is parked and not acknowledged, it delivers again, under other tags."""
+        parking = channel.parking
+        if parking is None:
+            return
+        kept: deque[ParkedPart] = deque()
+        stale = False  # whether the last delivery is; its body follows it
+        due = NEVER
+        for parked_part in parking.parked_parts:
+            part = parked_part.part
+            if part.kind == REQUEST:
+                stale = parked_part.consumer is not None and not parked_part.consumer.no_ack
+            if stale and part.kind != PLAIN:
+                self.lot.unpark(part)
+                if part.kind == REQUEST:
+                    self.lot.give_up(part)
+                continue
+            if part.kind == REQUEST and not part.paid:
+                due = parking.due
+            kept.append(parked_part)
+        parking.parked_parts = kept
+        parking.due = due
+        self.lot.free.pop(channel.number, None)
+        self.lot.set_free(channel, parking)
+        self.lot.leave_if_empty(channel, parking, within=False)
+        self.verdicts.update_due()
 
     def _give_up_half(self, parking: Parking) -> None:
         """The last delivery is not whole yet, and nothing of it may pass: the client would take what follows for the rest of it."""

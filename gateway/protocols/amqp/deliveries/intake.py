@@ -62,6 +62,8 @@ class DeliveryIntake:
                 return pos
             found = self._alike(data, pos, channel.number, limit, name, -1)
             if self.count > 0:
+                if channel.settlements is not None:
+                    channel.settlements.delivered += self.count
                 channel.consumer = None
                 channel.broker_left = 0
                 if consumer is not None:
@@ -72,6 +74,8 @@ class DeliveryIntake:
             return pos
         found = self._alike(data, pos, channel.number, limit, name, last.size)
         if self.count > 0:
+            if channel.settlements is not None:
+                channel.settlements.delivered += self.count
             parking.passing = False
             parking.swallows = False
             channel.broker_left = 0
@@ -133,6 +137,8 @@ class DeliveryIntake:
         """basic.deliver or basic.get-ok, whole at `data[pos:stop]`; True where it is taken out of the stream."""
         consumer = self.consumers.delivered(method, channel.number, data[pos + 11 : stop - 1])
         channel.broker_left = -1
+        if channel.settlements is not None:
+            channel.settlements.delivered += 1
         parking = channel.parking
         if parking is None:
             if consumer is None or not self._limits(consumer):

@@ -293,3 +293,12 @@ def test_a_channel_closed_and_opened_in_one_write_waits_for_both_opens() -> None
     answers = OPENED + amqp.method(1, commands.Channel.CloseOk()) + OPENED + SELECTED
     talk.broker(answers)
     assert talk.to_client == answers + amqp.nack(1, 2)
+
+
+def test_a_second_select_is_not_waited_for_or_an_ack_would_overtake_the_refusal() -> None:
+    """Found by `test_confirms_never_lie`: an ack with `multiple` that comes before the nack of an earlier one acks both."""
+    talk = pipelining(rule(messages=1, burst=1))
+    talk.client(OPENS + SELECTS + amqp.publish(1, "orders") * 2 + amqp.publish(1, "bills") + amqp.publish(1, "mail") + SELECTS)
+    talk.broker(OPENED + SELECTED + amqp.ack(1, 3, multiple=True) + SELECTED)
+    names = ["Channel.OpenOk", "Confirm.SelectOk", "Basic.Nack", "Basic.Ack", "Basic.Ack", "Confirm.SelectOk"]
+    assert amqp.names(talk.to_client) == names

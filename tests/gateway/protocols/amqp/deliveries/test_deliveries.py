@@ -555,3 +555,100 @@ def test_a_body_frame_without_its_end_is_the_brokers_fault_also_where_it_is_coll
         talk = consuming()
         with pytest.raises(ProtocolError, match="0xCE"):
             talk.broker(b"", (jobs(1, 1) + wrong[:cut], wrong[cut:]))
+
+
+# ---- everything outstanding ------------------------------------------------------------------------------------------------
+
+
+def settled(talk: Talk) -> list[tuple[str, int, bool]]:
+    """What the client has settled at the broker since the last time: method, tag, multiple."""
+    data, talk.to_broker = talk.to_broker, b""
+    return [(frame.name, frame.value.delivery_tag, frame.value.multiple) for frame in amqp.read(data)]
+
+
+def everything(method: type = commands.Basic.Ack) -> bytes:
+    return said(method(delivery_tag=0, multiple=True))
+
+
+@pytest.mark.parametrize("method", [commands.Basic.Ack, commands.Basic.Nack])
+def test_settling_everything_settles_what_the_client_has_got(method: type) -> None:
+    talk = consuming(limit(burst=3))
+    talk.broker(jobs(1, 1, 2, 3, 4) + jobs(1, 5, size=LARGE) + mail(1, 6))
+    talk.client(everything(method))
+    assert settled(talk) == [(f"Basic.{method.__name__}", 3, True)]
+    talk.client(everything(method))
+    assert settled(talk) == []  # there is nothing more that it has seen
+    talk.wait(150 * MS)
+    talk.client(everything(method))
+    assert settled(talk) == [(f"Basic.{method.__name__}", 4, True)]
+    talk.wait(SECOND)
+    talk.client(everything(method) + amqp.publish(1, "orders"))
+    assert talk.to_broker == said(method(delivery_tag=6, multiple=True)) + amqp.publish(1, "orders")
+    assert nothing_parked(talk)
+
+
+def test_everything_is_the_last_one_that_is_still_outstanding() -> None:
+    """RabbitMQ answers a tag that is settled already with 406, also with `multiple`."""
+    talk = consuming(limit(burst=6))
+    talk.broker(jobs(1, *range(1, 10)))
+    one = said(commands.Basic.Ack(6)) + said(commands.Basic.Reject(5)) + said(commands.Basic.Ack(2, multiple=True))
+    talk.client(one + everything())
+    assert talk.to_broker == one + said(commands.Basic.Ack(4, multiple=True))
+    talk.client(everything())
+    assert talk.to_broker == one + said(commands.Basic.Ack(4, multiple=True))
+
+
+def test_a_client_that_has_seen_nothing_settles_nothing() -> None:
+    talk = consuming(limit(messages=0))
+    talk.broker(jobs(1, 1, 2))
+    talk.client(everything())
+    assert talk.to_broker == b""
+
+
+@pytest.mark.parametrize("how", ["unlimited", "no_ack", "tx", "recovered"])
+def test_everything_passes_as_it_is_where_the_account_is_not_sure(how: str) -> None:
+    talk = consuming(limit("other") if how == "unlimited" else limit(), no_ack=how == "no_ack")
+    before = {"tx": said(commands.Tx.Select()), "recovered": said(commands.Basic.Recover(requeue=True))}.get(how, b"")
+    if how == "tx":
+        talk = consuming(confirms=())
+    talk.client(before)
+    talk.broker(jobs(1, 1, 2, 3))
+    talk.client(everything())
+    assert talk.to_broker == before + everything()
+    talk.judge.replace(RuleSet((limit(),)))
+    talk.client(everything())
+    assert talk.to_broker == before + everything() * 2
+
+
+def test_a_channel_opened_anew_counts_from_one() -> None:
+    talk = consuming(limit(burst=5))
+    talk.broker(jobs(1, 1, 2, 3))
+    consume = said(commands.Basic.Consume(queue="jobs", consumer_tag="j"))
+    talk.client(said(commands.Channel.Close(200, "", 0, 0)) + said(commands.Channel.Open()) + consume)
+    talk.broker(jobs(1, 4, 5) + said(commands.Channel.CloseOk()) + said(commands.Channel.OpenOk()) + said(commands.Basic.ConsumeOk("j")))
+    talk.broker(jobs(1, 1, 2, 3))
+    talk.to_broker = b""
+    talk.client(everything())
+    assert settled(talk) == [("Basic.Ack", 2, True)]
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_what_is_parked_when_the_broker_recovers_is_dropped_because_it_comes_again(no_ack: bool) -> None:
+    talk = consuming(no_ack=no_ack)
+    recovered = said(commands.Basic.RecoverOk())
+    talk.broker(jobs(1, 1, 2) + jobs(2, 1))
+    talk.client(said(commands.Basic.Recover(requeue=True)))
+    talk.broker(jobs(1, 3, size=LARGE) + said(commands.Basic.QosOk()) + recovered)
+    talk.broker(jobs(1, 4, 5))
+    first = heard(talk)
+    assert first.startswith(jobs(1, 1))
+    talk.wait(SECOND)
+    got = first + heard(talk)
+    if no_ack:  # the broker has forgotten those
+        whole = jobs(1, 1, 2) + jobs(1, 3, size=LARGE) + said(commands.Basic.QosOk()) + recovered + jobs(1, 4, 5)
+    else:
+        whole = jobs(1, 1) + said(commands.Basic.QosOk()) + recovered + jobs(1, 4, 5)
+    assert amqp.per_channel(got) == {1: whole, 2: jobs(2, 1)}
+    assert nothing_parked(talk)
+    found = counts(talk)
+    assert found["received"] == found["forwarded"] + found["abandoned"]
