@@ -124,6 +124,10 @@ class Judge:
         """Requests in flight have ended (`limiter.in_flight`): their slots are free from the next `decide` on. Never waits."""
         self._decisions.finished(endings, now)
 
+    def owe(self, request: Request) -> None:
+        """`request`, of an overdraft that has begun (`limiter.reservation`), has passed; the next `decide` charges it. Never waits."""
+        self._decisions.owe(request)
+
     def in_flight(self) -> dict[str, int]:
         """How many slots are taken of each rule that counts what is in flight."""
         with self._lock:

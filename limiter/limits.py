@@ -119,6 +119,14 @@ class Limit:
         """The most bytes that pass at once: whole tokens, at least 1 unless the rate is 0. 0 also where bytes are unlimited."""
         return capacity(self.bytes, self.bytes_burst, self.burst_ns)
 
+    def cost_ns(self, messages: int, size: int) -> int:
+        """In how much time so many messages and bytes come in: whichever takes longer, rounded up; NEVER at a rate of 0."""
+        cost = 0
+        for rate, tokens in ((self.messages, messages), (self.bytes, size)):
+            if rate is not None and tokens > 0:
+                cost = max(cost, NEVER if rate.amount == 0 else -(-tokens * rate.per_ns // rate.amount))
+        return cost
+
     def limits_nothing(self) -> bool:
         return self.messages is None and self.bytes is None and self.concurrent is None
 

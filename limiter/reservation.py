@@ -14,6 +14,12 @@ is expected to bring, and the difference is **settled** when it is known::
   for a bucket is its `first_waiting`, and while it goes on asking none younger passes. One that was answered empty-handed and asks again
   for the same queue has waited since it asked first (`since`).
 * Messages are counted (`admitted`, `over_limit`, the judge's own) when they have come, each once.
+
+An **overdraft** is for messages that cannot wait as long as their limit says, because the broker has sent them already and their consumer
+has been cancelled. Letting them pass uncharged would let a client consume and cancel in turns, without a limit. So all of them pass at
+once and are charged, however deep the debt, which is never forgiven: who consumes next waits until it is paid. A second overdraft begins
+only when its buckets owe no more than DEBT_NS of the rate for those before. So over any time T an enforced limit admits at most its burst,
+its rate in T + DEBT_NS, and one overdraft.
 """
 
 from __future__ import annotations
@@ -40,3 +46,16 @@ class Reservation(Waiter):
 
     def __repr__(self) -> str:
         return f"<Reservation {'of' if self.taken else 'for'} {self.messages} messages, {self.size} bytes, since {self.since}>"
+
+
+class Overdraft(Reservation):
+    """What all requests of one cancelled consumer share; `taken`: it has begun, and what is still to come of it passes and is charged."""
+
+    __slots__ = ()
+
+    def __init__(self, *, taken: bool = False) -> None:
+        super().__init__(0, 0)
+        self.taken = taken
+
+    def __repr__(self) -> str:
+        return f"<Overdraft {'begun' if self.taken else 'not begun'}>"

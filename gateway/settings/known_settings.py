@@ -178,7 +178,11 @@ class Listener:
         "AMQP clients of another version than 0-9-1: refuse answers with the version spoken here and closes; pass lets them through to "
         "the broker as they are, not limited.",
     )
-    max_frame: int = setting(Size("16MiB", "4KiB", "1GiB"), 16 << 20, "Largest frame accepted; a larger one announced ends the connection.")
+    max_frame: int = setting(
+        Size("16MiB", "4KiB", "1GiB"),
+        16 << 20,
+        "Largest frame accepted; a larger one announced ends the connection. AMQP clients are offered no larger frame_max (8KiB at least).",
+    )
 
     own_login: OwnLogin | None = setting(
         Section(OwnLogin), None, "AMQP: the gateway's own login at the broker, for limits that follow a queue's backlog (algorithm: lag)."

@@ -12,6 +12,7 @@ from limiter.buckets.breaker import Breaker
 from limiter.buckets.candidate import Candidate, next_candidate
 from limiter.buckets.factory import ALONE, BucketFactory
 from limiter.leases.leased_bucket import LeasedBucket
+from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
@@ -53,6 +54,7 @@ class Bucket:
         "held",
         "last_refused_at",
         "over_limit",
+        "owed_until",
         "refused",
         "reported_held",
         "reported_refused",
@@ -90,6 +92,7 @@ class Bucket:
         self.reported_refused = 0
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)
         self.first_waiting: Waiter | None = None  # what has waited for it longest; none younger passes before it
+        self.owed_until = 0  # monotonic ns, when the overdrafts so far are paid (`limiter.reservation`); NEVER at a rate of 0
         self.last_refused_at = -1  # monotonic ns, when something was over the limit last; -1: never
 
     def adopt(self, effective: Effective, generation: int, since: int) -> None:
@@ -110,6 +113,8 @@ class Bucket:
         elif new.limit != old.limit:
             self.algorithm.change(self.factory.limit(new, apart=self.state == OVERFLOW), since)
             self.breaker.close()
+        if new.limit != old.limit:
+            self.owed_until = 0  # at another rate; the debt itself stays in the algorithm
         if new.breaker_ns() != self.breaker.open_for_ns:
             self.breaker = Breaker(new.breaker_ns())
         if self.candidate is not None or new.candidate is not None:
@@ -135,6 +140,16 @@ class Bucket:
     def take(self, count: int, messages: int, size: int) -> None:
         """Spend what `available` has promised."""
         self.algorithm.take(count, messages, size)
+        self.admitted += count * messages
+        self.admitted_bytes += count * size
+
+    def overdraw(self, count: int, messages: int, size: int, now: int) -> None:
+        """Charge `count` requests that pass in any case."""
+        over = count - self.available(count, messages, size, now)
+        if over > 0:
+            owed = self.rule.limit.cost_ns(over * messages, over * size)
+            self.owed_until = min(NEVER, max(self.owed_until, now) + owed)
+        self.algorithm.settle(count * messages, count * size, NEVER, now)
         self.admitted += count * messages
         self.admitted_bytes += count * size
 

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 class Decisions:
     """Judges batches by what is in force."""
 
-    __slots__ = ("_finished", "_in_force", "lock", "verdicts")
+    __slots__ = ("_finished", "_in_force", "_owed", "lock", "verdicts")
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
         self._finished: deque[tuple[list[Ending], int]] = deque()  # from `finished`; the next holder of the lock gives them back
+        self._owed: deque[Request] = deque()  # from `owe`; the next `decide` charges them
         self.verdicts = Verdicts(in_force)
         self.lock = Lock()  # mypyc's own: `threading.Lock` costs 600 instructions each time though no thread waits for it
 
@@ -50,6 +51,8 @@ class Decisions:
             in_force = self._in_force
             checks = self.verdicts.checks
             in_force.adopt(now)
+            if self._owed:
+                self._charge(now)
             generation = in_force.generation
             end: i64 = len(requests)
             while at < end:
@@ -111,6 +114,21 @@ class Decisions:
             key = request.key
             if key is not None and key.share is not None:
                 key.share.cap.turn = None
+
+    # ---- what has passed already -------------------------------------------------------------------------------------
+
+    def owe(self, request: Request) -> None:
+        """`request`, of an overdraft that has begun, has passed; the next `decide` charges it. Never waits."""
+        self._owed.append(request)
+
+    def _charge(self, now: int) -> None:
+        owed = self._owed
+        while owed:
+            request = owed.popleft()
+            key = request.key
+            if key is not None:
+                self._in_force.match(key, now)
+                self._decide_one(request, key, now)
 
     # ---- what has ended ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How a reservation is taken and settled (`limiter.reservation`)."""
+"""How a reservation is taken and settled, and an overdraft taken (`limiter.reservation`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from limiter.limits import NEVER
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.request import Request
-    from limiter.reservation import Reservation
+    from limiter.reservation import Overdraft, Reservation
 
 DEBT_NS: Final = 10_000_000_000  # ns of the rate; the deepest debt of an answer; a guess, about as long as a consumer waits for one
 GONE_NS: Final = 500_000_000  # ns; without asking for so long a waiter has gone; what is held asks every 100 ms
@@ -110,3 +110,24 @@ def settle(request: Request, reservation: Reservation, now: int) -> None:
         bucket.shadow_refused += messages
     if reservation.held_by is not None:
         reservation.held_by.over_limit += messages
+
+
+def overdraw(request: Request, overdraft: Overdraft, buckets: list[Bucket], now: int) -> None:
+    """Let all of `request` pass and charge it; or none, where `overdraft` has not begun and what one before it has left is not paid."""
+    if not overdraft.taken:
+        longest = 0
+        for bucket in buckets:
+            wait = bucket.owed_until - DEBT_NS - now
+            if wait > longest and not bucket.shadow:
+                longest = wait
+                request.rule = bucket.rule
+                request.bucket = bucket
+        if longest > 0:
+            request.passed = 0
+            request.wait_ns = min(longest, NEVER)
+            return
+        overdraft.taken = True
+    request.passed = request.count
+    for bucket in buckets:
+        if not bucket.shadow:
+            bucket.overdraw(request.count, request.messages, request.size, now)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limiter.buckets.bucket import EVICTED, Bucket
-from limiter.decisions.reserve_and_settle import reserve, settle
+from limiter.decisions.reserve_and_settle import overdraw, reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
-from limiter.reservation import Reservation
+from limiter.reservation import Overdraft, Reservation
 
 if TYPE_CHECKING:
     from limiter.decisions.in_force import InForce
@@ -122,6 +122,9 @@ class Verdicts:
 
     def reserve(self, request: Request, reservation: Reservation, buckets: list[Bucket], now: int) -> None:
         """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""
+        if isinstance(reservation, Overdraft):
+            self._overdraw(request, reservation, buckets, now)
+            return
         if not reservation.taken:
             reserve(request, reservation, buckets, now)
             return
@@ -138,6 +141,25 @@ class Verdicts:
             self.checks.ok += messages
         if self._in_force.tries and messages > 0:
             self._try_candidates(request, buckets, 1, messages, now)
+
+    def _overdraw(self, request: Request, overdraft: Overdraft, buckets: list[Bucket], now: int) -> None:
+        overdraw(request, overdraft, buckets, now)
+        if request.passed > 0:
+            judge_shadows(request, buckets, now)
+        if request.again or not buckets:
+            return
+        count: int = request.count
+        messages: int = request.messages
+        shadowed: int = request.shadow_refused
+        if request.passed == 0:
+            for bucket in buckets:
+                if bucket is request.bucket:
+                    bucket.refuse(count, messages, request.size, now)
+            self.checks.limited += count * messages
+        self.checks.ok += (request.passed - shadowed) * messages
+        self.checks.shadowed += shadowed * messages
+        if self._in_force.tries:
+            self._try_candidates(request, buckets, count, messages, now)
 
     def _try_candidates(self, request: Request, buckets: list[Bucket], count: int, messages: int, now: int) -> None:
         """Let the candidates of `buckets` judge what has arrived, whatever became of it: see `limiter.buckets.candidate`."""

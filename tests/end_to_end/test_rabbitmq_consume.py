@@ -180,3 +180,81 @@ def test_single_messages_asked_for_wait_too(rabbitmq: RabbitMQ, start_gateway: S
         took = time.monotonic() - started
     assert got == [*(b"%d" % number for number in range(20)), None]
     assert took >= 19 / 20 * 0.99  # never faster than the limit; how much slower is the machine's affair
+
+
+def test_consuming_and_cancelling_in_turns_is_no_way_round_a_limit(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    """Each cancel brings what is on its way at once, charged: once more than 10 s of the rate are owed, the next cancel waits."""
+    rule = LIMITED | {"limit": {"messages": "20/s", "burst": {"messages": 1}}}
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
+    path = "%2F/amq.default/slow-turns"
+    prefetch = 150
+    with Queue(rabbitmq.url, "slow-turns") as queue:
+        fill(rabbitmq.url, queue.name, 1000)
+        with connect(gateway.amqp_url()) as connection:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=prefetch)
+            begun = time.monotonic()
+            took = []
+            for turn in range(1, 4):
+                tag = channel.basic_consume(queue.name, lambda _channel, _method, _properties, _body: None)
+                while gateway.messages_by_fate("amqp", path, "consume")["received"] < turn * prefetch:
+                    connection.process_data_events(0.01)
+                cancelled = time.monotonic()
+                channel.basic_cancel(tag)  # returns with cancel-ok
+                took.append(time.monotonic() - cancelled)
+            within = time.monotonic() - begun
+        assert max(took[:2]) < 1
+        assert 2 < took[2] < 8  # 15 s owed when it asks, less what has gone by
+        got = gateway.messages_by_fate("amqp", path, "consume")["forwarded"]
+        assert got >= 3 * prefetch
+        assert got <= 20 * (within + 10) + prefetch + 2
+
+
+def test_settling_everything_settles_what_the_client_has_got(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    """basic.ack of tag 0, with messages that wait here: none is lost, and acknowledging those later does not cost the channel."""
+    rule = LIMITED | {"limit": {"messages": "20/s", "burst": {"messages": 10}}}
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
+    with Queue(rabbitmq.url, "slow-everything") as queue:
+        fill(rabbitmq.url, queue.name, 60)
+        with connect(gateway.amqp_url()) as connection:
+            channel = connection.channel()
+            taken: list[int] = []
+            channel.basic_consume(queue.name, lambda _channel, _method, _properties, body: taken.append(int(body)))
+            while len(taken) < 10:
+                connection.process_data_events(0.01)
+            channel.basic_ack(0, multiple=True)
+            while len(taken) < 20:
+                connection.process_data_events(0.01)
+            last = len(taken)
+            channel.basic_ack(last)
+            channel.basic_ack(0, multiple=True)  # the last one that is still open is the one before
+            channel._impl.close(200, "bye")
+            while not channel._impl.is_closed:
+                connection.process_data_events(0.05)
+            again = connection.channel()
+            assert again.queue_declare(queue.name, passive=True).method.message_count == 60 - last
+    assert taken == list(range(last))
+
+
+def test_what_waits_when_a_client_recovers_comes_again_once(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    rule = LIMITED | {"limit": {"messages": "50/s", "burst": {"messages": 5}}}
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
+    with Queue(rabbitmq.url, "slow-recovered") as queue, connect(gateway.amqp_url()) as connection:
+        fill(rabbitmq.url, queue.name, 40)
+        channel = connection.channel()
+        taken: list[tuple[int, int]] = []
+        channel.basic_consume(queue.name, lambda _channel, method, _properties, body: taken.append((method.delivery_tag, int(body))))
+        while len(taken) < 5:
+            connection.process_data_events(0.01)
+        channel.basic_recover(requeue=True)
+        before = len(taken)
+        while len(taken) < before + 40:
+            connection.process_data_events(0.01)
+        assert [number for _, number in taken[before:]] == list(range(40))
+        for tag, _ in taken[before:]:
+            channel.basic_ack(tag)  # a stale one would close the channel
+        assert channel.queue_declare(queue.name, passive=True).method.message_count == 0
+        channel._impl.close(200, "bye")
+        while not channel._impl.is_closed:
+            connection.process_data_events(0.05)
+        assert connection.channel().queue_declare(queue.name, passive=True).method.message_count == 0

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pika
 import pika.exceptions
 import pytest
+from pamqp import commands
 
 from support.amqp import frames as amqp
 from support.brokers.rabbitmq import RabbitMQ
@@ -61,12 +62,12 @@ class Publisher(threading.Thread):
 class Raw:
     """A client that says only what it is told to, after the handshake. `frames` reads what has come."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, frame_max: int = 131_072) -> None:
         self.sock = socket.create_connection((LOOPBACK, port))
         self.sock.settimeout(10)
         self.rest = b""
-        self.sock.sendall(amqp.greeting(password="guest", heartbeat=AGREED))
-        self.until("Connection.OpenOk")
+        self.sock.sendall(amqp.greeting(password="guest", heartbeat=AGREED, frame_max=frame_max))
+        self.opening = self.until("Connection.OpenOk")
 
     def close(self) -> None:
         self.sock.close()
@@ -240,3 +241,28 @@ def test_a_memory_alarm_is_seen_shown_and_over(mortal: RabbitMQ, gateway: Gatewa
         connection.process_data_events(time_limit=10)
     assert caught.value.reply_code == 320
     assert gateway.cli("connections", "close", "99999", "--yes", check=False).returncode == 7
+
+
+def test_a_delivery_above_max_frame_passes_where_the_broker_knows_no_frame_max(
+    start_gateway: StartGateway, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """RabbitMQ with `frame_max = 0` sends a body as one frame, unless the client has agreed to less."""
+    with RabbitMQ(tmp_path_factory.mktemp("unbounded"), settings=("frame_max = 0",)) as broker:
+        gateway: Gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{broker.port}", max_frame="1MiB")], [])
+        body = bytes(number % 251 for number in range(3 << 20))
+        with contextlib.closing(pika.BlockingConnection(pika.URLParameters(broker.url))) as connection:
+            channel = connection.channel()
+            channel.queue_declare("large", durable=True)
+            channel.confirm_delivery()
+            channel.basic_publish("", "large", body)
+        client = Raw(gateway.port("rabbit"), frame_max=1 << 20)
+        (tune,) = [frame.value for frame in client.opening if frame.name == "Connection.Tune"]
+        assert tune.frame_max == 1 << 20
+        client.sock.sendall(amqp.method(1, commands.Channel.Open()) + amqp.method(1, commands.Basic.Get(queue="large", no_ack=True)))
+        found = client.until("ContentHeader")
+        while sum(len(frame.value.value) for frame in found if frame.name == "ContentBody") < len(body):
+            found += client.frames(0.1)
+        bodies = [frame for frame in found if frame.name == "ContentBody"]
+        assert b"".join(frame.value.value for frame in bodies) == body
+        assert max(len(frame.raw) for frame in bodies) <= 1 << 20
+        client.close()

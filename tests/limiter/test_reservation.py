@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from limiter.algorithms import OF_RATES
 from limiter.decisions.reserve_and_settle import BEHIND_NS, DEBT_NS, GONE_NS
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.request import Request
-from limiter.reservation import Reservation
+from limiter.reservation import Overdraft, Reservation
 from support.models import asking
 from support.models.asking import SECOND, Limit, Match, Rate, Rule, RuleSet, ask, judge_of, key_of
 
@@ -266,3 +269,61 @@ def test_a_reservation_from_before_the_clock_was_set_back_keeps_no_other_waiting
     reserve(judge, key, 3600 * SECOND, 10)
     assert reserve(judge, key, 3600 * SECOND, 10).passed == 0  # it waits first, and goes away
     assert reserve(judge, key, SECOND, 0).passed == 1
+
+
+# ---- overdrafts ----------------------------------------------------------------------------------------------------------
+
+
+def overdraw(judge: Judge, key: Key, now: int, count: int, overdraft: Overdraft) -> Request:
+    request = Request(key, count, 1, 5)
+    request.reservation = overdraft
+    judge.decide([request], now)
+    return request
+
+
+@pytest.mark.parametrize("algorithm", sorted(set(OF_RATES) - {"warm_up"}))
+def test_an_overdraft_passes_at_once_is_charged_in_full_and_keeps_the_next_waiting(algorithm: str) -> None:
+    rule = replace(per_topic(10), algorithm=algorithm, limit=Limit(messages=Rate(10)))
+    judge = judge_of(rule)
+    key = key_of(judge, "orders")
+    first = Overdraft()
+    assert overdraw(judge, key, BEGIN, 500, first).passed == 500
+    assert overdraw(judge, key, BEGIN, 510, first).passed == 510  # the rest of the same consumer, however much
+    assert ask(judge, key, BEGIN + 90 * SECOND).passed == 0
+    second = Overdraft()
+    refused = overdraw(judge, key, BEGIN, 10, second)
+    assert (refused.passed, refused.rule, second.taken) == (0, rule, False)
+    assert 85 * SECOND <= refused.wait_ns <= 101 * SECOND - DEBT_NS
+    assert overdraw(judge, key, BEGIN + refused.wait_ns - 1, 10, second).passed == 0
+    assert overdraw(judge, key, BEGIN + refused.wait_ns, 10, second).passed == 10
+    (state,) = judge.states(BEGIN)
+    assert state.admitted == 1020
+
+
+def test_what_fits_is_no_overdraft() -> None:
+    judge = judge_of(per_topic(100))
+    key = key_of(judge, "orders")
+    assert overdraw(judge, key, BEGIN, 100, Overdraft()).passed == 100
+    assert overdraw(judge, key, BEGIN, 1001, Overdraft()).passed == 1001  # nothing was owed
+    assert overdraw(judge, key, BEGIN, 1, Overdraft()).wait_ns == SECOND // 100
+    assert overdraw(judge, key, BEGIN + SECOND // 100, 1, Overdraft()).passed == 1
+
+
+def test_an_overdraft_at_a_rate_of_nothing_is_never_paid_until_the_rate_changes() -> None:
+    judge = judge_of(per_topic(0))
+    key = key_of(judge, "orders")
+    assert overdraw(judge, key, BEGIN, 100, Overdraft()).passed == 100
+    assert overdraw(judge, key, BEGIN + 1000 * SECOND, 1, Overdraft()).wait_ns > NEVER // 2
+    judge.replace(RuleSet((per_topic(10),)))
+    assert overdraw(judge, key, BEGIN + 1000 * SECOND, 1, Overdraft()).passed == 1
+
+
+def test_what_has_passed_already_is_charged_by_the_next_decision() -> None:
+    judge = judge_of(per_topic(10))
+    key = key_of(judge, "orders")
+    owed = Request(key, 30, 1, 5)
+    owed.reservation = Overdraft(taken=True)
+    judge.owe(owed)
+    assert ask(judge, key, BEGIN).passed == 0
+    assert ask(judge, key, BEGIN + 2 * SECOND).passed == 0
+    assert ask(judge, key, BEGIN + 2 * SECOND + SECOND // 10).passed == 1

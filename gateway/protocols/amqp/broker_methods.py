@@ -13,6 +13,7 @@ from gateway.protocols.amqp.deliveries.consumers import ANSWERS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_GET_OK,
+    BASIC_RECOVER_OK,
     BASIC_RETURN,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -59,16 +60,24 @@ class BrokerMethods:
                     passthrough.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))
                 self._on_close(method, channel)
                 return
+            if method == BASIC_RECOVER_OK:
+                self.deliveries.ends.recover(channel)
             taken = intake.other(channel, passthrough.data, pos, stop)
         if taken:
             passthrough.take_out(pos, stop)
+        else:
+            channel.answer(method)
 
     def on_connection(self, method: int, passthrough: Passthrough, pos: i64, stop: i64) -> None:
         """A method on channel 0."""
         if method == CONNECTION_START:
             self.handshake.started = True
         elif method == CONNECTION_TUNE:
-            self.handshake.authenticated = True
+            arguments = passthrough.data[pos + 11 : stop - 1]
+            changed = self.handshake.tune(arguments)
+            if changed is not arguments:
+                passthrough.take_out(pos, stop)
+                passthrough.insert(stop, passthrough.data[pos : pos + 11] + changed + passthrough.data[stop - 1 : stop])
         elif method == CONNECTION_OPEN_OK:
             self.handshake.let_in()
         elif method == CONNECTION_CLOSE:
@@ -85,7 +94,10 @@ class BrokerMethods:
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
         """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be sent on it."""
         channel.release_all_slots()
-        self.replies.discard(channel)
+        if channel.settlements is not None:
+            channel.settlements.delivered = 0  # what was counted since the client opened it anew was the old channel's
+        if method == CHANNEL_CLOSE or channel.unanswered_opens == 0:  # else the client has opened it anew, and has been answered since
+            self.replies.discard(channel)
         if method == CHANNEL_CLOSE:
             if channel.close_by_broker():
                 self.closed.append(channel)

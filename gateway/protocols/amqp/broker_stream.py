@@ -43,6 +43,7 @@ from gateway.protocols.amqp.frames import (
     MIN_FRAME_BYTES,
     OVERHEAD,
     broker_error,
+    over_frame_limit,
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.passthrough import Passthrough
@@ -242,7 +243,7 @@ class BrokerStream:
             return
         limit = self.handshake.broker_limit
         if size > limit:
-            raise passthrough.broken(pos, f"a frame of {size} bytes, at most {limit} were agreed on")
+            raise passthrough.broken(pos, over_frame_limit(size, limit))
         raise passthrough.broken(pos, f"a frame of unknown type {passthrough.data[pos]}")
 
     def _skip_closed(self, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> i64:

@@ -35,12 +35,14 @@ from gateway.protocols.amqp.channel_states import (
     NO_CLOSE,
     PASSING,
 )
+from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
     from gateway.protocols.amqp.deliveries.parked import Parking
     from gateway.protocols.amqp.deliveries.pending_requests import Consumer
+    from gateway.protocols.amqp.deliveries.settlements import Settlements
     from gateway.protocols.amqp.refusals import Unanswered
 
 AWAITS_METHOD: Final = 0
@@ -85,9 +87,12 @@ class AmqpChannel:
         "replies",
         "returned",
         "settled_state",
+        "settlements",
         "taken",
         "tx",
         "unanswered",
+        "unanswered_opens",
+        "unanswered_select",
         "unsettled_opens",
     )
 
@@ -99,6 +104,7 @@ class AmqpChannel:
         self.awaits = AWAITS_METHOD
         self.content_left = 0  # body bytes still to come
         self.method = b""  # a publish's method frame that waits for its header
+        self.settlements: Settlements | None = None  # of its deliveries, from the first basic.consume or basic.get on
         # As settled:
         self.settled_state: i64 = PASSING
         self.confirms: Confirms | None = None
@@ -112,6 +118,8 @@ class AmqpChannel:
         self.gateway_close: i64 = NO_CLOSE
         self.close_frames = b""  # the gateway's channel.close for the client, and what goes before it, while CLOSE_WAITS
         self.broker_left = 0  # body bytes still to come from the broker; -1: a content header is to come
+        self.unanswered_opens = 0  # channel.opens whose answers the client has not got yet
+        self.unanswered_select = False  # the same of the first confirm.select
         self.replies: BytesWriter | None = None  # replies of the gateway's own that wait (`replies.py`)
         self.consumer: Consumer | None = None  # of the delivery whose header is to come, where it passes as it comes
         self.parking: Parking | None = None  # deliveries that wait, and what waits behind them
@@ -125,6 +133,7 @@ class AmqpChannel:
         self.awaits = AWAITS_METHOD
         self.content_left = 0
         self.method = b""
+        self.settlements = None
 
     def close_by_client(self) -> None:
         """The client closes the channel, or agrees to its being closed, as decoded."""
@@ -141,6 +150,7 @@ class AmqpChannel:
 
     def close_by_broker(self) -> bool:
         """The broker closes the channel, or its connection; False: that was known."""
+        self._expect_no_answers()
         if self.is_closed_by_broker():
             return False
         self.settled_state = CLOSED_BY_BROKER if self.settled_state == PASSING else CLOSED_BY_BOTH
@@ -176,6 +186,7 @@ class AmqpChannel:
     def finish_close(self) -> None:
         """The broker has answered the gateway's close."""
         self.gateway_close = NO_CLOSE
+        self._expect_no_answers()
 
     # ---- what the states mean --------------------------------------------------------------------------------------
 
@@ -191,6 +202,32 @@ class AmqpChannel:
         if self.client_state != CLIENT_CLOSED or self.is_closed_by_gateway() or self.gateway_close != NO_CLOSE:
             return False
         return not (self.unsettled_opens or self.held or self.taken)
+
+    def expect_open_ok(self) -> None:
+        """The client's channel.open goes on to the broker."""
+        self.unanswered_select = False
+        if not self.is_closed_by_broker():
+            self.unanswered_opens += 1
+
+    def expect_select_ok(self) -> None:
+        """The client's first confirm.select does. Only the first: a reply that waited for another could be overtaken by an ack."""
+        if not self.is_closed_by_broker():
+            self.unanswered_select = True
+
+    def _expect_no_answers(self) -> None:
+        self.unanswered_opens = 0
+        self.unanswered_select = False
+
+    def answer(self, method: int) -> None:
+        """The broker's `method` has come to the client."""
+        if method == CHANNEL_OPEN_OK:
+            self.unanswered_opens = max(self.unanswered_opens - 1, 0)
+        elif method == CONFIRM_SELECT_OK and self.unanswered_opens == 0:  # else it is of the channel before
+            self.unanswered_select = False
+
+    def takes_replies(self) -> bool:
+        """Whether replies of the gateway's own may be sent now: behind the answers that make them possible, and not within a message."""
+        return self.unanswered_opens == 0 and not self.unanswered_select and not self.within_message()
 
     def within_message(self) -> bool:
         """Whether the client's stream stands within a message on this channel."""

@@ -24,7 +24,7 @@ from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_ME
 from gateway.protocols.amqp.channel_states import CLIENT_OPEN
 from gateway.protocols.amqp.client_methods import ClientMethods
 from gateway.protocols.amqp.deliveries.consumers import ASKS
-from gateway.protocols.amqp.deliveries.deliveries import Deliveries
+from gateway.protocols.amqp.deliveries.deliveries import SETTLES, Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     BASIC_PUBLISH,
@@ -56,7 +56,7 @@ MAX_FRAMES_PER_CALL: Final = 8192  # for fairness; interpreted, a read full of 8
 WATCHED: Final = frozenset(
     {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, BASIC_CANCEL, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}
 )  # settling looks at them; each is a part of its own, so that it is found at a part's beginning
-LOOKED_AT: Final = ASKS | WATCHED  # most methods (acks) are in neither, and one look tells
+LOOKED_AT: Final = ASKS | WATCHED  # most methods are in neither, and one look tells
 
 
 class ClientStream:
@@ -157,6 +157,14 @@ class ClientStream:
                     if method == CHANNEL_CLOSE:
                         channel.close_by_client()
                     alone = method in WATCHED
+                elif channel.settlements is not None and method in SETTLES:
+                    changed = self.deliveries.settle(method, channel, data[pos:stop])
+                    if changed is not None:
+                        last = None
+                        if changed:
+                            parts.append(Part(PLAIN, channel_id, changed, 0, len(changed)))
+                        pos = stop
+                        continue
             elif kind == HEADER:
                 if channel.awaits != AWAITS_HEADER:
                     raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel_id} without a publish")

@@ -49,8 +49,10 @@ CONNECTION_CLOSE_OK: Final = 0x000A0033
 CONNECTION_BLOCKED: Final = 0x000A003C
 CONNECTION_UNBLOCKED: Final = 0x000A003D
 CHANNEL_OPEN: Final = 0x0014000A
+CHANNEL_OPEN_OK: Final = 0x0014000B
 CHANNEL_CLOSE: Final = 0x00140028
 CHANNEL_CLOSE_OK: Final = 0x00140029
+CONFIRM_SELECT_OK: Final = 0x0055000B
 QUEUE_DECLARE: Final = 0x0032000A
 QUEUE_DECLARE_OK: Final = 0x0032000B
 BASIC_CONSUME: Final = 0x003C0014
@@ -64,6 +66,10 @@ BASIC_GET: Final = 0x003C0046
 BASIC_GET_OK: Final = 0x003C0047
 BASIC_GET_EMPTY: Final = 0x003C0048
 BASIC_ACK: Final = 0x003C0050
+BASIC_REJECT: Final = 0x003C005A
+BASIC_RECOVER_ASYNC: Final = 0x003C0064
+BASIC_RECOVER: Final = 0x003C006E
+BASIC_RECOVER_OK: Final = 0x003C006F
 BASIC_NACK: Final = 0x003C0078
 CONFIRM_SELECT: Final = 0x0055000A
 TX_SELECT: Final = 0x005A000A
@@ -117,6 +123,11 @@ def read_short_string(data: bytes, at: int) -> tuple[bytes, int]:
         return b"", at
     end = at + 1 + data[at]
     return data[at + 1 : end], end
+
+
+def over_frame_limit(size: int, limit: int) -> str:
+    """Words for a frame whose payload is larger than `limit`."""
+    return f"a frame of {size} bytes, at most {limit} are taken (the frame_max agreed on, or the listener's max_frame)"
 
 
 def method_of(part: Part) -> int:

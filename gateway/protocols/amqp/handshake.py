@@ -1,10 +1,14 @@
-"""The handshake, before the first channel: passed on untouched, and overheard.
+"""The handshake, before the first channel: passed on, and overheard.
 
     client: protocol header        broker: connection.start
     client: start-ok (SASL)        broker: (secure …) tune
     client: tune-ok, open          broker: open-ok
 
-The gateway answers nothing here. It notes the user and the virtual host, which limits may be for, how large frames may become, and how
+The gateway answers nothing here. One number is changed on its way to the client: a `frame_max` in the broker's tune that is unlimited or
+above what the listener takes (`max_frame`). Else a client would agree to it, and a large delivery would end the connection, again and
+again. The client's answer is its own, and passes untouched.
+
+It notes the user and the virtual host, which limits may be for, how large frames may become, and how
 often the broker wants a heartbeat. A password passes through a local variable and is never kept.
 """
 
@@ -25,6 +29,8 @@ MAX_EARLY_FRAME_BYTES: Final = (
 DEFAULT_FRAME_BYTES: Final = 131072  # RabbitMQ's offer; cuts bodies of our own where frame_max is unlimited
 MAX_CHANNEL_NUMBER: Final = 65535  # a u16; channel_max 0 means no limit but this
 MIN_FRAME_MAX_BYTES: Final = 4096  # the specification's frame-min-size
+MIN_LOWERED_BYTES: Final = 8192  # RabbitMQ from 4.1 on refuses a client that answers less
+TUNE_ARGUMENTS_BYTES: Final = 8  # channel-max u16, frame-max u32, heartbeat u16
 ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
 SHOWN_PROPERTIES: Final = ("product", "version", "platform", "connection_name")  # of the client, to operators
 MAX_TABLE_BYTES: Final = 4096  # pamqp copies the rest of the table for each entry: 16 KiB took up to 12 ms, and strangers send it
@@ -102,9 +108,21 @@ class Handshake:
             raise client_error(ACCESS_REFUSED, f"{words}; log in with PLAIN, or show one (tls.client_ca of the listener)", "access_refused")
         self.user = self.certificate_user
 
+    def tune(self, arguments: bytes) -> bytes:
+        """The arguments of the broker's connection.tune as the client is to see them: with a frame-max that the listener takes."""
+        self.authenticated = True
+        if len(arguments) != TUNE_ARGUMENTS_BYTES:
+            return arguments
+        offered = int.from_bytes(arguments[2:6], "big")
+        lowered = max(self.max_frame, min(offered, MIN_LOWERED_BYTES) if offered else MIN_LOWERED_BYTES)
+        self.max_frame = lowered
+        if 0 < offered <= lowered:
+            return arguments
+        return arguments[:2] + lowered.to_bytes(4, "big") + arguments[6:]
+
     def tune_ok(self, arguments: bytes) -> None:
         """channel-max u16, frame-max u32, heartbeat u16: the client has the last say."""
-        if len(arguments) < 8:
+        if len(arguments) < TUNE_ARGUMENTS_BYTES:
             raise client_error(SYNTAX_ERROR, "connection.tune-ok is too short")
         self.channel_max = int.from_bytes(arguments[:2], "big")
         self.frame_max = int.from_bytes(arguments[2:6], "big")

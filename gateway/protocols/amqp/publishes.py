@@ -34,6 +34,7 @@ from gateway.protocols.amqp.frames import (
     SYNTAX_ERROR,
     UNEXPECTED_FRAME,
     client_error,
+    over_frame_limit,
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.octets import alike, begins, u16, u32, u64
@@ -48,7 +49,7 @@ MAX_BODY_BYTES: Final = 1 << 62  # what adds up without overflow when compiled; 
 
 
 def too_large(size: int, channel_id: int, limit: int) -> ProtocolError:
-    return client_error(FRAME_ERROR, f"a frame of {size} bytes on channel {channel_id}, at most {limit} were agreed on", "frame_too_large")
+    return client_error(FRAME_ERROR, f"channel {channel_id}: {over_frame_limit(size, limit)}", "frame_too_large")
 
 
 class Publishes:

@@ -3,7 +3,8 @@
 A reply answers for a publish that went no further (basic.nack, basic.return). It must not fall into the middle of anything. Frames are
 the caller's affair (`BrokerStream`). Messages on the same channel are looked at here: a client that reads a nack between a delivery's
 method and its header closes the connection with 505. Such replies wait until that message is complete; other channels' messages do not
-matter.
+matter. Nor may a reply overtake the broker's answer to the client's own channel.open or confirm.select, when all was sent in one write: a
+client that reads a nack on a channel it has not seen open closes the connection.
 
 The gateway's channel.close goes behind all other replies of its channel (`AmqpChannel.close_frames`); after it nothing more is sent there.
 """
@@ -76,7 +77,7 @@ class GatewayReplies:
             if notice:
                 out.append(notice)
         for channel in list(self.channels.values()):
-            if not channel.within_message():
+            if channel.takes_replies():
                 if channel.replies is not None:
                     out.append(channel.replies.getvalue())
                 if channel.gateway_close == CLOSE_WAITS:

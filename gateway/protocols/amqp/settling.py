@@ -226,13 +226,17 @@ class Settling:
         method = method_of(part)
         if method == CONFIRM_SELECT:
             if channel.confirms is None and not channel.tx:
+                if not part.data[part.start + 11] & 1:  # nowait
+                    channel.expect_select_ok()
                 channel.confirms = Confirms()
         elif method == TX_SELECT:
             channel.tx = channel.confirms is None
         elif method == CHANNEL_OPEN:
             channel.unsettled_opens = max(channel.unsettled_opens - 1, 0)
             if not channel.is_closed_by_broker():
+                self.replies.discard(channel)  # of the channel of that number before, which the client has closed
                 channel.begin()
+            channel.expect_open_ok()
         elif method == BASIC_CANCEL:
             self.deliveries.cancel(channel, part.data[part.start + 11 : part.end - 1])
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():

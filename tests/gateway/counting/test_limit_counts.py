@@ -85,6 +85,8 @@ def test_a_refusals_text_names_the_owner_of_the_limit(per: str, text: str) -> No
         broker.sendall(amqp.broker_opens())
         client.sendall(amqp.greeting(channels=(1,), confirms=(1,)))
         wires.run()
+        broker.sendall(amqp.opened(1))
+        wires.run()
         wires.received(client)
         client.sendall(b"".join(amqp.publish(1, "orders", b"x", exchange="x", mandatory=True) for _ in range(6)))
         wires.run()

@@ -29,6 +29,7 @@ def connected(wires: Wires) -> tuple[socket.socket, socket.socket]:
     broker.sendall(frames.broker_opens())
     for number in (1, 2):
         client.sendall(frames.method(number, amqp.Channel.Open()))
+        wires.run(0.003)
         broker.sendall(frames.method(number, amqp.Channel.OpenOk()))
     wires.run(0.003)
     wires.received(client)

@@ -43,6 +43,8 @@ class Pair:
         self.broker.sendall(amqp.broker_opens())
         assert self.read(self.broker, len(GREETING)) == GREETING
         assert self.read(self.client, len(amqp.broker_opens())) == amqp.broker_opens()
+        self.broker.sendall(amqp.opened(1, 2))
+        assert self.read(self.client, len(amqp.opened(1, 2))) == amqp.opened(1, 2)
 
     def sweep(self) -> None:
         self.wires.sweeper.sweep(now_ns(), 0.001)

@@ -37,6 +37,8 @@ def consuming(
     broker.sendall(amqp.broker_start() + amqp.method(0, commands.Connection.OpenOk()))
     client.sendall(amqp.method(1, commands.Basic.Consume(queue=queue, consumer_tag="c", nowait=True, no_ack=no_ack)))
     wires.run()
+    broker.sendall(amqp.opened(1))
+    wires.run()
     wires.received(client)
     wires.received(broker)
     return client, broker

@@ -87,6 +87,11 @@ def broker_opens() -> bytes:
     return broker_start() + method(0, commands.Connection.Tune(2047, 131072, 60)) + method(0, commands.Connection.OpenOk())
 
 
+def opened(*channels: int) -> bytes:
+    """The broker's answers to the channel.opens of a `greeting`; the gateway's own replies wait for them."""
+    return b"".join(method(channel, commands.Channel.OpenOk()) for channel in channels)
+
+
 def ack(channel: int, tag: int, *, multiple: bool = False) -> bytes:
     return method(channel, commands.Basic.Ack(tag, multiple))
 

@@ -36,7 +36,8 @@ class Link:
         self.answer(amqp.broker_start())
         self.say(amqp.greeting(heartbeat=heartbeat, frame_max=frame_max, channels=channels, confirms=confirms))
         answers = [amqp.method(0, commands.Connection.Tune(2047, frame_max, heartbeat)), amqp.method(0, commands.Connection.OpenOk())]
-        self.answer(b"".join([*answers, *(amqp.method(channel, commands.Channel.OpenOk()) for channel in channels)]))
+        self.answer(b"".join(answers))
+        self.answer(amqp.opened(*channels))
         self.at_client()
         self.at_broker()
 

@@ -42,12 +42,14 @@ class RabbitMQ:
         proxy_protocol: bool = False,
         tls: tuple[Path, Path, Path] | None = None,
         plugins: tuple[str, ...] = (),
+        settings: tuple[str, ...] = (),
     ) -> None:
         """`bind` is where it listens for AMQP (default: a free port on 127.0.0.1), for clients that do not let themselves be told."""
         if not (PROGRAMS / "rabbitmq-server").exists():
             raise RabbitMQMissingError(REMEDY)
         self.directory = directory
         self.management = management
+        self.settings = settings  # further lines of its configuration file
         self.plugins = plugins  # beside those the other arguments ask for
         self.proxy_protocol = proxy_protocol  # every connection must begin with a PROXY header
         self.port, self.management_port, self._distribution_port, self._epmd_port = free_ports(4)
@@ -94,6 +96,7 @@ class RabbitMQ:
             f"log.file = {self.directory}/log/rabbit.log",
             "log.file.level = info",
             "disk_free_limit.absolute = 200MB",
+            *self.settings,
         ]
         if self.proxy_protocol:
             lines.append("proxy_protocol = true")

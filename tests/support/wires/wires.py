@@ -96,6 +96,8 @@ class Wires:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             ours = socket.create_connection(listener.getsockname())
             theirs, _ = listener.accept()
+        for end in (ours, theirs):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else two writes in a row come up to 40 ms apart
         self._sockets += [ours, theirs]
         return ours, theirs
 

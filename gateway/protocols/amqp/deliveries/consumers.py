@@ -102,7 +102,7 @@ class Consumers:
             if consumer is not None and octet(arguments, at) & CANCEL_NO_WAIT:
                 self._keep_cancelled(channel, tag)
             elif consumer is not None:
-                consumer.cancelled = True
+                consumer.cancel()
         self.kept += channel.size() - before
 
     def _ask_consume(self, channel: ChannelConsumers, arguments: bytes) -> None:
@@ -219,12 +219,26 @@ class Consumers:
             for consumer in channel.tags.values():
                 consumer.key = self._key(origin, consumer.queue)
 
+    def any_limited(self, channel_id: int) -> bool:
+        """Whether a rule limits a consumer of channel `channel_id`."""
+        channel = self.channels.get(channel_id)
+        return channel is not None and any(self.judge.limited(consumer.key) for consumer in channel.tags.values())
+
     def count(self) -> int:
         """How many consumers are known."""
         return sum(len(channel.tags) for channel in self.channels.values())
 
     def __repr__(self) -> str:
         return f"<Consumers channels={len(self.channels)} kept={self.kept}>"
+
+
+def takes_without_ack(method: int, arguments: bytes) -> bool:
+    """Whether a basic.consume or basic.get asks for messages that need no acknowledgement."""
+    _, at = read_short_string(arguments, 2)
+    if method == BASIC_GET:
+        return (octet(arguments, at) & 1) != 0
+    _, at = read_short_string(arguments, at)
+    return (octet(arguments, at) & NO_ACK) != 0
 
 
 def octet(data: bytes, at: int) -> int:

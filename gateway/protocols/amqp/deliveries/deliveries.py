@@ -26,20 +26,36 @@ comes the part leaves and the rest flows. Deliveries that nobody wants any more 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from gateway.pipeline.parts import REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
-from gateway.protocols.amqp.deliveries.consumers import Consumers
+from gateway.protocols.amqp.deliveries.consumers import Consumers, takes_without_ack
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.intake import DeliveryIntake
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+from gateway.protocols.amqp.deliveries.settlements import Settlements
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
-from gateway.protocols.amqp.frames import BASIC_CANCEL, CHANNEL_CLOSE
+from gateway.protocols.amqp.frames import (
+    BASIC_ACK,
+    BASIC_CANCEL,
+    BASIC_CONSUME,
+    BASIC_GET,
+    BASIC_NACK,
+    BASIC_RECOVER,
+    BASIC_RECOVER_ASYNC,
+    BASIC_REJECT,
+    CHANNEL_CLOSE,
+    OVERHEAD,
+)
 
 if TYPE_CHECKING:
     from gateway.pipeline.held_budget import HeldBudget
     from gateway.pipeline.reports import Reports
     from limiter.judge import Judge
+
+
+SETTLES: Final = frozenset({BASIC_ACK, BASIC_NACK, BASIC_REJECT, BASIC_RECOVER, BASIC_RECOVER_ASYNC})  # of the client
 
 
 class Deliveries:
@@ -48,7 +64,7 @@ class Deliveries:
     def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports) -> None:
         self.consumers = Consumers(judge)
         self.lot = ParkingLot(budget, reports)
-        self.verdicts = DeliveryVerdicts(self.lot)
+        self.verdicts = DeliveryVerdicts(judge, self.lot)
         self.ends = DeliveryEnds(self.lot, self.verdicts)
         self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends)
 
@@ -60,8 +76,51 @@ class Deliveries:
     def overhear(self, method: int, channel: AmqpChannel, arguments: bytes) -> None:
         """The client says one of `consumers.ASKS` on an open channel."""
         self.consumers.ask(method, channel.number, arguments)
+        if method in (BASIC_CONSUME, BASIC_GET):
+            self._keep_account(method, channel, arguments)
         if method == CHANNEL_CLOSE:
             self.ends.close_by_client(channel)
+
+    def settle(self, method: int, channel: AmqpChannel, frame: bytes) -> bytes | None:
+        """The client settles deliveries by `frame`, one of SETTLES: what goes to the broker in its place, b"" nothing; None: as it is."""
+        settlements = channel.settlements
+        if settlements is None or settlements.unsure:
+            return None
+        if method in (BASIC_RECOVER, BASIC_RECOVER_ASYNC) or len(frame) != OVERHEAD + 13 or channel.tx:
+            settlements.lose_track()
+            return None
+        tag = int.from_bytes(frame[11:19], "big")
+        multiple = method != BASIC_REJECT and (frame[19] & 1) != 0
+        if tag > 0 or not multiple:
+            settlements.settle(tag, multiple=multiple)
+            return None
+        if channel.parking is None and not self.consumers.any_limited(channel.number):
+            settlements.lose_track()
+            return None
+        tag = settlements.last_open(settlements.delivered - self._unseen(channel))
+        if tag == 0:
+            return b""
+        settlements.settle(tag, multiple=True)
+        return frame[:11] + tag.to_bytes(8, "big") + frame[19:]
+
+    def _unseen(self, channel: AmqpChannel) -> int:
+        """How many deliveries of `channel` are parked."""
+        parking = channel.parking
+        if parking is None:
+            return 0
+        unseen = 1 if parking.method else 0
+        for parked_part in parking.parked_parts:
+            if parked_part.part.kind == REQUEST:
+                unseen += parked_part.part.count
+        return unseen
+
+    def _keep_account(self, method: int, channel: AmqpChannel, arguments: bytes) -> None:
+        """The client consumes on `channel`: from now on it is noted what it settles there."""
+        settlements = channel.settlements
+        if settlements is None:
+            settlements = channel.settlements = Settlements()
+        if takes_without_ack(method, arguments):
+            settlements.lose_track()
 
     def cancel(self, channel: AmqpChannel, arguments: bytes) -> None:
         """A basic.cancel of the client's goes on to the broker. Not before: behind a held publish the consumer would be free meanwhile."""

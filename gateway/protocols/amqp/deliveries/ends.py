@@ -1,17 +1,20 @@
 """What becomes of parked deliveries when their channel, their connection or their consumer ends.
 
 Deliveries parked for a channel that the broker has closed are given up: the broker delivers them again. Those consumed without
-acknowledgement it has forgotten, so they pass, over the limit, before the close. Where the client itself has closed the channel or the
-connection, it wants no more of them: none passes, and those that the broker still sends before its close-ok are swallowed.
+acknowledgement it has forgotten, so they pass, over the limit, before the close, and are charged. Where the client itself has closed the
+channel or the connection, it wants no more of them: none passes, and those that the broker still sends before its close-ok are swallowed.
 
-A consumer that the client cancels gets what is on its way for it at once, over the limit: libraries wait for cancel-ok, which comes behind
-it, before they close a channel. Giving it back instead (a basic.nack of the gateway's own, with requeue) is not safe. The client may have
-settled those deliveries without having seen them: basic.ack and basic.nack of tag 0 with `multiple`, and basic.recover, mean everything
-outstanding, and a nack for a tag that is settled costs the client its channel (406, unknown delivery tag). In a transaction the nack would
-be the client's to commit or to roll back.
+A consumer that the client cancels gets what is on its way for it at once, and its limits are charged (an overdraft, `limiter.reservation`):
+libraries wait for cancel-ok, which comes behind it, before they close a channel. Where the limits still owe much for a consumer cancelled
+before, it waits, and cancel-ok with it. Giving it back instead (a basic.nack of the gateway's own, with requeue) is not safe. The client
+may settle them with the ones before, and a nack for a tag that is settled costs the client its channel (406, unknown delivery tag). In a
+transaction the nack would be the client's to commit or to roll back. And each time counts towards a quorum queue's delivery limit, beyond
+which the message is dropped.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
@@ -49,6 +52,7 @@ class DeliveryEnds:
                     lot.give_up(part)
                     continue
                 lot.count(part.key, 0, part.count, part.count * part.size)
+                self.verdicts.charge(part)
             elif part.kind == BODY and not passes:
                 continue
             pieces.append(part.data[part.start : part.end])
@@ -60,6 +64,33 @@ class DeliveryEnds:
         lot.leave_if_empty(channel, parking, within=channel.broker_left != 0 or collecting)
         self.verdicts.update_due()
         return b"".join(pieces)
+
+    def recover(self, channel: AmqpChannel) -> None:
+        """The broker has answered basic.recover: what is parked and not acknowledged, it delivers again, under other tags."""
+        parking = channel.parking
+        if parking is None:
+            return
+        kept: deque[ParkedPart] = deque()
+        stale = False  # whether the last delivery is; its body follows it
+        due = NEVER
+        for parked_part in parking.parked_parts:
+            part = parked_part.part
+            if part.kind == REQUEST:
+                stale = parked_part.consumer is not None and not parked_part.consumer.no_ack
+            if stale and part.kind != PLAIN:
+                self.lot.unpark(part)
+                if part.kind == REQUEST:
+                    self.lot.give_up(part)
+                continue
+            if part.kind == REQUEST and not part.paid:
+                due = parking.due
+            kept.append(parked_part)
+        parking.parked_parts = kept
+        parking.due = due
+        self.lot.free.pop(channel.number, None)
+        self.lot.set_free(channel, parking)
+        self.lot.leave_if_empty(channel, parking, within=False)
+        self.verdicts.update_due()
 
     def _give_up_half(self, parking: Parking) -> None:
         """The last delivery is not whole yet, and nothing of it may pass: the client would take what follows for the rest of it."""
@@ -101,9 +132,9 @@ class DeliveryEnds:
             self.lot.remainders.append(words)
 
     def let_go(self, channel: AmqpChannel) -> None:
-        """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it passes now."""
+        """The client has cancelled a consumer of `channel` and waits for cancel-ok: what is parked for it is to pass now."""
         if channel.parking is not None:
-            self.verdicts.pass_cancelled(channel, channel.parking)
+            self.verdicts.overdraw(channel, channel.parking)
 
     def __repr__(self) -> str:
         return f"<DeliveryEnds over={self.over}>"

@@ -62,6 +62,8 @@ class DeliveryIntake:
                 return pos
             found = self._alike(data, pos, channel.number, limit, name, -1)
             if self.count > 0:
+                if channel.settlements is not None:
+                    channel.settlements.delivered += self.count
                 channel.consumer = None
                 channel.broker_left = 0
                 if consumer is not None:
@@ -72,6 +74,8 @@ class DeliveryIntake:
             return pos
         found = self._alike(data, pos, channel.number, limit, name, last.size)
         if self.count > 0:
+            if channel.settlements is not None:
+                channel.settlements.delivered += self.count
             parking.passing = False
             parking.swallows = False
             channel.broker_left = 0
@@ -133,6 +137,8 @@ class DeliveryIntake:
         """basic.deliver or basic.get-ok, whole at `data[pos:stop]`; True where it is taken out of the stream."""
         consumer = self.consumers.delivered(method, channel.number, data[pos + 11 : stop - 1])
         channel.broker_left = -1
+        if channel.settlements is not None:
+            channel.settlements.delivered += 1
         parking = channel.parking
         if parking is None:
             if consumer is None or not self._limits(consumer):
@@ -188,6 +194,8 @@ class DeliveryIntake:
             return
         part = Part(REQUEST, channel.number, data, start, stop, key, 1, 1, size, size == 0)
         part.paid = consumer is None or not self._limits(consumer)
+        if consumer is not None:
+            part.reservation = consumer.overdraft
         self.lot.park(channel, parking, part, consumer)
 
     def body(self, channel: AmqpChannel, data: bytes, pos: int, stop: int, *, complete: bool) -> bool:
@@ -256,7 +264,7 @@ class DeliveryIntake:
 
     def _limits(self, consumer: Consumer) -> bool:
         """Whether its deliveries need a verdict."""
-        return not consumer.cancelled and self.judge.limited(consumer.key)
+        return self.judge.limited(consumer.key)
 
     def __repr__(self) -> str:
         return f"<DeliveryIntake reads={self.reads}>"

@@ -15,6 +15,7 @@ from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.reports import Delivered, Reports
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer
+from gateway.protocols.amqp.frames import method_of
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class ParkingLot:
             self.unpark(part)
             if part.kind == REQUEST:
                 self.count(part.key, 0, part.count, part.count * part.size)
+            else:
+                channel.answer(method_of(part))
             if part.data is data and part.start == end:
                 end = part.end
                 continue

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from limiter.reservation import Overdraft
+
 if TYPE_CHECKING:
     from limiter.keys import Key
 
@@ -35,13 +37,18 @@ class PendingRequest:
 class Consumer:
     """Where the deliveries of one tag, or of one basic.get, come from. With `no_ack` the broker has forgotten them once they are sent."""
 
-    __slots__ = ("cancelled", "key", "no_ack", "queue")
+    __slots__ = ("key", "no_ack", "overdraft", "queue")
 
     def __init__(self, queue: bytes, key: Key, *, no_ack: bool) -> None:
         self.queue = queue
         self.key = key
         self.no_ack = no_ack
-        self.cancelled = False  # the client has cancelled it, and waits for cancel-ok
+        self.overdraft: Overdraft | None = None  # the client has cancelled it and waits for cancel-ok: what is on its way passes by this
+
+    def cancel(self) -> None:
+        """The client has cancelled it, and waits for cancel-ok."""
+        if self.overdraft is None:
+            self.overdraft = Overdraft()
 
 
 class PendingRequests:

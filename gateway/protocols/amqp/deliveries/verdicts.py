@@ -2,12 +2,13 @@
 
 A verdict is given once per delivery: one that has it (`paid`) but stands behind another is not judged again. A run that passes in part
 is cut in two; the refused half is judged again when its time has come (`due`), the whole run at once. A delivery that is with the judge
-stays where it is until the verdict is there, also where it needs none any more because its consumer was cancelled.
+stays where it is until the verdict is there, also where its consumer was cancelled meanwhile: then it is asked for again, as part of that
+consumer's overdraft (`limiter.reservation`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.actions.holding import due
 from gateway.pipeline.parts import REQUEST, Part
@@ -16,6 +17,11 @@ from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, count_
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.refusals import publish_end
 from limiter.limits import NEVER
+from limiter.request import Request
+from limiter.reservation import Overdraft
+
+if TYPE_CHECKING:
+    from limiter.judge import Judge
 
 MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's MAX_REQUESTS_PER_TURN
 
@@ -23,7 +29,8 @@ MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many a
 class DeliveryVerdicts:
     """The way of one connection's deliveries to the judge and back."""
 
-    def __init__(self, lot: ParkingLot) -> None:
+    def __init__(self, judge: Judge, lot: ParkingLot) -> None:
+        self.judge = judge
         self.lot = lot
         self.asked: dict[int, list[Part]] = {}  # with the judge, by channel
         self.asking = False  # even where `asked` is empty, because those channels were closed meanwhile
@@ -59,23 +66,27 @@ class DeliveryVerdicts:
         self.asked = {}
         self.update_due()
 
-    def pass_cancelled(self, channel: AmqpChannel, parking: Parking) -> None:
-        """A consumer of `channel` is cancelled: its deliveries pass without a verdict, also against the one under way."""
+    def overdraw(self, channel: AmqpChannel, parking: Parking) -> None:
+        """A consumer of `channel` is cancelled: what is parked for it is asked for at once, by its overdraft."""
         with_judge = len(self.asked.get(channel.number, ()))  # the first without a verdict
-        unjudged = False
         for parked_part in parking.parked_parts:
-            if parked_part.part.kind != REQUEST or parked_part.part.paid:
+            part = parked_part.part
+            if part.kind != REQUEST or part.paid:
                 continue
             if with_judge > 0:
                 with_judge -= 1
-            elif parked_part.consumer is not None and parked_part.consumer.cancelled:
-                parked_part.part.paid = True
-            else:
-                unjudged = True
-        if not unjudged:
-            parking.due = NEVER
-            self.update_due()
-        self.lot.set_free(channel, parking)
+            elif parked_part.consumer is not None and parked_part.consumer.overdraft is not None and part.reservation is None:
+                part.reservation = parked_part.consumer.overdraft
+                parking.due = 0
+        self.update_due()
+
+    def charge(self, part: Part) -> None:
+        """`part` passes without a verdict, because its channel ends and the broker has forgotten it: it is charged all the same."""
+        if part.key is not None and not part.paid and self.judge.limited(part.key):
+            owed = Request(part.key, part.count, part.messages, part.size)
+            owed.again = part.again
+            owed.reservation = Overdraft(taken=True)
+            self.judge.owe(owed)
 
     def forget(self, channel_id: int) -> None:
         """Channel `channel_id` is closed: its verdicts will change nothing."""
@@ -103,8 +114,7 @@ class DeliveryVerdicts:
                 settled.append(parked_part)
             count_shadow_and_bypass(part)
             self.lot.count(part.key, 0, 0, 0)  # so that the session notes the key
-            cancelled = parked_part.consumer is not None and parked_part.consumer.cancelled
-            if cancelled or part.passed >= part.count:
+            if part.passed >= part.count:
                 part.paid = True
                 settled.append(parked_part)
                 continue
@@ -112,7 +122,12 @@ class DeliveryVerdicts:
                 settled.append(ParkedPart(self.split(part, part.passed), parked_part.consumer))
             release_read_buffer(part)
             settled.append(parked_part)
-            waits = min(waits, due(now, part.wait_ns))
+            overdraft = None if parked_part.consumer is None else parked_part.consumer.overdraft
+            if part.reservation is None and overdraft is not None:  # cancelled while the judge looked
+                part.reservation = overdraft
+                waits = now
+            else:
+                waits = min(waits, due(now, part.wait_ns))
             refuse(part)
         for parked_part in parked_parts:
             if waits == NEVER and parked_part.part.kind == REQUEST and not parked_part.part.paid:

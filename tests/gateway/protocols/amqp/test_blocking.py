@@ -21,6 +21,7 @@ def talking(*rules: Rule, confirms: tuple[int, ...] = (), capabilities: dict[str
     talk = Talk("amqp", *rules)
     talk.client(amqp.greeting(channels=(1, 2), confirms=confirms, capabilities=capabilities))
     talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2))
     talk.to_broker = talk.to_client = b""
     return talk
 

@@ -24,6 +24,7 @@ def talking(*rules: Rule, confirms: tuple[int, ...] = (), capabilities: dict[str
     talk = Talk("amqp", *rules)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, capabilities=capabilities))
     talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2, 3))
     talk.to_broker = talk.to_client = b""
     return talk
 
@@ -130,6 +131,7 @@ def test_a_frame_that_flows_through_is_thrown_away_too() -> None:
     talk = Talk("amqp", rule("close", messages=1, burst=1))
     talk.client(amqp.greeting(channels=(1, 2), frame_max=0))
     talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2))
     talk.client(amqp.publish(1, "orders"))
     talk.to_broker = b""
     large = amqp.publish(1, "orders", b"x" * (1 << 20), cut=1 << 20)

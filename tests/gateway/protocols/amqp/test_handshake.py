@@ -1,7 +1,8 @@
-"""The handshake: passed on untouched, overheard."""
+"""The handshake: passed on, overheard; of what the broker offers only a frame-max that the listener does not take is changed."""
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 
 import pytest
@@ -161,7 +162,9 @@ def test_what_comes_for_channels_before_open_ok_waits_for_it_and_is_then_judged_
         1: amqp.publish(1, "orders") * 2 + amqp.ack(1, 7) + amqp.publish(1, "bills"),
         2: amqp.publish(2, "bills", b"x" * 9000, cut=4000),
     }
-    assert talk.to_client == amqp.broker_opens() + amqp.nack(1, 3), "and the refusal comes behind the broker's open-ok"
+    assert talk.to_client == amqp.broker_opens(), "the refusal waits for the channel's own open-ok"
+    talk.broker(amqp.opened(2, 1))
+    assert talk.to_client == amqp.broker_opens() + amqp.opened(2, 1) + amqp.nack(1, 3)
     assert sorted(key for key, *_ in talk.requests) == ["%2F/amq.default/bills"] * 2 + ["%2F/amq.default/orders"] * 3
     assert talk.holds_nothing()
 
@@ -233,3 +236,58 @@ def test_open_channels_cost_less_than_a_hundred_times_their_bytes() -> None:
     tracemalloc.stop()
     assert talk.conversation.describe()["channels"] == 2047
     assert taken < 100 * len(opens), f"{taken / len(opens):.0f} times"
+
+
+# ---- frame-max -----------------------------------------------------------------------------------------------------------
+
+
+def tune(frame_max: int) -> bytes:
+    return amqp.method(0, commands.Connection.Tune(2047, frame_max, 60))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("max_frame", "offered", "seen"),
+    [
+        (1 << 24, 0, 1 << 24),
+        (1 << 24, (1 << 24) + 1, 1 << 24),
+        (1 << 24, 1 << 24, 1 << 24),
+        (1 << 24, 131_072, 131_072),
+        (1 << 24, 4096, 4096),
+        (65_536, 131_072, 65_536),
+        (4096, 131_072, 8192),  # RabbitMQ from 4.1 on refuses less
+        (4096, 0, 8192),
+        (4096, 6000, 6000),
+        (4096, 4096, 4096),
+    ],
+)
+def test_the_client_is_offered_no_larger_frames_than_the_listener_takes(max_frame: int, offered: int, seen: int, chunked: bool) -> None:
+    talk = Talk("amqp", max_frame=max_frame)
+    said = amqp.broker_start() + tune(offered) + amqp.HEARTBEAT
+    talk.broker(said, bytewise(said) if chunked else None)
+    assert talk.to_client == amqp.broker_start() + tune(seen) + amqp.HEARTBEAT
+    talk.client(amqp.greeting(frame_max=seen, channels=(1,)))
+    assert talk.to_broker == amqp.greeting(frame_max=seen)
+    talk.broker(amqp.method(0, commands.Connection.OpenOk()))
+    talk.broker(amqp.opened(1))
+    delivery = amqp.deliver(1, b"x" * (3 * seen), cut=seen - 8)
+    talk.to_client = b""
+    talk.broker(delivery)
+    assert talk.to_client == delivery
+
+
+@pytest.mark.parametrize(("agreed", "bound"), [(0, 65_536), (131_072, 65_536), (8192, 8192)])
+def test_a_frame_above_the_bound_is_refused_with_the_bound_that_it_breaks(agreed: int, bound: int) -> None:
+    words = f"at most {bound} are taken (the frame_max agreed on, or the listener's max_frame)"
+    talk = Talk("amqp", max_frame=65_536)
+    talk.broker(amqp.broker_start() + tune(0))
+    talk.client(amqp.greeting(frame_max=agreed, channels=(1,)))
+    assert amqp.greeting(frame_max=agreed) == talk.to_broker, "the client's answer is its own"
+    talk.broker(amqp.method(0, commands.Connection.OpenOk()))
+    with pytest.raises(ProtocolError, match=re.escape(words)):
+        talk.broker(amqp.deliver(1, b"x" * 200_000, cut=100_000))
+    other = Talk("amqp", max_frame=65_536)
+    other.client(amqp.greeting(frame_max=agreed, channels=(1,)))
+    other.broker(amqp.broker_start() + tune(0) + amqp.method(0, commands.Connection.OpenOk()))
+    with pytest.raises(ProtocolError, match=re.escape(words)):
+        other.client(amqp.publish(1, "orders", b"x" * 200_000, cut=100_000))

@@ -21,6 +21,7 @@ def talking(*rules: Rule, confirms: tuple[int, ...] = (1, 2), **greeting: Any) -
     talk = Talk("amqp", *rules)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, **greeting))
     talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2, 3))
     talk.to_broker = talk.to_client = b""
     return talk
 
@@ -218,3 +219,86 @@ def test_within_frames_there_are_no_close_frames() -> None:
     talk.broker(amqp.deliver(3, b"x" * 5000)[:-100])
     talk.client(amqp.publish(3, "orders", b"x" * MIB, cut=MIB)[:-100])
     assert talk.conversation.close_frames("shutdown") == (b"", b"")
+
+
+# ---- behind the broker's answers -----------------------------------------------------------------------------------------
+
+
+def pipelining(*rules: Rule) -> Talk:
+    """A client let in, without a channel so far."""
+    talk = Talk("amqp", *rules)
+    talk.client(amqp.greeting())
+    talk.broker(amqp.broker_opens())
+    talk.to_broker = talk.to_client = b""
+    return talk
+
+
+OPENS = amqp.method(1, commands.Channel.Open())
+SELECTS = amqp.method(1, commands.Confirm.Select())
+OPENED = amqp.method(1, commands.Channel.OpenOk())
+SELECTED = amqp.method(1, commands.Confirm.SelectOk())
+
+
+@pytest.mark.parametrize("bytes_at_once", [1, 5, 1000])
+def test_a_refusal_comes_behind_the_answers_to_open_and_select_where_all_was_sent_in_one_write(bytes_at_once: int) -> None:
+    talk = pipelining(rule(messages=1, burst=1))
+    returned = amqp.publish(1, "orders", mandatory=True)
+    talk.client(OPENS + SELECTS + amqp.publish(1, "orders") + returned + amqp.publish(1, "orders"))
+    assert talk.to_client == b""
+    answers = OPENED + SELECTED + amqp.ack(1, 1)
+    talk.broker(answers, [answers[at : at + bytes_at_once] for at in range(0, len(answers), bytes_at_once)])
+    names = ["Channel.OpenOk", "Confirm.SelectOk", "Basic.Return", "ContentHeader", "ContentBody", "Basic.Nack", "Basic.Nack", "Basic.Ack"]
+    assert amqp.names(talk.to_client) == names
+    assert not talk.conversation.budget.reply_bytes
+
+
+def test_a_select_without_an_answer_is_not_waited_for_and_other_channels_do_not_wait() -> None:
+    talk = pipelining(rule(messages=1, burst=1))
+    talk.client(OPENS + amqp.method(1, commands.Confirm.Select(nowait=True)) + amqp.publish(1, "orders") * 2)
+    talk.client(amqp.method(2, commands.Channel.Open()) + amqp.method(2, commands.Confirm.Select()) + amqp.publish(2, "orders"))
+    talk.broker(OPENED)
+    assert talk.to_client == OPENED + amqp.nack(1, 2)
+    talk.broker(amqp.opened(2))
+    assert talk.to_client == OPENED + amqp.nack(1, 2) + amqp.opened(2)
+    talk.broker(amqp.method(2, commands.Confirm.SelectOk()))
+    assert amqp.names(talk.to_client)[-2:] == ["Confirm.SelectOk", "Basic.Nack"]
+
+
+def test_the_gateways_close_comes_behind_the_answers_too() -> None:
+    talk = pipelining(rule("close", messages=1, burst=1))
+    talk.client(OPENS + amqp.publish(1, "orders") * 2)
+    assert (amqp.names(talk.to_broker)[-1], talk.to_client) == ("Channel.Close", b"")
+    talk.broker(OPENED + amqp.method(1, commands.Channel.CloseOk()))
+    assert amqp.names(talk.to_client) == ["Channel.OpenOk", "Channel.Close"]
+    talk.client(amqp.method(1, commands.Channel.CloseOk()) + OPENS + SELECTS + amqp.publish(1, "orders"))
+    talk.broker(OPENED + SELECTED)
+    assert amqp.names(talk.to_client)[-3:-1] == ["Channel.OpenOk", "Confirm.SelectOk"]
+
+
+def test_an_answer_that_never_comes_because_the_broker_closed_the_channel_is_not_waited_for_on_the_next() -> None:
+    talk = pipelining(rule(messages=1, burst=1))
+    closed = amqp.method(1, commands.Channel.Close(406, "cannot switch", 85, 10))
+    talk.client(OPENS + amqp.method(1, commands.Tx.Select()) + SELECTS + amqp.publish(1, "free"))
+    talk.broker(OPENED + amqp.method(1, commands.Tx.SelectOk()) + closed)
+    talk.client(SELECTS + amqp.method(1, commands.Channel.CloseOk()) + OPENS + SELECTS + amqp.publish(1, "orders") * 2)
+    talk.to_client = b""
+    talk.broker(OPENED + SELECTED)
+    assert talk.to_client == OPENED + SELECTED + amqp.nack(1, 2)
+
+
+def test_a_channel_closed_and_opened_in_one_write_waits_for_both_opens() -> None:
+    talk = pipelining(rule(messages=1, burst=1))
+    closes = amqp.method(1, commands.Channel.Close(200, "", 0, 0))
+    talk.client(OPENS + closes + OPENS + SELECTS + amqp.publish(1, "orders") * 2)
+    answers = OPENED + amqp.method(1, commands.Channel.CloseOk()) + OPENED + SELECTED
+    talk.broker(answers)
+    assert talk.to_client == answers + amqp.nack(1, 2)
+
+
+def test_a_second_select_is_not_waited_for_or_an_ack_would_overtake_the_refusal() -> None:
+    """Found by `test_confirms_never_lie`: an ack with `multiple` that comes before the nack of an earlier one acks both."""
+    talk = pipelining(rule(messages=1, burst=1))
+    talk.client(OPENS + SELECTS + amqp.publish(1, "orders") * 2 + amqp.publish(1, "bills") + amqp.publish(1, "mail") + SELECTS)
+    talk.broker(OPENED + SELECTED + amqp.ack(1, 3, multiple=True) + SELECTED)
+    names = ["Channel.OpenOk", "Confirm.SelectOk", "Basic.Nack", "Basic.Ack", "Basic.Ack", "Confirm.SelectOk"]
+    assert amqp.names(talk.to_client) == names

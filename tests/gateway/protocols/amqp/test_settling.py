@@ -27,6 +27,7 @@ def talking(*rules: Rule, confirms: tuple[int, ...] = (), hold_bytes: int = MIB,
     talk = Talk("amqp", *rules, hold_bytes=hold_bytes)
     talk.client(amqp.greeting(channels=(1, 2, 3), confirms=confirms, **greeting))
     talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2, 3))
     talk.to_broker = talk.to_client = b""
     return talk
 
@@ -125,6 +126,18 @@ def test_a_body_above_the_budget_is_not_kept_for_its_return() -> None:
         talk.client(large, [large[:9000], large[9000:]])
         assert b"".join(bodies(talk.to_client)) == b"x" * 30_000
         talk.to_client = b""
+
+
+@pytest.mark.parametrize(("size", "returns"), [(927_000, True), (929_000, False)])
+def test_a_body_that_is_still_coming_in_is_returned_up_to_eight_ninths_of_the_budget(size: int, returns: bool) -> None:
+    """`docs/rabbitmq.md` says about 928 kB of the default of `memory.per_connection`, 1 MiB."""
+    talk = talking(rule(messages=1, burst=1), confirms=(1,), hold_bytes=1 << 20)
+    talk.client(amqp.publish(1, "orders"))
+    body = bytes(number % 251 for number in range(size))
+    large = amqp.publish(1, "orders", body, mandatory=True, cut=131_064)
+    talk.client(large, [large[at : at + 65_536] for at in range(0, len(large), 65_536)])
+    assert b"".join(bodies(talk.to_client)) == (body if returns else b"")
+    assert amqp.names(talk.to_client)[-1] == "Basic.Nack"
 
 
 def test_a_body_in_absurdly_many_frames_is_not_kept() -> None:

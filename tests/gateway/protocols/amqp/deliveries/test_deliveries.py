@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pamqp import base, commands
 
-from limiter.limits import NEVER, Limit, Rate
+from limiter.limits import NEVER, Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
 from support.wires.conversations import SECOND, Talk, bytewise, randomly
@@ -26,7 +27,8 @@ def consuming(*rules: Rule, no_ack: bool = False, confirms: tuple[int, ...] = (1
     """Channels 1 and 2 consume from `jobs` (tag j) and `mail` (tag m), so far without a delivery."""
     talk = Talk("amqp", *(rules or (limit(),)), **more)
     talk.client(amqp.greeting(channels=(1, 2), confirms=confirms, frame_max=4096))
-    talk.broker(amqp.broker_opens() + said(commands.Connection.OpenOk(), 0))
+    talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1, 2))
     for channel in (1, 2):
         for tag, queue in (("j", "jobs"), ("m", "mail")):
             talk.client(amqp.method(channel, commands.Basic.Consume(queue=queue, consumer_tag=tag, nowait=True, no_ack=no_ack)))
@@ -286,10 +288,104 @@ def test_a_cancelled_consumer_gets_the_deliveries_on_their_way_before_cancel_ok(
     assert amqp.per_channel(heard(talk)) == {1: jobs(1, 1, 2, 3, 4) + said(commands.Basic.CancelOk("j")), 2: mail(2, 1)}
     talk.client(said(commands.Basic.Consume(queue="jobs", consumer_tag="j", nowait=True)))
     talk.broker(jobs(1, 5))
-    assert heard(talk) == b""  # as limited as before
+    assert heard(talk) == b""  # as limited as before, and three of the four are still to be paid
+    talk.wait(399 * MS)
+    assert heard(talk) == mail(2, 2)
+    talk.wait(1 * MS)
+    assert heard(talk) == jobs(1, 5)
 
 
-def test_a_consumer_that_is_cancelled_while_the_judge_looks_gets_what_was_asked_for_with_the_verdict() -> None:
+def cycle(talk: Talk, first: int, count: int) -> int:
+    """Consume, get `count` deliveries from the broker in one read, cancel; how many the client has got by then, cancel-ok included."""
+    talk.client(said(commands.Basic.Consume(queue="jobs", consumer_tag="j", nowait=True)))
+    talk.broker(jobs(1, *range(first, first + count)))
+    talk.client(said(commands.Basic.Cancel("j")))
+    talk.broker(said(commands.Basic.CancelOk("j")))
+    return delivered(talk)
+
+
+def delivered(talk: Talk) -> int:
+    return amqp.names(heard(talk)).count("Basic.Deliver")
+
+
+@pytest.mark.parametrize("how", ["queue", "client", "user", "bytes", "pacing"])
+def test_consuming_and_cancelling_in_turns_is_no_way_round_a_limit(how: str) -> None:
+    rate = Limit(bytes=Rate(100), bytes_burst=5) if how == "bytes" else Limit(messages=Rate(20), messages_burst=1)
+    if how == "pacing":
+        rate = Limit(messages=Rate(20))
+    per = how if how in ("client", "user") else "topic"
+    match = Match(operation="consume") if how in ("client", "user") else Match(queue="jobs", operation="consume")
+    talk = consuming(Rule("jobs", match, limit=rate, per=per, algorithm="pacing" if how == "pacing" else "token_bucket"))
+    begun = talk.now
+    assert cycle(talk, 0, 400) == 400  # cancel-ok does not wait: 20 s are owed
+    total = 400
+    for number in range(1, 6):
+        total += cycle(talk, number * 400, 400)
+    assert total == 400
+    last = talk.now
+    while total < 2400:
+        talk.wait(SECOND // 2)
+        got = delivered(talk)
+        total += got
+        if got:
+            last = talk.now
+        assert total <= 20 * ((talk.now - begun) / SECOND + 10) + 401  # 10 s of the rate may be owed when the next one is let go
+    assert 85 * SECOND <= last - begun <= 95 * SECOND  # 5 times 20 s less the 10
+    assert nothing_parked(talk)
+    assert talk.judge.checks()["limited_enforced"] == 2399 if how != "pacing" else True
+    talk.wait(21 * SECOND)
+    assert cycle(talk, 2400, 1) == 1
+
+
+def test_a_limit_of_nothing_lets_one_consumer_go_and_the_next_one_waits() -> None:
+    talk = consuming(limit(messages=0))
+    assert cycle(talk, 1, 10) == 10
+    assert cycle(talk, 11, 10) == 0
+    talk.wait(1000 * SECOND)
+    assert heard(talk) == b""
+    talk.client(said(commands.Channel.Close(200, "", 0, 0)))  # what libraries do then
+    talk.broker(said(commands.Channel.CloseOk()))
+    assert heard(talk) == said(commands.Basic.CancelOk("j")) + said(commands.Channel.CloseOk())
+    assert nothing_parked(talk)
+
+
+def test_what_comes_for_a_cancelled_consumer_before_cancel_ok_is_charged_as_well() -> None:
+    talk = consuming()
+    talk.client(said(commands.Basic.Cancel("j")))
+    talk.broker(jobs(1, 1, 2, 3) + jobs(1, 4, size=LARGE))
+    talk.broker(said(commands.Basic.CancelOk("j")))
+    assert heard(talk) == jobs(1, 1, 2, 3) + jobs(1, 4, size=LARGE) + said(commands.Basic.CancelOk("j"))
+    talk.broker(jobs(2, 5))
+    talk.wait(399 * MS)
+    assert heard(talk) == b""
+    talk.wait(1 * MS)
+    assert heard(talk) == jobs(2, 5)
+
+
+def test_a_shadow_and_a_candidate_count_what_a_cancelled_consumer_gets() -> None:
+    shadow = Rule("shadow", Match(operation="consume"), limit=Limit(messages=Rate(1), messages_burst=3), mode="shadow", per="client")
+    tried = replace(limit(), candidate=LimitChange(messages=Rate(5), messages_burst=5))
+    talk = consuming(tried, shadow)
+    assert cycle(talk, 1, 10) == 10
+    (key,) = {one.key for one in talk.conversation.reports.delivered}
+    assert key.tally.shadow_refused == 7
+    counts = talk.judge.candidates(talk.now)["limit jobs"]
+    assert (counts.admitted, counts.refused) == (5, 5)
+
+
+def test_deliveries_that_the_broker_has_forgotten_are_charged_when_they_pass_before_the_end() -> None:
+    talk = consuming(no_ack=True)
+    talk.broker(jobs(1, *range(20)))
+    talk.broker(said(commands.Channel.Close(404, "no", 60, 80)))
+    assert delivered(talk) == 20
+    talk.broker(jobs(2, 1))
+    talk.wait(1900 * MS)
+    assert heard(talk) == b""
+    talk.wait(100 * MS)
+    assert heard(talk) == jobs(2, 1)
+
+
+def test_a_consumer_that_is_cancelled_while_the_judge_looks_gets_what_is_parked_with_the_verdict_after() -> None:
     talk = consuming(limit(), limit("mail"))
     talk.later = True
     talk.broker(jobs(1, 1, 2) + mail(1, 3, 4) + jobs(1, 5))
@@ -298,7 +394,11 @@ def test_a_consumer_that_is_cancelled_while_the_judge_looks_gets_what_was_asked_
     assert heard(talk) == b""
     talk.verdict()
     talk.flush()
-    assert heard(talk) == jobs(1, 1, 2) + mail(1, 3)
+    assert heard(talk) == jobs(1, 1)
+    talk.ask()
+    talk.verdict()
+    talk.flush()
+    assert heard(talk) == jobs(1, 2) + mail(1, 3)
     talk.broker(said(commands.Basic.CancelOk("j")))
     talk.later = False
     talk.wait(SECOND)
@@ -455,3 +555,100 @@ def test_a_body_frame_without_its_end_is_the_brokers_fault_also_where_it_is_coll
         talk = consuming()
         with pytest.raises(ProtocolError, match="0xCE"):
             talk.broker(b"", (jobs(1, 1) + wrong[:cut], wrong[cut:]))
+
+
+# ---- everything outstanding ------------------------------------------------------------------------------------------------
+
+
+def settled(talk: Talk) -> list[tuple[str, int, bool]]:
+    """What the client has settled at the broker since the last time: method, tag, multiple."""
+    data, talk.to_broker = talk.to_broker, b""
+    return [(frame.name, frame.value.delivery_tag, frame.value.multiple) for frame in amqp.read(data)]
+
+
+def everything(method: type = commands.Basic.Ack) -> bytes:
+    return said(method(delivery_tag=0, multiple=True))
+
+
+@pytest.mark.parametrize("method", [commands.Basic.Ack, commands.Basic.Nack])
+def test_settling_everything_settles_what_the_client_has_got(method: type) -> None:
+    talk = consuming(limit(burst=3))
+    talk.broker(jobs(1, 1, 2, 3, 4) + jobs(1, 5, size=LARGE) + mail(1, 6))
+    talk.client(everything(method))
+    assert settled(talk) == [(f"Basic.{method.__name__}", 3, True)]
+    talk.client(everything(method))
+    assert settled(talk) == []  # there is nothing more that it has seen
+    talk.wait(150 * MS)
+    talk.client(everything(method))
+    assert settled(talk) == [(f"Basic.{method.__name__}", 4, True)]
+    talk.wait(SECOND)
+    talk.client(everything(method) + amqp.publish(1, "orders"))
+    assert talk.to_broker == said(method(delivery_tag=6, multiple=True)) + amqp.publish(1, "orders")
+    assert nothing_parked(talk)
+
+
+def test_everything_is_the_last_one_that_is_still_outstanding() -> None:
+    """RabbitMQ answers a tag that is settled already with 406, also with `multiple`."""
+    talk = consuming(limit(burst=6))
+    talk.broker(jobs(1, *range(1, 10)))
+    one = said(commands.Basic.Ack(6)) + said(commands.Basic.Reject(5)) + said(commands.Basic.Ack(2, multiple=True))
+    talk.client(one + everything())
+    assert talk.to_broker == one + said(commands.Basic.Ack(4, multiple=True))
+    talk.client(everything())
+    assert talk.to_broker == one + said(commands.Basic.Ack(4, multiple=True))
+
+
+def test_a_client_that_has_seen_nothing_settles_nothing() -> None:
+    talk = consuming(limit(messages=0))
+    talk.broker(jobs(1, 1, 2))
+    talk.client(everything())
+    assert talk.to_broker == b""
+
+
+@pytest.mark.parametrize("how", ["unlimited", "no_ack", "tx", "recovered"])
+def test_everything_passes_as_it_is_where_the_account_is_not_sure(how: str) -> None:
+    talk = consuming(limit("other") if how == "unlimited" else limit(), no_ack=how == "no_ack")
+    before = {"tx": said(commands.Tx.Select()), "recovered": said(commands.Basic.Recover(requeue=True))}.get(how, b"")
+    if how == "tx":
+        talk = consuming(confirms=())
+    talk.client(before)
+    talk.broker(jobs(1, 1, 2, 3))
+    talk.client(everything())
+    assert talk.to_broker == before + everything()
+    talk.judge.replace(RuleSet((limit(),)))
+    talk.client(everything())
+    assert talk.to_broker == before + everything() * 2
+
+
+def test_a_channel_opened_anew_counts_from_one() -> None:
+    talk = consuming(limit(burst=5))
+    talk.broker(jobs(1, 1, 2, 3))
+    consume = said(commands.Basic.Consume(queue="jobs", consumer_tag="j"))
+    talk.client(said(commands.Channel.Close(200, "", 0, 0)) + said(commands.Channel.Open()) + consume)
+    talk.broker(jobs(1, 4, 5) + said(commands.Channel.CloseOk()) + said(commands.Channel.OpenOk()) + said(commands.Basic.ConsumeOk("j")))
+    talk.broker(jobs(1, 1, 2, 3))
+    talk.to_broker = b""
+    talk.client(everything())
+    assert settled(talk) == [("Basic.Ack", 2, True)]
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_what_is_parked_when_the_broker_recovers_is_dropped_because_it_comes_again(no_ack: bool) -> None:
+    talk = consuming(no_ack=no_ack)
+    recovered = said(commands.Basic.RecoverOk())
+    talk.broker(jobs(1, 1, 2) + jobs(2, 1))
+    talk.client(said(commands.Basic.Recover(requeue=True)))
+    talk.broker(jobs(1, 3, size=LARGE) + said(commands.Basic.QosOk()) + recovered)
+    talk.broker(jobs(1, 4, 5))
+    first = heard(talk)
+    assert first.startswith(jobs(1, 1))
+    talk.wait(SECOND)
+    got = first + heard(talk)
+    if no_ack:  # the broker has forgotten those
+        whole = jobs(1, 1, 2) + jobs(1, 3, size=LARGE) + said(commands.Basic.QosOk()) + recovered + jobs(1, 4, 5)
+    else:
+        whole = jobs(1, 1) + said(commands.Basic.QosOk()) + recovered + jobs(1, 4, 5)
+    assert amqp.per_channel(got) == {1: whole, 2: jobs(2, 1)}
+    assert nothing_parked(talk)
+    found = counts(talk)
+    assert found["received"] == found["forwarded"] + found["abandoned"]

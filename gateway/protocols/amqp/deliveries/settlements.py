@@ -1,0 +1,63 @@
+"""What a client has settled of one channel's deliveries, so that "everything outstanding" can be said by a number.
+
+basic.ack and basic.nack of tag 0 with `multiple` mean everything outstanding at the broker. That includes deliveries that are parked: the
+client would settle what it has not seen, and acknowledging one of those later costs its channel (406, unknown delivery tag). So where a
+rule limits a consumer of the channel, tag 0 becomes the last tag that the client has got and has not settled. It must be one that is
+outstanding: the broker answers a tag that is settled already with 406, even with `multiple`. Hence this account.
+
+A channel's delivery tags count from 1, for basic.deliver and basic.get-ok alike. Where the account cannot be sure, tag 0 passes as it is:
+after a tag 0 that passed so (it may have settled what was still on its way), after basic.recover, on channels that consume without
+acknowledgement, and in transactions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_ABOVE: Final = 65_536  # tags settled out of order, 60 bytes or so each; the largest prefetch count (u16)
+
+
+class Settlements:
+    """The deliveries of one channel."""
+
+    __slots__ = ("above", "delivered", "low", "unsure")
+
+    def __init__(self) -> None:
+        self.delivered = 0  # tags given by the broker so far
+        self.low = 0  # all tags up to this one are settled
+        self.above: set[int] = set()  # and these
+        self.unsure = False
+
+    def settle(self, tag: int, *, multiple: bool) -> None:
+        """The client settles `tag`, which is not 0, or everything up to it."""
+        if self.unsure:
+            return
+        above = self.above
+        if multiple and tag > self.low:
+            self.low = tag
+            if above:
+                self.above = above = {other for other in above if other > tag}
+        elif tag == self.low + 1:
+            self.low = tag
+        elif tag > self.low:
+            above.add(tag)
+            if len(above) > MAX_ABOVE:
+                self.lose_track()
+            return
+        while self.low + 1 in above:
+            self.low += 1
+            above.discard(self.low)
+
+    def last_open(self, seen: int) -> int:
+        """The last tag that is not settled, `seen` at most; 0: there is none."""
+        while seen > self.low and seen in self.above:
+            seen -= 1
+        return seen if seen > self.low else 0
+
+    def lose_track(self) -> None:
+        """From now on tag 0 passes as it is."""
+        self.unsure = True
+        self.above = set()
+
+    def __repr__(self) -> str:
+        return f"<Settlements {self.low}+{len(self.above)}/{self.delivered}{' unsure' if self.unsure else ''}>"
