@@ -147,7 +147,7 @@ def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
     child.take(StateReport(1, {"metrics": text}, []))
     before = "".join(parent.metrics({})).count("rejections_total 3")
     child.over.set()
-    parent.retired_topics = child.retire(parent.retired_topics, parent.retired_families)
+    child.retire(parent.retired_topics, parent.retired_families, parent.named_series)
     assert (before, "".join(parent.metrics({})).count("rejections_total 3")) == (1, 1)
 
 
