@@ -1,7 +1,8 @@
 """The quota watch: what the published quotas have refused since they were published, and their return where that is too much.
 
-It reads the topics' counters that the gateway keeps anyway, some times a minute, and takes the difference to what they were when the
-snapshot was published. So it costs the traffic nothing. A restart begins to count anew.
+It reads the topics' counters that the gateway keeps anyway, some times a minute, and adds up by how much they have grown since the look
+before. So it costs the traffic nothing, and a topic that the gateway forgets while it is idle keeps what was added up. A restart begins to
+count anew.
 
 Refused is what was over the limit: refused, dropped or delayed messages of topics that have a quota, by whatever rule. Of a snapshot in
 shadow mode it is what passed and would have been refused.
@@ -50,19 +51,25 @@ class Trial:
     reference: PublishedQuotas
     topics: frozenset[tuple[str, str]]
     begun: float  # seconds since 1970
-    base: Counts
+    before: Counts  # at the last look; in the beginning, when the quotas were published
+    grown: Counts = field(default_factory=dict)  # since then
     offered: int = 0
     refused: int = 0
     worst: list[RealisedTopic] = field(default_factory=list)
 
     def count(self, counts: Counts) -> None:
-        """Take the difference between `counts` and the beginning."""
+        """Add what has come since the last look. A counter that is smaller now was forgotten, and began at 0 again."""
+        for topic in self.topics & counts.keys():
+            (offered, refused), (offered0, refused0) = counts[topic], self.before.get(topic, (0, 0))
+            if offered < offered0:
+                offered0 = refused0 = 0
+            offered1, refused1 = self.grown.get(topic, (0, 0))
+            self.grown[topic] = (offered1 + offered - offered0, refused1 + max(0, refused - refused0))
+        self.before = counts
         self.offered = self.refused = 0
         found = []
-        for topic in self.topics & counts.keys():
-            (offered, refused), (offered0, refused0) = counts[topic], self.base.get(topic, (0, 0))
-            offered, refused = max(0, offered - offered0), max(0, refused - refused0)
-            refused = min(refused, offered)  # a message may be delayed first and refused then
+        for topic, (offered, over) in self.grown.items():
+            refused = min(over, offered)  # a message may be delayed first and refused then
             self.offered += offered
             self.refused += refused
             if refused:
@@ -115,8 +122,8 @@ class QuotaWatch:
             counts = {(str(item["protocol"]), str(item["topic"])): counts_of(item, over) for item in items}
             trial = self._trials.get(target)
             if trial is None or trial.reference != reference:
-                base = counts if self._started else {}
-                self._trials[target] = trial = Trial(reference, topics_of(quotas), self._wall_clock(), base)
+                before = counts if self._started else {}
+                self._trials[target] = trial = Trial(reference, topics_of(quotas), self._wall_clock(), before)
             trial.count(counts)
         self._started = True
 

@@ -133,7 +133,7 @@ class Gateway:
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
         self.refused_clients = RefusedClients()
-        self.topic_limits = TopicLimits()
+        self.topic_limits = TopicLimits(self.accounts.shown)
         self.adaptive_caps = AdaptiveCaps(judge)
         self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.topic_limits.add]
         self.access_log = self._open_access_log(tidy=tidy_access_log)

@@ -93,7 +93,7 @@ def metrics_page() -> str:
         ),
         prose(
             "With `gateway.workers` above 1, one scrape tells of all: most values are sums; some gauges have the label `worker` instead; "
-            "and some are the same in all processes, or known to the parent only. The label `topic` has 500 values at most, the busiest, "
+            "and some are the same in all processes, or known to the parent only. The label `topic` has 500 values at most, "
             "and the others are summed under `__other__`."
         ),
         "## Labels",

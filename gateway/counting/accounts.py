@@ -7,6 +7,18 @@ log events), and the tally starts again. So counting costs a few nanoseconds per
 Ten thousand keys take some 10 ms, and all messages would wait for so long. So the periodic task folds in slices (`slices`) and gives the
 event loop a turn between. A scrape, which must be exact at once, folds the rest after that, which is little. Rates are worked out in
 slices, too, and only of topics that anything happened to: the others' are zero and stay so.
+
+**Names that come and go.** Clients choose names, and reply queues have a new one for each client or call. The naive way keeps the first
+MAX_TOPICS: then names that nobody uses any more hide every later topic for good. So when a new topic finds the table full, an idle one is
+forgotten for it; only where none is idle it is counted under OTHER. What was seen in a few seconds only (`brief`) is forgotten first and
+soon: names that are made up without end displace each other, and not what has steady traffic. One look at the table finds all that are
+idle, and is not repeated before another one can be: a new name costs what taking one of them costs.
+
+**Counters that never go back.** MAX_TOPICS_SHOWN topics have series of their own in `/metrics` (`shown`), the others are summed there. Who
+they are changes as well: a shown one that is idle makes room for a new one, or for one that has steady traffic. Its series ends. One that
+gets a series later begins at 0, for what it counted before stays in the sum. `_hidden` is the difference between that sum and the
+totals of all topics that are not shown now: it takes what one counted that leaves them, and gives up what one counted that joins them.
+A series that has ended begins again after SERIES_PAUSE_NS at the earliest: between two scrapes, nobody would see that it began at 0.
 """
 
 from __future__ import annotations
@@ -17,21 +29,38 @@ from typing import Final
 from gateway.counting.recent_rates import RecentCounts
 from limiter.keys import Key, Tally
 
-MAX_TOPICS: Final = 10_000  # with totals of their own; further ones are counted under OTHER (a guess)
+MAX_TOPICS: Final = 10_000  # topics; with totals of their own; while none of them is idle further ones are counted under OTHER (a guess)
+MAX_TOPICS_SHOWN: Final = 500  # topics; bounds the series per metric; a guess at what a Prometheus server bears of one target
 OTHER: Final = "__other__"
+FORGET_AFTER: Final = 600_000_000_000  # ns; idle for so long, a topic makes room for another one: ten scrapes a minute apart; a guess
+BRIEF_S: Final = (
+    2  # seconds; a topic with traffic in no more of them is brief: a reply queue has a request or two, other topics go on (guess)
+)
+# ns; the same for a brief one. As long as its rates are shown. 10,000 places then turn over at 1,000 invented names a second.
+FORGET_BRIEF_AFTER: Final = 10_000_000_000
+# ns; idle for so long, a topic is forgotten though there is room: 26 hours, so what comes once a day stays. Were it shorter, its counters
+# would begin anew each day; were it longer, names that were used once would stand in every list for days.
+FORGET_ANYWAY_AFTER: Final = 26 * 3600_000_000_000
+SERIES_PAUSE_NS: Final = 60_000_000_000  # ns; until one that has ended may begin again: a scrape or two see that it is gone; a guess
+LOOK_NS: Final = 1_000_000_000  # ns; between two looks for idle topics: one takes a millisecond or two for 10,000 (measured 2026-11)
+LOOK_ANYWAY_NS: Final = 900_000_000_000  # ns; between two looks for those that are forgotten anyway; in slices
 WINDOW_NS: Final = 100_000_000  # ns; how long the window is whose busiest the access log shows (max_100ms_messages)
 NO_RATES: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # not Final: mypyc takes a Final tuple of floats for unset
 SLICE_KEYS: Final = 256  # folded, or topics whose rates are worked out, in one go: 0.3 ms
+PRODUCE: Final = "produce"
 MAX_SLICES: Final = 32  # per fold, a turn of the loop after each: a second is to be closed well before the next one ends (a guess)
+
+Place = tuple[str, str, str]  # protocol, topic as text, operation
 
 
 class TopicTotals:
-    """What happened to one topic's messages since the gateway started: on their way to the broker, or (another one) from it."""
+    """What happened to one topic's messages since it is known: on their way to the broker, or (another one) from it."""
 
     __slots__ = (
-        "abandoned", "bypassed", "bytes", "delayed", "demand", "demand_bytes", "dropped", "forwarded", "last_rates",
-        "last_seen", "limited_s", "moving", "operation", "previous", "protocol", "rates", "received", "recent",
-        "refused", "refused_bytes", "refused_share", "shadow_refused", "text", "turned_away", "was_limited",
+        "abandoned", "active_s", "before_shown", "bypassed", "bytes", "delayed", "demand",
+        "demand_bytes", "dropped", "forwarded", "last_rates", "last_seen", "limited_ns", "moving", "operation", "previous",
+        "protocol", "rates", "received", "recent", "refused", "refused_bytes", "refused_share", "shadow_refused", "shown", "text",
+        "turned_away", "was_limited",
     )  # fmt: skip
 
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
@@ -50,10 +79,13 @@ class TopicTotals:
         self.bypassed = 0
         self.shadow_refused = 0
         self.last_seen = 0  # monotonic ns of the last fold with activity
+        self.active_s = 0  # seconds, whole ticks, in which anything happened
+        self.shown = False  # has series of its own in `/metrics`
+        self.before_shown: TopicTotals | None = None  # what it had counted when it got them; None: nothing
         self.moving = False  # on the list of those whose rates are to be worked out
         self.previous = (0, 0, 0, 0)  # received, forwarded, refused, bytes at the last tick
         self.turned_away = (0, 0)  # messages refused and dropped, and bytes refused, at the last tick
-        self.limited_s = 0.0  # seconds, whole ticks in which a limit refused, dropped or delayed something
+        self.limited_ns = 0  # ns, whole ticks in which a limit refused, dropped or delayed something; no float: sums must not go back
         self.was_limited = 0  # messages refused, dropped and delayed, at the last tick
         self.demand = 0  # messages, at the last tick: forwarded, and of those turned away in no tick more than were forwarded in it
         self.demand_bytes = 0  # the same of bytes
@@ -97,7 +129,31 @@ class TopicTotals:
         self.abandoned += sum([each.abandoned for each in others])
         self.bypassed += sum([each.bypassed for each in others])
         self.shadow_refused += sum([each.shadow_refused for each in others])
-        self.limited_s += sum([each.limited_s for each in others])
+        self.limited_ns += sum([each.limited_ns for each in others])
+
+    def include(self, other: TopicTotals, sign: int = 1) -> None:
+        """Add another topic's counts; take them away where `sign` is -1."""
+        self.received += sign * other.received
+        self.forwarded += sign * other.forwarded
+        self.bytes += sign * other.bytes
+        self.refused += sign * other.refused
+        self.refused_bytes += sign * other.refused_bytes
+        self.refused_share += sign * other.refused_share
+        self.delayed += sign * other.delayed
+        self.dropped += sign * other.dropped
+        self.abandoned += sign * other.abandoned
+        self.bypassed += sign * other.bypassed
+        self.shadow_refused += sign * other.shadow_refused
+        self.limited_ns += sign * other.limited_ns
+
+    def since_shown(self) -> TopicTotals:
+        """What it has counted since it has series of its own."""
+        if self.before_shown is None:
+            return self
+        found = TopicTotals(self.protocol, self.text, self.operation)
+        found.include(self)
+        found.include(self.before_shown, -1)
+        return found
 
     def tick(self, seconds: float) -> None:
         """Work out the rates since the last tick, and what it adds to the demand.
@@ -114,8 +170,10 @@ class TopicTotals:
         limited = self.refused + self.dropped + self.delayed
         if limited != self.was_limited:
             self.was_limited = limited
-            self.limited_s += seconds
+            self.limited_ns += int(seconds * 1e9)
         counts = (self.received - received, passed, self.refused - refused, passed_bytes)
+        if counts[0] or passed:
+            self.active_s += 1
         self.last_rates = (counts[0] / seconds, counts[1] / seconds, counts[2] / seconds, counts[3] / seconds)
         recent = self.recent
         if recent is None:
@@ -136,12 +194,91 @@ class TopicTotals:
         )
 
 
+def longest_idle(totals: TopicTotals) -> tuple[bool, int]:
+    """What sorts topics by how soon they are forgotten."""
+    return totals.active_s > BRIEF_S, totals.last_seen
+
+
+class IdleTopics:
+    """Those of `table` that are idle, found by a look at all of it once it is worth one."""
+
+    __slots__ = ("_found", "_look_at", "_table")
+
+    def __init__(self, table: dict[Place, TopicTotals]) -> None:
+        self._table = table
+        self._found: list[TopicTotals] = []  # at the last look, the first to go at the end; what has come back since is among them
+        self._look_at = 0  # monotonic ns: before that no look would find another one
+
+    def take(self, now: int, idle_ns: int = 0) -> TopicTotals | None:
+        """The first to be forgotten, if it is idle for `idle_ns` at least."""
+        found = self._found
+        while True:
+            while found:
+                last = found[-1]
+                if is_idle(last, now) and self._table.get((last.protocol, last.text, last.operation)) is last:
+                    if now - last.last_seen < idle_ns:
+                        return None
+                    return found.pop()
+                found.pop()
+            if now < self._look_at:
+                return None
+            self._look(now)
+            if not found:
+                return None
+
+    def _look(self, now: int) -> None:
+        """Find them all. Most topics are passed over by when they were seen, which is what the look may cost."""
+        brief_before, before = now - FORGET_BRIEF_AFTER, now - FORGET_AFTER
+        first_brief = first = now  # the longest idle of those that are not idle for long enough: the next ones
+        next_at = now + FORGET_BRIEF_AFTER
+        for totals in self._table.values():
+            seen = totals.last_seen
+            if seen > brief_before:
+                first_brief = min(first_brief, seen)
+            elif seen > before and totals.active_s > BRIEF_S:
+                first = min(first, seen)
+            elif totals.moving:
+                next_at = now
+            elif is_idle(totals, now):  # else something waits, and it has FORGET_BRIEF_AFTER from the moment when that is over
+                self._found.append(totals)
+        self._found.sort(key=longest_idle)
+        self._found.reverse()
+        self._look_at = max(min(next_at, first_brief + FORGET_BRIEF_AFTER, first + FORGET_AFTER), now + LOOK_NS)
+
+    def __repr__(self) -> str:
+        return f"<IdleTopics {len(self._found)} of {len(self._table)}>"
+
+
+def forget_after(totals: TopicTotals) -> int:
+    """How long a topic is idle before it makes room for another one: ns."""
+    return FORGET_AFTER if totals.active_s > BRIEF_S else FORGET_BRIEF_AFTER
+
+
+def is_idle(totals: TopicTotals, now: int) -> bool:
+    """Whether a topic may be forgotten to make room."""
+    if totals.moving or totals.text == OTHER or now - totals.last_seen < forget_after(totals):
+        return False
+    return totals.waiting == 0
+
+
 class Accounts:
     """All topics' totals, and the keys with something to fold."""
 
-    def __init__(self) -> None:
-        self.topics: dict[tuple[str, str, str], TopicTotals] = {}  # by protocol, topic as text, operation
+    def __init__(self, most: int = MAX_TOPICS, most_shown: int = MAX_TOPICS_SHOWN) -> None:
+        self.topics: dict[Place, TopicTotals] = {}
+        self.shown: dict[Place, TopicTotals] = {}  # those with series of their own
+        self.forgotten = TopicTotals("", OTHER)  # sums over all topics that are forgotten
+        self.forgotten_demand: dict[tuple[str, str], tuple[int, int]] = {}  # of the last `most`: what they go on from when they come back
+        self.forget_observers: list[Callable[[TopicTotals], None]] = []  # called with each topic that is forgotten
         self.observers: list[Callable[[Key, Tally], None]] = []  # called once per fold and key with what has happened since; theirs to keep
+        self._most = most
+        self._most_shown = most_shown
+        self._idle = IdleTopics(self.topics)
+        self._idle_shown = IdleTopics(self.shown)
+        self._hidden: dict[tuple[str, str], TopicTotals] = {}  # by protocol and operation; see above
+        self._waiting_unnamed: dict[Place, int] = {}  # topics that wait under OTHER -> messages; what becomes of those counts there, too
+        self._ended: dict[Place, int] = {}  # topics whose series have ended of late -> monotonic ns, the first first
+        self._look_anyway_at = 0  # monotonic ns
         self._dirty: list[Key] = []
         self._moving: list[TopicTotals] = []  # those whose rates are not zero, or will not be after the next tick
 
@@ -159,16 +296,114 @@ class Accounts:
         key.dirty = True
         self._dirty.append(key)
 
-    def totals(self, protocol: str, text: str, operation: str = "produce") -> TopicTotals:
-        """The totals of a topic; of `__other__` once there are MAX_TOPICS."""
+    def totals(self, protocol: str, text: str, operation: str = PRODUCE, now: int = 0) -> TopicTotals:
+        """The totals of a topic; of `__other__` while there is no room for it."""
         totals = self.topics.get((protocol, text, operation))
-        if totals is None:
-            if len(self.topics) >= MAX_TOPICS:
-                text = OTHER
-                totals = self.topics.get((protocol, text, operation))
-            if totals is None:
-                totals = self.topics[protocol, text, operation] = TopicTotals(protocol, text, operation)
+        return self._new_totals(protocol, text, operation, now) if totals is None else totals
+
+    def _new_totals(self, protocol: str, text: str, operation: str, now: int) -> TopicTotals:
+        place = (protocol, text, operation)
+        crowded = len(self.topics) >= self._most  # then places among those shown are for what turns out to have steady traffic
+        if text != OTHER and (place in self._waiting_unnamed or not self._make_room(now)):
+            place = (protocol, OTHER, operation)
+            known = self.topics.get(place)
+            if known is not None:
+                return known
+        totals = self.topics[place] = TopicTotals(*place)
+        if place[1] == OTHER:
+            return totals
+        if operation == PRODUCE and (protocol, text) in self.forgotten_demand:
+            totals.demand, totals.demand_bytes = self.forgotten_demand.pop((protocol, text))
+        if not crowded and not self._pauses(place, now) and self._make_place(now, FORGET_AFTER):
+            totals.shown = True
+            self.shown[place] = totals
         return totals
+
+    def _make_room(self, now: int) -> bool:
+        """Whether one more topic has room in the table, for which an idle one is forgotten."""
+        if len(self.topics) < self._most:
+            return True
+        idle = self._idle.take(now)
+        if idle is None:
+            return False
+        self._forget(idle, now)
+        return True
+
+    def _make_place(self, now: int, idle_ns: int) -> bool:
+        """Whether one more topic can be shown, for which the series of one end that is idle for `idle_ns` at least."""
+        if len(self.shown) < self._most_shown:
+            return True
+        idle = self._idle_shown.take(now, idle_ns)
+        if idle is None:
+            return False
+        self._end_series(idle, now)
+        idle.shown = False
+        idle.before_shown = None
+        self._hidden_of(idle).include(idle, -1)
+        return True
+
+    def _show_later(self, totals: TopicTotals, now: int) -> None:
+        """Give a topic with steady traffic series of its own if there is a place. They begin at 0, with nothing that waits."""
+        place = (totals.protocol, totals.text, totals.operation)
+        if totals.waiting == 0 and not self._pauses(place, now) and self._make_place(now, 0):
+            self._hidden_of(totals).include(totals)
+            before = totals.before_shown = TopicTotals(totals.protocol, totals.text, totals.operation)
+            before.include(totals)
+            totals.shown = True
+            self.shown[place] = totals
+
+    def _pauses(self, place: Place, now: int) -> bool:
+        """Whether a series that has ended is not to begin again yet."""
+        ended = self._ended
+        while ended:
+            first = next(iter(ended))
+            if now - ended[first] < SERIES_PAUSE_NS:
+                return place in ended
+            del ended[first]
+        return False
+
+    def _end_series(self, totals: TopicTotals, now: int) -> None:
+        place = (totals.protocol, totals.text, totals.operation)
+        del self.shown[place]
+        self._ended.pop(place, None)
+        self._ended[place] = now
+
+    def _forget(self, totals: TopicTotals, now: int) -> None:
+        del self.topics[totals.protocol, totals.text, totals.operation]
+        if totals.shown:
+            self._end_series(totals, now)
+        else:
+            self._hidden_of(totals).include(totals)
+        self.forgotten.include(totals)
+        if totals.operation == PRODUCE and totals.demand_now[0]:
+            self.forgotten_demand[totals.protocol, totals.text] = totals.demand_now
+            if len(self.forgotten_demand) > self._most:
+                del self.forgotten_demand[next(iter(self.forgotten_demand))]
+        for observe in self.forget_observers:
+            observe(totals)
+
+    def _hidden_of(self, totals: TopicTotals) -> TopicTotals:
+        hidden = self._hidden.get((totals.protocol, totals.operation))
+        if hidden is None:
+            hidden = self._hidden[totals.protocol, totals.operation] = TopicTotals(totals.protocol, OTHER, totals.operation)
+        return hidden
+
+    def others(self) -> list[TopicTotals]:
+        """What all topics have counted while they were not shown: by protocol and operation."""
+        several: dict[tuple[str, str], list[TopicTotals]] = {place: [hidden] for place, hidden in self._hidden.items()}
+        for totals in self.topics.values():
+            if not totals.shown:
+                several.setdefault((totals.protocol, totals.operation), []).append(totals)
+        found = []
+        for (protocol, operation), parts in several.items():
+            others = TopicTotals(protocol, OTHER, operation)
+            others.merge(parts)
+            found.append(others)
+        return found
+
+    def abandoned(self) -> int:
+        """Messages of all topics, also of those that are forgotten."""
+        return self.forgotten.abandoned + sum([totals.abandoned for totals in self.topics.values()])
 
     def fold(self, now: int) -> None:
         """Move every tally's counts to its topic and to the observers."""
@@ -191,17 +426,29 @@ class Accounts:
             tally = key.tally
             key.tally = tally.following()
             key.dirty = False
-            totals = self.totals(key.origin.protocol, key.text, key.operation)
+            totals = self.totals(key.origin.protocol, key.text, key.operation, now)
             totals.add(tally)
             totals.last_seen = now
+            if not totals.shown:
+                if totals.text == OTHER:
+                    self._note_waiting(key, tally)
+                elif totals.active_s > BRIEF_S:
+                    self._show_later(totals, now)
             if not totals.moving:
                 totals.moving = True
                 self._moving.append(totals)
             for observe in self.observers:
                 observe(key, tally)
 
-    def tick(self, seconds: float) -> Iterator[None]:
-        """Once a second: rates of all topics, in slices."""
+    def _note_waiting(self, key: Key, tally: Tally) -> None:
+        """Remember of a key that counts under OTHER whether messages wait: as many names at most as there are such messages."""
+        place = (key.origin.protocol, key.text, key.operation)
+        waiting = tally.received - tally.messages - tally.refused - tally.dropped - tally.abandoned + self._waiting_unnamed.pop(place, 0)
+        if waiting:
+            self._waiting_unnamed[place] = waiting
+
+    def tick(self, seconds: float, now: int = 0) -> Iterator[None]:
+        """Once a second: rates of all topics, in slices; and now and then, forget what is idle for long."""
         moving, self._moving = self._moving, []
         size = slice_of(len(moving))
         for first in range(0, len(moving), size):
@@ -210,6 +457,19 @@ class Accounts:
                 totals.moving = totals.recent is not None
                 if totals.moving:
                     self._moving.append(totals)
+            yield
+        if now > self._look_anyway_at:
+            self._look_anyway_at = now + LOOK_ANYWAY_NS
+            yield from self._forget_anyway(now)
+
+    def _forget_anyway(self, now: int) -> Iterator[None]:
+        known = list(self.topics.values())
+        size = slice_of(len(known))
+        for first in range(0, len(known), size):
+            for totals in known[first : first + size]:
+                is_known = self.topics.get((totals.protocol, totals.text, totals.operation)) is totals
+                if is_known and now - totals.last_seen >= FORGET_ANYWAY_AFTER and is_idle(totals, now):
+                    self._forget(totals, now)
             yield
 
 

@@ -4,28 +4,29 @@ A message costs nothing here: once an hour the totals of all topics are read, in
 several workers each has totals of its own, and may be replaced within the hour. So the totals are kept by their **source**, each with the
 time since which it counts: a worker that did not answer in time is averaged over two hours the next time. What a worker that has ended
 since had counted is lost. The demand is then too small, and no quota falls below the published one for that.
+
+A topic that is forgotten (`accounts.py`) is read as it was, and goes on from there when it comes back. That holds for the last MAX_TOPICS
+that were forgotten; others begin at 0 again, and what they had counted since the last look is lost, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
-from gateway.counting.accounts import OTHER, SLICE_KEYS, Accounts
+from gateway.counting.accounts import OTHER, PRODUCE, SLICE_KEYS, Accounts
 
 Place = tuple[str, str]  # protocol, topic as text
 Reading = tuple[str, str, int, int]  # protocol, topic as text, messages and bytes since the start; of produced messages
 
-PRODUCE: Final = "produce"
-
 
 def readings_of(accounts: Accounts) -> list[Reading]:
     """The demand of every topic since the start, as far as it is folded. Topics that share OTHER are left out."""
-    return [
+    known = [
         (totals.protocol, totals.text, *totals.demand_now)
         for totals in accounts.topics.values()
-        if totals.forwarded != 0 and totals.operation == PRODUCE and totals.text != OTHER
+        if totals.demand_now[0] != 0 and totals.operation == PRODUCE and totals.text != OTHER
     ]
+    return known + [(protocol, text, *demand) for (protocol, text), demand in accounts.forgotten_demand.items()]
 
 
 class HourlyDemand:
@@ -52,6 +53,8 @@ class HourlyDemand:
                     place = (protocol, text)
                     after[place] = (messages, size)
                     messages_before, size_before = before.get(place, (0, 0))
+                    if messages < messages_before:  # it was forgotten, and came back
+                        messages_before, size_before = 0, 0
                     if messages != messages_before:
                         mean, mean_bytes = means.get(place, (0.0, 0.0))
                         means[place] = (mean + (messages - messages_before) / seconds, mean_bytes + (size - size_before) / seconds)

@@ -59,7 +59,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     started = now_ns()
     deadline = asked + gateway.settings.drain.timeout_ns
     gateway.accounts.fold(started)
-    abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values())
+    abandoned = gateway.accounts.abandoned()
     sessions = gateway.sweeper.sessions
     for session in list(sessions.values()):
         gateway.sweeper.attempt(session, partial(begin_drain, session, started))
@@ -86,7 +86,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     if gateway.access_log is not None:
         gateway.access_log.close_second(int(time.time()))
         await trio.to_thread.run_sync(gateway.access_log.stop, 5.0)
-    abandoned = sum(totals.abandoned for totals in gateway.accounts.topics.values()) - abandoned
+    abandoned = gateway.accounts.abandoned() - abandoned
     level = logging.WARNING if abandoned else logging.INFO
     log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), abandoned=abandoned or None)
 

@@ -92,7 +92,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     await run_cooperatively(gateway.accounts.slices(now))
     if gateway.access_log is not None:
         gateway.access_log.close_second(second)
-    await run_cooperatively(gateway.accounts.tick(elapsed_s))
+    await run_cooperatively(gateway.accounts.tick(elapsed_s, now))
     gateway.refused_clients.tick(elapsed_s)
     gateway.limit_events.tick(now)
     if gateway.span_export is not None:

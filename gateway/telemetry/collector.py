@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.close_causes import by_cause
+from gateway.counting.accounts import MAX_TOPICS_SHOWN
 from gateway.listeners.upstream import REASONS as UNREACHABLE
 from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
@@ -21,7 +22,7 @@ from gateway.telemetry.fleet_metrics import fleet_lines
 from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.refused_clients import retry_samples
 from gateway.telemetry.topic_limits import rates
-from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN, topic_lines
+from gateway.telemetry.topic_metrics import topic_lines
 from gateway.transport.tls.context import CLIENT, REASONS, UPSTREAM
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
     if gateway.fleet is not None:
         parts.append(fleet_lines(gateway.fleet, now))
     parts += [
-        families(retry_samples(gateway.accounts, gateway.refused_clients)),
+        families(retry_samples(gateway.refused_clients)),
         family("sluice_remote_admin_requests_total", remote_admin_samples(gateway)),
         histogram("sluice_overhead_seconds", ((), gateway.overhead)),
         histogram("sluice_event_loop_lag_seconds", ((), gateway.lag)),

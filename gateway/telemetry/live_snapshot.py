@@ -52,6 +52,7 @@ def snapshot(gateway: Gateway) -> Generator[None, None, JSONObject]:
     yield from gateway.accounts.slices(now_ns())
     everything = list(gateway.accounts.topics.items())
     sums = TopicTotals("", "")
+    sums.include(gateway.accounts.forgotten)  # as of now: what is forgotten between two slices is in `everything`
     rates = [0.0] * len(RATES)
     moving: list[tuple[tuple[str, str, str], TopicTotals]] = []
     for first in range(0, len(everything), SLICE_TOPICS):
@@ -70,10 +71,16 @@ def snapshot(gateway: Gateway) -> Generator[None, None, JSONObject]:
 
 
 def summed(
-    found: JSONObject, views: list[list[JSONObject]], add_up: Callable[[list[list[JSONObject]]], list[JSONObject]]
+    found: JSONObject,
+    views: list[list[JSONObject]],
+    add_up: Callable[[list[list[JSONObject]]], list[JSONObject]],
+    forgotten: Mapping[str, int],
 ) -> Generator[None, None, JSONObject]:
-    """Of several processes, in slices, from what each has reported last. `add_up` makes one list of topics out of several."""
-    totals = dict.fromkeys(COUNTS, 0)
+    """Of several processes, in slices, from what each has reported last, and the sums over topics that are in no view any more.
+
+    `add_up` makes one list of topics out of several.
+    """
+    totals = dict(forgotten)
     rates = dict.fromkeys(RATES, 0.0)
     moving: set[tuple[str, str, str]] = set()
     known: set[tuple[str, str, str]] = set()

@@ -6,6 +6,9 @@ it. Keys are per client address anyway, so the answer costs a look at what was f
 It is bounded, because strangers choose their addresses: MAX_CLIENTS_KEPT clients of each of the MAX_TOPICS topics refused last. A new
 client takes the place of the one that was refused least of late. So the worst client is always listed. Counts begin when a client is
 listed: they are at most what it was refused, never more.
+
+Consumer groups are bounded in the same way, for their metric: MAX_GROUPS_SHOWN have a series of their own, and one that was refused nothing
+for long makes room for another one. Each begins at 0, and what it counted before stays in the sum of the others: nothing goes back.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from gateway.counting.accounts import OTHER, Accounts
+from gateway.counting.accounts import FORGET_AFTER, OTHER
 from gateway.counting.recent_rates import RecentCounts
 from gateway.protocols import PROTOCOLS
 
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 MAX_TOPICS: Final = 1000  # topics; refused last, whose clients are known; a guess: 2 MB
 MAX_CLIENTS_KEPT: Final = 8  # clients; of each topic; a guess
 MAX_CLIENTS_SHOWN: Final = 3  # clients; of each topic in `GET /v1/topics`; a guess
-MAX_GROUPS_SHOWN: Final = 50  # consumer groups; refused most, with series of their own (the rest is under __other__); a guess
+MAX_GROUPS_SHOWN: Final = 50  # consumer groups; with series of their own (the rest is under __other__); a guess
+GROUP_IDLE_S: Final = FORGET_AFTER / 1e9  # seconds; refused nothing for so long, a group makes room for another one
 
 TopicKey = tuple[str, str, str]  # protocol, topic as text, operation
 
@@ -77,18 +81,37 @@ class Client:
         return f"<Client {self.address} refused={self.refused} {self.rate:.0f}/s forwarded={self.forwarded}>"
 
 
+class RefusedGroup:
+    """A consumer group with series of its own."""
+
+    __slots__ = ("last_s", "refused", "topic")
+
+    def __init__(self, topic: TopicKey) -> None:
+        self.topic = topic  # which holds its retries
+        self.refused = 0  # or dropped
+        self.last_s = 0.0  # when that was last, in seconds of `RefusedClients`
+
+    def __repr__(self) -> str:
+        return f"<RefusedGroup {self.topic[1]} refused={self.refused}>"
+
+
 class RefusedClients:
     """The clients of every topic with refused messages."""
 
     def __init__(self) -> None:
         self._topics: OrderedDict[TopicKey, dict[str, Client]] = OrderedDict()  # refused last at the end
-        self.shown_groups: dict[str, None] = {}  # groups with series of their own, for good: `retry_samples`
+        self.shown_groups: dict[str, RefusedGroup] = {}
+        self.refused_of_others = 0  # messages of groups while they were not shown
+        self._seconds = 0.0  # all ticks so far
+        self._look_at = 0.0  # seconds, as before: earlier than that no group shown can be idle
 
     def add(self, key: Key, tally: Tally) -> None:
         """An observer of `Accounts`: what one key counted since it was folded last."""
         origin = key.origin
         topic = (origin.protocol, key.text, key.operation)
         refused = tally.refused + tally.dropped
+        if refused:
+            self._count_group(topic, refused)
         clients = self._topics.get(topic)
         if clients is None:
             if refused == 0:
@@ -107,8 +130,35 @@ class RefusedClients:
             client.recent += refused
             self._topics.move_to_end(topic)
 
+    def _count_group(self, topic: TopicKey, refused: int) -> None:
+        name = consumer_group(topic[0], topic[1])
+        if name is None:
+            return
+        group = self.shown_groups.get(name)
+        if group is None:
+            if not self._has_room_for_group():
+                self.refused_of_others += refused
+                return
+            group = self.shown_groups[name] = RefusedGroup(topic)
+        group.refused += refused
+        group.last_s = self._seconds
+
+    def _has_room_for_group(self) -> bool:
+        """Whether one more group can be shown. Makes room for it."""
+        if len(self.shown_groups) < MAX_GROUPS_SHOWN:
+            return True
+        if self._seconds < self._look_at:
+            return False
+        idle = min(self.shown_groups, key=lambda name: self.shown_groups[name].last_s)
+        self._look_at = self.shown_groups[idle].last_s + GROUP_IDLE_S
+        if self._seconds < self._look_at:
+            return False
+        del self.shown_groups[idle]
+        return True
+
     def tick(self, seconds: float) -> None:
         """Once a second: work out the rates since the last tick."""
+        self._seconds += seconds
         for clients in self._topics.values():
             for client in clients.values():
                 client.tick(seconds)
@@ -133,26 +183,16 @@ def _has_room(clients: dict[str, Client], refused: int) -> bool:
     return True
 
 
-def retry_samples(accounts: Accounts, clients: RefusedClients) -> dict[str, list[Sample]]:
+def retry_samples(clients: RefusedClients) -> dict[str, list[Sample]]:
     """Metrics of the consumer groups whose retries were refused. Clients are no labels: their addresses come and go without end."""
-    refused: dict[str, int] = {}
     ratios: dict[str, float] = {}
-    for topic, totals in accounts.topics.items():
-        group = consumer_group(totals.protocol, totals.text)
-        lost = totals.refused + totals.dropped
-        if group is None or lost == 0:
-            continue
-        refused[group] = lost
-        rates = [client.rate for client in clients.of(topic)]
+    for name, group in clients.shown_groups.items():
+        rates = [client.rate for client in clients.of(group.topic)]
         if sum(rates) > 0:
-            ratios[group] = max(rates) / sum(rates)
-    for group in refused:
-        if len(clients.shown_groups) < MAX_GROUPS_SHOWN:
-            clients.shown_groups.setdefault(group, None)
-    shown = [group for group in clients.shown_groups if group in refused]
-    rest = sum(refused.values()) - sum(refused[group] for group in shown)
+            ratios[name] = max(rates) / sum(rates)
+    rest = clients.refused_of_others
     others: list[Sample] = [((OTHER,), rest)] if rest else []
     return {
-        "sluice_retries_refused_total": [*(((group,), refused[group]) for group in shown), *others],
-        "sluice_retries_worst_client_ratio": [((group,), ratios[group]) for group in shown if group in ratios],
+        "sluice_retries_refused_total": [*(((name,), group.refused) for name, group in clients.shown_groups.items()), *others],
+        "sluice_retries_worst_client_ratio": [((name,), ratio) for name, ratio in ratios.items()],
     }

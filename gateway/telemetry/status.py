@@ -210,32 +210,35 @@ def topics(gateway: Gateway, wanted: list[tuple[tuple[str, str, str], TopicTotal
     known = list(gateway.accounts.topics.items()) if wanted is None else wanted
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
         now = now_ns()
-        yield [
-            {
-                "protocol": totals.protocol,
-                "topic": totals.text,
-                "operation": totals.operation,
-                "group": consumer_group(totals.protocol, totals.text),
-                "received": totals.received,
-                "forwarded": totals.forwarded,
-                "refused": totals.refused,
-                "delayed": totals.delayed,
-                "dropped": totals.dropped,
-                "abandoned": totals.abandoned,
-                "bypassed": totals.bypassed,
-                "shadow_refused": totals.shadow_refused,
-                "waiting": totals.waiting,
-                "bytes": totals.bytes,
-                "received_per_second": round(totals.rates[0], 3),
-                "forwarded_per_second": round(totals.rates[1], 3),
-                "refused_per_second": round(totals.rates[2], 3),
-                "bytes_per_second": round(totals.rates[3], 3),
-                "received_per_second_1s": round(totals.last_rates[0], 3),
-                "forwarded_per_second_1s": round(totals.last_rates[1], 3),
-                "refused_per_second_1s": round(totals.last_rates[2], 3),
-                "bytes_per_second_1s": round(totals.last_rates[3], 3),
-                "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
-                "clients": [client.describe() for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
-            }
-            for place, totals in known[first : first + MAX_TOPICS_PER_SLICE]
-        ]
+        yield [topic(gateway, totals, now) for _, totals in known[first : first + MAX_TOPICS_PER_SLICE]]
+
+
+def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
+    """One topic of `GET /v1/topics`."""
+    place = (totals.protocol, totals.text, totals.operation)
+    return {
+        "protocol": totals.protocol,
+        "topic": totals.text,
+        "operation": totals.operation,
+        "group": consumer_group(totals.protocol, totals.text),
+        "received": totals.received,
+        "forwarded": totals.forwarded,
+        "refused": totals.refused,
+        "delayed": totals.delayed,
+        "dropped": totals.dropped,
+        "abandoned": totals.abandoned,
+        "bypassed": totals.bypassed,
+        "shadow_refused": totals.shadow_refused,
+        "waiting": totals.waiting,
+        "bytes": totals.bytes,
+        "received_per_second": round(totals.rates[0], 3),
+        "forwarded_per_second": round(totals.rates[1], 3),
+        "refused_per_second": round(totals.rates[2], 3),
+        "bytes_per_second": round(totals.rates[3], 3),
+        "received_per_second_1s": round(totals.last_rates[0], 3),
+        "forwarded_per_second_1s": round(totals.last_rates[1], 3),
+        "refused_per_second_1s": round(totals.last_rates[2], 3),
+        "bytes_per_second_1s": round(totals.last_rates[3], 3),
+        "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
+        "clients": [client.describe() for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
+    }

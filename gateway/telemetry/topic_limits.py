@@ -13,13 +13,12 @@ found is kept until they change again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Final
 
-from gateway.counting.accounts import OTHER
+from gateway.counting.accounts import MAX_TOPICS_SHOWN, OTHER, Place
 from gateway.telemetry.exposition import Sample, escape, heading
 from gateway.telemetry.metrics import METRICS
-from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN
 from limiter.decisions.origins import subject_of
 from limiter.rules.rule_set import UNRULED
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from limiter.rules.subject import Subject
 
 MAX_GONE_RULES: Final = 100  # rules; that are not in force any more and have series of their own (a guess)
-
-Place = tuple[str, str, str]  # protocol, topic as text, operation
 
 PASSED: Final = "passed"
 REFUSED: Final = "refused"
@@ -52,8 +49,10 @@ def rates(limit: Limit) -> Iterator[tuple[str, float]]:
 class TopicLimits:
     """The topics shown, as the rules see them, and counts of messages by rule."""
 
-    def __init__(self) -> None:
-        self._subjects: dict[Place, Subject] = {}  # the same topics, in the same order, as `topic_metrics.shown`
+    def __init__(self, shown: Container[Place]) -> None:
+        """`shown`: the topics with series of their own, as they are at each time (`Accounts.shown`)."""
+        self._shown = shown
+        self._subjects: dict[Place, Subject] = {}  # of these; others are forgotten from time to time
         self._rules: RuleSet | None = None  # that `_found` was looked up in
         self._found: dict[Place, list[tuple[str, float, str]]] = {}  # dimension, per second, origin
         self._counts: dict[str, dict[str, int]] = {}  # by rule and result
@@ -62,7 +61,9 @@ class TopicLimits:
     def add(self, key: Key, tally: Tally) -> None:
         """An observer of `Accounts`: what one key counted since it was folded last."""
         place = (key.origin.protocol, key.text, key.operation)
-        if place not in self._subjects and len(self._subjects) < MAX_TOPICS_SHOWN:
+        if place not in self._subjects and place in self._shown:
+            if len(self._subjects) >= 2 * MAX_TOPICS_SHOWN:
+                self._forget_subjects()
             self._subjects[place] = subject_of(key)
         for bucket in key.buckets:
             counts = self._of(bucket.rule.name)
@@ -74,6 +75,12 @@ class TopicLimits:
             counts[REFUSED] += tally.refused
             counts[DROPPED] += tally.dropped
             counts[DELAYED] += tally.delayed
+
+    def _forget_subjects(self) -> None:
+        """Forget the topics that are not shown any more."""
+        for place in [each for each in self._subjects if each not in self._shown]:
+            del self._subjects[place]
+            self._found.pop(place, None)
 
     def _of(self, rule: str) -> dict[str, int]:
         counts = self._counts.get(rule)
@@ -102,6 +109,7 @@ class TopicLimits:
         """`sluice_topic_limit`, under `rules`."""
         if rules is not self._rules:
             self._rules, self._found = rules, {}
+        self._forget_subjects()
         return self._lines(rules, self._found, list(self._subjects.items()))
 
     @staticmethod

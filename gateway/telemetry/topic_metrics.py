@@ -1,7 +1,7 @@
 """The metrics with one series per topic and operation: most of a scrape, so they have a writer of their own.
 
-The text of a topic's labels is made once for all its metrics. Series are capped: the first MAX_TOPICS_SHOWN topics have their own as long
-as the process lives, and the others are summed under `__other__`.
+The text of a topic's labels is made once for all its metrics. Series are capped: MAX_TOPICS_SHOWN topics have their own, and the others are
+summed under `__other__`. Which, and how no counter goes back when they change, is said in `gateway/counting/accounts.py`.
 
 The naive way shows the busiest. Then a topic that grows into them takes what it had counted out of `__other__`, which goes back: Prometheus
 takes that for a restart and computes a rate from all that is left.
@@ -10,14 +10,11 @@ takes that for a restart and computes a rate from all that is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Final
 
-from gateway.counting.accounts import OTHER, Accounts, TopicTotals
+from gateway.counting.accounts import Accounts, TopicTotals
 from gateway.telemetry.exposition import escape, heading
 from gateway.telemetry.metrics import METRICS, Metric
-
-MAX_TOPICS_SHOWN: Final = 500  # topics; bounds the series per metric; a guess at what a Prometheus server bears of one target
 
 REFUSED: Final = "sluice_messages_refused_total"
 COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in which they are written
@@ -31,25 +28,10 @@ COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in
     "sluice_messages_shadow_refused_total": lambda totals: totals.shadow_refused,
     "sluice_messages_waiting": lambda totals: totals.waiting,
     "sluice_message_bytes_total": lambda totals: totals.bytes,
-    "sluice_topic_limited_seconds_total": lambda totals: totals.limited_s,
+    "sluice_topic_limited_seconds_total": lambda totals: totals.limited_ns / 1e9,
 }
 BY_LIMIT: Final = ',reason="limit"'  # behind the labels of the topic in sluice_messages_refused_total
 BY_SHARE: Final = ',reason="share"'
-
-
-def shown(accounts: Accounts) -> list[TopicTotals]:
-    """The topics with series of their own, and the sums of all others. They are the real ones: their numbers go on."""
-    topics = accounts.topics.values()  # in the order in which they came; none is ever forgotten
-    kept = [totals for totals in islice(topics, MAX_TOPICS_SHOWN) if totals.text != OTHER]
-    rest: dict[tuple[str, str], list[TopicTotals]] = {}
-    for number, totals in enumerate(topics):
-        if number >= MAX_TOPICS_SHOWN or totals.text == OTHER:
-            rest.setdefault((totals.protocol, totals.operation), []).append(totals)
-    for (protocol, operation), several in rest.items():
-        others = TopicTotals(protocol, OTHER, operation)
-        others.merge(several)
-        kept.append(others)
-    return kept
 
 
 def topic_lines(accounts: Accounts) -> Iterator[str]:
@@ -57,7 +39,7 @@ def topic_lines(accounts: Accounts) -> Iterator[str]:
 
     Only the numbers are copied, a metric at a time: copies of the topics took twice as long (2026-11).
     """
-    topics = shown(accounts)
+    topics = [*(totals.since_shown() for totals in accounts.shown.values()), *accounts.others()]
     shares = [totals.refused_share for totals in topics]
     none = [0] * len(topics)
     columns = [(METRICS[name], [*map(column, topics)], shares if name == REFUSED else none) for name, column in COLUMNS.items()]

@@ -18,7 +18,7 @@ import trio
 
 from gateway import log
 from gateway.clock import now_ns
-from gateway.workers import scrapes, summing
+from gateway.workers import scrapes
 from gateway.workers.wire import (
     FOR_PARENTS,
     Asks,
@@ -43,6 +43,8 @@ from limiter.topics import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gateway.workers.named_series import NamedSeries
+    from gateway.workers.retired_topics import RetiredTopics
     from gateway.workers.wire import AnyMessage, Message
     from limiter.judge import Judge
 
@@ -56,14 +58,24 @@ class Child:
     """A worker's process, from its start to its end."""
 
     def __init__(
-        self, worker: int, generation: int, judge: Judge, owner: LeaseOwner, take_event: Callable[[dict[str, object]], None] | None = None
+        self,
+        worker: int,
+        generation: int,
+        judge: Judge,
+        owner: LeaseOwner,
+        take_event: Callable[[dict[str, object]], None] | None = None,
+        retired_topics: RetiredTopics | None = None,
     ) -> None:
-        """`take_event` is called with each event of the worker's log, at most a second or so after it was logged."""
+        """`take_event` is called with each event of the worker's log, at most a second or so after it was logged.
+
+        What the worker has counted of a topic that it forgets is added to `retired_topics`.
+        """
         self.worker = worker
         self.generation = generation
         self.judge = judge
         self.owner = owner
         self.take_event = take_event
+        self.retired_topics = retired_topics
         self.pid = 0
         self.started = time.monotonic()
         self.last_heard = self.started  # when its last message came
@@ -73,7 +85,7 @@ class Child:
         self.faults: list[str] = []  # what it could not do
         self.outbox = Outbox(MAX_UNSENT_BYTES)
         self.reported: dict[str, Any] = {}  # its views, as it reported them last
-        self.families: dict[str, scrapes.Family] = {}
+        self.families: scrapes.Families = {}
         self._leased: dict[int, LeasedBucketRef] = {}  # by the worker's own ids
         self._bucket_counters: dict[int, tuple[int, ...]] = {}  # by the same ids, as reported last
         self._candidate_counters: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # by the same ids, as reported last
@@ -218,6 +230,9 @@ class Child:
                 if self.take_event is not None:
                     for event in msgspec.msgpack.decode(data):
                         self.take_event(event)
+            elif name == "forgotten":
+                if self.retired_topics is not None:
+                    self.retired_topics.add_forgotten(msgspec.msgpack.decode(data))
             else:
                 self.reported[name] = msgspec.msgpack.decode(data)
 
@@ -273,10 +288,13 @@ class Child:
         view: list[dict[str, Any]] = self.reported.get("topics", [])
         return view
 
-    def retire(self, topics: list[dict[str, Any]], families: dict[str, scrapes.Family]) -> list[dict[str, Any]]:
-        """Add what it has counted to what the workers before it have: to `families` in place; returns the topics of all."""
-        scrapes.add(families, self.families, None)
-        return summing.topics([topics, summing.ended(self.topics())])
+    def retire(self, topics: RetiredTopics, families: scrapes.Families, named: Sequence[NamedSeries]) -> None:
+        """Add what it has counted to what the workers before it have."""
+        scrapes.add(families, self.families, None, named)
+        topics.add_ended(self.topics(), time.monotonic())
+        for each in named:
+            each.report(str(self.worker), self.families, now_ns())
+            each.ended(str(self.worker), now_ns())
 
     def __repr__(self) -> str:
         state = "over" if self.over.is_set() else "serves" if self.ready.is_set() else "starts"

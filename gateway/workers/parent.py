@@ -46,15 +46,16 @@ from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
-from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively
+from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, run_cooperatively
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.settings.effective import values_with_origins
 from gateway.telemetry import exposition, live_snapshot
 from gateway.telemetry.recent_events import RecentEvents
-from gateway.workers import overview, scrapes, summing
+from gateway.workers import named_series, overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
+from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.settings_text import described
 from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload
 from limiter.buckets.factory import BucketFactory
@@ -76,6 +77,7 @@ DRAIN_S: Final = AFTER_S + 1.0  # seconds; after `drain.timeout`, until the work
 PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while workers live shortly
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
+FORGET_S: Final = 60.0  # seconds; between two looks for topics that no worker knows any more; a guess
 GATHERED: Final = ("status", "listeners", "topics", "metrics", "events")  # once a second: what remains of a worker that is killed
 OVER: Final = "over"  # once a second where there are webhooks: the limits that are over
 DEMAND: Final = "demand"  # once an hour, for the intraday raise
@@ -117,9 +119,9 @@ class Parent:
         self.brokers: dict[str, BrokerListeners] = {}  # none: `settings.checks` refuses a name server's listener here
         self.children: dict[int, Child] = {}  # by place
         self.replaced = 0
-        self.retired_topics: list[dict[str, Any]] = []  # of workers that have ended, as the next
-        self.retired_families: dict[str, scrapes.Family] = {}
-        self.shown_topics = scrapes.ShownTopics()
+        self.retired_topics = RetiredTopics()
+        self.retired_families: scrapes.Families = {}  # of workers that have ended, without what `named_series` have
+        self.named_series = named_series.all_named()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.admin_server = AdminServer(self, store, settings)
         self.webhooks = Webhooks(settings, lambda: chain.from_iterable(self.views(OVER)))
@@ -216,11 +218,11 @@ class Parent:
         return False
 
     async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
-        views = [self.retired_topics, *(child.topics() for child in self.serving())]
+        views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
         return await result_cooperatively(summing.topic_numbers(views, name))
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
-        views = [self.retired_topics, *(child.topics() for child in self.serving())]
+        views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
         if wanted is None:
             return summing.topics(views)
         order = {place: at for at, place in enumerate(wanted)}
@@ -229,15 +231,17 @@ class Parent:
 
     async def snapshot(self) -> dict[str, object]:
         """Of what the workers have reported last, a second ago at most."""
-        views = [self.retired_topics, *(child.topics() for child in self.serving())]
+        views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
         none: dict[str, Any] = {}
         memory = reduce(summing.add, (view["memory"] for view in self.views("status")), none)
-        return await result_cooperatively(live_snapshot.summed({**self.status(), "memory": memory}, views, summing.topics))
+        return await result_cooperatively(
+            live_snapshot.summed({**self.status(), "memory": memory}, views, summing.topics, self.retired_topics.sums)
+        )
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
         scrapes.forget_gone_rules(self.retired_families, [families for _, families in living])
-        workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.shown_topics))
+        workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.named_series, now_ns()))
         return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families({**self.webhooks.samples(), **others})))
 
     def configuration(self) -> dict[str, object]:
@@ -349,7 +353,7 @@ class Parent:
         """Keep a worker running at this place until the end. Started when the first one serves; raises OSError where that one cannot."""
         pause = PAUSE_S
         for generation in count():
-            child = self.children[place] = Child(place, generation, self.judge, self.owner, self.recent_events.add)
+            child = self.children[place] = Child(place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics)
             child.send(self._begin(child))
             child.send(LogLevel(self.log_level()))
             code: list[int] = []
@@ -365,7 +369,7 @@ class Parent:
                         task_status.started()
             if generation == 0 and not child.ready.is_set():
                 raise OSError(0, f"worker {place} has ended before it could serve; its own log says why")
-            self.retired_topics = child.retire(self.retired_topics, self.retired_families)
+            child.retire(self.retired_topics, self.retired_families, self.named_series)
             self._close_leftovers(f"w{place}l{generation}")
             if self.draining:
                 return
@@ -401,6 +405,7 @@ class Parent:
         """Gather what would remain of a worker that is killed, and kill one that hangs."""
         loop = SupervisedLoop("workers")
         last = time.monotonic()
+        forget_at = trio.current_time() + FORGET_S
         while True:
             await trio.sleep(1.0)
             now = time.monotonic()
@@ -409,6 +414,12 @@ class Parent:
                 self._excuse(asleep_s, now)
                 self.owner.expire(now_ns())
                 await self._gather([*GATHERED, OVER] if self.webhooks.wanted else list(GATHERED))
+                for child in self.serving():
+                    for each in self.named_series:
+                        each.report(str(child.worker), child.families, now_ns())
+                if trio.current_time() >= forget_at:
+                    forget_at = trio.current_time() + FORGET_S
+                    await run_cooperatively(self.retired_topics.forget([child.topics() for child in self.serving()], time.monotonic()))
                 self._kill_silent(time.monotonic())
 
     def _excuse(self, asleep_s: float, now: float) -> None:

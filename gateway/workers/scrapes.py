@@ -7,22 +7,22 @@ The table of metrics (`gateway/telemetry/metrics.py`) says for each what becomes
 * SAME: they are left out, and the parent's own lines have them once.
 * ONE: the last value stands. The label that comes last (`origin`) does not tell series apart.
 * EACH: every series gets the label `worker`, because a sum would mean nothing.
+
+Counters by names that clients choose are added up elsewhere, as they grow: `named_series.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Protocol
 
 from gateway.counting.accounts import OTHER
-from gateway.telemetry.metrics import EACH, GAUGE, METRICS, ONE, SAME, TOPIC
-from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN
+from gateway.telemetry.metrics import EACH, GAUGE, METRICS, ONE, SAME
 
 BY_RULE: Final = "sluice_rule_messages_total"
 OF_CAPS: Final = "sluice_cap_tightened_total"
 RULE_LABEL: Final = re.compile(r'rule="(?P<rule>(?:[^"\\]|\\.)*)"')
-TOPIC_LABELS: Final = re.compile(r'protocol="[^"]*",topic="(?P<topic>(?:[^"\\]|\\.)*)",operation="[^"]*"')
 
 Series = dict[str, float]  # by name and labels as they stand in the text
 
@@ -39,6 +39,19 @@ class Family:
 
     def __repr__(self) -> str:
         return f"<Family {self.kind} of {len(self.series)} series>"
+
+
+Families = dict[str, Family]  # by name
+
+
+class NamedSeries(Protocol):
+    """Counters by names that clients choose: `gateway.workers.named_series.NamedSeries`."""
+
+    def covers(self, name: str) -> bool: ...
+
+    def report(self, worker: str, families: Families, now: int) -> None: ...
+
+    def gather(self, totals: Families, now: int) -> None: ...
 
 
 def parse(text: str) -> dict[str, Family]:
@@ -58,11 +71,13 @@ def parse(text: str) -> dict[str, Family]:
     return found
 
 
-def add(totals: dict[str, Family], one: dict[str, Family], worker: str | None) -> None:
-    """Add one process's families to `totals`; of a worker that has ended (None) its counters alone."""
+def add(totals: Families, one: Families, worker: str | None, named: Sequence[NamedSeries] = ()) -> None:
+    """Add one process's families to `totals`; of a worker that has ended (None) its counters alone. Not the counters that `named` have."""
     for name, family in one.items():
         workers = METRICS[name].workers
         if workers == SAME or (worker is None and family.kind == GAUGE):
+            continue
+        if family.kind != GAUGE and any(each.covers(name) for each in named):
             continue
         total = totals.setdefault(name, Family(family.head, family.kind))
         if workers == ONE:
@@ -110,42 +125,6 @@ def rule_of(series: str) -> str:
     return "" if found is None else found["rule"]
 
 
-class ShownTopics:
-    """The topics that have series of their own in the sum: each worker shows its own first ones, which together may be many more.
-
-    The first that come stay, so no counter goes back: neither theirs nor that of `__other__`.
-    """
-
-    def __init__(self, most: int = MAX_TOPICS_SHOWN) -> None:
-        self._most = most
-        self._shown: set[str] = set()  # by their labels as text
-
-    def gather(self, totals: dict[str, Family]) -> None:
-        """Move the series of all other topics to `__other__`; where a sum would mean nothing they are left out."""
-        for name, family in totals.items():
-            if METRICS[name].labels[: len(TOPIC)] != TOPIC:
-                continue
-            kept: Series = {}
-            for series, number in family.series.items():
-                labels = TOPIC_LABELS.search(series)
-                if labels is None or labels["topic"] == OTHER or self._is_shown(labels[0]):
-                    kept[series] = kept.get(series, 0.0) + number
-                elif METRICS[name].workers != ONE:
-                    other = f"{series[: labels.start('topic')]}{OTHER}{series[labels.end('topic') :]}"
-                    kept[other] = kept.get(other, 0.0) + number
-            family.series = kept
-
-    def _is_shown(self, labels: str) -> bool:
-        if labels not in self._shown:
-            if len(self._shown) >= self._most:
-                return False
-            self._shown.add(labels)
-        return True
-
-    def __repr__(self) -> str:
-        return f"<ShownTopics {len(self._shown)} of {self._most}>"
-
-
 def labelled(series: str, worker: str) -> str:
     label = f'worker="{worker}"'
     return f"{series[:-1]},{label}}}" if series.endswith("}") else f"{series}{{{label}}}"
@@ -158,14 +137,14 @@ def lines(totals: dict[str, Family]) -> Iterator[str]:
             yield f"{series} {int(number) if number == int(number) else repr(number)}\n"
 
 
-def merged(
-    living: Iterable[tuple[str, dict[str, Family]]], ended: dict[str, Family], shown: ShownTopics | None = None
-) -> dict[str, Family]:
+def merged(living: Iterable[tuple[str, Families]], ended: Families, named: Sequence[NamedSeries] = (), now: int = 0) -> Families:
     """All workers' families as one: (worker, its families), and what those that have ended had counted."""
-    totals: dict[str, Family] = {}
+    totals: Families = {}
     for worker, families in living:
-        add(totals, families, worker)
+        for each in named:
+            each.report(worker, families, now)
+        add(totals, families, worker, named)
     add(totals, ended, None)
-    if shown is not None:
-        shown.gather(totals)
+    for each in named:
+        each.gather(totals, now)
     return totals

@@ -69,6 +69,7 @@ from limiter.leases.lease import Lease
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from gateway.counting.accounts import TopicTotals
     from gateway.workers.wire import AnyMessage
     from limiter.rules.rule_set import RuleSet
 
@@ -109,6 +110,7 @@ class Worker:
         self.outbox = Outbox(MAX_UNSENT_BYTES)
         self.recent_events = RecentEvents(begin.boot)
         self.bucket_ids = BucketIds()
+        self._forgotten_topics: list[TopicTotals] = []  # since the last report of topics
         self._asked: list[list[Bucket]] = []  # buckets of asks without an answer yet, in order
         self.lease = Lease(begin.workers)
         judge = Judge(self.rule_cache.rules(), settings.limiter.max_keys)
@@ -120,6 +122,7 @@ class Worker:
             tidy_access_log=False,
         )  # fmt: skip
         self.gateway.accounts.observers.append(self.bucket_ids.note_change)
+        self.gateway.accounts.forget_observers.append(self._note_forgotten)
 
     # ---- what the gateway needs of its host (gateway.app.Host) -----------------------------------------------------
 
@@ -238,9 +241,20 @@ class Worker:
 
     def _report(self, number: int, names: list[str]) -> StateReport:
         views = {name: self._view(name) for name in names}
+        if "topics" in views:
+            views["forgotten"] = self._forgotten()  # after all others: they fold, and only that forgets
         self.gateway.accounts.fold(now_ns())
         candidates = self.bucket_ids.candidate_counters(self.outbox)
         return StateReport(number, views, self.bucket_ids.counters(self.outbox, now_ns()), candidates)
+
+    def _note_forgotten(self, totals: TopicTotals) -> None:
+        """Observes `Accounts`."""
+        self._forgotten_topics.append(totals)
+
+    def _forgotten(self) -> bytes:
+        """What was counted of the topics that are forgotten since the last report."""
+        forgotten, self._forgotten_topics = self._forgotten_topics, []
+        return encoded([status.topic(self.gateway, totals, now_ns()) for totals in forgotten])
 
     def _view(self, name: str) -> bytes:
         match name:

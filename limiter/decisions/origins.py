@@ -19,7 +19,7 @@ from limiter.topics import TopicName
 if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
-KEYS_PER_ORIGIN: Final = 50_000  # keys; more topics than any client uses; a guess
+KEYS_PER_ORIGIN: Final = 20_000  # keys, some 1 kB each; more topics than any client uses at a time; a guess
 
 
 def subject_of(key: Key) -> Subject:

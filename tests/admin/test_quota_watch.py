@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from admin.quota_watch import LOOK_S, MIN_AGE_S, QuotaWatch
+from admin.quota_watch import LOOK_S, MIN_AGE_S, QuotaWatch, Trial
+from admin.state import PublishedQuotas
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
@@ -264,3 +265,11 @@ async def test_the_gateway_looks_by_itself(tmp_path: Path, autojump_clock: trio.
         await watch.run()
     assert gateway.gathered == []  # without quotas it asks for nothing
     store.close()
+
+
+def test_a_topic_that_is_forgotten_keeps_what_was_counted_of_it() -> None:
+    orders = ("rocketmq", "orders")
+    trial = Trial(PublishedQuotas(sha256="1", quotas=1, computed_at=""), frozenset([orders]), 0.0, {orders: (100, 10)})
+    for counts in ({orders: (160, 30)}, {}, {orders: (40, 5)}, {orders: (50, 5)}):
+        trial.count(counts)
+    assert (trial.offered, trial.refused) == (110, 25)

@@ -73,6 +73,12 @@ def test_deliveries_and_topics_that_share_totals_are_left_out() -> None:
     assert readings_of(accounts) == []
 
 
+def test_a_topic_that_was_forgotten_and_begins_anew_has_no_negative_mean() -> None:
+    demand = HourlyDemand(0)
+    means({"": [(*ORDERS, 36_000, 36_000)]}, HOUR, demand)
+    assert means({"": [(*ORDERS, 3600, 3600)]}, 2 * HOUR, demand) == {ORDERS: (1.0, 1.0)}
+
+
 def test_each_hour_has_its_own_mean() -> None:
     demand = HourlyDemand(0)
     assert means({"": [(*ORDERS, 3600, 36_000)]}, HOUR, demand) == {ORDERS: (1.0, 10.0)}

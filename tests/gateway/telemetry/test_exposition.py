@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.counting.accounts import OTHER, Accounts
+from gateway.counting.accounts import MAX_TOPICS_SHOWN, OTHER, Accounts
 from gateway.counting.histogram import Histogram
 from gateway.telemetry import exposition
 from gateway.telemetry.collector import candidate_samples
-from gateway.telemetry.topic_metrics import MAX_TOPICS_SHOWN, topic_lines
+from gateway.telemetry.topic_metrics import topic_lines
 from limiter.buckets.candidate import CandidateCounts
 from limiter.keys import Key, Origin
 from limiter.topics import rocketmq_topic

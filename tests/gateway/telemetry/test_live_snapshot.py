@@ -98,14 +98,24 @@ def test_many_topics_are_summed_in_slices_and_only_the_worst_described(standalon
     assert slices >= 10
 
 
+def test_totals_do_not_go_back_when_topics_are_forgotten(standalone: Standalone) -> None:
+    traffic(standalone, "orders", 100, 40)
+    before, _ = result(live_snapshot.snapshot(standalone.gateway))
+    accounts = standalone.gateway.accounts
+    accounts._forget(accounts.topics["amqp", "orders", "produce"], 1)
+    after, _ = result(live_snapshot.snapshot(standalone.gateway))
+    assert after["totals"] == before["totals"]
+    assert (before["topics_known"], after["topics_known"]) == (1, 0)
+
+
 def test_several_processes_are_summed_to_what_one_would_show(standalone: Standalone) -> None:
     traffic(standalone, "orders", 100, 40)
     traffic(standalone, "bills", 10, 0)
     tick(standalone)
     alone, _ = result(live_snapshot.snapshot(standalone.gateway))
     views = [[topic for part in status.topics(standalone.gateway) for topic in part] for _ in range(2)]
-    both, _ = result(live_snapshot.summed(alone, views, summing.topics))
-    assert {name: 2 * count for name, count in alone["totals"].items()} == both["totals"]
+    both, _ = result(live_snapshot.summed(alone, views, summing.topics, dict.fromkeys(live_snapshot.COUNTS, 3)))
+    assert {name: 2 * count + 3 for name, count in alone["totals"].items()} == both["totals"], "with what is forgotten"
     assert both["rates"]["refused_per_second"] == 80.0
     assert [(topic["topic"], topic["refused"]) for topic in both["topics"]] == [("orders", 80), ("bills", 0)]
     assert both["topics_known"] == 2

@@ -7,7 +7,15 @@ import pytest
 from gateway.counting.accounts import OTHER, Accounts
 from gateway.counting.recent_rates import TICKS
 from gateway.telemetry import exposition
-from gateway.telemetry.refused_clients import MAX_CLIENTS_KEPT, MAX_GROUPS_SHOWN, MAX_TOPICS, RefusedClients, consumer_group, retry_samples
+from gateway.telemetry.refused_clients import (
+    GROUP_IDLE_S,
+    MAX_CLIENTS_KEPT,
+    MAX_GROUPS_SHOWN,
+    MAX_TOPICS,
+    RefusedClients,
+    consumer_group,
+    retry_samples,
+)
 from limiter.keys import Key, Origin
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.expositions import series
@@ -36,7 +44,7 @@ class Counted:
 
     def metric(self, name: str) -> dict[str, float]:
         """The samples of one metric by group."""
-        text = "".join(exposition.families(retry_samples(self.accounts, self.clients)))
+        text = "".join(exposition.families(retry_samples(self.clients)))
         return {labels["group"]: value for labels, value in series(text).get(name, [])}
 
 
@@ -140,7 +148,7 @@ def test_metrics_name_the_group_and_never_a_client() -> None:
     counted.clients.tick(1.0)
     assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
     assert counted.metric("sluice_retries_worst_client_ratio") == {"workers": 0.75}
-    assert "10.0.0" not in str(retry_samples(counted.accounts, counted.clients))
+    assert "10.0.0" not in str(retry_samples(counted.clients))
     for _ in range(TICKS):
         counted.clients.tick(1.0)
     assert counted.metric("sluice_retries_refused_total") == {"workers": 100}
@@ -155,3 +163,19 @@ def test_groups_beyond_the_cap_are_summed_under_other() -> None:
     assert len(found) == MAX_GROUPS_SHOWN + 1
     assert sum(found.values()) == sum(1000 - number for number in range(MAX_GROUPS_SHOWN + 10))
     assert found[OTHER] == sum(1000 - number for number in range(MAX_GROUPS_SHOWN, MAX_GROUPS_SHOWN + 10))
+
+
+def test_a_group_that_is_idle_makes_room_and_no_counter_goes_back() -> None:
+    counted = Counted()
+    for number in range(MAX_GROUPS_SHOWN + 1):
+        counted.add("10.0.0.7", 10, topic=b"%%RETRY%%g%d" % number)
+    counted.clients.tick(GROUP_IDLE_S - 1)
+    counted.add("10.0.0.7", 5, topic=b"%RETRY%g0")
+    counted.add("10.0.0.7", 5, topic=b"%RETRY%late")
+    assert counted.metric("sluice_retries_refused_total")[OTHER] == 15, "none is idle yet"
+    counted.clients.tick(1.0)
+    counted.add("10.0.0.7", 7, topic=b"%RETRY%late")
+    found = counted.metric("sluice_retries_refused_total")
+    assert (found["late"], found[OTHER], found["g0"]) == (7, 15, 15)
+    assert len(found) == MAX_GROUPS_SHOWN + 1
+    assert "g1" not in found

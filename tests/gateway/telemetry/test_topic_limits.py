@@ -8,15 +8,16 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.counting.accounts import OTHER, Accounts
-from gateway.telemetry import exposition, topic_limits, topic_metrics
+from gateway.telemetry import exposition, topic_limits
+from gateway.telemetry.metrics import TOPIC
 from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.topic_limits import TopicLimits
 from gateway.telemetry.topic_metrics import topic_lines
-from gateway.workers import scrapes
+from gateway.workers import named_series, scrapes
 from limiter.judge import Judge
 from limiter.keys import Key, Tally
 from limiter.limits import Limit, Rate
@@ -31,6 +32,13 @@ TRIED = Rule("tried", Match(topic="tried"), "topic", Limit(messages=Rate(5)), mo
 SETTLED = ("forwarded", "refused", "dropped", "abandoned")
 
 
+class All:
+    """All topics are shown."""
+
+    def __contains__(self, place: object) -> bool:
+        return True
+
+
 def key_of(judge: Judge, topic: bytes) -> Key:
     return judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), topic, rocketmq_topic(topic))
 
@@ -42,7 +50,7 @@ def limits(found: TopicLimits, rules: RuleSet) -> dict[tuple[str, str, str], flo
 
 def test_a_topics_limit_is_the_one_in_force_and_an_old_origin_vanishes() -> None:
     rules = RuleSet((ORDERS, TRIED))
-    judge, found = Judge(rules), TopicLimits()
+    judge, found = Judge(rules), TopicLimits(All())
     for topic in (b"orders", b"tried", b"free"):
         found.add(key_of(judge, topic), Tally())
     from_file = {("orders", "messages", "file"): 500, ("orders", "bytes", "file"): 2_000_000}
@@ -54,7 +62,7 @@ def test_a_topics_limit_is_the_one_in_force_and_an_old_origin_vanishes() -> None
 
 def test_results_are_counted_by_rule_from_zero_and_stay_when_the_rule_goes() -> None:
     rules = RuleSet((ORDERS, TRIED))
-    judge, found = Judge(rules), TopicLimits()
+    judge, found = Judge(rules), TopicLimits(All())
     assert set(found.rule_samples(rules)) >= {(("orders", "passed"), 0), (("tried", "shadow_refused"), 0)}
     key = key_of(judge, b"orders")
     judge.decide([Request(key, 1, 1, 10)], 0)
@@ -69,7 +77,7 @@ class Traffic:
     """Messages under rules that come and go, and what was shown of them last."""
 
     def __init__(self, workers: int) -> None:
-        self.workers = [TopicLimits() for _ in range(workers)]
+        self.workers = [TopicLimits(All()) for _ in range(workers)]
         self.retired: dict[str, scrapes.Family] = {}
         self.in_force: tuple[Rule, ...] = ()
         self.passed = 0.0
@@ -90,7 +98,7 @@ class Traffic:
 
     def replace_worker(self, number: int) -> None:
         scrapes.add(self.retired, self.told(self.workers[number]), None)
-        self.workers[number] = TopicLimits()
+        self.workers[number] = TopicLimits(All())
 
     def scrape(self) -> None:
         """Nothing that is in force has gone back, nor what is summed; nothing is lost; and the series are bounded."""
@@ -131,7 +139,7 @@ def test_series_of_rules_that_are_gone_are_bounded_and_no_counter_goes_back(step
 
 
 def test_a_thousand_rules_added_and_removed_leave_a_bounded_number_of_series() -> None:
-    found = TopicLimits()
+    found = TopicLimits(All())
     for number in range(1000):
         samples = found.rule_samples(RuleSet((Rule(f"live-{number}", Match(topic="orders"), "topic", Limit(messages=Rate(5))),)))
     assert len({labels[0] for labels, _ in samples}) == topic_limits.MAX_GONE_RULES + 2, "the one in force, the last ones, the others"
@@ -161,51 +169,103 @@ def counters(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
 def holds(text: str) -> None:
     """Received = forwarded + refused + dropped + abandoned + waiting, for every topic shown and for the others."""
     found = series(text)
-    for labels, received in found["sluice_messages_received_total"]:
+    for labels, received in found.get("sluice_messages_received_total", []):
         names = [*(f"sluice_messages_{each}_total" for each in SETTLED), "sluice_messages_waiting"]
         parts = [value for name in names for other, value in found.get(name, []) if labels.items() <= other.items()]
         assert received == sum(parts), labels
 
 
+class Worker:
+    """Accounts with room for few topics, and messages that wait."""
+
+    def __init__(self) -> None:
+        self.accounts = Accounts(most=6, most_shown=3)
+        self.judge = Judge(RuleSet(()))
+        self.waiting: dict[Key, int] = {}
+        self.received = 0
+
+    def second(self, topic: int, messages: int, left: int, now: int) -> None:
+        """Some come, and all but `left` go."""
+        key = key_of(self.judge, b't"%d' % topic)
+        tally = self.accounts.tally_of(key)
+        tally.receive(messages, now)
+        self.received += messages
+        waiting = self.waiting.pop(key, 0) + messages
+        self.waiting[key] = left = min(left, waiting)
+        tally.refused += (waiting - left) // 3
+        tally.messages += waiting - left - (waiting - left) // 3
+        self.accounts.fold(now)
+        list(self.accounts.tick(1.0, now))
+
+    def idle(self, now: int) -> None:
+        for _ in range(11):
+            list(self.accounts.tick(1.0, now))
+
+    def told(self) -> dict[str, scrapes.Family]:
+        text = "".join(topic_lines(self.accounts))
+        holds(text)
+        assert len(self.accounts.topics) <= 6 + 1
+        assert self.received == self.accounts.forgotten.received + sum(each.received for each in self.accounts.topics.values())
+        return scrapes.parse(text)
+
+
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 11), st.integers(1, 50)), max_size=40
-)  # worker, topic, messages
+    st.tuples(
+        st.sampled_from(["a", "b", "c"]),  # worker
+        st.integers(0, 11),  # topic
+        st.integers(0, 50),  # messages
+        st.sampled_from([0, 0, 0, 1, 60]),  # left waiting
+        st.integers(1, 4),  # seconds of that
+        st.sampled_from([1, 1, 12, 700, 100_000]),  # seconds until the next
+    ),
+    max_size=30,
+)
 
 
-@given(events=EVENTS, ends=st.sets(st.integers(0, 39)))
-def test_no_counter_ever_goes_back_whatever_topics_and_workers_come_and_go(events: list[tuple[str, int, int]], ends: set[int]) -> None:
-    with patch.object(topic_metrics, "MAX_TOPICS_SHOWN", 3):
-        workers: dict[str, Accounts] = {}
-        retired: dict[str, scrapes.Family] = {}
-        shown = scrapes.ShownTopics(4)
-        before: dict[tuple[str, tuple[str, ...]], float] = {}
-        for number, (worker, topic, messages) in enumerate(events):
-            totals = workers.setdefault(worker, Accounts()).totals("rocketmq", f't"{topic}')
-            totals.received += messages
-            totals.forwarded += messages // 2
-            totals.refused += messages // 3
-            totals.tick(1.0)
-            living = [(name, scrapes.parse("".join(topic_lines(accounts)))) for name, accounts in workers.items()]
-            text = "".join(scrapes.lines(scrapes.merged(living, retired, shown)))
-            now = counters(text)
-            assert {name: value for name, value in before.items() if now.get(name, 0) < value} == {}
-            assert len({labels for name, labels in now if name == "sluice_messages_forwarded_total"}) <= 4 + 1
-            for accounts in workers.values():
-                holds("".join(topic_lines(accounts)))
-            before = now
-            if number in ends:
-                for totals in workers[worker].topics.values():
-                    totals.abandoned += totals.waiting  # its clients are gone
-                scrapes.add(retired, scrapes.parse("".join(topic_lines(workers.pop(worker)))), None)
-                living = [(name, scrapes.parse("".join(topic_lines(accounts)))) for name, accounts in workers.items()]
-            holds("".join(scrapes.lines(scrapes.merged(living, retired, shown))))
+@settings(max_examples=60)
+@given(events=EVENTS, ends=st.sets(st.integers(0, 29)))
+def test_no_counter_ever_goes_back_whatever_topics_and_workers_come_and_go(
+    events: list[tuple[str, int, int, int, int, int]], ends: set[int]
+) -> None:
+    """Series end and begin, at 0, as topics are forgotten; what is summed under __other__ stays there."""
+    workers: dict[str, Worker] = {}
+    named = named_series.NamedSeries(TOPIC, 4)
+    before: dict[tuple[str, tuple[str, ...]], float] = {}
+    now = 10**9
+
+    def scrape() -> None:
+        nonlocal before
+        living = [(name, worker.told()) for name, worker in workers.items()]
+        text = "".join(scrapes.lines(scrapes.merged(living, {}, [named], now)))
+        holds(text)
+        found = counters(text)
+        assert {name: value for name, value in before.items() if found.get(name, value) < value} == {}
+        assert {name for name, value in before.items() if OTHER in name[1] and value} <= found.keys()
+        assert len({labels for name, labels in found if name == "sluice_messages_forwarded_total"}) <= 4 + 1
+        before = found
+
+    for number, (worker, topic, messages, left, seconds, pause) in enumerate(events):
+        for _ in range(seconds):
+            workers.setdefault(worker, Worker()).second(topic, messages, left, now)
+            now += 10**9
+            scrape()
+        if pause > 1:
+            now += pause * 10**9
+            for each in workers.values():
+                each.idle(now)
+        if number in ends:
+            named.report(worker, workers.pop(worker).told(), now)
+            named.ended(worker, now)
+            scrape()
 
 
 def test_of_several_workers_the_limit_is_told_once_and_its_last_origin_wins() -> None:
     def told(origin: str, rate: int) -> dict[str, scrapes.Family]:
-        return scrapes.parse("".join(exposition.family("sluice_topic_limit", [(("rocketmq", "o", "produce", "messages", origin), rate)])))
+        seen = exposition.family("sluice_messages_received_total", [(("rocketmq", "o", "produce"), 1)])
+        limit = exposition.family("sluice_topic_limit", [(("rocketmq", "o", "produce", "messages", origin), rate)])
+        return scrapes.parse("".join((*seen, *limit)))
 
-    found = scrapes.merged([("1", told("file", 500)), ("2", told("override", 40))], {}, scrapes.ShownTopics())
+    found = scrapes.merged([("1", told("file", 500)), ("2", told("override", 40))], {}, named_series.all_named())
     assert list(found["sluice_topic_limit"].series.values()) == [40]
     assert 'origin="override"' in next(iter(found["sluice_topic_limit"].series))
 

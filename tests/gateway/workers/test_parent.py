@@ -182,7 +182,7 @@ def test_counters_do_not_fall_when_a_worker_is_over(parent: Parent) -> None:
     child.take(StateReport(1, {"metrics": text}, []))
     before = "".join(parent.metrics({})).count("rejections_total 3")
     child.over.set()
-    parent.retired_topics = child.retire(parent.retired_topics, parent.retired_families)
+    child.retire(parent.retired_topics, parent.retired_families, parent.named_series)
     assert (before, "".join(parent.metrics({})).count("rejections_total 3")) == (1, 1)
 
 
@@ -200,7 +200,7 @@ def test_what_ended_workers_counted_for_rules_that_are_gone_has_no_series(parent
                 counted[1]: [(("rabbit", name, "blocked"), 1)],
             })  # fmt: skip
             child.take(StateReport(1, {"metrics": "".join(text).encode()}, []))
-        parent.retired_topics = parent.children[1].retire(parent.retired_topics, parent.retired_families)
+        parent.children[1].retire(parent.retired_topics, parent.retired_families, parent.named_series)
         found = series("".join(parent.metrics({})))
         assert [{labels["rule"] for labels, _ in found[metric]} for metric in counted] == [{name}, {name}]
 
@@ -217,7 +217,7 @@ def test_a_changed_candidate_counts_anew_also_what_ended_workers_had_counted(par
     told = "".join(exposition.family("sluice_candidate_messages_total", [(("all", "admitted"), 3), (("all", "refused"), 4)])).encode()
     child.take(StateReport(1, {"metrics": told}, [], [(1, 3, 4, now_ns(), {"10.0.0.7": 4})]))
     child.over.set()
-    parent.retired_topics = child.retire(parent.retired_topics, parent.retired_families)
+    child.retire(parent.retired_topics, parent.retired_families, parent.named_series)
 
     def shown() -> dict[str, float]:
         return {labels["result"]: value for labels, value in series("".join(parent.metrics({})))["sluice_candidate_messages_total"]}

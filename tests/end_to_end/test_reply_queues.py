@@ -1,0 +1,56 @@
+"""Reply queues: names that come and go without end, through one connection. They cost a bounded memory, and hide no topic."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from support.amqp import frames as amqp
+from support.brokers.stand_ins import rabbitmq
+from support.gateways import Gateway, StartGateway, amqp_listener
+from support.processes import LOOPBACK, wait_until
+
+MIB = 1 << 20
+NAMES = 50_000
+BURST = 1000  # names; sent at once
+FLAT_AFTER = 10_000  # names: as many topics have totals of their own
+MOST = 24 * MIB  # what the other 40,000 may add: 10,000 more keys of the connection, and what the heap keeps; with all of them it was 44
+REAL = "%2F/amq.default/real"
+WITHIN_S = 60.0  # seconds; until the topic is seen: names that are used once give way after ten
+
+
+def received(gateway: Gateway) -> float:
+    return sum(each.value for each in gateway.samples() if each.name == "sluice_messages_received_total")
+
+
+def seen(gateway: Gateway) -> tuple[bool, bool]:
+    """Whether the topic is in /v1/topics, and in /metrics."""
+    listed = gateway.get("/v1/topics?q=real")["items"]
+    series = [each for each in gateway.samples() if each.name == "sluice_messages_received_total"]
+    return REAL in [each["topic"] for each in listed], REAL in [each.labels["topic"] for each in series]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_fifty_thousand_reply_queues_leave_memory_flat_and_hide_no_topic(start_gateway: StartGateway, workers: int) -> None:
+    """Until November 2026 the first 10,000 names hid all later ones from /v1/topics, and the first 500 from /metrics, for good."""
+    with rabbitmq() as broker, ExitStack() as stack:
+        gateway = start_gateway([amqp_listener(broker.address)], [], gateway={"workers": workers, "state_directory": "state"})
+        client = stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=60))
+        client.sendall(amqp.greeting(channels=(1,), heartbeat=600))
+        resident = []
+        for first in range(0, NAMES, BURST):
+            if first == FLAT_AFTER:
+                wait_until(lambda: received(gateway) == FLAT_AFTER, within=30, what="the first names are counted")
+                resident.append(gateway.resident_bytes())
+            client.sendall(b"".join(amqp.publish(1, f"amq.gen-{number:020}") for number in range(first, first + BURST)))
+        began = time.monotonic()
+        while seen(gateway) != (True, True):
+            assert time.monotonic() - began < WITHIN_S
+            client.sendall(amqp.publish(1, "real"))
+            time.sleep(0.5)
+        resident.append(gateway.resident_bytes())
+    if workers == 1:  # else it is the parent that was looked at
+        assert resident[1] - resident[0] < MOST
