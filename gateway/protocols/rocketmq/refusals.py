@@ -26,12 +26,13 @@ ANSWER_REFUSES: Final = 0  # what a client takes for the refusal of a send-back
 SILENCE_REFUSES: Final = 1
 NOTHING_REFUSES: Final = 2
 CPP_UNDERSTANDS: Final = 333  # V4_6_0, the version C++ 2.0 and later say; earlier ones 63
+MAX_WAIT_NS: Final = 86_400_000_000_000  # a day; longer waits are those for a change of the limit
 OPAQUE: Final = 11  # width of `%11d`; the placeholder itself has 4 characters, so each frame grows by 7
 
 
 def remark(key_text: str, wait_ns: int) -> str:
-    """The text of a refusal; the wait is the true one, rounded up to a whole microsecond."""
-    return f"[RateLimit] for {key_text} need wait:{-(-wait_ns // 1000)}microsecs"
+    """The text of a refusal; the wait is the true one, rounded up to a whole microsecond, and a day at most: a limit of 0 has none."""
+    return f"[RateLimit] for {key_text} need wait:{-(-min(wait_ns, MAX_WAIT_NS) // 1000)}microsecs"
 
 
 def what_refuses_send_back(language: str, version: int) -> int:

@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 
-from gateway.protocols.rocketmq.refusals import build_refusals
+from gateway.protocols.rocketmq.refusals import build_refusals, remark
+from limiter.limits import NEVER
 from support.rocketmq.frames import encode_request, frame, heartbeat, response, send, split_frames
 from support.rocketmq.remoting import frames_file
 from support.rocketmq.talks import CALLBACKS, LIMITED, check_broker, check_client, said_by_broker, said_by_client
@@ -147,3 +148,8 @@ def test_a_frame_of_exactly_max_frame_passes_and_a_longer_one_of_the_clients_doe
         return
     (talk.client if whose == "client" else talk.broker)(whole)
     assert (talk.to_broker if whose == "client" else talk.to_client) == whole
+
+
+def test_a_limit_of_0_asks_for_a_day_and_no_more() -> None:
+    assert remark("orders", NEVER) == "[RateLimit] for orders need wait:86400000000microsecs"
+    assert remark("orders", 1_500) == "[RateLimit] for orders need wait:2microsecs"
