@@ -11,7 +11,7 @@ from support.quota_weeks.score import series_of
 from support.quota_weeks.weeks import kinds, weeks
 
 PER_HOUR = 60  # observed seconds of each hour
-FACTORS = (0.9, 1.2)  # k, about where a percent is refused
+FACTORS = (1.0, 1.2)  # k, about where a percent is refused, and half of that
 
 
 @pytest.mark.parametrize(("rate", "hourly", "mean"), [(10.0, 3.0, 5.0), (10.0, 3.0, 1.0), (10.0, 3.0, 500.0), (0.25, 1.5, 0.3)])

@@ -129,7 +129,7 @@ def documents() -> Iterator[str]:
 BEYOND_SCHEMA = (
     "is too little", "is too much", "is too small", "is not a port", "port 0 cannot", "is not a whole number of", "is not a loopback", "bound twice",
     "own listeners", "is above", "above high", "limits neither", "is not an IPv6", "expected a whole number, got \"010\"", "is not a host",
-    "RocketMQ has no", "reply is RocketMQ's", "is not a name", "a period longer than nothing", "there is no file", "topic is", "is no rate",
+    "expected a number above 0, got \"010\"", "RocketMQ has no", "reply is RocketMQ's", "is not a name", "a period longer than nothing", "there is no file", "topic is", "is no rate",
 )  # fmt: skip
 
 

@@ -118,15 +118,15 @@ class Talk:
 
     def broker(self, data: bytes, chunks: Iterable[bytes] | None = None) -> None:
         """The broker sends `data`, in these chunks."""
+        postponed = self.conversation.postpones_decoding
         for chunk in [data] if chunks is None else chunks:
             out: list[bytes] = []
-            postponed = self.conversation.postpones_decoding
             self.conversation.relay(chunk, out)
             self.to_client += b"".join(out)
             self.ask()
             self.flush()
-            if postponed:
-                self.client(b"")
+        if postponed:  # what the client has sent before comes next, however this was cut
+            self.client(b"")
 
     def ask(self) -> None:
         """Deliveries that need a verdict get it."""
