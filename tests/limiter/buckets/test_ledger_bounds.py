@@ -87,7 +87,7 @@ def test_a_shelved_bucket_gives_what_it_would_have_given_at_hand(limit: Limit, s
 
 
 def test_the_longest_idle_is_shelved_and_comes_back_as_empty_as_it_would_be() -> None:
-    judge = judge_of(per_topic(10, open_for_ns=0), max_keys=100, live=2)
+    judge = judge_of(per_topic(10, open_for_ns=0), max_keys=100_000, live=2)
     assert [passes(judge, topic, BEGIN + at, 10) for at, topic in enumerate("abc")] == [10, 10, 10]
     assert (judge.usage()["levels"], judge.usage()["shelved"], judge.usage()["forgotten"]) == (2, 1, 0)
     assert {state.thing for state in judge.states(BEGIN + 3)} == {"b", "c"}
@@ -96,14 +96,14 @@ def test_the_longest_idle_is_shelved_and_comes_back_as_empty_as_it_would_be() ->
 
 
 def test_a_full_bucket_is_forgotten_and_not_shelved() -> None:
-    judge = judge_of(per_topic(10), max_keys=100, live=1)
+    judge = judge_of(per_topic(10), max_keys=100_000, live=1)
     passes(judge, "a", BEGIN, 10)
     passes(judge, "b", BEGIN + SECOND, 10)
     assert (judge.usage()["forgotten"], judge.usage()["shelved"]) == (1, 0)
 
 
 def test_a_debt_is_not_forgiven_by_being_shelved() -> None:
-    judge = judge_of(Rule("bytes", limit=Limit(bytes=Rate(100)), open_for_ns=0), max_keys=100, live=1)
+    judge = judge_of(Rule("bytes", limit=Limit(bytes=Rate(100)), open_for_ns=0), max_keys=100_000, live=1)
     assert passes(judge, "a", BEGIN, 1, size=1000) == 1  # nine seconds of debt, and one more to be full
     passes(judge, "b", BEGIN + 1, 1, size=100)
     assert judge.usage()["shelved"] == 1
@@ -113,7 +113,7 @@ def test_a_debt_is_not_forgiven_by_being_shelved() -> None:
 
 
 def test_a_debt_too_deep_to_be_shelved_keeps_its_level_at_hand() -> None:
-    judge = judge_of(Rule("bytes", limit=Limit(bytes=Rate(1)), open_for_ns=0), max_keys=100, live=1)
+    judge = judge_of(Rule("bytes", limit=Limit(bytes=Rate(1)), open_for_ns=0), max_keys=100_000, live=1)
     assert passes(judge, "a", BEGIN, 1, size=130) == 1
     passes(judge, "b", BEGIN + SECOND, 1, size=1)
     assert judge.usage()["overflowed"] == 1
@@ -121,7 +121,7 @@ def test_a_debt_too_deep_to_be_shelved_keeps_its_level_at_hand() -> None:
 
 
 def test_a_shelved_bucket_fills_at_its_old_rate_until_the_rules_change_and_at_the_new_one_from_then_on() -> None:
-    judge = judge_of(per_topic(10, open_for_ns=0), max_keys=100, live=1)
+    judge = judge_of(per_topic(10, open_for_ns=0), max_keys=100_000, live=1)
     passes(judge, "a", BEGIN, 10)
     passes(judge, "b", BEGIN + 1, 10)
     half = BEGIN + SECOND // 2
@@ -130,7 +130,7 @@ def test_a_shelved_bucket_fills_at_its_old_rate_until_the_rules_change_and_at_th
 
 
 def test_a_level_not_used_since_the_rules_changed_is_shelved_as_it_was_then() -> None:
-    judge = judge_of(per_topic(10, open_for_ns=0), max_keys=100, live=1)
+    judge = judge_of(per_topic(10, open_for_ns=0), max_keys=100_000, live=1)
     passes(judge, "a", BEGIN, 10)
     judge.replace(RuleSet((Rule("topics", limit=Limit(messages=Rate(1), messages_burst=10), open_for_ns=0),)), BEGIN + SECOND // 10)
     passes(judge, "b", BEGIN + SECOND // 2, 10)
@@ -155,7 +155,7 @@ def test_a_bucket_on_the_shelf_that_is_full_by_now_hides_no_empty_one_that_the_k
 
 
 def test_an_answer_settles_on_the_bucket_that_has_come_back_meanwhile() -> None:
-    judge = judge_of(Rule("slow", limit=Limit(messages=Rate(1, 3600 * SECOND), messages_burst=32), open_for_ns=0), max_keys=100, live=1)
+    judge = judge_of(Rule("slow", limit=Limit(messages=Rate(1, 3600 * SECOND), messages_burst=32), open_for_ns=0), max_keys=100_000, live=1)
     key = key_of(judge, "orders")
     request = Request(key, 1, 1, 0)
     request.reservation = Reservation(32, 0)
@@ -169,7 +169,7 @@ def test_an_answer_settles_on_the_bucket_that_has_come_back_meanwhile() -> None:
 
 
 def test_a_restart_keeps_what_is_shelved_and_what_is_at_hand() -> None:
-    before, after = judge_of(SLOW, max_keys=100, live=3), judge_of(SLOW, max_keys=100, live=3)
+    before, after = judge_of(SLOW, max_keys=100_000, live=3), judge_of(SLOW, max_keys=100_000, live=3)
     for number in range(20):
         assert passes(before, f"t{number}", BEGIN + number, 9) == 5
     after.restore(before.secret, sum(before.fills(BEGIN + 20), array("q")), SECOND, 10 * SECOND)

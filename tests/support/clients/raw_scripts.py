@@ -87,7 +87,7 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
     ),
     "AMQPLAIN": (opening(1, mechanism="AMQPLAIN", response=AMQPLAIN), "Channel.OpenOk"),
     "AMQPLAIN, the name behind fields of other types": (opening(1, mechanism="AMQPLAIN", response=BEHIND_OTHERS), "Channel.OpenOk"),
-    "wrong password": (amqp.PROTOCOL_HEADER + OPEN[8:].replace(b"\0guest\0guest", b"\0guest\0wrong"),),
+    "wrong password": (opening(response="\0guest\0wrong"),),
     "EXTERNAL without a certificate": (opening(1, mechanism="EXTERNAL", response=""),),
     "several rounds of SASL": (
         opening(1, mechanism="RABBIT-CR-DEMO", response="guest")[:8]
