@@ -184,7 +184,7 @@ def _look_up(client: AdminClient, one: Client, protocol: str) -> None:
         library = library_of(connection)
         if library is not None:
             one.libraries[library.name] = library
-        if "confirm_channels" in connection:
+        if connection.get("channels") and "confirm_channels" in connection:  # one without a channel, or about to end, tells nothing
             one.confirms = bool(one.confirms or connection["confirm_channels"])
 
 
