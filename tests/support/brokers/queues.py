@@ -32,6 +32,10 @@ class Queue:
                 self._channel.queue_bind(self.name, self.exchange, key)
         return self
 
+    def fill(self, count: int, body: bytes) -> None:
+        for _ in range(count):
+            self._channel.basic_publish("", self.name, body)
+
     def depth(self) -> int:
         """Messages ready in the queue."""
         return int(self._channel.queue_declare(self.name, passive=True).method.message_count)

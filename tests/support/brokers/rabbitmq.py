@@ -65,6 +65,12 @@ class RabbitMQ:
     def url(self) -> str:
         return f"amqp://guest:guest@{self.address}:{self.port}/%2F"
 
+    @property
+    def pid(self) -> int:
+        """The node's: of the script that it began as, whose descendants the rest is."""
+        assert self._server is not None, "not started"
+        return self._server.pid
+
     def _environment(self) -> dict[str, str]:
         return os.environ | self._settings()
 

@@ -80,6 +80,12 @@ class RocketMQ:
         return f"{LOOPBACK}:{self.name_server_port}"
 
     @property
+    def pid(self) -> int:
+        """The first broker's."""
+        assert self._broker is not None, "not started"
+        return self._broker.pid
+
+    @property
     def vip_port(self) -> int:
         return self.port - 2
 
