@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import trio
 import trio.abc
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Listeners: TypeAlias = Sequence[trio.abc.Listener[trio.abc.Stream]]
+ADMIN_PORT: Final = ("the admin API", "admin.bind")  # what listens, and the setting that says where
+PROBES_PORT: Final = ("the listener for probes", "probes.bind")
 Bind: TypeAlias = tuple[str, int] | Listeners  # host and port, or sockets that listen already
 
 

@@ -20,7 +20,7 @@ import trio
 import trio.abc
 
 from admin import log
-from admin.access import Access, addresses_of, bound, text_of, token_files
+from admin.access import ADMIN_PORT, PROBES_PORT, Access, addresses_of, bound, text_of, token_files
 from admin.auth import Actor, FailureBrake, Role, Tokens, bearer
 from admin.boundary import READS, Boundary
 from admin.changes import Author, WriteFailedError
@@ -387,8 +387,8 @@ async def serve(
     admin.put_in_force(access)
     if deadlines is not None:
         admin.server.deadlines = admin.probes.deadlines = deadlines
-    listeners = [*await bound(bind, "the admin API", "admin.bind"), *more]
-    probing = [] if probes is None else await bound(probes, "the listener for probes", "probes.bind")
+    listeners = [*await bound(bind, *ADMIN_PORT), *more]
+    probing = [] if probes is None else await bound(probes, *PROBES_PORT)
     store.enforce = gateway.enforce
     for warning in (*store.warnings, *known.warnings):
         log.event(logging.WARNING, "state_warning", detail=warning)

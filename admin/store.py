@@ -87,6 +87,8 @@ MAX_TARGETS_LOGGED: Final = 10  # targets of one change that its log line names;
 MAX_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change, about 3 MB then
 REFUSED: Final = ("refused", "failed")  # outcomes of requests, which are kept apart from changes
 UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
+HANDED_OVER: Final = "another process has taken over; ask that one"
+OBSERVING: Final = "another process still has it"
 DOUBT_S: Final = 5.0  # between two looks at ends that are not believed, of which there may be 20,000; a guess
 AHEAD_S: Final = 60.0  # by which the last line may be ahead of the clock; a guess
 SYSTEM: Final = "sluice"  # the author of changes without a request: expiry
@@ -115,8 +117,11 @@ class Store:
         rotate_at: int,
         rule_texts: RuleTexts,
         steady: Callable[[], float] | None,
+        *,
+        observing: bool,
     ) -> None:
         self.folder = folder
+        self._rotate_at = rotate_at
         self.rule_texts = rule_texts
         self._live: dict[str, tuple[StoredRule, Rule]] = {}  # by name: each live rule as stored, and as read
         self._live_end: tuple[State | None, RuleSet | None, float] = (None, None, math.inf)  # of which state and rules, and the first end
@@ -143,21 +148,25 @@ class Store:
         self._doubted: State | None = None  # of which state nothing that has ended was believed
         self._doubt_until = 0.0  # monotonic
         self.read_only = ""  # why nothing can be stored until the next start
-        self._lock = self._hold_lock()
+        self.file_rules = rules  # as they stand in the configuration, without live changes
+        self._lock = -1
+        if observing:
+            self.read_only = OBSERVING
+        else:
+            self._lock = self._hold_lock()
+            self._warn_of_read_only()
+        self._read()
+
+    def _read(self) -> None:
+        """Read the folder's files. Raises StoreError, OSError, RuleError."""
         try:
-            if self.read_only:
-                self.warnings.append(
-                    f"{folder} is read-only ({self.read_only}): live changes cannot be stored, and are refused; those of before hold. Make "
-                    "it writable and start the gateway again"
-                )
             read_only = bool(self.read_only)
-            self._journal = recovery.open_journal(files, folder, rotate_at, self.warnings, read_only=read_only)
-            self._refusals = recovery.open_journal(files, folder, rotate_at, self.warnings, REFUSALS, read_only=read_only)
+            self._journal = recovery.open_journal(self._files, self.folder, self._rotate_at, self.warnings, read_only=read_only)
+            self._refusals = recovery.open_journal(self._files, self.folder, self._rotate_at, self.warnings, REFUSALS, read_only=read_only)
             self._warn_of_the_future()
-            self.state = recovery.load_state(files, self._path, self._journal, self.warnings)
+            self.state = recovery.load_state(self._files, self._path, self._journal, self.warnings)
             self._adopt()
-            self.file_rules = rules  # as they stand in the configuration, without live changes
-            self._rules = RuleSet(rules)
+            self._rules = RuleSet(self.file_rules)
             self._rules = self._first_rules()
         except StateError as error:
             self.close()
@@ -165,6 +174,13 @@ class Store:
         except BaseException:
             self.close()
             raise
+
+    def _warn_of_read_only(self) -> None:
+        if self.read_only:
+            self.warnings.append(
+                f"{self.folder} is read-only ({self.read_only}): live changes cannot be stored, and are refused; those of before hold. "
+                "Make it writable and start the gateway again"
+            )
 
     def _first_rules(self) -> RuleSet:
         """Raises StateError where the state has what cannot be in force."""
@@ -186,14 +202,17 @@ class Store:
         rotate_at: int = ROTATE_AT,
         rule_texts: RuleTexts | None = None,
         steady: Callable[[], float] | None = None,
+        *,
+        observing: bool = False,
     ) -> Store:
         """Make the folder (mode 0700) if need be and read its files; raises StoreError, OSError, or RuleError for `rules`.
 
-        `steady` are seconds that no setting of the clock changes; without it the wall clock is believed as it is.
+        `steady` are seconds that no setting of the clock changes; without it the wall clock is believed as it is. `observing`, another
+        process may have the folder; nothing can be stored until `take`.
         """
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts(), steady)
+        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts(), steady, observing=observing)
         if path.stat().st_mode & 0o077:
             store.warnings.append(f"others can read {path}; chmod 700 it")
         return store
@@ -202,6 +221,24 @@ class Store:
         """Let another process have the folder. Nothing is buffered, so nothing is written."""
         if self._lock >= 0:
             os.close(self._lock)
+            self._lock = -1
+
+    async def hand_over(self) -> None:
+        """Let another process have the folder when the change that is under way is stored; from now on all are refused."""
+        async with self._turn:
+            self.read_only = HANDED_OVER
+            self.close()
+
+    def take(self) -> None:
+        """Have the folder, which was only observed, and read it anew: it may have changed. Raises as `open`."""
+        self.read_only = ""
+        self.warnings.clear()
+        self._lock = self._hold_lock()
+        self._warn_of_read_only()
+        self._to_void.clear()
+        self._live_end = (None, None, math.inf)
+        self._first_end = (None, math.inf)
+        self._read()
 
     # ---- the rules -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The Unix socket of the admin API: mode 0600, a stale one replaced, removed at the end."""
+"""A Unix socket to listen on, as the admin API's: mode 0600, a stale one replaced, removed at the end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ import trio
 class UnixSocket:
     """A listening socket at a path."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError with the path in its message: where another process listens there, or what is there is no socket."""
+    def __init__(self, path: Path, failure: str = "the admin API cannot listen", setting: str = "admin.socket") -> None:
+        """`failure` and `setting` are for the message of an error.
+
+        Raises OSError with the path in its message: where another process listens there, or what is there is no socket.
+        """
         self.path = path
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -31,7 +34,7 @@ class UnixSocket:
                 raise
             self._inode = path.stat().st_ino
         except OSError as error:
-            raise OSError(error.errno, f"the admin API cannot listen at {path}: {error.strerror or error}; see admin.socket") from error
+            raise OSError(error.errno, f"{failure} at {path}: {error.strerror or error}; see {setting}") from error
 
     def listener(self) -> trio.SocketListener:
         """For a server, which closes it; the socket itself stays open."""

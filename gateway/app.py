@@ -35,7 +35,7 @@ from gateway.event_loop.memory_limit import MemoryLimit
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
 from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of
-from gateway.lifecycle.drain import begin_drain, drain, hold
+from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
 
+ARRIVING_ROUND_S: Final = 0.02  # seconds; between two looks whether all that were accepted are served
 UNSENT_BYTES: Final = 262_144  # bytes; per side and connection, above which the other side is not read: one read
 
 
@@ -115,6 +116,7 @@ class Gateway:
         self.holding = False  # it drains, and clients are served until they leave
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
         self.drain_requested = trio.Event()
+        self.hand_over: Callable[[], Awaitable[None]] | None = None  # gives everything up to the process that takes over; then it drains
         self.lag_s = 0.0
         self.lag = Histogram(exposition.LAG_BUCKETS)
         self.overhead = Histogram(exposition.OVERHEAD_BUCKETS)
@@ -199,7 +201,7 @@ class Gateway:
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
-        if self.draining and not self.holding:
+        if self.draining and not self.holding and self.hand_over is None:
             begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
         self.event_loop.wake()
@@ -345,8 +347,14 @@ class Gateway:
                 asked = now_ns()
                 systemd.notify("STOPPING=1")
                 self.draining = self.holding = True
-                await hold(self, asked)
-                self.holding = False
+                if self.hand_over is None:
+                    await hold(self, asked)
+                    self.holding = False
+                else:
+                    self.holding = False
+                    await self._hand_over(self.hand_over)
+                    with trio.move_on_after(LATECOMERS_S):
+                        await self._all_in()
                 for brokers in self.brokers.values():
                     brokers.end()
                 accepting.cancel_scope.cancel()
@@ -356,6 +364,19 @@ class Gateway:
             if self.span_export is not None:
                 await trio.to_thread.run_sync(self.span_export.stop)
             nursery.cancel_scope.cancel()
+
+    async def _hand_over(self, give_up: Callable[[], Awaitable[None]]) -> None:
+        """Accept nobody any more, take nothing new from whoever is served, and let the next process begin."""
+        for listener in self.listening.values():
+            listener.stop_accepting()
+        for session in list(self.sweeper.sessions.values()):
+            self.sweeper.attempt(session, partial(begin_drain_once_open, session, now_ns()))
+        await give_up()
+
+    async def _all_in(self) -> None:
+        """Until all clients that were accepted are served, or have gone."""
+        while any(listener.arriving for listener in self.listening.values()):
+            await trio.sleep(ARRIVING_ROUND_S)
 
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
         tasks: list[Callable[[], Awaitable[None]]] = [

@@ -16,6 +16,7 @@ from gateway.lifecycle.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from admin.store import Store
+    from gateway.lifecycle.takeover import Takeover
     from gateway.settings import Settings
 
 
@@ -23,13 +24,18 @@ INVALID: Final = 3  # exit code of a configuration that cannot be run here (`doc
 
 
 def composed(
-    settings: Settings, store: Store, handler: log.QueueHandler, inheritance: systemd.Inheritance, signals: Signals
+    settings: Settings,
+    store: Store,
+    handler: log.QueueHandler,
+    inheritance: systemd.Inheritance,
+    signals: Signals,
+    takeover: Takeover | None = None,
 ) -> Callable[[], Awaitable[None]]:
     """What runs the gateway: it alone, or the parent of its workers."""
     if settings.gateway.workers == 1:
         from gateway.standalone import Standalone
 
-        return Standalone(settings, store, handler, inheritance).run
+        return Standalone(settings, store, handler, inheritance, takeover).run
     from gateway.workers.parent import Parent
 
     parent = signals.group = Parent(settings, store, handler, inheritance)
@@ -41,6 +47,7 @@ def run(settings: Settings) -> int:
     from admin.auth import TokenError
     from admin.clock_steps import since_boot
     from admin.store import Store, StoreError
+    from gateway.lifecycle.takeover import Takeover, TakeoverError
     from gateway.settings.rule_texts import RuleTexts
     from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package
 
@@ -54,10 +61,21 @@ def run(settings: Settings) -> int:
         return INVALID
     try:
         with Signals(handler) as signals:
-            store = Store.open(settings.gateway.state_directory, settings.rules, time.time, rule_texts=RuleTexts(), steady=since_boot)
-            with Watchdog(settings.gateway.watchdog_ns, handler) as watchdog:
-                trio.run(watchdog.around, composed(settings, store, handler, inheritance, signals))
-    except (OSError, StoreError) as error:
+            place = settings.gateway
+            takeover = None if place.takeover is None else Takeover.begin(place.takeover, place.state_directory)
+            if takeover is not None:
+                inheritance = takeover.inheritance
+            store = Store.open(
+                place.state_directory,
+                settings.rules,
+                time.time,
+                rule_texts=RuleTexts(),
+                steady=since_boot,
+                observing=takeover is not None,
+            )
+            with Watchdog(place.watchdog_ns, handler) as watchdog:
+                trio.run(watchdog.around, composed(settings, store, handler, inheritance, signals, takeover))
+    except (OSError, StoreError, TakeoverError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1
     except BaseExceptionGroup as group:  # out of the nursery: an address is taken, a token file is empty

@@ -14,10 +14,13 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import trio
 
 from admin.remote_admin import LimitRequestService
 from gateway import log
@@ -33,6 +36,7 @@ from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively, run_cooperatively
+from gateway.lifecycle.takeover import TakeoverPoint
 from gateway.remote_admin import RemoteAdmin
 from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
@@ -41,10 +45,9 @@ from gateway.telemetry.recent_events import RecentEvents
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
-    import trio
-
     from admin.store import Store
     from gateway.fleet.fleet import Fleet
+    from gateway.lifecycle.takeover import Takeover
     from gateway.settings import Settings
     from limiter.rules.rule_set import RuleSet
 
@@ -54,21 +57,31 @@ COUNTED: Final = ("/metrics", "/v1/topics")  # paths of the admin API whose answ
 class Standalone:
     """Hosts one gateway and governs it. Implements `gateway.app.Host` and `admin.ports.Gateway`."""
 
-    def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: Inheritance | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        log_handler: log.QueueHandler,
+        inheritance: Inheritance | None = None,
+        takeover: Takeover | None = None,
+    ) -> None:
+        """With `takeover` the store only observes: another process serves until everything here is built and open (`run`)."""
         self.began = time.monotonic()
         self.store = store
         self.inheritance = inheritance or Inheritance([])
+        self._takeover = takeover
         self.reloads = Reloads(store)
         boot = secrets.token_hex(4)
         self.recent_events = RecentEvents(boot)
         self.judge = Judge(store.rules(), settings.limiter.max_keys)
         fleet = join_fleet(settings, self.judge, boot)
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
-        self.fill_levels.restore()
+        if takeover is None:
+            self.fill_levels.restore()
         self.log_keeping = LogKeeping(settings)
         self.gateway = Gateway(
             settings, self.judge, store, log_handler,
-            boot=boot, fill_levels=self.fill_levels, fleet=fleet, last_reload=self.reloads.last,
+            boot=boot, fill_levels=self.fill_levels, fleet=fleet, last_reload=self.reloads.last, tidy_access_log=takeover is None,
         )  # fmt: skip
         remote_admin = RemoteAdmin(LimitRequestService(self, store), self.gateway.wake)
         self.gateway.remote_admin = remote_admin
@@ -166,10 +179,44 @@ class Standalone:
             self.gateway.open(self.inheritance)
             self.admin_server.take_sockets(self.inheritance)
             self.inheritance.close_rest()
+            if self._takeover is not None:
+                self._take_over(self._takeover)
             await self.gateway.run(self)
 
+    def _take_over(self, takeover: Takeover) -> None:
+        """The running process gives up what only one can have; this is the next one. Raises TakeoverError, and as `Store.open`."""
+        takeover.commit()
+        self.store.take()
+        self.gateway.enforce(self.store.rules())
+        self.fill_levels.restore()
+
+    async def _hand_over(self) -> None:
+        """Give up to the next process what only one can have, then drain. When this returns the next one may have it."""
+        given_up = trio.Event()
+
+        async def give_up() -> None:
+            await self.store.hand_over()
+            self.admin_server.leave()
+            await trio.to_thread.run_sync(self.fill_levels.save)
+            self.fill_levels.frozen = True
+            given_up.set()
+
+        self.gateway.hand_over = give_up
+        self.gateway.drain_requested.set()
+        await given_up.wait()
+
+    def _sockets(self) -> list[socket.socket]:
+        """All that listen, for the next process."""
+        listening = [listener.sock for listener in self.gateway.listening.values() if listener.sock is not None]
+        return [*listening, *self.admin_server.sockets()]
+
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
+        place = self.gateway.settings.gateway
+        point = None
+        if place.takeover is not None:
+            point = TakeoverPoint(place.takeover, place.state_directory, self._sockets, self._hand_over, lambda: self.gateway.draining)
         return [
+            *([] if point is None else [point.run]),
             partial(expire_changes, self.store),
             partial(keep_fill_levels, self.fill_levels),
             self.log_keeping.run,

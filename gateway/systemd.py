@@ -20,14 +20,16 @@ from gateway import log
 
 FIRST: Final = 3  # SD_LISTEN_FDS_START
 VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+UNUSED: Final = "give it the name of a listener, or the address of its bind; or take it out of the service manager's configuration"
 ANY: Final = "0.0.0.0"  # noqa: S104  -- compared with, not bound to
 
 
 class Inheritance:
-    """Listening sockets that systemd has opened; each is given out once."""
+    """Listening sockets that systemd has opened, or that another process passes; each is given out once."""
 
-    def __init__(self, sockets: list[tuple[str, socket.socket]]) -> None:
+    def __init__(self, sockets: list[tuple[str, socket.socket]], remedy: str = UNUSED) -> None:
         self._left = sockets  # with their names
+        self._remedy = remedy  # where nobody wants one
 
     def at(self, bind: tuple[str, int]) -> socket.socket | None:
         """Take the one that listens where `bind` (host, port) would."""
@@ -43,10 +45,7 @@ class Inheritance:
     def close_rest(self) -> None:
         """Close the sockets that are left: their clients would wait in the kernel's queue for nothing."""
         for name, sock in self._left:
-            log.event(
-                logging.WARNING, "inherited_socket_unused", socket=name or None, bind=_text(sock),
-                remedy="give it the name of a listener, or the address of its bind; or take it out of the service manager's configuration",
-            )  # fmt: skip
+            log.event(logging.WARNING, "inherited_socket_unused", socket=name or None, bind=_text(sock), remedy=self._remedy)
             sock.close()
         self._left.clear()
 

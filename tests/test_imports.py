@@ -28,6 +28,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/standalone.py": ("gateway", "limiter", "admin"),
     "gateway/lifecycle/admin_server.py": ("gateway", "limiter", "admin"),
     "gateway/lifecycle/reload.py": ("gateway", "limiter", "admin.auth", "admin.ports"),
+    "gateway/lifecycle/takeover.py": ("gateway", "limiter", "admin.unix_socket"),
     "gateway/workers/parent.py": ("gateway", "limiter", "admin"),
     "gateway/cli/audit.py": ("gateway", "admin"),  # it checks the journals without a gateway
     "gateway/cli": ("gateway", "limiter", "spark_jobs"),

@@ -44,6 +44,7 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--name", metavar="NAME", help="gateway.name"),
         click.option("--state-directory", metavar="DIR", help="gateway.state_directory"),
+        click.option("--takeover", metavar="SOCKET", help="gateway.takeover"),
         click.option("--rules-file", metavar="FILE", help="rules_file"),
         click.option("--admin-bind", metavar="HOST:PORT", help="admin.bind"),
         click.option("--log-level", metavar="LEVEL", help="log.level"),

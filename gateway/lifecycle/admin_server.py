@@ -4,6 +4,7 @@ fault.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from admin.access import Access
+from admin.access import ADMIN_PORT, PROBES_PORT, Access, bound
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.settings.tls_files import admin_hop
 
@@ -36,31 +37,50 @@ class AdminServer:
         self._gateway = gateway
         self._store = store
         self._settings = settings
-        self._inherited: dict[str, socket.socket] = {}
+        self._open: dict[str, list[socket.socket]] = {}  # by purpose; the server has duplicates of them
         self._admin: Admin | None = None  # while it serves
         self._access: Access | None = None  # None until it serves, and after a reload
+        self._scope = trio.CancelScope()
+        self._unix_socket: UnixSocket | None = None
 
     def take_sockets(self, inheritance: Inheritance) -> None:
-        """Take the sockets that systemd has opened, found by address and only then by name."""
+        """Take the sockets that systemd or another process has opened, found by address and only then by name."""
         binds = {"admin": self._settings.admin.bind}
         if self._settings.probes is not None:
             binds["probes"] = self._settings.probes.bind
         for name, bind in binds.items():
             found = inheritance.at(bind) or inheritance.named(name)
             if found is not None:
-                self._inherited[name] = found
+                self._open[name] = [found]
+
+    def sockets(self) -> list[socket.socket]:
+        """All TCP sockets it listens on, where another process may take over."""
+        return [sock for sockets in self._open.values() for sock in sockets]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Once it is up, no fault in it ends the gateway. Raises OSError when an address cannot be had."""
         from admin.unix_socket import UnixSocket
 
         path = self._settings.admin.socket
-        unix_socket = None if path is None else UnixSocket(path)
+        self._unix_socket = unix_socket = None if path is None else UnixSocket(path)
         try:
-            await self._serve(unix_socket, task_status)
+            with self._scope:
+                await self._serve(unix_socket, task_status)
         finally:
             if unix_socket is not None:
                 unix_socket.remove()
+            self._close()
+
+    def leave(self) -> None:
+        """Serve nobody any more: another process does, at the same addresses."""
+        if self._unix_socket is not None:
+            self._unix_socket.remove()
+        self._scope.cancel()
+
+    def _close(self) -> None:
+        for sock in self.sockets():
+            sock.close()
+        self._open.clear()
 
     async def _serve(self, unix_socket: UnixSocket | None, task_status: trio.TaskStatus[None]) -> None:
         from admin.app import serve
@@ -74,11 +94,13 @@ class AdminServer:
                     await nursery.start(
                         partial(
                             serve,
-                            self._where("admin", self._settings.admin.bind),
+                            await self._where("admin", self._settings.admin.bind, ADMIN_PORT),
                             self._gateway,
                             self._store,
                             access=self._access,
-                            probes=None if self._settings.probes is None else self._where("probes", self._settings.probes.bind),
+                            probes=None
+                            if self._settings.probes is None
+                            else await self._where("probes", self._settings.probes.bind, PROBES_PORT),
                             more=[] if unix_socket is None else [unix_socket.listener()],
                             began=self._began,
                         )
@@ -95,11 +117,15 @@ class AdminServer:
     def _began(self, admin: Admin) -> None:
         self._admin = admin
 
-    def _where(self, name: str, bind: tuple[str, int]) -> Bind:
-        inherited = self._inherited.get(name)
-        if inherited is None:
-            return bind
-        return [trio.SocketListener(trio.socket.from_stdlib_socket(inherited.dup()))]  # the server closes what it is given
+    async def _where(self, name: str, bind: tuple[str, int], purpose: tuple[str, str]) -> Bind:
+        """Listeners for the server, which closes what it is given. Raises OSError."""
+        if name not in self._open:
+            if self._settings.gateway.takeover is None:
+                return bind
+            opened = await bound(bind, *purpose)
+            self._open[name] = [duplicate(listener) for listener in opened]
+            return opened
+        return [trio.SocketListener(trio.socket.from_stdlib_socket(sock.dup())) for sock in self._open[name]]
 
     # ---- at a reload -------------------------------------------------------------------------------------------------
 
@@ -117,6 +143,12 @@ class AdminServer:
 
     def __repr__(self) -> str:
         return f"<AdminServer {self._settings.admin.bind}{'' if self._admin is None else ' serving'}>"
+
+
+def duplicate(listener: trio.abc.Listener[trio.abc.Stream]) -> socket.socket:
+    """The socket of a listener, open even when that closes it."""
+    assert isinstance(listener, trio.SocketListener)
+    return socket.socket(fileno=os.dup(listener.socket.fileno()))
 
 
 def access_of(settings: Settings) -> Access:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,7 +26,7 @@ from gateway.ports import RunningGateway
 from gateway.session import description
 from gateway.session.ending import send_close
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close, finish_graceful_close
-from gateway.session.states import CLOSING, HALF_CLOSED
+from gateway.session.states import CLOSING, HALF_CLOSED, OPEN
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ LAST_S: Final = 5.0  # seconds; before the end of `drain.timeout`, from when on 
 EMPTY_NS: Final = 500_000_000  # ns; without a client until nobody is waited for: one that ends may connect once more; a guess
 HELD_ROUND_S: Final = 0.05  # seconds; between two looks whether all have left
 RELEASE_S: Final = 2.0  # seconds; before the deadline, from when on what is held passes
+LATECOMERS_S: Final = 1.0  # seconds; for clients that were accepted just before another process took over, to come in; a guess
 CLOSE_S: Final = 2.0  # seconds; for clients to close after the gateway has sent its close
 CLOSE_REASON: Final = "the gateway is stopping"
 QUIET_NS: Final = 1_000_000_000  # ns; where answers cannot be counted, a broker silent for so long has answered everything; a guess
@@ -46,6 +48,7 @@ class Gateway(RunningGateway, Protocol):
     """A running gateway, and what a drain ends."""
 
     fill_levels: FillLevelsFile | None  # None: the parent of several workers keeps them
+    hand_over: Callable[[], Awaitable[None]] | None  # None: no other process has taken over
     limits_lifted: bool
 
 
@@ -61,8 +64,9 @@ async def drain(gateway: Gateway, asked: int) -> None:
     gateway.accounts.fold(started)
     abandoned = gateway.accounts.abandoned()
     sessions = gateway.sweeper.sessions
+    begin = begin_drain if gateway.hand_over is None else begin_drain_once_open
     for session in list(sessions.values()):
-        gateway.sweeper.attempt(session, partial(begin_drain, session, started))
+        gateway.sweeper.attempt(session, partial(begin, session, started))
     released = False
     while sessions and now_ns() < deadline:
         now = now_ns()
@@ -122,13 +126,22 @@ def begin_drain(session: Session, now: int) -> None:
         begin_graceful_close(session, CLOSE_REASON, "drain", now)
 
 
+def begin_drain_once_open(session: Session, now: int) -> None:
+    """As `begin_drain`, but let a client that has just come log in first: to be told then is what it knows how to deal with."""
+    begun = session.state != OPEN or session.graceful_close is not None
+    if not begun and (session.conversation.handshake_done or now - session.opened_at > LATECOMERS_S * 1e9):
+        begin_drain(session, now)
+
+
 def is_close_sent(session: Session) -> bool:
     """Whether the session only waits for its peers to close."""
     return session.state == HALF_CLOSED or session.state >= CLOSING
 
 
 def close_when_drained(session: Session, now: int) -> None:
-    if session.graceful_close is not None:
+    if session.state == OPEN and session.graceful_close is None:
+        begin_drain_once_open(session, now)
+    elif session.graceful_close is not None:
         advance_graceful_close(session, now)
     elif session.drained(now, QUIET_NS):
         send_close(session, CLOSE_REASON, "drain", now)

@@ -95,6 +95,7 @@ class Listener:
         self.closed: dict[str, int] = {}  # cause -> connections
         self.sock: socket.socket | None = None
         self.inherited = False  # it outlives this process: clients that come after `close` wait for the next process
+        self._accepting = trio.CancelScope()
 
     def open(self, inherited: socket.socket | None = None) -> None:
         """Bind and listen, or listen on a socket that systemd keeps. Raises OSError with the address in its message."""
@@ -131,25 +132,30 @@ class Listener:
         reserve = _reserve()
         try:
             async with trio.open_nursery() as nursery:
-                while True:
-                    await trio.lowlevel.wait_readable(self.sock)
-                    for _ in range(MAX_ACCEPTS_PER_TURN):
-                        try:
-                            client, address = self.sock.accept()
-                        except BlockingIOError:
-                            break
-                        except OSError as error:
-                            if error.errno not in OUT_OF_DESCRIPTORS:
-                                continue  # the client was gone before we accepted it (ECONNABORTED and its kin, accept(2))
-                            reserve = self._shed(reserve, error)
-                            await trio.sleep(0.1)
-                            break
-                        self.opened += 1
-                        self.arriving += 1
-                        nursery.start_soon(self._connect, client, (plain(address[0]), address[1]), handover)
+                with self._accepting:
+                    while True:
+                        await trio.lowlevel.wait_readable(self.sock)
+                        for _ in range(MAX_ACCEPTS_PER_TURN):
+                            try:
+                                client, address = self.sock.accept()
+                            except BlockingIOError:
+                                break
+                            except OSError as error:
+                                if error.errno not in OUT_OF_DESCRIPTORS:
+                                    continue  # the client was gone before we accepted it (ECONNABORTED and its kin, accept(2))
+                                reserve = self._shed(reserve, error)
+                                await trio.sleep(0.1)
+                                break
+                            self.opened += 1
+                            self.arriving += 1
+                            nursery.start_soon(self._connect, client, (plain(address[0]), address[1]), handover)
         finally:
             if reserve >= 0:
                 os.close(reserve)
+
+    def stop_accepting(self) -> None:
+        """Accept nobody any more; who was accepted goes on coming in."""
+        self._accepting.cancel()
 
     def _shed(self, reserve: int, error: OSError) -> int:
         """Out of descriptors: use the reserve to accept one client and close it at once."""

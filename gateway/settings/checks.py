@@ -231,9 +231,8 @@ def admin(reading: Reading) -> None:
                 "for this host alone use 127.0.0.1 or admin.socket"
             )
             reading.add_problem(f"{path}.bind", message, remedy)
-        if value.socket is not None and len(str(value.socket).encode()) > MAX_SOCKET_PATH_BYTES:
-            message = f"{value.socket} is too long for a Unix socket: {MAX_SOCKET_PATH_BYTES} bytes at most"
-            reading.add_problem(f"{path}.socket", message, "choose a shorter path, such as /run/sluice/admin.sock")
+        if value.socket is not None:
+            check_socket_path(reading, f"{path}.socket", value.socket)
         names: set[str] = set()
         for number, token in enumerate(value.tokens):
             inner = f"{path}.tokens[{number}].name"
@@ -290,12 +289,29 @@ def unreadable_token(file: Path) -> tuple[str, str] | None:
 CAPS: Final = ("max_connections", "max_connections_per_address", "max_connections_per_user", "max_connection_rate")
 
 
+def check_socket_path(reading: Reading, path: str, socket: Path) -> None:
+    """A path that the kernel would cut is a problem."""
+    if len(str(socket).encode()) > MAX_SOCKET_PATH_BYTES:
+        message = f"{socket} is too long for a Unix socket: {MAX_SOCKET_PATH_BYTES} bytes at most"
+        reading.add_problem(path, message, "choose a shorter path, such as /run/sluice/admin.sock")
+
+
+def takeover(reading: Reading) -> None:
+    """The path of `gateway.takeover`."""
+    for path, value in reading.sections:
+        if isinstance(value, Gateway) and value.takeover is not None:
+            check_socket_path(reading, f"{path}.takeover", value.takeover)
+
+
 def workers(reading: Reading) -> None:
     """Settings that workers cannot share are refused; each worker would otherwise apply them alone."""
     if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
         return
     remedy = "set gateway.workers: 1, or leave this out"
     for path, value in reading.sections:
+        if isinstance(value, Gateway) and value.takeover is not None:
+            message = "several workers cannot be taken over yet: a new parent would have to take each one's sessions into account"
+            reading.add_problem(f"{path}.takeover", message, remedy)
         if isinstance(value, Listener):
             if value.speaks.opens_listeners:
                 message = "several workers cannot have a name server's listener: each would open its own for the brokers"
@@ -342,6 +358,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     memory,
     fleet,
     hourly_raise,
+    takeover,
     workers,
     own_logins,
     admin,

@@ -39,6 +39,12 @@ class Gateway:
         "another; or off.",
         key="watchdog",
     )
+    takeover: Path | None = setting(
+        PathName("run/takeover.sock"),
+        None,
+        "Unix socket where the next process of this configuration takes over: it gets the listening sockets and the state, so nobody is "
+        "refused. Default: none; a new process starts when the old one has ended.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

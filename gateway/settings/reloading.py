@@ -67,6 +67,7 @@ NEEDS_RESTART: Final[Mapping[str, str]] = {  # path -> why
     "gateway.name": "It is part of file names, of metrics and of lines that are written: one run has one name.",
     "gateway.workers": "Sockets and limits are divided among the processes when they start.",
     "gateway.watchdog": "The watchdog is wound up at the start.",
+    "gateway.takeover": "The socket is bound at the start.",
     "gateway.state_directory": "It is locked by this process, and holds what is in force.",
     "listeners.name": "A listener of another name is another listener: to add or remove one, restart.",
     "listeners.protocol": "Open connections speak the one before.",

@@ -26,6 +26,7 @@ NOT_FROM_OUTSIDE: Final = frozenset({"version", "rules"})  # set in the file onl
 FLAGS: Final = {
     "--name": "gateway.name",
     "--state-directory": "gateway.state_directory",
+    "--takeover": "gateway.takeover",
     "--admin-bind": "admin.bind",
     "--log-level": "log.level",
     "--log-format": "log.format",

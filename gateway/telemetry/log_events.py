@@ -49,6 +49,14 @@ LIFE: Final = {
     "listening": lines(
         "info", fields=f"{LISTENING} {CONNECTION_LIMITS}", meaning="A listener accepts connections, under these settings."),
     "cannot_start": lines("critical", fields="err", meaning="The gateway ends at once; `err` says what to mend."),
+    "taking_over": lines(
+        "info", fields="pid sockets",
+        meaning="A process was running at `gateway.takeover`: this one has its sockets and will serve in its place."),
+    "takeover_failed": lines(
+        "warning", fields="err remedy", meaning="A process that wanted to take over did not come up. This one goes on."),
+    "takeover_unavailable": lines(
+        "warning", fields="err remedy",
+        meaning="The socket at `gateway.takeover` cannot be opened: no process can take over from this one."),
     "stopping": lines("info", fields="signal by", meaning="A graceful stop was asked for: by a signal, or by the token of this name."),
     "stopped": lines(
         "info", "warning", fields="after_ms abandoned workers",

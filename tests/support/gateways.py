@@ -129,17 +129,34 @@ class Gateway:
 
     def start(self, *, within: float = 15.0) -> float:
         """Start and wait until it is up (`until`). Returns the seconds from the start of the process to that."""
-        self._starts += 1
         started = time.monotonic()
-        argv = [*command(), "run", "-c", str(self.config)]
-        held: Sequence[int] = ()
-        if self.supervisor is not None:
-            argv, held = self.supervisor.command(argv), self.supervisor.descriptors
-        self._process = Process(argv, log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory, pass_fds=held)
+        self._process = self._begin()
         self._process.wait_until(lambda: self.answers(self.until), within=within, what=f"sluice run: {self.until}")
         took = time.monotonic() - started
         self._at_first = open_things(self.process.pid)
         return took
+
+    def _begin(self) -> Process:
+        self._starts += 1
+        argv = [*command(), "run", "-c", str(self.config)]
+        held: Sequence[int] = ()
+        if self.supervisor is not None:
+            argv, held = self.supervisor.command(argv), self.supervisor.descriptors
+        return Process(argv, log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory, pass_fds=held)
+
+    def replace(self, *, within: float = 60.0) -> str:
+        """Start the next process beside this one, which it takes over from (`gateway.takeover`); the log of the one that ended with 0."""
+        before, self._process = self.process, self._begin()
+        self._process.wait_until(lambda: '"event": "started"' in self.log(), within=within, what="the next process to serve")
+        code = before.popen.wait(within)
+        assert code == 0, f"the process before ended with {code}\n{before.output()[-3000:]}"
+        self._at_first = open_things(self.process.pid)
+        return before.output()
+
+    def try_to_replace(self, *, within: float = 30.0) -> tuple[int, str]:
+        """Start a next process that does not come up; its exit code and its log."""
+        failing = self._begin()
+        return failing.popen.wait(within), failing.output()
 
     @property
     def process(self) -> Process:

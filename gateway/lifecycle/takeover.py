@@ -1,0 +1,235 @@
+"""A new process takes the place of a running one, on the same sockets and with the same state: an upgrade that refuses nobody.
+
+::
+
+    new process                                  running process (Unix socket gateway.takeover, mode 0600)
+      hello: format, state directory    ──►
+                                        ◄──        its listening sockets (SCM_RIGHTS)
+      builds itself: rules, TLS, state,
+      admin; all that can fail
+      ready                             ──►
+                                                   accepts nobody any more, stores its fill levels, gives the state directory up
+                                        ◄──        go
+      reads both, serves                           drains, ends
+
+Until `ready` the running process serves as if nothing were, and it goes on if the new one ends before that. Clients that connect between
+`ready` and `serves` wait in the kernel's queue, which outlives both: a few hundredths of a second. A message is a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from admin.unix_socket import UnixSocket
+from gateway import log
+from gateway.systemd import Inheritance
+
+if TYPE_CHECKING:
+    from typing import Self
+
+FORMAT: Final = 1
+MAX_LINE: Final = 65_536  # bytes
+MAX_SOCKETS: Final = 250  # the kernel passes 253 descriptors at once (SCM_MAX_FD)
+ANSWER_S: Final = 10.0  # for the running process to answer hello; a guess
+READY_S: Final = 60.0  # for the new process to build itself; a guess
+STOPPING: Final = "the running gateway is stopping; start this one when it has ended"
+GO_S: Final = 30.0  # for the running process to give up its state: a change that is being written, the fill levels; a guess
+
+
+class TakeoverError(Exception):
+    """The running process cannot be replaced; it goes on."""
+
+
+class Takeover:
+    """The new process's side. It may block: nothing is served yet. Closing it before `commit` leaves everything to the running process."""
+
+    def __init__(self, sock: socket.socket, path: Path, inheritance: Inheritance) -> None:
+        self._sock = sock
+        self._path = path
+        self.inheritance = inheritance
+
+    @classmethod
+    def begin(cls, path: Path, state_directory: Path) -> Self | None:
+        """Ask the process that listens at `path` for its sockets; None where there is none. Raises TakeoverError."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(ANSWER_S)
+        try:
+            try:
+                sock.connect(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                sock.close()
+                return None
+            sock.sendall(_line({"format": FORMAT, "state_directory": str(state_directory.resolve())}))
+            answer, descriptors = _receive(sock)
+            sockets = [("", _listening(descriptor)) for descriptor in descriptors]
+        except (OSError, ValueError) as error:
+            sock.close()
+            raise TakeoverError(
+                f"{path}: the gateway there cannot be taken over from: {_reason(error)}; stop it, then start this one"
+            ) from error
+        if "error" in answer:
+            sock.close()
+            raise TakeoverError(f"{path}: {answer['error']}")
+        log.event(logging.INFO, "taking_over", pid=answer.get("pid"), sockets=len(sockets))
+        return cls(sock, path, Inheritance(sockets, "the gateway that this one takes over from had it; it is not in this configuration"))
+
+    def commit(self) -> None:
+        """Everything is built: have the running process stop accepting and give up its state. Raises TakeoverError where it does not."""
+        self._sock.settimeout(GO_S)
+        try:
+            self._sock.sendall(_line({"ready": True}))
+            answer, _ = _receive(self._sock)
+        except (OSError, ValueError) as error:
+            raise TakeoverError(f"{self._path}: the running gateway did not give its state up: {_reason(error)}") from error
+        finally:
+            self.close()
+        if not answer.get("go"):
+            raise TakeoverError(f"{self._path}: {answer.get('error', 'the running gateway keeps its state')}")
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def __repr__(self) -> str:
+        return f"<Takeover {self._path} {self.inheritance!r}>"
+
+
+class TakeoverPoint:
+    """The running process's side: where the next process asks. `sockets` are those to be passed; `hand_over` gives everything up."""
+
+    def __init__(
+        self,
+        path: Path,
+        state_directory: Path,
+        sockets: Callable[[], Sequence[socket.socket]],
+        hand_over: Callable[[], Awaitable[None]],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._path = path
+        self._state_directory = state_directory
+        self._sockets = sockets
+        self._hand_over = hand_over
+        self._stopping = stopping
+        self._socket: UnixSocket | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled, or until a process has taken over. Where nobody can ask, the gateway runs all the same, with a warning."""
+        try:
+            self._socket = UnixSocket(self._path, "the next process cannot ask", "gateway.takeover")
+        except OSError as error:
+            log.event(
+                logging.WARNING, "takeover_unavailable", err=error.strerror or str(error), remedy="until then a new process has to wait"
+            )
+            return
+        try:
+            listener = self._socket.listener()
+            async with listener:
+                while not await self._serve(await listener.accept()):
+                    pass
+        finally:
+            self._socket.remove()
+
+    async def _serve(self, stream: trio.SocketStream) -> bool:
+        """One process that wants to take over; True when it has."""
+        async with stream:
+            try:
+                with trio.fail_after(READY_S):
+                    if not await self._pass_sockets(stream):
+                        return False
+                    if not (await _read(stream)).get("ready"):
+                        raise ValueError("it does not say that it is ready")
+                    if self._stopping():
+                        await stream.send_all(_line({"error": STOPPING}))
+                        return False
+            except (OSError, ValueError, trio.TooSlowError, trio.BrokenResourceError) as error:
+                log.event(logging.WARNING, "takeover_failed", err=_reason(error), remedy="this gateway goes on; see the other one's log")
+                return False
+            assert self._socket is not None
+            self._socket.remove()  # the next one listens there from now on
+            await self._hand_over()
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(_line({"go": True}))
+            return True
+
+    async def _pass_sockets(self, stream: trio.SocketStream) -> bool:
+        hello = await _read(stream)
+        sockets = self._sockets()
+        refusal = ""
+        if self._stopping():
+            refusal = STOPPING
+        elif hello.get("format") != FORMAT:
+            refusal = f"the running gateway speaks format {FORMAT} of the takeover, not {hello.get('format')}; stop it, then start this one"
+        elif hello.get("state_directory") != str(self._state_directory.resolve()):
+            refusal = f"the running gateway has another gateway.state_directory, {self._state_directory.resolve()}; use the same"
+        elif len(sockets) > MAX_SOCKETS:
+            refusal = f"the running gateway has {len(sockets)} sockets, more than the kernel passes at once ({MAX_SOCKETS}); stop it first"
+        if refusal:
+            await stream.send_all(_line({"error": refusal}))
+            return False
+        descriptors = array("i", [each.fileno() for each in sockets])
+        await stream.socket.sendmsg([_line({"pid": os.getpid()})], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        return True
+
+    def __repr__(self) -> str:
+        return f"<TakeoverPoint {self._path}>"
+
+
+def _line(content: dict[str, object]) -> bytes:
+    return json.dumps(content).encode() + b"\n"
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Raises ValueError."""
+    content = json.loads(line)
+    if not isinstance(content, dict):
+        raise ValueError("a line that is no object")
+    return content
+
+
+def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """One line, and the descriptors that came with it. Raises OSError, ValueError."""
+    line, found = b"", []
+    while not line.endswith(b"\n"):
+        data, descriptors, _, _ = socket.recv_fds(sock, MAX_LINE, MAX_SOCKETS)
+        found += descriptors
+        line += data
+        if not data or len(line) > MAX_LINE:
+            for descriptor in found:
+                os.close(descriptor)
+            raise ValueError("it ended before it had answered" if not data else "its answer has no end")
+    return _parsed(line), found
+
+
+async def _read(stream: trio.SocketStream) -> dict[str, Any]:
+    """One line. Raises ValueError, trio.BrokenResourceError."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = await stream.receive_some(MAX_LINE)
+        line += data
+        if not data:
+            raise ValueError("it ended before it was ready")
+        if len(line) > MAX_LINE:
+            raise ValueError("it says more than it should")
+    return _parsed(line)
+
+
+def _listening(descriptor: int) -> socket.socket:
+    os.set_inheritable(descriptor, False)
+    return socket.socket(fileno=descriptor)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, (TimeoutError, trio.TooSlowError)):
+        return "it took too long"
+    return str(error)

@@ -1,0 +1,217 @@
+"""A new process takes over from a running one (`gateway.takeover`): nobody is refused, nothing is lost, limits and live changes go on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+from pamqp import commands
+
+from support.amqp import frames as amqp
+from support.brokers.queues import Queue
+from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
+from support.clients.raw_amqp import opening
+from support.gateways import StartGateway, amqp_listener, limit_path
+from support.models.rates import bounds
+from support.processes import LOOPBACK, free_ports
+from support.rocketmq.frames import send
+
+UPGRADES = [4, pytest.param(20, marks=pytest.mark.long)]
+NEWCOMERS = 3  # threads that connect again and again
+TAKEOVER = {"name": "end-to-end", "state_directory": "state", "takeover": "run/takeover.sock"}
+
+
+@dataclass
+class Newcomers:
+    """What clients met that connect, publish one message, wait for its confirm, and leave."""
+
+    port: int
+    key: str
+    confirmed: list[str] = field(default_factory=list)
+    told: int = 0  # connection.close of a gateway that stops
+    faults: list[str] = field(default_factory=list)
+    longest_s: float = 0.0  # from connect to open-ok
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def _client(self, number: int) -> None:
+        for sequence in range(1 << 30):
+            if self._stopping.is_set():
+                return
+            name = f"{number}-{sequence}"
+            try:
+                self._once(name)
+            except OSError as error:
+                self.faults.append(f"{name}: {error!r}")
+
+    def _once(self, name: str) -> None:
+        began = time.monotonic()
+        with socket.create_connection((LOOPBACK, self.port), timeout=30) as client:
+            client.sendall(opening(1) + amqp.method(1, commands.Confirm.Select()))
+            if not self._heard(client, b"\x00\x55\x00\x0b"):  # confirm.select-ok
+                return
+            self.longest_s = max(self.longest_s, time.monotonic() - began)
+            client.sendall(amqp.publish(1, self.key, message_id=name))
+            if self._heard(client, b"\x00\x3c\x00\x50"):  # basic.ack
+                self.confirmed.append(name)
+
+    def _heard(self, client: socket.socket, wanted: bytes) -> bool:
+        """Whether it came; False where connection.close did."""
+        data = b""
+        while wanted not in data:
+            more = client.recv(1 << 16)
+            if b"\x00\x0a\x00\x32" in data + more:
+                self.told += 1
+                return False
+            if not more:
+                raise ConnectionResetError("closed without a word")
+            data = data[-16:] + more
+        return True
+
+    def have_confirmed(self, count: int) -> bool:
+        return len(self.confirmed) >= count
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._client, args=(number,)) for number in range(NEWCOMERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            for thread in threads:
+                thread.join()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("upgrades", UPGRADES)
+def test_upgrades_under_load_refuse_nobody_and_lose_nothing(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, upgrades: int, record_property: Callable[[str, object], None]
+) -> None:
+    (port,) = free_ports(1)
+    gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}", bind=f"{LOOPBACK}:{port}")], [], gateway=TAKEOVER)
+    newcomers = Newcomers(port, "upgraded")
+    with Queue(rabbitmq.url, "upgraded") as queue:
+        with newcomers.coming():
+            for _ in range(upgrades):
+                before = len(newcomers.confirmed)
+                gateway.replace()
+                gateway.process.wait_until(partial(newcomers.have_confirmed, before + 20), within=60, what="confirms to go on")
+        stored = queue.drain()
+    record_property(
+        "remark", f"{len(newcomers.confirmed)} confirmed, {newcomers.told} told to reconnect, {newcomers.longest_s:.2f} s to log in"
+    )
+    assert newcomers.faults == []
+    assert set(newcomers.confirmed) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert newcomers.told <= upgrades * NEWCOMERS
+
+
+def test_a_process_that_does_not_start_leaves_the_running_one_serving(start_gateway: StartGateway) -> None:
+    with rocketmq_stand_in() as broker, socket.create_server((LOOPBACK, 0)) as taken:
+        (port,) = free_ports(1)
+        listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{port}", "upstream": f"{LOOPBACK}:{broker.port}"}
+        gateway = start_gateway([listener], [], gateway=TAKEOVER)
+        good = gateway.config.read_text()
+        changed: dict[str, Any] = yaml.safe_load(good)
+        changed["listeners"].append({**listener, "name": "more", "bind": f"{LOOPBACK}:{taken.getsockname()[1]}"})
+        gateway.config.write_text(yaml.safe_dump(changed))
+        code, said = gateway.try_to_replace()
+        assert (code, "cannot_start" in said) == (1, True), said
+        gateway.process.wait_until(lambda: "takeover_failed" in gateway.log(), within=10, what="the line about it")
+        path = limit_path("rocketmq", "orders")
+        gateway.put(path, {"messages": "7/s", "reason": "after the failed one"})
+        gateway.config.write_text(good)
+        gateway.replace()
+        assert gateway.get(path)["override"]["messages"] == "7/s"
+        gateway.put(path, {"messages": "8/s", "reason": "by the next one"})
+        assert [item["reason"] for item in gateway.get("/v1/history")["items"][:2]] == ["by the next one", "after the failed one"]
+        assert gateway.get("/v1/audit:verify")["ok"]
+
+
+def test_another_state_directory_or_a_stopping_process_is_refused_in_words(start_gateway: StartGateway) -> None:
+    with rocketmq_stand_in() as broker:
+        (port,) = free_ports(1)
+        listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{port}", "upstream": f"{LOOPBACK}:{broker.port}"}
+        gateway = start_gateway([listener], [], gateway=TAKEOVER)
+        good = gateway.config.read_text()
+        gateway.config.write_text(good.replace("state_directory: state", "state_directory: elsewhere"))
+        code, said = gateway.try_to_replace()
+        assert (code, "has another gateway.state_directory" in said) == (1, True), said
+        gateway.config.write_text(good)
+        gateway.replace()
+
+
+def test_a_limit_is_one_over_all_processes(start_gateway: StartGateway) -> None:
+    """A flood through three upgrades: a bucket that is empty stays so, and none is filled anew."""
+    rate, upgrades = 40, 3
+    rules: list[dict[str, object]] = [
+        {"name": "all", "per": "topic", "limit": {"messages": f"{rate}/s", "burst": {"messages": rate}}, "breaker": {"open_for": "0s"}}
+    ]
+    with rocketmq_stand_in() as broker:
+        (port,) = free_ports(1)
+        listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{port}", "upstream": f"{LOOPBACK}:{broker.port}"}
+        gateway = start_gateway([listener], rules, gateway=TAKEOVER)
+        flood = Flood(port)
+        began = time.monotonic()
+        with flood.sending():
+            for _ in range(upgrades):
+                gateway.process.wait_until(partial(flood.have_passed, flood.passed + rate), within=60, what="messages to pass")
+                gateway.replace()
+            gateway.process.wait_until(partial(flood.have_passed, flood.passed + rate), within=60, what="messages to pass")
+        elapsed_s = time.monotonic() - began
+        _, at_most = bounds(rate, elapsed_s, rate)
+        assert flood.refused > flood.passed
+        assert flood.passed <= at_most + upgrades, (flood, elapsed_s)
+        assert flood.faults == []
+
+
+@dataclass
+class Flood:
+    """A client that sends in lockstep as fast as it can, and connects again when its connection ends."""
+
+    port: int
+    passed: int = 0
+    refused: int = 0
+    faults: list[str] = field(default_factory=list)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def have_passed(self, count: int) -> bool:
+        return self.passed >= count
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            try:
+                client = socket.create_connection((LOOPBACK, self.port), timeout=30)
+            except OSError as error:
+                self.faults.append(repr(error))
+                return
+            with client, suppress(ConnectionError):
+                while not self._stopping.is_set():
+                    number += 1
+                    client.sendall(send("flooded", opaque=number))
+                    answer = client.recv(1 << 16)
+                    if not answer:
+                        break
+                    self.passed += b'"code":0,' in answer
+                    self.refused += b'"code":215,' in answer
