@@ -201,6 +201,7 @@ class Gateway:
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
+        upstream.heard.connections += 1
         if self.draining and not self.holding and self.hand_over is None:
             begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
@@ -215,6 +216,9 @@ class Gateway:
         listener = self.listening[session.listener_config.name]
         listener.active -= 1
         listener.count_closed(session.cause)
+        heard = session.upstream.heard
+        heard.connections -= 1
+        heard.doubted = heard.doubted or not session.upstream.received
         now = now_ns()
         self.blocked_ns["reader"] += session.decode.credit.blocked_ns(now)
         self.blocked_ns["limiter"] += session.forward.credit.blocked_ns(now)
@@ -261,7 +265,7 @@ class Gateway:
     # ---- what its host sees and does -------------------------------------------------------------------------------
 
     def ready(self) -> list[str]:
-        """Why the gateway is not ready; empty when it is: when every listener's broker has answered when it was asked last.
+        """Why the gateway is not ready; empty when it is: when of every listener one broker has answered when it was asked last.
 
         Of a name server's brokers one suffices. Health must not lie.
         """
@@ -270,16 +274,18 @@ class Gateway:
         reasons = [f"listener {x.name} is not open" for x in self.listening.values() if x.sock is None]
         for name, brokers in self.brokers.items():
             named = brokers.named()
-            if named and all(listener.upstream.ok is False for listener in named):
-                last = named[-1].upstream
+            if named and all(listener.upstreams.ok is False for listener in named):
+                last = named[-1].upstreams
                 none = f"none of the {len(named)} brokers in its routes can be reached"
                 reasons.append(f"listener {name}: {none}; {last.text}: {last.why}")
         for listener in self.configured():
-            upstream = listener.upstream
-            if upstream.ok is None:
-                reasons.append(f"listener {listener.name}: broker {upstream.text} has not been dialled yet")
-            elif not upstream.ok:
-                reasons.append(f"listener {listener.name}: broker {upstream.text} is unreachable: {upstream.why}")
+            upstreams = listener.upstreams
+            if upstreams.ok is None:
+                reasons.append(f"listener {listener.name}: broker {upstreams.text} has not been dialled yet")
+            elif not upstreams.ok and len(upstreams.members) == 1:
+                reasons.append(f"listener {listener.name}: broker {upstreams.text} is unreachable: {upstreams.why}")
+            elif not upstreams.ok:
+                reasons.append(f"listener {listener.name}: none of its {len(upstreams.members)} brokers is reachable: {upstreams.why}")
         return reasons
 
     def configured(self) -> list[Listener]:

@@ -33,7 +33,7 @@ from gateway.settings.kinds import Choice, Kind, Only, OrOff, ScalarKind, Text, 
 from gateway.settings.quantities import Ranged  # noqa: E402
 from gateway.settings.rules import RuleKind  # noqa: E402
 from gateway.settings.schema import rules_schema, schema, text  # noqa: E402
-from gateway.settings.sections import ListOf, OrElse, Section, Setting  # noqa: E402
+from gateway.settings.sections import ListOf, OneOrMore, OrElse, Section, Setting  # noqa: E402
 from gateway.settings.settings import ROOT as SETTINGS  # noqa: E402
 from gateway.telemetry import log_events, metrics  # noqa: E402
 
@@ -211,6 +211,8 @@ def kind_text(kind: Kind[Any]) -> str:
             return bare(kind.wanted)
         case ListOf(item=item):
             return "list" if isinstance(item, Section | RuleKind) else f"list of {kind_text(item)}"
+        case OneOrMore(item=item, items=items):
+            return f"{kind_text(item)}, or a list of 1 to {items.most}"
         case OrElse(other=other):
             return f"mapping, or {kind_text(other)}" if isinstance(other, ScalarKind) else "mapping, or `off`"
     return "mapping"

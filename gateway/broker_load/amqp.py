@@ -17,7 +17,7 @@ from gateway.broker_load.source import Backlog, BacklogError, Source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.listeners.upstream import Upstream
+    from gateway.listeners.upstreams import Upstreams
     from limiter.limits import Lag
 
 BEGIN: Final = b"AMQP\x00\x00\x09\x01"
@@ -30,8 +30,8 @@ METHOD: Final = 1
 class AmqpSource(Source):
     """One AMQP broker and virtual host. `login` returns user and password; it raises OSError where the file is gone."""
 
-    def __init__(self, upstream: Upstream, vhost: str, login: Callable[[], tuple[str, str]]) -> None:
-        super().__init__(upstream)
+    def __init__(self, upstreams: Upstreams, vhost: str, login: Callable[[], tuple[str, str]]) -> None:
+        super().__init__(upstreams)
         self.vhost = vhost
         self.login = login
         self._data = b""

@@ -123,7 +123,7 @@ class LagWatch:
                 raise BacklogError(NO_LOGIN)
         source = self._sources.get(key)
         if source is None:
-            source = AmqpSource(listener.upstream, key[1], self._logins[name]) if key[1] else RocketmqSource(listener.upstream)
+            source = AmqpSource(listener.upstreams, key[1], self._logins[name]) if key[1] else RocketmqSource(listener.upstreams)
             self._sources[key] = source
         return source
 

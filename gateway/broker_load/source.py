@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from gateway.listeners.upstream import UnreachableError
+from gateway.listeners.unreachable import UnreachableError
 from gateway.transport.channel_io import read_some, write_all
 
 if TYPE_CHECKING:
-    from gateway.listeners.upstream import Upstream
+    from gateway.listeners.upstreams import Upstreams
     from gateway.transport.channel import Channel
     from limiter.limits import Lag
 
@@ -31,8 +31,8 @@ class Backlog(NamedTuple):
 class Source:
     """One broker. Subclassed once per protocol."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
+    def __init__(self, upstreams: Upstreams) -> None:
+        self.upstreams = upstreams
         self.channel: Channel | None = None
         self._one_at_a_time = trio.Lock()
 
@@ -42,7 +42,7 @@ class Source:
             try:
                 with trio.fail_after(ANSWER_S):
                     if self.channel is None:
-                        self.channel = await self.upstream.dial(None)
+                        self.channel = await self.upstreams.dial(None)
                         await self.greet()
                     return await self.ask(topic, lag)
             except trio.TooSlowError:
@@ -81,4 +81,4 @@ class Source:
             self.channel = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'open' if self.channel is not None else 'closed'} {self.upstream.text}>"
+        return f"<{type(self).__name__} {'open' if self.channel is not None else 'closed'} {self.upstreams.text}>"

@@ -46,7 +46,11 @@ sluice init --yes --protocol amqp --bind :5672 --upstream 127.0.0.1:5673 --limit
 @click.command(cls=Verb, example=INIT_EXAMPLE)
 @click.option("--protocol", type=click.Choice(list(LISTENER_PROTOCOLS)), help="What the broker speaks; default: what is found.")
 @click.option("--bind", metavar="HOST:PORT", help="Where clients will connect; `:5672` is on all addresses.")
-@click.option("--upstream", metavar="HOST:PORT", help="Where the broker is; default: one that is found on this host.")
+@click.option(
+    "--upstream",
+    metavar="HOST:PORT,...",
+    help="Where the broker is, or several addresses of a cluster, the preferred one first; default: one that is found on this host.",
+)
 @click.option("--limit", "limits", multiple=True, metavar="RATE", help=f"Each topic's limit: 500/s, 5MiB/s or both; default: {LIMIT}.")
 @click.option(
     "--ports", metavar="PORT,...", callback=_ports, help="Look for a broker on these ports only; default: on all from 1024 that listen."

@@ -21,7 +21,7 @@ class Plan:
 
     protocol: str
     bind: str
-    upstream: str
+    upstream: str  # one address, or several with commas
     limits: tuple[str, ...]  # 500/s, 5MiB/s
     advertise: str = ""  # rocketmq-nameserver: the host in routes, where bind is every address
     moves_from: str = ""
@@ -65,16 +65,21 @@ def listeners(plan: Plan) -> Iterator[str]:
         if plan.advertise:
             yield commented(f"    advertise: {plan.advertise}", "# the host written into routes")
         yield commented(f"    broker_ports: {BROKER_PORTS}", "# a listener for each broker is opened on these")
-    if plan.protocol == "rocketmq" and min(port_of(plan.bind), port_of(plan.upstream)) > VIP:
-        vip, upstream = (f"{host_of(each)}:{port_of(each) - VIP}" for each in (plan.bind, plan.upstream))
-        yield from _listener(f"{plan.name}-vip", plan.protocol, (vip, "# and here, with the VIP channel"), upstream)
+    upstreams = plan.upstream.split(",")
+    if plan.protocol == "rocketmq" and min(map(port_of, (plan.bind, *upstreams))) > VIP:
+        vip, *upstreams = (f"{host_of(each)}:{port_of(each) - VIP}" for each in (plan.bind, *upstreams))
+        yield from _listener(f"{plan.name}-vip", plan.protocol, (vip, "# and here, with the VIP channel"), ",".join(upstreams))
 
 
 def _listener(name: str, protocol: str, bind: tuple[str, str], upstream: str) -> Iterator[str]:
     yield f"  - name: {name}"
     yield f"    protocol: {protocol}"
     yield commented(f"    bind: {quoted(bind[0])}", bind[1])
-    yield commented(f"    upstream: {quoted(upstream)}", "# the broker")
+    addresses = [quoted(each.strip()) for each in upstream.split(",")]
+    if len(addresses) == 1:
+        yield commented(f"    upstream: {addresses[0]}", "# the broker")
+    else:
+        yield commented(f"    upstream: [{', '.join(addresses)}]", "# the brokers, the preferred one first")
 
 
 def commented(text: str, comment: str) -> str:

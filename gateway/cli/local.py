@@ -27,14 +27,20 @@ sluice run --protocol amqp --bind :5672 --upstream 127.0.0.1:5673 --limit 500/s"
 @click.command(cls=Verb, example=RUN_EXAMPLE)
 @click.option("--protocol", metavar="NAME", help=f"Without a file: {', '.join(LISTENER_PROTOCOLS)}.")
 @click.option("--bind", metavar="HOST:PORT", help="Without a file: where clients connect; `:5672` is on all addresses.")
-@click.option("--upstream", metavar="HOST:PORT", help="Without a file: where the broker is.")
+@click.option(
+    "--upstream",
+    "upstreams",
+    multiple=True,
+    metavar="HOST:PORT,...",
+    help="Without a file: where the broker is; or several addresses of a cluster, the preferred one first.",
+)
 @click.option(
     "--limit", "limits", multiple=True, metavar="RATE", help="Without a file: each topic's limit, 500/s or 5MiB/s, or both: 500/s,5MiB/s."
 )
 @setting_options
 @click.pass_context
 def run(
-    ctx: click.Context, /, protocol: str | None, bind: str | None, upstream: str | None, limits: tuple[str, ...],
+    ctx: click.Context, /, protocol: str | None, bind: str | None, upstreams: tuple[str, ...], limits: tuple[str, ...],
     config: str | None, file: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Run a gateway until SIGTERM. SIGHUP reads the configuration again.
@@ -44,14 +50,14 @@ def run(
     from gateway.main import run as run_gateway
 
     flags = taken_flags(options)
-    listener = {"--protocol": protocol, "--bind": bind, "--upstream": upstream}
+    listener = {"--protocol": protocol, "--bind": bind, "--upstream": any(upstreams)}
     if any(listener.values()) or limits:
         if config or file:
             raise CommandError(USAGE, "--protocol, --bind, --upstream and --limit are for a run without a file; or change them in the file")
         missing = [name for name, value in listener.items() if not value]
         if missing:
             raise CommandError(USAGE, f"a run without a file needs {' and '.join(missing)} too", [RUN_EXAMPLE.splitlines()[-1]])
-        given: str | CommandLine = CommandLine(protocol or "", bind or "", upstream or "", limits, Path.cwd())
+        given: str | CommandLine = CommandLine(protocol or "", bind or "", upstreams, limits, Path.cwd())
     else:
         given = config_file(config, file)
     ctx.exit(run_gateway(loaded(given, flags)))

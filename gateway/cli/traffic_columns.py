@@ -116,10 +116,23 @@ CONNECTIONS: Final[list[TableColumn]] = [
 
 
 def _reachable(item: dict[str, Any]) -> object:
-    """Whether the last connection attempt or probe reached the broker; None before the first."""
+    """Whether the last connection attempt or probe reached the broker; None before the first. Of several addresses, the state of each."""
+    upstreams = item.get("upstreams") or []
+    if len(upstreams) > 1:
+        return "; ".join(map(_upstream_state, upstreams))
     if item.get("upstream_reachable") is False:
         return f"unreachable: {item.get('upstream_error')}"
     return "reachable" if item.get("upstream_reachable") else None
+
+
+def _upstream_state(upstream: dict[str, Any]) -> str:
+    """An address and its state: `10.0.0.1:5672 in use`, `10.0.0.2:5672 stands by`."""
+    state, error, left = upstream.get("state"), upstream.get("error"), upstream.get("held_seconds") or 0
+    if state == "up":
+        return f"{upstream['address']} {'in use' if upstream.get('preferred') else 'stands by'}"
+    if state == "held":
+        return f"{upstream['address']} answers again, held for {figures.duration(left)}"
+    return f"{upstream['address']} {'untried' if state == 'untried' else f'unreachable: {error}'}"
 
 
 def _guarded(hop: object, verified: str) -> object:

@@ -47,8 +47,8 @@ def apply_entry(listener: Listener, entry: Entry) -> None:
     config.remote_admin = permission_of(entry)
     listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)
     listener.admission.take_limits(limits_of(entry), now_ns())
-    if tuple(listener.upstream.address) != tuple(entry.upstream):
-        listener.upstream.move(entry.upstream, listener.upstream.tls)
+    if [upstream.address for upstream in listener.upstreams.members] != list(entry.upstreams):
+        listener.upstreams.move(entry.upstreams, listener.upstreams.tls)
 
 
 def memory_limit_of(settings: Settings) -> int:

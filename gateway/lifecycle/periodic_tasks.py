@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.broker_load.lag_watch import LagWatch
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.listeners.listener import Listener
+    from gateway.listeners.upstream import Upstream
     from gateway.telemetry.limit_events import LimitEvents
     from gateway.telemetry.refused_clients import RefusedClients
     from gateway.telemetry.span_export import SpanExport
@@ -101,7 +102,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
         listener.refusal_log.tick(now)
         news = listener.config.flow.busy_to_log(now)
         if news:
-            log.event(logging.WARNING, "broker_busy", listener=listener.name, upstream=listener.upstream.text, **news)
+            log.event(logging.WARNING, "broker_busy", listener=listener.name, upstream=listener.upstreams.text, **news)
 
 
 async def expire_changes(store: ExpiringChanges) -> None:
@@ -162,16 +163,27 @@ async def probe_brokers(listeners: Iterable[Listener]) -> None:
 
 
 async def probe_broker(listener: Listener, wanted: Callable[[], bool] | None = None) -> None:
-    """Probe a listener's broker; where `wanted` is given, only while it is true: a broker that is gone for good is not dialled for ever.
-
-    Asks at each tick whether the next probe is due (`upstream.py`).
+    """Probe a listener's addresses, each in its own time, and those that a reload adds; where `wanted` is given, only while it is true: a
+    broker that is gone for good is not dialled for ever.
     """
-    loop = SupervisedLoop(f"probe of {listener.upstream.text}")
-    while True:
+    probed: set[Upstream] = set()
+    async with trio.open_nursery() as nursery:
+        while True:
+            for upstream in set(listener.upstreams.members) - probed:
+                probed.add(upstream)
+                nursery.start_soon(_probe_upstream, listener, upstream, wanted, probed)
+            await next_tick()
+
+
+async def _probe_upstream(listener: Listener, upstream: Upstream, wanted: Callable[[], bool] | None, probed: set[Upstream]) -> None:
+    """Ask at each tick whether the next probe is due (`upstream.py`), as long as the address is the listener's."""
+    loop = SupervisedLoop(f"probe of {upstream.text}")
+    while upstream in listener.upstreams.members:
         if wanted is None or wanted():
             with loop:
-                await listener.upstream.probe()
+                await upstream.probe()
         await next_tick()
+    probed.discard(upstream)
 
 
 async def watch_lag(lag_watch: LagWatch) -> None:

@@ -168,7 +168,7 @@ class BrokerListeners(Routes):
 
     def refused(self, code: int, client: str) -> None:
         self.refused_registrations += 1
-        remedy = f"set the broker's namesrvAddr to the name server itself, {self.names.upstream.text}"
+        remedy = f"set the broker's namesrvAddr to the name server itself, {self.names.upstreams.text}"
         self._log("registration_refused", client=client, request=f"{REGISTRATIONS[code]} ({code})", remedy=remedy)
 
     # ---- ports -----------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class BrokerListeners(Routes):
         self._write()
         log.event(
             logging.INFO, "broker_listener_opened", listener=listener.name, protocol=listener.protocol,
-            bind=str(Address(*listener.address)), upstream=listener.upstream.text, advertised=str(Address(self.host, assigned.port)),
+            bind=str(Address(*listener.address)), upstream=listener.upstreams.text, advertised=str(Address(self.host, assigned.port)),
         )  # fmt: skip
         return assigned
 
@@ -227,7 +227,7 @@ class BrokerListeners(Routes):
         del self.by_broker[old.broker], self.opened[old.broker], self.listening[before.name]
         self._dismiss.pop(old.broker)()
         log.event(
-            logging.WARNING, "broker_port_replaced", listener=before.name, upstream=before.upstream.text, unseen_s=round(now - old.seen),
+            logging.WARNING, "broker_port_replaced", listener=before.name, upstream=before.upstreams.text, unseen_s=round(now - old.seen),
             replaced_by=listener.name, port=old.port, remedy=f"broker_ports ({self.entry.broker_ports}) is used up: widen it",
         )  # fmt: skip
         return assigned, listener
@@ -242,12 +242,12 @@ class BrokerListeners(Routes):
         """The broker has another address: connections from now on go there. Raises RouteError."""
         listener = self.opened.get(assigned.broker)
         if listener is not None:
-            before = listener.upstream.text
+            before = listener.upstreams.text
             try:
                 _, tls = hops(self._entry(assigned, upstream))
             except TlsFileError as error:
                 raise RouteError(f"{listener.name} cannot be led to {address}: {error}") from error
-            listener.upstream.move(upstream, tls)
+            listener.upstreams.move([upstream], tls)
             log.event(logging.INFO, "broker_moved", listener=listener.name, upstream=address, before=before)
         assigned.address = address
         self._write()
@@ -271,7 +271,7 @@ class BrokerListeners(Routes):
         """What a configuration would say of the broker's listener."""
         bind = Address(self.names.bind[0], assigned.port)
         protocol = PROTOCOLS[self.entry.protocol].brokers_speak
-        return replace(self.entry, name=self._name(assigned.broker), protocol=protocol, bind=bind, upstream=upstream)
+        return replace(self.entry, name=self._name(assigned.broker), protocol=protocol, bind=bind, upstreams=(upstream,))
 
     def _name(self, broker: Broker) -> str:
         return f"{self.entry.name}/{broker[0]}/{broker[1]}"

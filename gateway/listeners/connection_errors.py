@@ -16,7 +16,7 @@ import trio
 from gateway import log
 from gateway.admission import CAUSES, RefusedError
 from gateway.listeners.tls_handshake import TlsHandshakeError
-from gateway.listeners.upstream import OUT_OF_DESCRIPTORS, UnreachableError
+from gateway.listeners.unreachable import OUT_OF_DESCRIPTORS, UnreachableError
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.frames import CONNECTION_FORCED
 from gateway.transport.proxy_protocol import MalformedHeaderError

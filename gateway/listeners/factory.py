@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway import log
 from gateway.admission import ConnectionLimits, ConnectionSlots, room_for_connections
 from gateway.listeners.listener import Listener
-from gateway.listeners.upstream import Upstream
+from gateway.listeners.upstreams import Upstreams
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.listener_config import ListenerConfig
@@ -63,9 +63,9 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
     return Listener(
         config,
         entry.bind,
-        Upstream(
+        Upstreams.at(
             entry.name,
-            entry.upstream,
+            entry.upstreams,
             send_proxy=entry.send_proxy_protocol == "v2",
             tls=upstream_tls,
             question=PROTOCOLS[entry.protocol].question,
@@ -131,12 +131,13 @@ def apply_tls(listening: dict[str, Listener], protection: dict[str, Protection])
             continue
         for _, old, new in _pairs(listener, protection[name]):
             new.failures.update(old.failures)
-        listener.tls, listener.upstream.tls = protection[name]
+        listener.tls = protection[name][0]
+        listener.upstreams.take_tls(protection[name][1])
     return changed
 
 
 def _pairs(listener: Listener, protection: Protection | None) -> list[tuple[str, Hop, Hop]]:
     """The hops that are protected before and after: setting, old, new."""
     tls, upstream_tls = protection or (None, None)
-    hops_ = (("tls", listener.tls, tls), ("upstream_tls", listener.upstream.tls, upstream_tls))
+    hops_ = (("tls", listener.tls, tls), ("upstream_tls", listener.upstreams.tls, upstream_tls))
     return [(key, old, new) for key, old, new in hops_ if old is not None and new is not None]

@@ -29,7 +29,8 @@ from gateway.listeners.protocol_detection import begins_tls, check_protocol, rea
 from gateway.listeners.rejecter import Rejecter
 from gateway.listeners.tcp import set_up
 from gateway.listeners.tls_handshake import protect
-from gateway.listeners.upstream import OUT_OF_DESCRIPTORS, Upstream
+from gateway.listeners.unreachable import OUT_OF_DESCRIPTORS
+from gateway.listeners.upstreams import Upstreams
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
@@ -63,13 +64,13 @@ Handover = Callable[["Listener", Arrival], None]
 
 
 class Listener:
-    """One bound socket, the broker behind it, and counters. opened = closed + active + arriving, always."""
+    """One bound socket, the brokers behind it, and counters. opened = closed + active + arriving, always."""
 
     def __init__(
         self,
         config: ListenerConfig,
         bind: tuple[str, int],
-        upstream: Upstream,
+        upstreams: Upstreams,
         *,
         limits: ConnectionLimits | None = None,
         slots: ConnectionSlots | None = None,
@@ -81,7 +82,7 @@ class Listener:
         self.name = config.name
         self.protocol = config.protocol
         self.bind = bind
-        self.upstream = upstream
+        self.upstreams = upstreams
         self.accept_proxy = accept_proxy
         self.trusted_proxies = trusted_proxies or TrustedProxies()  # a reload may put others here
         self.tls = tls  # towards clients; a reload may put another one here
@@ -215,7 +216,7 @@ class Listener:
                 await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass, within_s=opening_s)
         # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol.
         with trio.CancelScope(shield=True):
-            arrival.upstream = await self.upstream.dial(arrival.ends)
+            arrival.upstream = await self.upstreams.dial(arrival.ends)
 
     async def _prepare(self, arrival: Arrival) -> None:
         """What comes before the protocol's own first byte: the PROXY header, then TLS. Does what is not done yet."""

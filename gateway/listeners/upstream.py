@@ -1,4 +1,4 @@
-"""An upstream: the broker behind a listener, and whether it can be reached.
+"""An upstream: the address of a broker behind a listener, and whether it can be reached. Where a listener has several: `upstreams.py`.
 
 The gateway dials once for every client and tells it the result; dialling again is the client's affair. The naive way dials for each client
 even while the broker is known to be down: 2,000 clients a second then each wait for a timeout of their own, and the first packets a
@@ -13,38 +13,42 @@ asked at the start, then every PROBE_EVERY_S, a little earlier at random, so tha
 through to a broker that was down. While answers come in on clients' connections nothing is asked: the kernel says when it received the
 last byte on the one that was read last (TCP_INFO), which is not when the gateway found time to read it. A broker that hangs is down
 PROBE_EVERY_S + ANSWER_S after its last byte at the latest, and one that has said something on any connection while it was asked is not.
-A probe counts as a dial only where it changes something.
+A probe counts as a dial only where it changes something. A connection that ends without a word of the broker's is a reason to ask at once.
 
 What that costs, measured on RabbitMQ 3.10.8 (100 probes, 2026-11-25): 0.9 ms of processor here, and in the broker's log two lines at info
 and warning ("accepting AMQP connection", "client unexpectedly closed TCP connection"); `log.connection.level = error` in rabbitmq.conf
 silences them.
-
-IPv4 and IPv6 addresses of a name are tried side by side (RFC 8305, trio.open_tcp_stream), within CONNECT_TIMEOUT_S in all.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import os
 import random
-import socket
-import ssl
+from collections.abc import Callable
 from typing import Final
 
 import trio
 
 from gateway import log
-from gateway.listeners.tcp import set_up
-from gateway.listeners.tls_handshake import TlsHandshakeError, protect
-from gateway.protocols.question import MAX_ANSWER_BYTES, Question, WrongAnswerError
-from gateway.transport import proxy_protocol
+from gateway.listeners.connecting import connect, exchange, hint
+from gateway.listeners.hold_down import GOOD_EVERY_S, HoldDown
+from gateway.listeners.unreachable import (
+    HELD,
+    NO_ANSWER,
+    OUT_OF_DESCRIPTORS,
+    TIMEOUT,
+    NoAnswerError,
+    UnreachableError,
+    errno_of,
+    label,
+    reason,
+)
+from gateway.protocols.question import Question
 from gateway.transport.channel import Channel, Heard
-from gateway.transport.channel_io import read_some, write_all
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import Hop
 
-CONNECT_TIMEOUT_S: Final = 5.0  # docs/design/reliability.md F35
 MAX_DIALS: Final = 128  # at a time per listener; a broker's own accept backlog is 128 (RabbitMQ's default)
 # Between probes of a broker that is down: 0.1 to 5 s (docs/design/reliability.md F22); a little less than 5, so that clients are back
 # within 5 s of the broker (F20)
@@ -54,32 +58,9 @@ MAX_BACKOFF_S: Final = 4.5
 PROBE_EVERY_S: Final = 5.0  # between the last answer of a broker that is up and the next question
 ANSWER_S: Final = 3.5  # for a probe: connection, TLS and answer; a JVM's longest pauses are shorter (a guess)
 JITTER: Final = 0.2  # of PROBE_EVERY_S, at most so much earlier
+FRESH_S: Final = 0.25  # a broker that was heard of within it lives; after less, clients that come one by one would all have it asked
+DOUBT_EVERY_S: Final = 1.0  # between questions because connections ended without a word (a guess)
 LOG_EVERY_S: Final = 60.0  # between log lines that the broker still cannot be reached (a guess)
-OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
-# Why a broker is down, for metrics; the texts are for people.
-REFUSED: Final = "refused"  # nobody listens there
-TIMEOUT: Final = "timeout"  # no connection in time
-NO_ANSWER: Final = "no_answer"  # a connection, and no answer in time: the broker hangs
-WRONG_ANSWER: Final = "wrong_answer"  # an answer, and not in the listener's protocol
-CLOSED: Final = "closed"  # the connection was closed in place of an answer, or reset
-NAME: Final = "name"  # the host's name does not resolve
-TLS: Final = "tls"
-OTHER: Final = "other"  # no route to the host, among others
-REASONS: Final = (REFUSED, TIMEOUT, NO_ANSWER, WRONG_ANSWER, CLOSED, NAME, TLS, OTHER)
-
-
-class UnreachableError(Exception):
-    """The broker cannot be reached. The text says why, for the client too."""
-
-
-class NoAnswerError(OSError):
-    """The broker takes connections, and does not answer as it should. `label` is one of REASONS."""
-
-    def __init__(self, label: str, text: str) -> None:
-        super().__init__(errno.EPROTO, text)
-        self.label = label
 
 
 class Upstream:
@@ -102,7 +83,10 @@ class Upstream:
         self.ok: bool | None = None  # whether the last dial or probe succeeded; with a question, whether it was answered; None before that
         self.why = ""  # of the last failure
         self.why_label = ""  # of the same; one of REASONS
-        self.heard = Heard()  # which connection to it was read last; those that `move` leaves behind have another one
+        self.heard = Heard(self.text)  # of the connections to it; those that `move` leaves behind have another one
+        self.hold_down = HoldDown()
+        self.alone: Callable[[], bool] = _always  # whether no other address takes new connections: then holds are void
+        self.changed: Callable[[], None] = _ignored  # called when `ok` has become another one
         self.dials: dict[str, int] = {"ok": 0, "failed": 0, "spared": 0}  # spared: refused without dialling
         self._failures = 0  # failed findings in a row
         self._findings = 0  # since the start; a dial that began before the last one finds out nothing newer
@@ -111,6 +95,8 @@ class Upstream:
         self._down_since = 0.0  # the same
         self._logged_at = 0.0
         self._probing = False
+        self._looked_at = float("-inf")  # the same: when it was asked last
+        self._looking: trio.Event | None = None  # while it is asked
         self._dial_slots = trio.CapacityLimiter(MAX_DIALS)
 
     async def dial(self, ends: Ends | None) -> Channel:
@@ -132,7 +118,7 @@ class Upstream:
                     await self._ask()
                 channel = await self._open(ends)
             except Exception as error:  # also what a resolver or TLS makes of a name: to the client it is all the same
-                if _errno(error) in OUT_OF_DESCRIPTORS:  # nothing is known about the broker
+                if errno_of(error) in OUT_OF_DESCRIPTORS:  # nothing is known about the broker
                     raise
                 self.dials["failed"] += 1
                 if findings == self._findings:
@@ -152,10 +138,29 @@ class Upstream:
         self.tls = tls
         self.ok = None
         self.why = self.why_label = ""
-        self.heard = Heard()
+        self.heard = Heard(self.text)
+        self.hold_down = HoldDown()
         self._failures = 0
         self._retry_at = 0.0
         self._findings += 1  # what dials under way find out is of the old address
+
+    def leave(self) -> None:
+        """It is not of the listener's any more: what dials under way find out is nobody's affair."""
+        self._findings += 1
+        self.alone, self.changed = _always, _ignored
+
+    async def confirm(self) -> bool:
+        """See that the broker lives, before a client is led to it: ask, unless it was heard of within FRESH_S. Returns whether it does.
+
+        Clients that come while it is asked wait for the same answer.
+        """
+        if self.question is None or (not self.heard.doubted and self.heard.silent_s() < FRESH_S):
+            return self.ok is not False
+        if self._looking is not None:
+            await self._looking.wait()
+        else:
+            await self._look()
+        return self.ok is not False
 
     def _must_wait(self) -> bool:
         return self.ok is False and (self._probing or trio.current_time() < self._retry_at)
@@ -168,38 +173,37 @@ class Upstream:
         return f"the broker behind this gateway ({self.text}) cannot be reached: {why}"
 
     async def _open(self, ends: Ends | None) -> Channel:
-        heard = self.heard
-        sock = await self._connect()
-        try:
-            if self.send_proxy:
-                sock.send(proxy_protocol.write(ends or _own_ends(sock)))  # a new socket takes 52 bytes at once
-            channel = Channel(sock) if self.tls is None else await protect(sock, self.tls, CONNECT_TIMEOUT_S)
-        except BaseException:
-            sock.close()
-            raise
-        channel.heard = heard
-        return channel
-
-    async def _connect(self) -> socket.socket:
-        try:
-            with trio.fail_after(CONNECT_TIMEOUT_S):
-                stream = await trio.open_tcp_stream(*self.address)
-        except trio.TooSlowError as error:
-            raise TimeoutError(errno.ETIMEDOUT, f"no connection within {CONNECT_TIMEOUT_S:.0f} s") from error
-        sock = socket.socket(fileno=stream.socket.detach())
-        sock.setblocking(False)
-        set_up(sock)
-        return sock
+        return await connect(self.address, self.heard, ends, send_proxy=self.send_proxy, tls=self.tls)
 
     def _reached(self) -> None:
-        if self.ok is False:
-            away_s = round(trio.current_time() - self._down_since, 3)
+        """It has answered: it is in use, or held."""
+        now = trio.current_time()
+        self._failures = 0
+        self._findings += 1
+        if self.ok is False and not self.hold_down.answered(now) and not self.alone():
+            self.why, self.why_label = "it answers again, and is watched before new connections go there", HELD
+            self._retry_at = now + GOOD_EVERY_S
+            return
+        self.release()
+
+    @property
+    def held(self) -> bool:
+        """Whether it answers, and takes no new connections all the same."""
+        return self.why_label == HELD
+
+    def release(self) -> None:
+        """New connections may go there from now on."""
+        now = trio.current_time()
+        before = self.ok
+        if before is False:
+            away_s = round(now - self._down_since, 3)
             log.event(logging.INFO, "upstream_reachable", listener=self.listener, upstream=self.text, unreachable_s=away_s)
         self.ok = True
         self.why = self.why_label = ""
-        self._failures = 0
-        self._findings += 1
+        self.hold_down.used(now)
         self._probe_later(PROBE_EVERY_S)
+        if not before:
+            self.changed()
 
     def _probe_later(self, seconds: float) -> None:
         """Ask next in so many seconds, or a little earlier."""
@@ -207,14 +211,18 @@ class Upstream:
 
     def _failed(self, error: BaseException) -> None:
         first = self.ok is not False
+        now = trio.current_time()
         self.ok = False
         self.why = reason(error)
         self.why_label = label(error)
+        self.hold_down.failed(now)
         self._findings += 1
         ceiling = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2 ** min(self._failures, 16))
-        self._retry_at = trio.current_time() + random.uniform(0, ceiling)  # noqa: S311  -- jitter
+        self._retry_at = now + random.uniform(0, ceiling)  # noqa: S311  -- jitter
         self._failures += 1
-        self._log_failed(trio.current_time(), first=first)
+        self._log_failed(now, first=first)
+        if first:
+            self.changed()
 
     def _log_failed(self, now: float, *, first: bool) -> None:
         """Log the change of state, and then a line a minute while it lasts. The naive way logs every probe, for as long as a broker is
@@ -241,6 +249,9 @@ class Upstream:
                         self.dials["ok"] += 1
                 finally:
                     self._probing = False
+        elif self._doubtful():
+            self._probe_later(PROBE_EVERY_S)
+            await self._look()
         elif trio.current_time() >= self._probe_at:
             silent_s = self.heard.silent_s()
             if silent_s < PROBE_EVERY_S * (1 - JITTER):
@@ -249,14 +260,28 @@ class Upstream:
                 self._probe_later(PROBE_EVERY_S)
                 await self._look()
 
+    def _doubtful(self) -> bool:
+        return self.heard.doubted and trio.current_time() - self._looked_at >= DOUBT_EVERY_S
+
     async def _look(self) -> bool:
-        """Ask, and take the answer for the state of the broker; whether it has answered. What was found out meanwhile is newer."""
+        """Ask, and take the answer for the state of the broker; whether that is in use now. What was found out meanwhile is newer."""
+        self._looked_at = trio.current_time()
+        self.heard.doubted = False
+        looking = self._looking = trio.Event()
+        try:
+            return await self._find_out()
+        finally:
+            looking.set()
+            if self._looking is looking:
+                self._looking = None
+
+    async def _find_out(self) -> bool:
         findings = self._findings
         began = trio.current_time()
         try:
             await self._ask()
         except Exception as error:  # as in `dial`
-            if findings != self._findings or _errno(error) in OUT_OF_DESCRIPTORS:
+            if findings != self._findings or errno_of(error) in OUT_OF_DESCRIPTORS:
                 return False
             if self.ok and label(error) in (TIMEOUT, NO_ANSWER) and self.heard.silent_s() < trio.current_time() - began:
                 return False  # it has answered others while it was asked: it is slow, or has no place for one more, and does not hang
@@ -266,7 +291,7 @@ class Upstream:
         if findings != self._findings:
             return False
         self._reached()
-        return True
+        return self.ok is True
 
     async def _ask(self) -> None:
         """Ask the question on a connection of its own. Raises as a dial does, and NoAnswerError."""
@@ -277,7 +302,7 @@ class Upstream:
                 try:
                     connected = True
                     if self.question is not None:
-                        await exchange(channel, self.question, self._hint())
+                        await exchange(channel, self.question, hint(send_proxy=self.send_proxy, tls=self.tls))
                 finally:
                     channel.close()
         except trio.TooSlowError as error:
@@ -288,78 +313,32 @@ class Upstream:
             what = "connection" if self.tls is None else "connection, or no TLS handshake,"
             raise TimeoutError(errno.ETIMEDOUT, f"no {what} within {ANSWER_S:g} s") from error
 
-    def _hint(self) -> str:
-        """What a broker that closes the connection without a word may have missed: the alert of TLS may be lost with a reset."""
-        sends = "v2" if self.send_proxy else "none"
-        wants = "; does it require a certificate (upstream_tls.certificate)?" if self.tls is not None and self.tls.own is None else ""
-        return f"; does send_proxy_protocol ({sends}) fit the broker's proxy_protocol?{wants}"
-
     @property
     def text(self) -> str:
         host, port = self.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def describe(self) -> dict[str, object]:
+        """For `GET /v1/listeners`. `held_seconds`: what is left of the time for which it gets no new connections though it answers."""
+        state = "untried" if self.ok is None else "up" if self.ok else "held" if self.held else "down"
+        left_s = self.hold_down.left_s(trio.current_time()) if self.ok is False else 0.0
+        return {
+            "address": self.text,
+            "state": state,
+            "error": self.why or None,
+            "reason": self.why_label or None,
+            "held_seconds": round(left_s, 3),
+            "connections": self.heard.connections,
+        }
 
     def __repr__(self) -> str:
         state = "untried" if self.ok is None else "up" if self.ok else f"down: {self.why}"
         return f"<Upstream {state} {self.text}>"
 
 
-async def exchange(channel: Channel, question: Question, hint: str) -> None:
-    """Ask `question` and read until it is answered. `hint`: why the connection may be closed instead. Raises NoAnswerError, OSError."""
-    await write_all(channel, question.send)
-    answer = b""
-    try:
-        while not question.answered(answer):
-            data = await read_some(channel)
-            failure = channel.write_error or channel.read_error
-            if isinstance(failure, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
-                raise NoAnswerError(TLS, str(failure)) from failure
-            if not data or len(answer) > MAX_ANSWER_BYTES:
-                raise NoAnswerError(CLOSED, f"it closed the connection and did not answer {question.name}{'' if answer else hint}")
-            answer += data
-    except WrongAnswerError as error:
-        raise NoAnswerError(WRONG_ANSWER, f"it {error}{hint if error.misheard else ''}") from error
+def _always() -> bool:
+    return True
 
 
-def _own_ends(sock: socket.socket) -> Ends:
-    """The gateway's own connection. LOCAL is the word for it, but RabbitMQ 3.10's reader crashes on that (rabbit_net:socket_ends/2)."""
-    source, destination = sock.getsockname(), sock.getpeername()
-    return Ends((source[0], source[1]), (destination[0], destination[1]))
-
-
-def reason(error: BaseException) -> str:
-    """Why a dial failed, in the system's words: of the last attempt where several addresses were tried."""
-    cause = _last(error)
-    if isinstance(cause, ConnectionError | socket.gaierror) or _errno(cause) in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        number = _errno(cause)  # trio's text repeats the address
-        return os.strerror(number) if number > 0 else str(cause.args[-1])
-    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-
-
-def label(error: BaseException) -> str:
-    """Why a dial or a probe failed, as one of REASONS."""
-    cause = _last(error)
-    if isinstance(cause, NoAnswerError):
-        return cause.label
-    if isinstance(cause, TlsHandshakeError):
-        return TIMEOUT if cause.label == "timeout" else TLS
-    if isinstance(cause, socket.gaierror | UnicodeError):
-        return NAME
-    if isinstance(cause, ConnectionRefusedError):
-        return REFUSED
-    if isinstance(cause, TimeoutError):
-        return TIMEOUT
-    return CLOSED if isinstance(cause, ConnectionError) else OTHER
-
-
-def _last(error: BaseException) -> BaseException:
-    """trio raises a bare OSError from the attempt that failed, or from a group of them."""
-    cause = error.__cause__
-    if isinstance(cause, BaseExceptionGroup):
-        return _last(cause.exceptions[-1])
-    return _last(cause) if isinstance(cause, OSError) and _errno(error) == 0 else error
-
-
-def _errno(error: BaseException) -> int:
-    number = getattr(error, "errno", None)
-    return number if isinstance(number, int) else 0
+def _ignored() -> None:
+    pass

@@ -60,6 +60,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "bytes_from_client": session.client.received,
         "bytes_to_client": session.client.sent,
         "backlog_to_client": session.client.backlog,
+        "upstream": session.upstream.heard.address or None,
         "backlog_to_broker": session.upstream.backlog,
         "held_messages": session.budget.held_messages,
         "held_bytes": session.budget.held_bytes,

@@ -73,16 +73,12 @@ def binds(reading: Reading) -> None:
             reading.add_problem(where, f"{value.bind} is bound twice", remedy)
         bound.append((inner, value.bind))
     for path, value in reading.sections:
-        if not isinstance(value, Listener) or not value.upstream.host:
+        if not isinstance(value, Listener):
             continue
-        own = next((inner for inner, address in bound if overlap(address, value.upstream) and is_loopback(value.upstream.host)), None)
-        if own is not None:
-            inner = f"{path}.upstream"
-            reading.add_problem(
-                inner,
-                f"{value.upstream} is this gateway's own {own}",
-                "name the broker's address, or move one of the two",
-            )
+        for inner, upstream in upstreams_of(value, path):
+            own = next((taken for taken, address in bound if overlap(address, upstream) and is_loopback(upstream.host)), None)
+            if own is not None:
+                reading.add_problem(inner, f"{upstream} is this gateway's own {own}", "name the broker's address, or move one of the two")
 
 
 def tls_modes(reading: Reading) -> None:
@@ -140,6 +136,13 @@ def broker_ports(reading: Reading) -> None:
             reading.add_problem(f"{path}.advertise", f"clients cannot dial {value.advertise}", remedy)
 
 
+def upstreams_of(listener: Listener, path: str) -> list[tuple[str, Address]]:
+    """The addresses behind a listener that could be read, each with its place in the configuration. `path`: the listener's."""
+    one = len(listener.upstreams) == 1
+    found = [(f"{path}.upstream" if one else f"{path}.upstream[{number}]", each) for number, each in enumerate(listener.upstreams)]
+    return [(inner, each) for inner, each in found if each.host]
+
+
 def brokers_room(listener: Listener) -> int:
     """How many listeners for brokers may be opened after this one."""
     ports = listener.broker_ports if listener.speaks.opens_listeners else None
@@ -153,8 +156,8 @@ def _check_range(reading: Reading, path: str, host: str, ports: PortRange, earli
         if not isinstance(value, Listener | Admin | Probes):
             continue
         addresses = [(f"{other}.bind", value.bind)]
-        if isinstance(value, Listener) and is_loopback(value.upstream.host):
-            addresses.append((f"{other}.upstream", value.upstream))
+        if isinstance(value, Listener):
+            addresses += [(inner, upstream) for inner, upstream in upstreams_of(value, other) if is_loopback(upstream.host)]
         for name, address in addresses:
             if address.host and ports.first <= address.port <= ports.last and overlap(address, Address(host, address.port)):
                 reading.add_problem(

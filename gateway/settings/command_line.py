@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from gateway.settings.document import Mapping, Scalar, Sequence
+from gateway.settings.known_settings import Listener
 from gateway.settings.listener_protocols import LISTENER_PROTOCOLS
 from gateway.settings.problems import Problems, SourceLocation
+from gateway.settings.sections import OneOrMore, settings_of
 
 NAME: Final = "command line"  # stands for the file's name
 RULE: Final = "every-topic"  # name of the one rule
+UPSTREAM: Final = settings_of(Listener)["upstream"][1].kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class CommandLine:
 
     protocol: str
     bind: str
-    upstream: str
+    upstreams: tuple[str, ...]  # as typed; each may be several with commas
     limits: tuple[str, ...]  # as typed: 500/s, 5MiB/s, or both with a comma
     directory: Path
 
@@ -31,9 +34,11 @@ class CommandLine:
             ("name", "--protocol", self.protocol),
             ("protocol", "--protocol", self.protocol),
             ("bind", "--bind", every_address(self.bind)),
-            ("upstream", "--upstream", self.upstream),
         ):
             _put(listener, key, flag, text)
+        location = SourceLocation("flag --upstream")
+        assert isinstance(UPSTREAM, OneOrMore)
+        listener.put("upstream", location, UPSTREAM.node(",".join(self.upstreams), location))
         tree = Mapping(SourceLocation(NAME))
         tree.put("listeners", SourceLocation(NAME), _listed(listener))
         if self.limits:

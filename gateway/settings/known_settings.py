@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
 from gateway.settings.http_urls import CollectorUrl, WebhookUrl, parts_of
@@ -18,9 +19,11 @@ from gateway.settings.listener_protocols import LISTENER_PROTOCOLS, ListenerProt
 from gateway.settings.port_ranges import PortRange, Ports
 from gateway.settings.quantities import ConnectionRate, Duration, Percent, ShareOf, Size
 from gateway.settings.redis_urls import RedisUrl
-from gateway.settings.sections import REQUIRED, ListOf, Off, OrElse, Section, setting
+from gateway.settings.sections import REQUIRED, ListOf, Off, OneOrMore, OrElse, Section, setting
 from limiter.bypass import BypassBound
 from limiter.limits import Rate
+
+MAX_UPSTREAMS: Final = 16  # addresses of one listener; each is probed, and RabbitMQ's clusters have 3 to 7 nodes (a guess)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class UpstreamTls:
     server_name: str | None = setting(
         HostName("broker.example"),
         None,
-        "Name in the broker's certificate, also asked for (SNI); default: the host of upstream.",
+        "Name in the broker's certificate, also asked for (SNI); default: the host of each address in upstream.",
     )
     verify: str = setting(
         Choice("full", "ca", "none"),
@@ -129,7 +132,13 @@ class Listener:
     bind: Address = setting(
         HostPort("127.0.0.1:5672", bind=True), REQUIRED, "Address to listen on, host:port or [v6]:port; port 0 takes a free one."
     )
-    upstream: Address = setting(HostPort("127.0.0.1:5673", bind=False), REQUIRED, "Address of the broker, host:port.")
+    upstreams: tuple[Address, ...] = setting(
+        OneOrMore(HostPort("127.0.0.1:5673", bind=False), "[10.0.0.1:5672, 10.0.0.2:5672]", most=MAX_UPSTREAMS),
+        REQUIRED,
+        "Address of the broker, host:port; or a list of addresses of one cluster, the preferred one first: new connections go to the first "
+        "that answers.",
+        key="upstream",
+    )
     tls: ListenerTls | None = setting(OrElse(Section(ListenerTls), Off()), None, "TLS towards clients, or off.")
     upstream_tls: UpstreamTls | None = setting(
         OrElse(Section(UpstreamTls), Off("{} (for the system's CAs)")), None, "TLS towards the broker, or off."

@@ -24,7 +24,7 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "rules_file": "for the next batch",
     "rules": "for the next batch",
     "quotas": AT_ONCE,
-    "listeners.upstream": f"{NEW_CONNECTIONS}. Readiness waits for the first dial of the new address",
+    "listeners.upstream": f"{NEW_CONNECTIONS}. Readiness waits for the first dial of a new address, unless another one is healthy",
     "listeners.tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.upstream_tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.trusted_proxies": f"{NEW_CONNECTIONS}. The last of them cannot be taken away while accept_proxy_protocol holds",

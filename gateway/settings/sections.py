@@ -7,13 +7,14 @@ in field names, `roll_every_ns`, and in values, `5min`). `not_yet` in the class 
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gateway.settings.document import Mapping, Node, Scalar, Sequence, kind_of
 from gateway.settings.kinds import JSON, Invalid, Kind, NotYets, OrOff, Reading, ScalarKind
-from gateway.settings.problems import NOWHERE, suggestion
+from gateway.settings.problems import NOWHERE, SourceLocation, quoted, suggestion
 
 T = TypeVar("T")
 
@@ -93,7 +94,8 @@ class Section(Kind[T]):
             if not known.required:
                 reading.origins[path] = NOWHERE
                 return default_of(known, path, reading)
-            example = known.kind.example if isinstance(known.kind, ScalarKind) else known.doc
+            kind = known.kind.item if isinstance(known.kind, OneOrMore) else known.kind
+            example = kind.example if isinstance(kind, ScalarKind) else known.doc
             reading.problems.add(node.location, path, "is missing", f"add {key}: {example}")
             return known.kind.placeholder
         reading.origins[path] = child.location
@@ -184,6 +186,42 @@ class ListOf(Kind[tuple[T, ...]]):
         if self.least:
             return {"type": "array", "items": self.item.schema(), "minItems": self.least, **bound}
         return {"type": ["array", "null"], "items": self.item.schema(), **bound}
+
+
+class OneOrMore(Kind[tuple[T, ...]]):
+    """A list of different things of one kind, at least one; where it is one alone, it needs no list."""
+
+    def __init__(self, item: ScalarKind[T], example: str, *, most: int) -> None:
+        self.item = item
+        self.items = ListOf(item, example, least=1, most=most)
+        self.placeholder = (item.placeholder,)
+
+    def read(self, node: Node, path: str, reading: Reading) -> tuple[T, ...]:
+        if not isinstance(node, Sequence):
+            if isinstance(node, Scalar) and len(parts := re.split(r"[\s,;]+", node.text.strip(" ,;"))) > 1:
+                remedy = f"write a list: {path.rpartition('.')[2]}: [{', '.join(parts)}]"
+                raise Invalid(f"{quoted(node.text)} is not {self.item.wanted} but several", remedy)
+            return (self.item.read(node, path, reading),)
+        found = self.items.read(node, path, reading)
+        for number, value in enumerate(found):
+            if value in found[:number] and value != self.item.placeholder:
+                reading.problems.add(node.items[number].location, f"{path}[{number}]", f"{value} is named twice", "take one out")
+        return found
+
+    def node(self, text: str, location: SourceLocation) -> Node:
+        """`text` from outside a file: one, or several with commas, in brackets or not."""
+        inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        if inner == text and "," not in text:
+            return Scalar(text, location)
+        found = Sequence(location)
+        found.items += [Scalar(each.strip(), location) for each in inner.split(",")]
+        return found
+
+    def show(self, value: tuple[T, ...]) -> JSON:
+        return self.item.show(value[0]) if len(value) == 1 else self.items.show(value)
+
+    def schema(self) -> dict[str, JSON]:
+        return {"anyOf": [self.item.schema(), {**self.items.schema(), "uniqueItems": True}]}
 
 
 class OrElse(Kind[Any]):

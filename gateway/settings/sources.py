@@ -18,7 +18,7 @@ from typing import Any, Final
 from gateway.settings.document import Mapping, Node, Scalar, Sequence, parse
 from gateway.settings.kinds import Kind
 from gateway.settings.problems import Problems, SourceLocation, quoted, suggestion
-from gateway.settings.sections import ListOf, OrElse, Section, child_of, holds_more
+from gateway.settings.sections import ListOf, OneOrMore, OrElse, Section, child_of, holds_more
 
 PREFIX: Final = "SLUICE_"
 NOT_FROM_OUTSIDE: Final = frozenset({"version", "rules"})  # set in the file only
@@ -110,6 +110,8 @@ def _enter(here: Mapping, key: str, kind: Kind[Any], location: SourceLocation) -
 
 def _node(text: str, kind: Kind[Any], location: SourceLocation, problems: Problems) -> Node | None:
     """`text` as a node: a scalar as it is, or read as YAML where the setting has parts. Faults go to `problems`."""
+    if isinstance(kind, OneOrMore):
+        return kind.node(text, location)
     if not holds_more(kind):
         return Scalar(text, location)
     node = parse(text.encode(errors="replace"), location.file, problems)

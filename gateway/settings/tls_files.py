@@ -24,10 +24,13 @@ SOON_S: Final = 30 * 86_400  # seconds to a certificate's end; as kubeadm and ce
 
 
 def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
-    """The TLS of a listener's two hops, towards clients and towards the broker; None: plain. Raises TlsFileError."""
+    """The TLS of a listener's two hops, towards clients and towards its brokers; None: plain. Raises TlsFileError.
+
+    The second one names no broker where `server_name` is not set: see `Hop.for_host`.
+    """
     tls = listener.tls
     upstream = listener.upstream_tls
-    return None if tls is None else _client_hop(tls), None if upstream is None else _upstream_hop(upstream, listener.upstream.host)
+    return None if tls is None else _client_hop(tls), None if upstream is None else _upstream_hop(upstream, None)
 
 
 def admin_hop(tls: AdminTls) -> Hop:
@@ -37,7 +40,7 @@ def admin_hop(tls: AdminTls) -> Hop:
 
 def webhook_hop(ca: Path | None, host: str) -> Hop:
     """TLS towards the receiver of a webhook, which is always verified. Raises TlsFileError."""
-    return _upstream_hop(UpstreamTls(ca), host)
+    return _upstream_hop(UpstreamTls(ca), host.removesuffix("."))
 
 
 def _client_hop(tls: ListenerTls | AdminTls) -> Hop:
@@ -47,10 +50,10 @@ def _client_hop(tls: ListenerTls | AdminTls) -> Hop:
     return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=permissive)
 
 
-def _upstream_hop(tls: UpstreamTls, host: str) -> Hop:
+def _upstream_hop(tls: UpstreamTls, host: str | None) -> Hop:
     from gateway.transport.tls.context import upstream_hop
 
-    return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host.removesuffix("."), tls.verify)
+    return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify)
 
 
 def usable(reading: Reading) -> None:

@@ -13,7 +13,7 @@ from gateway.build import build
 from gateway.clock import now_ns
 from gateway.close_causes import by_cause
 from gateway.counting.accounts import MAX_TOPICS_SHOWN
-from gateway.listeners.upstream import REASONS as UNREACHABLE
+from gateway.listeners.unreachable import REASONS as UNREACHABLE
 from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
 from gateway.session.totals import SessionTotals, session_totals
@@ -115,17 +115,19 @@ def remote_admin_samples(gateway: Gateway) -> list[Sample]:
 def connection_lines(gateway: Gateway) -> Iterator[str]:
     listening = [((x.name, x.protocol), x) for x in gateway.listening.values()]
     closed = [((*labels, cause), count) for labels, x in listening for cause, count in by_cause(x.protocol, x.closed).items()]
-    dials = [((x.name, result), count) for _, x in listening for result, count in x.upstream.dials.items()]
-    reachable = [((x.name,), int(x.upstream.ok)) for _, x in listening if x.upstream.ok is not None]
-    away = [((x.name, x.upstream.text, each), int(x.upstream.why_label == each)) for _, x in listening for each in UNREACHABLE]
+    dials = [((x.name, result), count) for _, x in listening for result, count in x.upstreams.dials().items()]
+    upstreams = [(x.name, each) for _, x in listening for each in x.upstreams.members]
+    away = [((name, x.text, why), int(x.why_label == why)) for name, x in upstreams for why in UNREACHABLE]
     return families({
         "sluice_connections_active": [(labels, x.active + x.arriving) for labels, x in listening],
         "sluice_connections_opened_total": [(labels, x.opened) for labels, x in listening],
         "sluice_connections_closed_total": closed,
         "sluice_connections_refused_untold_total": [(labels, x.rejecter.rejected_silently) for labels, x in listening],
         "sluice_upstream_connect_total": dials,
-        "sluice_upstream_reachable": reachable,
+        "sluice_upstream_reachable": [((name, x.text), int(x.ok)) for name, x in upstreams if x.ok is not None],
         "sluice_upstream_unreachable": away,
+        "sluice_upstream_connections": [((name, x.text), x.heard.connections) for name, x in upstreams],
+        "sluice_upstream_switched_total": [((x.name,), x.upstreams.switched) for _, x in listening],
     })  # fmt: skip
 
 
@@ -133,7 +135,7 @@ def tls_lines(gateway: Gateway) -> Iterator[str]:
     hops = [
         ((x.name, name), hop)
         for x in gateway.listening.values()
-        for name, hop in ((CLIENT, x.tls), (UPSTREAM, x.upstream.tls))
+        for name, hop in ((CLIENT, x.tls), (UPSTREAM, x.upstreams.tls))
         if hop is not None
     ]
     none = dict.fromkeys(REASONS, 0)

@@ -159,6 +159,10 @@ BROKERS: Final = {
         "warning", fields="listener upstream reason since_s dials_failed err",
         meaning="The broker takes no connection, or does not answer; once, and then a line a minute while it lasts. `reason` is as in "
         "`sluice_upstream_unreachable`."),
+    "upstream_switched": lines(
+        "warning", fields="listener upstream before reason",
+        meaning="New connections go to another address of `upstream` from now on: the one before has failed, and why, or a preferred "
+        "one is in use again (no `reason`). Open connections stay."),
     "upstream_reachable": lines("info", fields="listener upstream unreachable_s", meaning="The broker answers again."),
     "broker_busy": lines(
         "warning", fields=f"listener upstream {BUSY}",

@@ -77,19 +77,28 @@ BROKER: Final = (
     ),
     gauge(
         "sluice_upstream_reachable",
-        "1 if the broker has answered in its protocol when it was asked last, at most 5 s after its last byte on any connection; 0 if it "
-        "has not; absent before the first time.",
+        "1 if the broker at this address has answered in its protocol when it was asked last, at most 5 s after its last byte on any "
+        "connection; 0 if it has not, or is held for having failed; absent before the first time. A listener with several addresses serves "
+        "clients while one of them is at 1.",
         "listener",
+        "upstream",
         workers=EACH,
     ),
     gauge(
         "sluice_upstream_unreachable",
         "1 for the reason that a broker cannot be reached, else 0: refused, timeout (no connection), no_answer (it takes connections and "
-        "hangs), wrong_answer (not in the listener's protocol), closed, name (does not resolve), tls, other.",
+        "hangs), wrong_answer (not in the listener's protocol), closed, name (does not resolve), tls, other; held: it answers again, and "
+        "another address is used until it has done so for a while.",
         "listener",
         "upstream",
         "reason",
         workers=EACH,
+    ),
+    gauge("sluice_upstream_connections", "Clients' connections to the broker at this address.", "listener", "upstream", workers=SUM),
+    counter(
+        "sluice_upstream_switched_total",
+        "Times that new connections began to go to another address of `upstream`, because one failed or was in use again.",
+        "listener",
     ),
     gauge(
         "sluice_broker_blocked_connections",

@@ -50,10 +50,15 @@ write_all: Final = os.writev
 
 
 class Heard:
-    """Which of the connections to one peer was read last: who asks whether that peer still speaks need not look at all of them."""
+    """What the connections to one peer have in common. Which of them was read last: who asks whether that peer still speaks need not look
+    at all of them.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "") -> None:
+        self.address = address  # of the peer, as text
         self.channel: Channel | None = None
+        self.connections = 0  # clients' that are open
+        self.doubted = False  # one has ended on which the peer had said nothing
 
     def silent_s(self) -> float:
         """Seconds since the kernel received the last byte on that connection; infinite where it is closed, or there is none.

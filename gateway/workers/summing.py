@@ -101,7 +101,24 @@ def listener(one: JSONObject, other: JSONObject) -> JSONObject:
         "upstream_reachable": False if False in reached else None if None in reached else True,
         "upstream_error": one["upstream_error"] or other["upstream_error"],
         "upstream_reason": one["upstream_reason"] or other["upstream_reason"],
+        "upstreams": upstreams(one["upstreams"], other["upstreams"]),
     }
+
+
+STATES: Final = ("down", "held", "untried", "up")  # of an address, the worst first
+
+
+def upstreams(one: list[JSONObject], other: list[JSONObject]) -> list[JSONObject]:
+    """A listener's addresses, each in the worst of the workers' states. It is the preferred one where it is that of the first worker."""
+    found = {each["address"]: each for each in one}
+    for each in other:
+        known = found.get(each["address"])
+        if known is None:
+            found[each["address"]] = each
+            continue
+        worst = min(known, each, key=lambda item: STATES.index(item["state"]))
+        found[each["address"]] = {**worst, "preferred": known["preferred"], "connections": known["connections"] + each["connections"]}
+    return list(found.values())
 
 
 def logs(views: list[JSONObject]) -> JSONObject:

@@ -185,7 +185,7 @@ def test_a_broker_that_would_register_through_the_gateway_is_refused(cluster: Cl
     wait_until(lambda: refused() != [], within=30, what="the broker has tried to register")
     assert refused()[0]["request"].startswith("REGISTER_BROKER")
     assert cluster.brokers.name_server in refused()[0]["remedy"]
-    with Asker(cluster.brokers.name_server_port) as asker:
+    with Asker(cluster.brokers.name_server_ports[0]) as asker:
         _, body = asker.ask(106)
         assert b"broker-c" not in body
     assert "names/broker-c/0" not in cluster.addresses()

@@ -24,7 +24,7 @@ class Hop:
 
     context: ssl.SSLContext
     server_side: bool
-    server_name: str | None  # towards a broker: its name in SNI and certificate
+    server_name: str | None  # towards a broker: its name in SNI and certificate; None: not known yet, see `for_host`
     own: Validity | None  # of our own certificate and those that vouch for it: the earliest end
     fingerprint: int  # of the files' contents: equal where a reload found the same
     failures: dict[str, int] = field(default_factory=dict)  # handshakes that failed, by the label of the reason
@@ -38,6 +38,12 @@ class Hop:
         if self.server_side:
             described["mode"] = "permissive" if self.permissive else "enforcing"
         return described
+
+    def for_host(self, host: str) -> Hop:
+        """The same towards the broker on `host`, which its certificate must name where no other name was given."""
+        if self.server_name:
+            return self
+        return Hop(self.context, self.server_side, host.removesuffix("."), self.own, self.fingerprint, self.failures, self.permissive)
 
     def begin(self) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
         """A new connection's TLS, its buffer for what comes from the socket, and the one for what goes there."""
@@ -58,7 +64,7 @@ def client_hop(certificate: Path, key: Path, client_ca: Path | None, *, permissi
     return Hop(context, True, None, own, _fingerprint(certificate, key, client_ca), permissive=permissive)
 
 
-def upstream_hop(ca: Path | None, certificate: Path | None, key: Path | None, server_name: str, verify: str) -> Hop:
+def upstream_hop(ca: Path | None, certificate: Path | None, key: Path | None, server_name: str | None, verify: str) -> Hop:
     """TLS towards a broker. `verify`: "full" (chain and name), "ca" (chain) or "none". Raises TlsFileError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)

@@ -25,7 +25,7 @@ def brokers() -> Iterator[list[Broker]]:
 
 def source(brokers: list[Broker], *answers: Said) -> AmqpSource:
     brokers.append(Broker(*answers))
-    return AmqpSource(brokers[-1].upstream, "/", lambda: ("sluice", "secret"))
+    return AmqpSource(brokers[-1].upstreams, "/", lambda: ("sluice", "secret"))
 
 
 async def test_one_connection_serves_many_looks_and_heartbeats_and_alarms_are_passed_over(brokers: list[Broker]) -> None:

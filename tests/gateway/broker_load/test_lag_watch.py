@@ -46,7 +46,7 @@ def rate(judge: Judge) -> str:
 
 
 def watching(judge: Judge, broker: Broker | None, login: Any = lambda: ("sluice", "secret")) -> LagWatch:
-    listening: dict[str, Any] = {} if broker is None else {"rabbit": SimpleNamespace(protocol="amqp", upstream=broker.upstream)}
+    listening: dict[str, Any] = {} if broker is None else {"rabbit": SimpleNamespace(protocol="amqp", upstreams=broker.upstreams)}
     return LagWatch(judge, listening, {} if login is None else {"rabbit": login}, lambda: NOW)
 
 

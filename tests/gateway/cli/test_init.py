@@ -61,13 +61,22 @@ def test_brokers_are_known_by_their_answers(rabbit: StandIn) -> None:
     assert found[0].product == "RabbitMQ"
 
 
+def test_several_addresses_are_written_as_a_list(sluice: Any, tmp_path: Path) -> None:
+    words = ["--yes", "--protocol", "rocketmq", "--bind", "10.0.0.5:10911", "--upstream", "10.0.0.1:10911,[::1]:10911"]
+    ran = sluice("init", *words, "--directory", tmp_path)
+    assert ran.code == 0, ran.err
+    assert [[str(each) for each in listener.upstreams] for listener in good(tmp_path).listeners] == [
+        ["10.0.0.1:10911", "[::1]:10911"], ["10.0.0.1:10909", "[::1]:10909"],
+    ]  # fmt: skip
+
+
 def test_by_flags_alone_two_good_files_are_written(sluice: Any, tmp_path: Path) -> None:
     words = ["--yes", "--protocol", "amqp", "--bind", ":5672", "--upstream", "127.0.0.1:5673", "--limit", "500/s,5MiB/s"]
     ran = sluice("init", *words, "--directory", tmp_path / "new")
     assert ran.code == 0, ran.err
     settings = good(tmp_path / "new")
     (listener,), (rule,) = settings.listeners, settings.rules
-    assert (str(listener.bind), str(listener.upstream)) == ("0.0.0.0:5672", "127.0.0.1:5673")
+    assert (str(listener.bind), str(listener.upstreams[0])) == ("0.0.0.0:5672", "127.0.0.1:5673")
     assert (rule.per, rule.limit.messages.per_second, rule.limit.bytes.per_second) == ("topic", 500, 5 << 20)
     comments = [
         line for name in ("sluice.yaml", "limits.yaml") for line in (tmp_path / "new" / name).read_text().splitlines() if "#" in line
@@ -129,7 +138,7 @@ def test_with_yes_it_listens_on_the_next_free_port_beside_the_broker(
     ran = sluice("init", "--yes", "--directory", tmp_path)
     assert ran.code == 0, ran.err
     (listener,) = good(tmp_path).listeners
-    assert (listener.bind.host, str(listener.upstream)) == (LOOPBACK, f"{LOOPBACK}:{rabbit.port}")
+    assert (listener.bind.host, str(listener.upstreams[0])) == (LOOPBACK, f"{LOOPBACK}:{rabbit.port}")
     assert listener.bind.port >= rabbit.port + 2, "the next one is taken; so may be those after it"
     assert f"1. RabbitMQ at {LOOPBACK}:{rabbit.port}" in ran.err
 
@@ -141,9 +150,9 @@ def test_on_the_brokers_own_port_it_says_how_the_broker_makes_room(
     ran = sluice("init", "--yes", "--bind", f":{rabbit.port}", "--directory", tmp_path)
     assert ran.code == 0, ran.err
     (listener,) = good(tmp_path).listeners
-    assert (str(listener.bind), listener.upstream.host) == (f"0.0.0.0:{rabbit.port}", LOOPBACK)
-    assert listener.upstream.port > rabbit.port
-    assert f"    listeners.tcp.1 = {listener.upstream}\n" in ran.out
+    assert (str(listener.bind), listener.upstreams[0].host) == (f"0.0.0.0:{rabbit.port}", LOOPBACK)
+    assert listener.upstreams[0].port > rabbit.port
+    assert f"    listeners.tcp.1 = {listener.upstreams[0]}\n" in ran.out
     assert ran.out.index("listeners.tcp.1") < ran.out.index("sluice run" if "sluice run" in ran.out else " run\n")
 
 
@@ -153,7 +162,7 @@ def test_a_rocketmq_broker_makes_room_at_its_own_address(sluice: Any, tmp_path: 
     monkeypatch.setattr(init_module, "own_address", lambda: "10.0.0.5")
     ran = sluice("init", "--yes", "--directory", tmp_path)
     assert ran.code == 0, ran.err
-    assert [(str(each.bind), str(each.upstream)) for each in good(tmp_path).listeners] == [
+    assert [(str(each.bind), str(each.upstreams[0])) for each in good(tmp_path).listeners] == [
         ("10.0.0.5:10911", "127.0.0.1:10911"), ("10.0.0.5:10909", "127.0.0.1:10909")
     ]  # fmt: skip
     assert "    brokerIP1=10.0.0.5\n      bindAddress=127.0.0.1\n" in ran.out
@@ -172,7 +181,7 @@ def test_asked_at_a_terminal(rabbit: StandIn, tmp_path: Path) -> None:
         terminal.answer("Limit of each topic", "300/s")
         assert terminal.end() == 0, terminal.text
     settings = good(tmp_path / "asked")
-    assert (str(settings.listeners[0].bind), str(settings.listeners[0].upstream)) == (f"{LOOPBACK}:{port}", f"{LOOPBACK}:{rabbit.port}")
+    assert (str(settings.listeners[0].bind), str(settings.listeners[0].upstreams[0])) == (f"{LOOPBACK}:{port}", f"{LOOPBACK}:{rabbit.port}")
     assert yaml.safe_load((tmp_path / "asked" / "limits.yaml").read_text())["rules"][0]["limit"] == {"messages": "300/s"}
 
 
@@ -187,5 +196,5 @@ def test_asked_where_no_broker_answers(tmp_path: Path) -> None:
         terminal.answer("Limit of each topic", "")
         assert terminal.end() == 0, terminal.text
     (listener,) = good(tmp_path).listeners
-    assert (listener.protocol, str(listener.upstream)) == ("rocketmq-nameserver", "10.0.0.1:9876")
+    assert (listener.protocol, str(listener.upstreams[0])) == ("rocketmq-nameserver", "10.0.0.1:9876")
     assert listener.advertise not in {None, "0.0.0.0"}

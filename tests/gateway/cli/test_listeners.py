@@ -94,3 +94,20 @@ def test_a_cap_says_what_it_is_now_and_why(sluice: Any, admin: Any) -> None:
     assert " 20000/s " in sluice("listeners").out.splitlines()[1]
     admin.topics = [listener(caps=[whole | {"now": "16000/s", "reason": "blocked"}])]
     assert " 16000/s of 20000/s (blocked) " in sluice("listeners").out.splitlines()[1]
+
+
+def test_of_several_addresses_each_has_its_state(sluice: Any, admin: Any) -> None:
+    upstreams = [
+        {"address": "a:5672", "state": "down", "preferred": False, "error": "Connection refused", "held_seconds": 0},
+        {"address": "b:5672", "state": "held", "preferred": False, "error": "it answers again", "held_seconds": 12.0},
+        {"address": "c:5672", "state": "up", "preferred": True, "error": None, "held_seconds": 0},
+        {"address": "d:5672", "state": "up", "preferred": False, "error": None, "held_seconds": 0},
+        {"address": "e:5672", "state": "untried", "preferred": False, "error": None, "held_seconds": 0},
+    ]
+    admin.topics = [listener(upstream="a:5672, b:5672, c:5672, d:5672, e:5672", upstreams=upstreams)]
+    shown = sluice("listeners", "-o", "csv").out
+    states = [
+        "a:5672 unreachable: Connection refused", "b:5672 answers again, held for 12", "c:5672 in use",
+        "d:5672 stands by", "e:5672 untried",
+    ]  # fmt: skip
+    assert [state for state in states if state not in shown] == []

@@ -89,6 +89,8 @@ def test_one_limit_of_bytes_is_enough_and_a_setting_may_be_given_too(
         (["--protocol", "amqo", "--bind", ":1", "--upstream", "h:1"], 3, "flag --protocol: listeners[0].protocol: "),
         (["--protocol", "amqp", "--bind", "1", "--upstream", "h:1"], 3, "flag --bind: listeners[0].bind: "),
         (["--protocol", "amqp", "--bind", ":1", "--upstream", ":1"], 3, "flag --upstream: listeners[0].upstream: "),
+        (["--protocol", "amqp", "--bind", ":1", "--upstream", "h:1,:2"], 3, "flag --upstream: listeners[0].upstream[1]: "),
+        (["--protocol", "amqp", "--bind", ":1", "--upstream", "h:1", "--upstream", "h:1"], 3, "upstream[1]: h:1 is named twice"),
         (["--protocol", "amqp", "--bind", ":1", "--upstream", "h:1", "--limit", "500"], 3, "limit.messages: 500 has no unit"),
         (["--protocol", "amqp", "--bind", ":1", "--upstream", "h:1", "--limit", "5mb/s"], 3, "limit.bytes: '5mb/s'"),
         (["--protocol", "amqp", "--bind", ":1", "--upstream", "h:1", "--limit", "5/s,6/s"], 3, "limit.messages: given twice"),

@@ -31,6 +31,7 @@ from gateway.lifecycle.periodic_tasks import (
 )  # fmt: skip
 from gateway.lifecycle.scheduling import TICK_S, SupervisedLoop, next_tick, tick_time
 from gateway.listeners.upstream import ANSWER_S, PROBE_EVERY_S, Upstream
+from gateway.listeners.upstreams import Upstreams
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.settings import load
 from gateway.standalone import Standalone
@@ -222,7 +223,7 @@ async def test_a_gateway_is_ready_when_every_broker_was_reached_and_a_silent_one
 ) -> None:
     with standalone_of(configure(tmp_path)) as standalone:
         one, two = FakeUpstream("one", answers=False), FakeUpstream("two", answers=True)
-        standalone.gateway.listening["one"].upstream, standalone.gateway.listening["two"].upstream = one, two
+        standalone.gateway.listening["one"].upstreams.members[0], standalone.gateway.listening["two"].upstreams.members[0] = one, two
         broker = "broker 192.0.2.1:5672"
         assert standalone.ready() == [f"listener {name}: {broker} has not been dialled yet" for name in ("one", "two")]
         async with task(probe_brokers, standalone.gateway.configured()):
@@ -248,7 +249,7 @@ async def test_a_broker_that_hangs_makes_a_gateway_unready_also_while_connection
     with standalone_of(configure(tmp_path)) as standalone:
         brokers = [FakeUpstream(name, answers=True) for name in ("one", "two")]
         for broker in brokers:
-            standalone.gateway.listening[broker.listener].upstream = broker
+            standalone.gateway.listening[broker.listener].upstreams.members[0] = broker
         standalone.gateway.listening["two"].active = 1
         async with task(probe_brokers, standalone.gateway.configured()):
             await trio.sleep(4 * PROBE_EVERY_S)
@@ -264,7 +265,7 @@ async def test_a_broker_that_is_not_wanted_is_not_dialled(autojump_clock: trio.t
     gone = FakeUpstream("gone", answers=False)
     wanted = False
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(probe_broker, cast(Any, SimpleNamespace(upstream=gone, active=0)), lambda: wanted)
+        nursery.start_soon(probe_broker, cast(Any, SimpleNamespace(upstreams=Upstreams("gone", [gone]))), lambda: wanted)
         await trio.sleep(60)
         assert gone.dialled == 0
         wanted = True
@@ -285,8 +286,8 @@ async def test_a_task_outlives_the_faults_of_its_rounds(
             raise RuntimeError("boom")
 
     with standalone_of(configure(tmp_path)) as standalone:
-        one = standalone.gateway.listening["one"].upstream = Faulty("one", answers=True)
-        two = standalone.gateway.listening["two"].upstream = FakeUpstream("two", answers=True)
+        one = standalone.gateway.listening["one"].upstreams.members[0] = Faulty("one", answers=True)
+        two = standalone.gateway.listening["two"].upstreams.members[0] = FakeUpstream("two", answers=True)
         async with task(probe_brokers, standalone.gateway.configured()):
             await trio.sleep(2)
         assert one.dialled > 5
@@ -368,7 +369,7 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_its_tasks(tmp_p
 
     with standalone_of(configure(tmp_path)) as standalone:
         for listener in standalone.gateway.listening.values():
-            listener.upstream = FakeUpstream(listener.name, answers=True)
+            listener.upstreams.members[0] = FakeUpstream(listener.name, answers=True)
         gateway = standalone.gateway
         ticking: tuple[tuple[Callable[..., Awaitable[None]], object], ...] = (
             (every_tick, gateway),
@@ -473,7 +474,7 @@ async def test_a_reload_takes_the_name_that_a_certificate_must_have_together_wit
         configure(tmp_path, "new.example:5672", more)
         changed = await standalone.reload()
         assert any("upstream" in line for line in cast(list[str], changed["in_force"]))
-        upstream = standalone.gateway.listening["one"].upstream
+        upstream = standalone.gateway.listening["one"].upstreams.members[0]
         assert upstream.tls is not None
         assert (upstream.address[0], upstream.tls.server_name) == ("new.example", "new.example")
 

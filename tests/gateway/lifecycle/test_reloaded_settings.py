@@ -66,16 +66,16 @@ async def test_bounds_of_connections_and_of_memory(standalone: Standalone, tmp_p
 
 async def test_caps_time_outs_and_the_upstream_of_a_listener(standalone: Standalone, tmp_path: Path) -> None:
     listener = standalone.gateway.listening["one"]
-    listener.upstream.ok = True
+    listener.upstreams.members[0].ok = True
     more = ", max_connections: 7, max_connection_rate: 5/s, handshake_timeout: 3s, idle_timeout: 1min, max_frame: 1MiB"
     await reload(standalone, tmp_path, "1" + more)
     assert (listener.config.max_frame, listener.config.handshake_ns, listener.config.idle_ns) == (1 << 20, 3_000_000_000, 60_000_000_000)
     assert (listener.admission.limits.connections, listener.admission.limits.rate) == (7, parse_rate("5/s"))
-    assert listener.upstream.address == ("127.0.0.1", 91)
-    assert listener.upstream.ok is None, "nothing is known of the new address"
-    listener.upstream.ok = True
+    assert listener.upstreams.members[0].address == ("127.0.0.1", 91)
+    assert listener.upstreams.members[0].ok is None, "nothing is known of the new address"
+    listener.upstreams.members[0].ok = True
     await reload(standalone, tmp_path, "1" + more)
-    assert listener.upstream.ok is True, "an address that stays is not dialled anew"
+    assert listener.upstreams.members[0].ok is True, "an address that stays is not dialled anew"
 
 
 async def test_whose_proxy_headers_are_believed(standalone: Standalone, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_broker_gets_a_listener_of_its_own_which_is_open_at_once(house: Callab
     first = first_port(one)
     assert one.brokers.find("broker-a", 0, ONE) == f"127.0.0.1:{first}"
     listener = one.listening["names/broker-a/0"]
-    assert (listener.protocol, listener.address, listener.upstream.address) == ("rocketmq", (LOOPBACK, first), ("10.0.0.1", 10911))
+    assert (listener.protocol, listener.address, listener.upstreams.text) == ("rocketmq", (LOOPBACK, first), "10.0.0.1:10911")
     assert one.attended == ["names/broker-a/0"]
     socket.create_connection((LOOPBACK, first), timeout=5).close()
 
@@ -144,7 +144,7 @@ def test_settings_are_those_of_the_name_servers_listener(house: Callable[..., Ho
     assert listener.admission.slots is names.admission.slots
     assert (listener.config.handshake_ns, listener.config.idle_ns, listener.config.max_frame) == (2_000_000_000, 300_000_000_000, 1 << 20)
     assert listener.trusted_proxies == names.trusted_proxies == TrustedProxies(["10.0.0.5"])
-    assert (listener.accept_proxy, listener.upstream.send_proxy, listener.config.sends_proxy) == (True, True, True)
+    assert (listener.accept_proxy, listener.upstreams.send_proxy, listener.config.sends_proxy) == (True, True, True)
 
 
 def test_advertise_is_what_routes_say(house: Callable[..., House]) -> None:
@@ -204,7 +204,7 @@ def test_a_route_that_leads_back_here_is_refused_as_a_loop(house: Callable[..., 
             one.brokers.find("broker-b", 0, address)
         with pytest.raises(RouteError, match="loop"):
             one.brokers.find("broker-a", 0, address)
-    assert one.listening["names/broker-a/0"].upstream.address == ("10.0.0.1", 10911)
+    assert one.listening["names/broker-a/0"].upstreams.members[0].address == ("10.0.0.1", 10911)
 
 
 def test_a_listener_on_all_addresses_is_known_by_each_of_them(house: Callable[..., House], tmp_path: Path) -> None:
@@ -233,10 +233,10 @@ def test_a_broker_that_this_gateway_serves_at_its_own_address_keeps_that(house: 
 def test_a_broker_that_moves_keeps_its_port_and_new_connections_go_to_its_new_address(house: Callable[..., House]) -> None:
     one = house()
     found = one.brokers.find("broker-a", 0, ONE)
-    upstream = one.listening["names/broker-a/0"].upstream
+    upstream = one.listening["names/broker-a/0"].upstreams.members[0]
     upstream.ok, upstream.why = False, "Connection refused"
     assert one.brokers.find("broker-a", 0, TWO) == found
-    assert one.listening["names/broker-a/0"].upstream is upstream
+    assert one.listening["names/broker-a/0"].upstreams.members[0] is upstream
     assert [upstream.address, upstream.ok, upstream.why] == [("10.0.0.2", 10911), None, ""]
     assert one.attended == ["names/broker-a/0"]
     assert json.loads(one.file.read_text())["brokers"][0]["address"] == TWO
@@ -330,7 +330,7 @@ def test_after_a_restart_every_broker_is_where_it_was_before_anybody_asks(house:
     again = house(first=first_port(one))
     assert again.attended == ["names/broker-a/1", "names/broker-a/0"]
     assert [str(Address(*again.listening[f"names/broker-a/{number}"].address)) for number in (1, 0)] == found
-    assert again.listening["names/broker-a/0"].upstream.address == ("10.0.0.1", 10911)
+    assert again.listening["names/broker-a/0"].upstreams.members[0].address == ("10.0.0.1", 10911)
     assert [again.brokers.find("broker-a", 1, TWO), again.brokers.find("broker-a", 0, ONE)] == found
 
 
@@ -402,10 +402,11 @@ def test_both_hops_are_protected_as_the_name_servers_and_the_broker_is_known_by_
     one.brokers.find("broker-a", 0, ONE)
     listener = one.listening["names/broker-a/0"]
     assert listener.tls is not None
-    assert listener.upstream.tls is not None
-    assert listener.upstream.tls.server_name == "10.0.0.1"
+    (upstream,) = listener.upstreams.members
+    assert upstream.tls is not None
+    assert upstream.tls.server_name == "10.0.0.1"
     one.brokers.find("broker-a", 0, TWO)
-    assert listener.upstream.tls.server_name == "10.0.0.2"
+    assert upstream.tls.server_name == "10.0.0.2"
 
 
 def test_a_reload_reaches_listeners_of_brokers_and_those_opened_after_it(house: Callable[..., House], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import trio
 from gateway.admission import BY_ALL, RefusedError
 from gateway.listeners.connection_errors import Refusal, RefusalLog, refusal_of
 from gateway.listeners.tls_handshake import TlsHandshakeError
-from gateway.listeners.upstream import UnreachableError
+from gateway.listeners.unreachable import UnreachableError
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.handshake import greeting
 from gateway.transport.proxy_protocol import MalformedHeaderError

@@ -56,8 +56,8 @@ def test_changed_files_are_reported_and_used_by_new_connections_and_failure_coun
         "handshakes_failed": {"expired": 3},
         "mode": "enforcing",
     }
-    assert rabbit.upstream.tls is not None
-    assert rabbit.upstream.tls.describe()["peer_verified"]
+    assert rabbit.upstreams.tls is not None
+    assert rabbit.upstreams.tls.describe()["peer_verified"]
 
 
 def test_a_broken_file_changes_nothing(ca: Authority, tmp_path: Path) -> None:
@@ -74,13 +74,14 @@ def test_tls_can_be_switched_on_and_off(ca: Authority, tmp_path: Path) -> None:
     assert ca.file.exists()
     listening = listeners_of(settings(tmp_path, "max_frame: 1MiB"))
     rabbit = listening["rabbit"]
-    assert [rabbit.tls, rabbit.upstream.tls] == [None, None]
+    assert [rabbit.tls, rabbit.upstreams.tls] == [None, None]
     assert apply_tls(listening, read_tls(settings(tmp_path, BOTH))) == []
     assert rabbit.tls is not None
-    assert rabbit.upstream.tls is not None
-    assert rabbit.upstream.tls.server_name == "127.0.0.1"
+    upstream_tls = rabbit.upstreams.members[0].tls
+    assert upstream_tls is not None
+    assert upstream_tls.server_name == "127.0.0.1"
     apply_tls(listening, read_tls(settings(tmp_path, "tls: off")))
-    assert [rabbit.tls, rabbit.upstream.tls] == [None, None]
+    assert [rabbit.tls, rabbit.upstreams.tls] == [None, None]
 
 
 def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, tmp_path: Path) -> None:

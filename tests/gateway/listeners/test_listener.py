@@ -21,7 +21,9 @@ from pamqp import commands
 from gateway.admission import MAX_REJECTING, ConnectionLimits, ConnectionSlots
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.rejecter import DEADLINE_S
-from gateway.listeners.upstream import UnreachableError, Upstream
+from gateway.listeners.unreachable import UnreachableError
+from gateway.listeners.upstream import Upstream
+from gateway.listeners.upstreams import Upstreams
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import Rejection
 from gateway.session.listener_config import ListenerConfig
@@ -119,7 +121,7 @@ async def running(
     config = ListenerConfig("rabbit", protocol, 1 << 20, int(handshake_s * S), 0, others_pass)
     if more.get("accept_proxy"):
         more.setdefault("trusted_proxies", TrustedProxies(["127.0.0.0/8"]))
-    one = RunningListener(Listener(config, (LOOPBACK, 0), Upstream("rabbit", upstream, send_proxy=send_proxy), **more))  # type: ignore[arg-type]
+    one = RunningListener(Listener(config, (LOOPBACK, 0), Upstreams.at("rabbit", [upstream], send_proxy=send_proxy), **more))  # type: ignore[arg-type]
     one.listener.open()
     try:
         async with trio.open_nursery() as nursery:
@@ -290,7 +292,7 @@ async def test_a_fault_of_the_gateways_own_ends_that_client_only(broker: Broker,
 
     async with running(broker.address) as one:
         with monkeypatch.context() as broken:
-            broken.setattr(one.listener.upstream, "dial", fail)
+            broken.setattr(one.listener.upstreams, "dial", fail)
             async with await one.client() as client:
                 await said(client, ALL)
         assert one.listener.closed == {"gateway_error": 1}
@@ -427,7 +429,9 @@ async def test_a_stranger_is_refused_before_it_has_said_anything(broker: Broker)
 
 async def test_ipv4_balancers_are_known_on_an_ipv6_socket_too(broker: Broker) -> None:
     config = ListenerConfig("rabbit", "amqp", 1 << 20, 5 * S, 0, others_pass=False)
-    both = Listener(config, ("::", 0), Upstream("rabbit", broker.address), accept_proxy=True, trusted_proxies=TrustedProxies(["127.0.0.1"]))
+    both = Listener(
+        config, ("::", 0), Upstreams.at("rabbit", [broker.address]), accept_proxy=True, trusted_proxies=TrustedProxies(["127.0.0.1"])
+    )
     both.open()
     one = RunningListener(both)
     async with trio.open_nursery() as nursery:
@@ -585,7 +589,7 @@ async def test_a_listener_that_is_opened_with_the_last_descriptor_serves_all_the
 async def test_a_client_that_comes_after_the_end_waits_for_the_next_process_where_the_socket_is_inherited(broker: Broker) -> None:
     with socket.create_server((LOOPBACK, 0)) as held:
         listeners = [
-            Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, S, 0), held.getsockname(), Upstream("rocket", broker.address))
+            Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, S, 0), held.getsockname(), Upstreams.at("rocket", [broker.address]))
             for _ in "ab"
         ]
         listeners[0].open(held.dup())
@@ -618,7 +622,7 @@ async def test_a_client_whose_broker_is_being_dialled_when_accepting_ends_still_
         return Channel(socket.create_connection(upstream.address))
 
     monkeypatch.setattr(Upstream, "dial", dial)
-    listener = Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, 5 * S, 0), (LOOPBACK, 0), Upstream("rocket", broker.address))
+    listener = Listener(ListenerConfig("rocket", "rocketmq", 1 << 20, 5 * S, 0), (LOOPBACK, 0), Upstreams.at("rocket", [broker.address]))
     listener.open()
     one = RunningListener(listener)
     async with trio.open_nursery() as accepting, await one.client() as client, await one.client() as silent:

@@ -13,7 +13,7 @@ import trio
 
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.tcp import KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, set_up
-from gateway.listeners.upstream import Upstream
+from gateway.listeners.upstreams import Upstreams
 from gateway.session.listener_config import ListenerConfig
 from support.amqp import frames as amqp
 
@@ -55,7 +55,7 @@ async def test_both_sockets_of_a_client_are_set_up() -> None:
     """The one that is accepted, and the one that is dialled for it."""
     arrived: list[Arrival] = []
     with socket.create_server(("127.0.0.1", 0)) as broker:
-        upstream = Upstream("rabbit", broker.getsockname()[:2])
+        upstream = Upstreams.at("rabbit", [broker.getsockname()[:2]])
         listener = Listener(ListenerConfig("rabbit", "amqp", 1 << 20, 5_000_000_000, 0), ("127.0.0.1", 0), upstream)
         listener.open()
         assert listener.sock is not None

@@ -11,18 +11,16 @@ import pytest
 import trio
 import trio.testing
 
+from gateway.listeners.connecting import CONNECT_TIMEOUT_S
+from gateway.listeners.unreachable import NoAnswerError, UnreachableError, reason
 from gateway.listeners.upstream import (
     ANSWER_S,
-    CONNECT_TIMEOUT_S,
     JITTER,
     MAX_BACKOFF_S,
     MAX_DIALS,
     MIN_BACKOFF_S,
     PROBE_EVERY_S,
-    NoAnswerError,
-    UnreachableError,
     Upstream,
-    reason,
 )
 from gateway.protocols.amqp.question import QUESTION as AMQP
 from gateway.protocols.rocketmq.question import QUESTION as ROCKETMQ
@@ -232,10 +230,11 @@ async def test_a_broker_that_stays_away_is_a_line_a_minute_and_so_is_its_return(
 # ---- probes: a broker that was there, and of which nothing is heard ---------------------------------------------------------
 
 
-class Silence:
-    """As much of `Heard` as is asked for: how long nothing has come on clients' connections."""
+class Silence(Heard):
+    """How long nothing has come on clients' connections, as the test says."""
 
     def __init__(self, seconds: float = float("inf")) -> None:
+        super().__init__()
         self.seconds = seconds
 
     def silent_s(self) -> float:
@@ -282,7 +281,7 @@ async def test_a_broker_that_hangs_is_down_within_ten_seconds_of_its_last_byte(a
         upstream = FakeUpstream(lambda: None)
         upstream.question = AMQP
         upstream.ok = True
-        silence = upstream.heard = Silence(0.0)  # type: ignore[assignment]
+        silence = upstream.heard = Silence(0.0)
         await probed(upstream, 7)
         assert (upstream.ok, len(upstream.dialled_at)) == (True, 0), "while answers come in nothing is asked"
         stopped = trio.current_time()
@@ -326,7 +325,7 @@ async def test_a_client_is_let_through_to_a_broker_that_was_down_only_after_an_a
 async def test_a_broker_that_answers_others_while_it_is_asked_is_slow_and_not_down(autojump_clock: trio.testing.MockClock) -> None:
     upstream = FakeUpstream(lambda: NoAnswerError("no_answer", "it did not answer"), takes_s=3.0)
     upstream.ok = True
-    silence = upstream.heard = Silence()  # type: ignore[assignment]
+    silence = upstream.heard = Silence()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(upstream.probe)
         await trio.sleep(1)

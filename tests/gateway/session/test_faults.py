@@ -19,7 +19,7 @@ from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, Con
 from gateway.assembly import assemble
 from gateway.clock import now_ns
 from gateway.listeners.listener import LOG_EVERY_S, Listener
-from gateway.listeners.upstream import Upstream
+from gateway.listeners.upstreams import Upstreams
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.session.ending import send_close
 from gateway.session.listener_config import ListenerConfig
@@ -290,7 +290,7 @@ def test_a_close_reaches_a_client_that_is_still_sending() -> None:
 
 
 def test_a_client_that_is_turned_away_is_counted_as_opened_and_closed() -> None:
-    listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstream("x", ("127.0.0.1", 1)))
+    listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstreams.at("x", [("127.0.0.1", 1)]))
     listener.open()
     client = socket.create_connection(listener.address)
     reserve = listener._shed(os.open("/dev/null", os.O_RDONLY), OSError(errno.EMFILE, "x"))
@@ -303,7 +303,7 @@ def test_a_client_that_is_turned_away_is_counted_as_opened_and_closed() -> None:
 
 def test_running_out_of_descriptors_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     """A client is shed every 100 ms. `times` adds up to all of them."""
-    listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstream("x", ("127.0.0.1", 1)))
+    listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstreams.at("x", [("127.0.0.1", 1)]))
     listener.open()
     reserve = -1
     for _ in range(10):

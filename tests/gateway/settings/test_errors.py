@@ -327,3 +327,28 @@ def test_a_listener_must_not_dial_the_gateway_itself(faults: Faults) -> None:
 def test_two_free_ports_are_not_the_same(write: Callable[..., Path]) -> None:
     text = "".join(f"  - {{name: {name}, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:9}}\n" for name in "ab")
     assert [each.bind.port for each in load(write("listeners:\n" + text)).listeners] == [0, 0]
+
+
+BEFORE_UPSTREAM = "listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: "
+
+
+@pytest.mark.parametrize(
+    ("upstream", "path", "message", "remedy"),
+    [
+        ("[]", "upstream", "the list is empty", "add an item, e.g. [10.0.0.1:5672, 10.0.0.2:5672]"),
+        ("[a:5672, b:5672, a:5672]", "upstream[2]", "a:5672 is named twice", "take one out"),
+        ("'a:9876;b:9876'", "upstream", '"a:9876;b:9876" is not an address but several', "write a list: upstream: [a:9876, b:9876]"),
+        ("'a:5672, b:5672'", "upstream", '"a:5672, b:5672" is not an address but several', "write a list: upstream: [a:5672, b:5672]"),
+        ("[a:5672, nowhere]", "upstream[1]", '"nowhere" has no port', "write it like 127.0.0.1:5673"),
+        ("[a:5672, 5]", "upstream[1]", '"5" is a port without a host', "did you mean 127.0.0.1:5?"),
+        ("[a:5672, {b: 1}]", "upstream[1]", "expected host:port, got a mapping", "write it like"),
+        ("[a:5672, [b:5672]]", "upstream[1]", "expected host:port, got a list", "write it like"),
+        ("{a: 5672}", "upstream", "expected host:port, got a mapping", "write it like"),
+        ("[127.0.0.1:9, 127.0.0.1:1]", "upstream[1]", "127.0.0.1:1 is this gateway's own listeners[0].bind", "name the broker's address"),
+        (str([f"a{n}:1" for n in range(17)]), "upstream", "the list has 17 items", "the most is 16"),
+    ],
+)
+def test_several_addresses_behind_a_listener(faults: Faults, upstream: str, path: str, message: str, remedy: str) -> None:
+    (problem,) = faults(f"{BEFORE_UPSTREAM}{upstream}}}]\n")
+    assert (problem.path, problem.message) == (f"listeners[0].{path}", message)
+    assert remedy in problem.remedy

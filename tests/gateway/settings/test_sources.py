@@ -66,8 +66,16 @@ def test_the_breaker_in_force_is_shown_and_where_it_comes_from(write: Callable[.
     [
         ("SLUICE_GATEWAY__STATE_DIRECTORY", "/var/lib/sluice", lambda s: s.gateway.state_directory, Path("/var/lib/sluice")),
         ("SLUICE_ADMIN__BIND", "[::1]:0", lambda s: tuple(s.admin.bind), ("::1", 0)),
-        ("SLUICE_LISTENERS__RABBIT__UPSTREAM", "broker:9", lambda s: str(s.listeners[0].upstream), "broker:9"),
-        ("SLUICE_LISTENERS__ROCKET_VIP__UPSTREAM", "broker:9", lambda s: str(s.listeners[1].upstream), "broker:9"),
+        ("SLUICE_LISTENERS__RABBIT__UPSTREAM", "broker:9", lambda s: str(s.listeners[0].upstreams[0]), "broker:9"),
+        (
+            "SLUICE_LISTENERS__RABBIT__UPSTREAM",
+            "a:9,[::1]:9",
+            lambda s: [str(each) for each in s.listeners[0].upstreams],
+            ["a:9", "[::1]:9"],
+        ),
+        ("SLUICE_LISTENERS__RABBIT__UPSTREAM", "[a:9, b:9]", lambda s: [*map(str, s.listeners[0].upstreams)], ["a:9", "b:9"]),
+        ("SLUICE_LISTENERS__RABBIT__UPSTREAM", "[::1]:9", lambda s: str(s.listeners[0].upstreams[0]), "[::1]:9"),
+        ("SLUICE_LISTENERS__ROCKET_VIP__UPSTREAM", "broker:9", lambda s: str(s.listeners[1].upstreams[0]), "broker:9"),
         ("SLUICE_LISTENERS__1__MAX_FRAME", "1MiB", lambda s: s.listeners[1].max_frame, 1 << 20),
         ("SLUICE_LISTENERS__0__HANDSHAKE_TIMEOUT", "3s", lambda s: s.listeners[0].handshake_timeout_ns, 3_000_000_000),
         ("SLUICE_ACCESS_LOG", "off", lambda s: s.access_log, None),

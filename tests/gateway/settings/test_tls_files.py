@@ -205,8 +205,12 @@ def test_does_not_warn(here: Write, text: str) -> None:
 def test_the_brokers_name_is_the_upstreams_host_unless_said_otherwise(here: Write) -> None:
     (named,) = load(here(listener(behind()))).listeners
     (other,) = load(here(listener("    upstream_tls: {ca: ca.pem, server_name: other.example}\n"))).listeners
-    assert [hop and hop.server_name for hop in hops(named)] == [None, "broker.example"]
+    assert [hop and hop.server_name for hop in hops(named)] == [None, None]
     assert [hop and hop.server_name for hop in hops(other)] == [None, "other.example"]
+    names = [
+        [hop.for_host(host).server_name for host in ("broker.example.", "10.0.0.1")] for hop in (hops(named)[1], hops(other)[1]) if hop
+    ]
+    assert names == [["broker.example", "10.0.0.1"], ["other.example", "other.example"]]
 
 
 def test_tls_is_in_force_on_a_reload_and_so_it_is_said(here: Write) -> None:

@@ -208,9 +208,9 @@ def test_addresses(write: Callable[..., Path]) -> None:
     listener = load(write('listeners: [{name: a, protocol: amqp, bind: "[::1]:0", upstream: rabbit_1.example.com:5672}]\n')).listeners[0]
     assert listener.bind == ("::1", 0)
     assert str(listener.bind) == "[::1]:0"
-    assert listener.upstream == ("rabbit_1.example.com", 5672)
+    assert listener.upstreams == (("rabbit_1.example.com", 5672),)
     rooted = load(write("listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:0, upstream: rabbit.svc.:5672}]\n")).listeners[0]
-    assert rooted.upstream == ("rabbit.svc.", 5672), "a final dot keeps the resolver from its search list"
+    assert rooted.upstreams == (("rabbit.svc.", 5672),), "a final dot keeps the resolver from its search list"
 
 
 def test_settings_do_not_change(write: Callable[..., Path]) -> None:
@@ -247,3 +247,12 @@ def test_a_thousand_rules_load_within_the_time_of_a_reload(write: Callable[..., 
 def test_a_default_idle_time_out_that_no_healthy_client_meets(write: Callable[..., Path], protocol: str, more: str, seconds: int) -> None:
     (listener,) = load(write(f"listeners: [{{name: r, protocol: {protocol}, bind: 127.0.0.1:1, upstream: 127.0.0.1:2{more}}}]\n")).listeners
     assert listener.idle_ns == seconds * 1_000_000_000
+
+
+def test_a_listener_has_one_address_behind_it_or_several(write: Callable[..., Path]) -> None:
+    before = "listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:0, upstream: "
+    several = load(write(before + '["[::1]:5672", b.example:5672]}]\n'))
+    assert several.listeners[0].upstreams == (("::1", 5672), ("b.example", 5672))
+    assert several.describe()["listeners"][0]["upstream"] == ["[::1]:5672", "b.example:5672"]  # type: ignore[index]
+    one = load(write(before + "[b.example:5672]}]\n"))
+    assert one.describe()["listeners"][0]["upstream"] == "b.example:5672"  # type: ignore[index]

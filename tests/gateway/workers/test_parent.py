@@ -241,7 +241,7 @@ def test_one_address_has_a_socket_for_each_worker_and_nobody_elses(parent: Paren
         assert parent._socket_numbers(1) != parent._socket_numbers(2)
         with pytest.raises(OSError, match=r"cannot bind .* `ss -ltnp` shows who has it"):
             parent.listening["rabbit"].__class__(
-                parent.listening["rabbit"].config, sockets[0].getsockname(), parent.listening["rabbit"].upstream
+                parent.listening["rabbit"].config, sockets[0].getsockname(), parent.listening["rabbit"].upstreams
             ).open()
     finally:
         for sock in parent._sockets["rabbit"]:

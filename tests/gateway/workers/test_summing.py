@@ -44,7 +44,7 @@ def test_an_ended_worker_leaves_no_rates_and_its_waiting_messages_are_abandoned(
 def listener(opened: int, *, reachable: bool | None, **more: object) -> dict[str, Any]:
     return {
         "name": "rabbit", "bind": "127.0.0.1:1", "connections_opened": opened, "connections_closed": {"client": opened},
-        "upstream_reachable": reachable, "upstream_error": None, "upstream_reason": None,
+        "upstream_reachable": reachable, "upstream_error": None, "upstream_reason": None, "upstreams": [],
         "max_connections": None, "max_connections_per_address": None,
         "max_connections_per_user": None, "tls": None, "caps": [], **more,
     }  # fmt: skip
@@ -69,3 +69,16 @@ def test_each_workers_part_of_a_cap_is_shown() -> None:
 def test_a_broker_is_reachable_where_every_worker_reaches_it() -> None:
     reached = [[[listener(1, reachable=one)], [listener(1, reachable=other)]] for one, other in ((True, True), (True, False), (None, True))]
     assert [summing.listeners(views)[0]["upstream_reachable"] for views in reached] == [True, False, None]
+
+
+def test_an_address_is_in_the_worst_state_that_a_worker_sees_and_connections_are_added_up() -> None:
+    def of(state: str, connections: int, error: str | None = None) -> dict[str, object]:
+        return {"address": "a:1", "state": state, "preferred": state == "up", "connections": connections, "error": error}
+
+    one, other = listener(1, reachable=True), listener(1, reachable=True)
+    one["upstreams"] = [of("up", 3), {**of("up", 1), "address": "b:1", "preferred": False}]
+    other["upstreams"] = [of("down", 2, error="Connection refused"), {**of("up", 4), "address": "b:1", "preferred": True}]
+    (found,) = summing.listeners([[one], [other]])
+    assert [(each["address"], each["state"], each["error"], each["connections"], each["preferred"]) for each in found["upstreams"]] == [
+        ("a:1", "down", "Connection refused", 5, True), ("b:1", "up", None, 5, False),
+    ]  # fmt: skip

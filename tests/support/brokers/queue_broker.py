@@ -9,7 +9,7 @@ from threading import Thread
 from pamqp import commands, frame
 from pamqp.base import Frame
 
-from gateway.listeners.upstream import Upstream
+from gateway.listeners.upstreams import Upstreams
 
 Said = list[tuple[int, Frame] | bytes]
 HELLO: list[Said] = [
@@ -29,7 +29,7 @@ class Broker:
         self.heard: list[str] = []
         self.connections = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.upstream = Upstream("rabbit", self._listening.getsockname()[:2])
+        self.upstreams = Upstreams.at("rabbit", [self._listening.getsockname()[:2]])
         Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:

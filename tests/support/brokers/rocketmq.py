@@ -61,23 +61,28 @@ class RocketMQ:
         *,
         advertised: str = ADVERTISED,
         enforce_tls: bool = False,
+        name_servers: int = 1,
     ) -> None:
-        """`advertised` is the address it tells the name server. `enforce_tls`: it takes TLS only, with a certificate of its own."""
+        """`advertised` is the address it tells the name servers. `enforce_tls`: it takes TLS only, with a certificate of its own."""
         self.directory = directory
         self.properties = properties or {}  # of the broker's configuration, instead of or beside those below
         self.advertised = advertised
         self.enforce_tls = enforce_tls
         self._jars = jars(VERSION)
         self._admin_class_path = compiled(SOURCES, VERSION)
-        self.name_server_port = free_ports(1)[0]
+        self.name_server_ports = free_ports(name_servers)
         self.port = free_broker_port()
-        self._name_server: Process | None = None
+        self._name_servers: list[Process] = []
         self._broker: Process | None = None
         self._more: list[Process] = []
 
     @property
     def name_server(self) -> str:
-        return f"{LOOPBACK}:{self.name_server_port}"
+        return self.name_servers[0]
+
+    @property
+    def name_servers(self) -> list[str]:
+        return [f"{LOOPBACK}:{port}" for port in self.name_server_ports]
 
     @property
     def pid(self) -> int:
@@ -100,10 +105,13 @@ class RocketMQ:
     def start(self) -> RocketMQ:
         home = self.directory
         home.mkdir(parents=True, exist_ok=True)
-        (home / "namesrv.conf").write_text(f"listenPort={self.name_server_port}\nbindAddress={LOOPBACK}\n")
-        self._name_server = self._spawn("namesrv", "namesrv.NamesrvStartup", ["-c", str(home / "namesrv.conf")], ["-Xmx128m"])
+        for number, port in enumerate(self.name_server_ports):
+            name = f"namesrv-{number}"
+            (home / f"{name}.conf").write_text(f"listenPort={port}\nbindAddress={LOOPBACK}\n")
+            self._name_servers.append(self._spawn(name, "namesrv.NamesrvStartup", ["-c", str(home / f"{name}.conf")], ["-Xmx128m"]))
         self._broker = self._begin_broker("broker", self.port, {})
-        self._await_boot(self._name_server, "RocketMQ's name server")
+        for process in self._name_servers:
+            self._await_boot(process, "RocketMQ's name server")
         self._await_broker(self._broker, self.port)
         return self
 
@@ -131,7 +139,7 @@ class RocketMQ:
             "brokerId": 0,
             "brokerRole": "ASYNC_MASTER",
             "flushDiskType": "ASYNC_FLUSH",
-            "namesrvAddr": self.name_server,
+            "namesrvAddr": ";".join(self.name_servers),
             "brokerIP1": self.advertised,
             "brokerIP2": LOOPBACK,  # where slaves find their master
             "bindAddress": LOOPBACK,
@@ -175,8 +183,15 @@ class RocketMQ:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def pause_name_server(self, number: int) -> None:
+        """The same of one name server alone."""
+        self._name_servers[number].signal_tree(signal.SIGSTOP)
+
+    def resume_name_server(self, number: int) -> None:
+        self._name_servers[number].signal_tree(signal.SIGCONT)
+
     def _signal(self, number: signal.Signals) -> None:
-        for process in (self._broker, self._name_server):
+        for process in (self._broker, *self._name_servers):
             assert process is not None, "not started"
             process.signal_tree(number)
 
@@ -185,7 +200,7 @@ class RocketMQ:
         process.wait_until(lambda: "boot success" in process.output(), within=60, what=name)
 
     def _spawn(self, name: str, main: str, arguments: list[str], memory: list[str]) -> Process:
-        program = "namesrv" if name == "namesrv" else "broker"
+        program = "namesrv" if name.startswith("namesrv") else "broker"
         settings = {"rocketmq.home.dir": str(self.directory), "rmq.logback.configurationFile": f"rmq.{program}.logback.xml"}
         settings["java.io.tmpdir"] = str(self.directory)  # its certificate for TLS, which nobody deletes when it is killed
         if self.enforce_tls and program == "broker":
@@ -207,7 +222,7 @@ class RocketMQ:
         return {"tls.server.certPath": str(certificate), "tls.server.keyPath": str(key)}
 
     def stop(self) -> None:
-        for process in (*self._more, self._broker, self._name_server):
+        for process in (*self._more, self._broker, *self._name_servers):
             if process is not None:
                 process.stop(grace=0, number=signal.SIGKILL)  # the store is thrown away: an orderly shutdown (3 s) would be wasted
         for store in self.directory.glob("*-store"):

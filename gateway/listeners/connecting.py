@@ -1,0 +1,81 @@
+"""A connection to a broker: TCP, the PROXY header, TLS; and the question asked on one.
+
+All addresses of a name are tried, IPv4 and IPv6 side by side (RFC 8305, trio.open_tcp_stream), within CONNECT_TIMEOUT_S in all.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from typing import Final
+
+import trio
+
+from gateway.listeners.tcp import set_up
+from gateway.listeners.tls_handshake import protect
+from gateway.listeners.unreachable import CLOSED, TLS, WRONG_ANSWER, NoAnswerError
+from gateway.protocols.question import MAX_ANSWER_BYTES, Question, WrongAnswerError
+from gateway.transport import proxy_protocol
+from gateway.transport.channel import Channel, Heard
+from gateway.transport.channel_io import read_some, write_all
+from gateway.transport.proxy_protocol import Ends
+from gateway.transport.tls.context import Hop
+
+CONNECT_TIMEOUT_S: Final = 5.0  # docs/design/reliability.md F35
+
+
+async def connect(address: tuple[str, int], heard: Heard, ends: Ends | None, *, send_proxy: bool, tls: Hop | None) -> Channel:
+    """A connection for the client with these ends; None: for the gateway itself. Raises what sockets, the resolver and TLS raise."""
+    sock = await _connect(address)
+    try:
+        if send_proxy:
+            sock.send(proxy_protocol.write(ends or _own_ends(sock)))  # a new socket takes 52 bytes at once
+        channel = Channel(sock) if tls is None else await protect(sock, tls, CONNECT_TIMEOUT_S)
+    except BaseException:
+        sock.close()
+        raise
+    channel.heard = heard
+    return channel
+
+
+async def _connect(address: tuple[str, int]) -> socket.socket:
+    try:
+        with trio.fail_after(CONNECT_TIMEOUT_S):
+            stream = await trio.open_tcp_stream(*address)
+    except trio.TooSlowError as error:
+        raise TimeoutError(errno.ETIMEDOUT, f"no connection within {CONNECT_TIMEOUT_S:.0f} s") from error
+    sock = socket.socket(fileno=stream.socket.detach())
+    sock.setblocking(False)
+    set_up(sock)
+    return sock
+
+
+def _own_ends(sock: socket.socket) -> Ends:
+    """The gateway's own connection. LOCAL is the word for it, but RabbitMQ 3.10's reader crashes on that (rabbit_net:socket_ends/2)."""
+    source, destination = sock.getsockname(), sock.getpeername()
+    return Ends((source[0], source[1]), (destination[0], destination[1]))
+
+
+async def exchange(channel: Channel, question: Question, hint: str) -> None:
+    """Ask `question` and read until it is answered. `hint`: why the connection may be closed instead. Raises NoAnswerError, OSError."""
+    await write_all(channel, question.send)
+    answer = b""
+    try:
+        while not question.answered(answer):
+            data = await read_some(channel)
+            failure = channel.write_error or channel.read_error
+            if isinstance(failure, ssl.SSLError):  # in TLS 1.3 a broker may find a certificate wanting after the handshake
+                raise NoAnswerError(TLS, str(failure)) from failure
+            if not data or len(answer) > MAX_ANSWER_BYTES:
+                raise NoAnswerError(CLOSED, f"it closed the connection and did not answer {question.name}{'' if answer else hint}")
+            answer += data
+    except WrongAnswerError as error:
+        raise NoAnswerError(WRONG_ANSWER, f"it {error}{hint if error.misheard else ''}") from error
+
+
+def hint(*, send_proxy: bool, tls: Hop | None) -> str:
+    """What a broker that closes the connection without a word may have missed: the alert of TLS may be lost with a reset."""
+    sends = "v2" if send_proxy else "none"
+    wants = "; does it require a certificate (upstream_tls.certificate)?" if tls is not None and tls.own is None else ""
+    return f"; does send_proxy_protocol ({sends}) fit the broker's proxy_protocol?{wants}"
