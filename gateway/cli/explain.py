@@ -78,7 +78,7 @@ def details(level: JSONObject) -> Iterator[str]:
     unused = f"depends on the {per}: add --{per}" if per in SENDER and not thing else "not used yet"
     yield f"  now   {used(usage) if usage else unused}"
     if level.get("candidate") is not None:
-        yield f"  tried {tried(level['candidate'], (usage or {}).get('candidate'))}"
+        yield f"  tried {tried_beside(level)}"
 
 
 def ways(level: JSONObject) -> Iterator[str]:
@@ -120,6 +120,22 @@ def used(usage: JSONObject) -> str:
 def in_flight(usage: JSONObject) -> str | None:
     """`12 of 64`: requests in flight, and the bound on them now. None where the limit does not count them."""
     return None if usage.get("in_flight") is None else f"{usage['in_flight']} of {usage.get('concurrent_now')}"
+
+
+def what_holds_over(level: JSONObject) -> str:
+    """What changes a rule's limit for this key: `the live change`, `the published quota`."""
+    return "the published quota" if str(level.get("origin")).startswith("quota") else "the live change"
+
+
+def tried_beside(level: JSONObject) -> str | None:
+    """The candidate of a level, and what it would have done there; None without one. A live change or a quota may hold over it, too."""
+    candidate, here = level.get("candidate"), level.get("candidate_here")
+    usage = (level.get("usage") or {}).get("candidate")
+    if candidate is None or here is None:
+        return tried(candidate, usage)
+    if here == level.get("limit"):
+        return f"{limit(candidate)}: would change nothing here, {what_holds_over(level)} holds over it"
+    return f"{limit(candidate)}; here, as {what_holds_over(level)} holds over it, {tried(here, usage)}"
 
 
 def tried(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:
