@@ -102,7 +102,7 @@ def _bottleneck(item: dict[str, Any]) -> object:
     return BOTTLENECKS.get(str(item.get("bottleneck")), item.get("bottleneck"))
 
 
-def _some(name: str, figure: Callable[[float], str]) -> Read:
+def some(name: str, figure: Callable[[float], str]) -> Read:
     """A number for people; none where it is 0, so that a column of nothing but that is left out."""
 
     def read(item: dict[str, Any]) -> object:
@@ -122,16 +122,16 @@ CONNECTIONS: Final[list[TableColumn]] = [
     column("bottleneck", "bottleneck", rank=3, people=_bottleneck),
     column("rule", "held_by.rule", rank=11),
     column("topic", "held_by.topic", rank=7, people=held_topic),
-    column("forwarded", "messages_forwarded", rank=8, short="passed", people=_some("messages_forwarded", figures.count)),
-    column("held", "held_messages", rank=6, people=_some("held_messages", figures.count)),
+    column("forwarded", "messages_forwarded", rank=8, short="passed", people=some("messages_forwarded", figures.count)),
+    column("held", "held_messages", rank=6, people=some("held_messages", figures.count)),
     column("held bytes", "held_bytes", rank=22, figure=figures.size),
     column("flow s", "credit.reader.blocked_seconds", rank=31, short="in flow", figure=figures.duration),
     column("blocked s", "broker_blocked_seconds", rank=32, short="blocked", figure=figures.duration),
     column("send blocked s", "send_blocked_seconds", rank=33, short="send blocked", figure=figures.duration),
     column("age s", "age_seconds", rank=13, short="age", figure=figures.duration),
-    column("delivered", "messages_delivered", rank=9, people=_some("messages_delivered", figures.count)),
-    column("unread", "backlog_to_client", rank=4, people=_some("backlog_to_client", figures.size)),
-    column("unread s", "unread_seconds", rank=10, short="unread for", people=_some("unread_seconds", figures.duration)),
+    column("delivered", "messages_delivered", rank=9, people=some("messages_delivered", figures.count)),
+    column("unread", "backlog_to_client", rank=4, people=some("backlog_to_client", figures.size)),
+    column("unread s", "unread_seconds", rank=10, short="unread for", people=some("unread_seconds", figures.duration)),
 ]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.broker_load.lag_watch import LagWatch
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.listeners.listener import Listener
+    from gateway.telemetry.client_ranking import ClientRanking
     from gateway.telemetry.limit_events import LimitEvents
     from gateway.telemetry.refused_clients import RefusedClients
     from gateway.telemetry.span_export import SpanExport
@@ -40,6 +41,7 @@ class Gateway(RunningGateway, Protocol):
 
     adaptive_caps: AdaptiveCaps
     limit_events: LimitEvents
+    client_ranking: ClientRanking
     refused_clients: RefusedClients
     span_export: SpanExport | None
 
@@ -94,6 +96,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
         gateway.access_log.close_second(second)
     await run_cooperatively(gateway.accounts.tick(elapsed_s, now))
     gateway.refused_clients.tick(elapsed_s)
+    gateway.client_ranking.tick(elapsed_s)
     gateway.limit_events.tick(now)
     if gateway.span_export is not None:
         gateway.span_export.tick(now)
