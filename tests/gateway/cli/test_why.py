@@ -159,5 +159,5 @@ def test_on_a_terminal_lines_fit(gateway: BusyGateway, columns: int) -> None:
 
 def test_a_wrong_key_says_how_to_write_one(gateway: BusyGateway) -> None:
     assert why(gateway, "amqp", "/", "orders").returncode == 2
-    assert "such as: amqp / orders order.created" in why(gateway, "amqp", "/", "orders").stderr
+    assert "such as: amqp / amq.default orders" in why(gateway, "amqp", "/", "orders").stderr
     assert gateway.request("GET", limit_path("amqp", "/", "orders", "order.created")).status == 200
