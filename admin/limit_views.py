@@ -61,8 +61,7 @@ class LimitText(msgspec.Struct, frozen=True, omit_defaults=True):
         return view
 
     @classmethod
-    def of_candidate(cls, rule: Rule) -> LimitText | None:
-        limit = rule.candidate_limit()
+    def of_candidate(cls, limit: Limit | None) -> LimitText | None:
         return None if limit is None else cls.of(limit)
 
 
@@ -128,7 +127,10 @@ class Usage(msgspec.Struct, frozen=True):
 class Level(msgspec.Struct, frozen=True):
     """The limit that holds at one level (`per`) and its origin: override, file, quota, quota+hour, default. `operation`: produce, consume.
 
-    `candidate`: the limit tried beside it; `usage.candidate`: its verdicts.
+    `rule_limit`: the rule's own limit, where a quota or a live change holds over it (null: none does, or there is no rule).
+    `candidate`: the limit tried beside the rule's own, or beside the live change that brings one. `candidate_here`: what would hold for
+    this key if the candidate were promoted, where that is not the candidate itself: a quota and a live change hold over it, too.
+    `usage.candidate`: the verdicts of what would hold here.
     """
 
     per: str
@@ -153,6 +155,8 @@ class Level(msgspec.Struct, frozen=True):
     candidate: LimitText | None = None
     weight: float = 1
     protected: bool = False
+    rule_limit: LimitText | None = None
+    candidate_here: LimitText | None = None
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -226,7 +230,8 @@ class LimitPage(msgspec.Struct, frozen=True):
 
 
 def level_of(effective: Effective, usage: Usage | None = None, operation: str = "produce") -> Level:
-    rule = effective.rule
+    rule, ruled = effective.rule, effective.ruled
+    candidate, here = (LimitText.of_candidate(limit) for limit in (effective.candidate_limit(), rule.candidate_limit()))
     return Level(
         per=effective.per,
         thing=effective.thing,
@@ -247,9 +252,11 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         usage=usage,
         operation=operation,
         algorithm=rule.algorithm,
-        candidate=LimitText.of_candidate(rule),
+        candidate=candidate,
         weight=rule.weight,
         protected=rule.protected,
+        rule_limit=None if ruled.limit == rule.limit or ruled.limit.limits_nothing() else LimitText.of_rule(ruled),
+        candidate_here=None if here == candidate else here,
     )
 
 

@@ -85,6 +85,12 @@ class Gateway(Protocol):
     def close_connection(self, connection: int, reason: str) -> bool:
         """Close one connection in the way of its protocol, with the reason (may be ""); False when there is none of that id."""
 
+    def clients(self) -> list[JSONObject]:
+        """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.
+
+        Protocol, listener, address, user, what they say of themselves, counts and rates, and the topic of which that is most.
+        """
+
     async def topic_numbers(self, name: str | None) -> list[tuple[TopicPlace, float]]:
         """Every topic seen lately with one of its numbers: what there is to sort by, for a tenth of what describing all of them costs.
 

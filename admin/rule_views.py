@@ -107,7 +107,7 @@ def rule_view(
         ipv6_prefix=rule.ipv6_prefix,
         override=stored,
         unfit=unfit,
-        candidate=LimitText.of_candidate(rule),
+        candidate=LimitText.of_candidate(rule.candidate_limit()),
         weight=rule.weight,
         protected=rule.protected,
         adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),

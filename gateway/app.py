@@ -46,6 +46,7 @@ from gateway.session.ending import close_gracefully
 from gateway.session.session import Session
 from gateway.session.shared import Shared
 from gateway.telemetry import exposition
+from gateway.telemetry.client_ranking import ClientRanking
 from gateway.telemetry.limit_events import LimitEvents
 from gateway.telemetry.refused_clients import RefusedClients
 from gateway.telemetry.topic_limits import TopicLimits
@@ -135,9 +136,10 @@ class Gateway:
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
         self.refused_clients = RefusedClients()
+        self.client_ranking = ClientRanking()
         self.topic_limits = TopicLimits(self.accounts.shown)
         self.adaptive_caps = AdaptiveCaps(judge)
-        self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.topic_limits.add]
+        self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.client_ranking.add, self.topic_limits.add]
         self.access_log = self._open_access_log(tidy=tidy_access_log)
         self.shared = Shared(
             judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, UNSENT_BYTES

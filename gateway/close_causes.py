@@ -18,7 +18,7 @@ COMMON: Final[dict[str, str]] = {  # cause: what it means, and what to do where 
     "broker_lost": "The broker's connection ended without a close; the client was told. Look at the broker and the network.",
     "broker_protocol_error": "The broker sent what its protocol does not allow. Check that `upstream` is the right port.",
     "client": "The client closed it, or its network did: the normal end.",
-    "client_stalled": "The client read nothing for too long while something was to be sent to it.",
+    "client_stalled": "The client read nothing for five minutes while something was to be sent to it.",
     "drain": "The gateway is stopping gracefully (SIGTERM, `sluice drain`); the client was told to connect again.",
     "gateway_error": "A fault in the gateway. The log has it as `session_failed`, with a traceback: please report it.",
     "handshake_timeout": "The client did not finish TLS or its protocol's handshake within `handshake_timeout`.",

@@ -120,6 +120,9 @@ class Standalone:
     def close_connection(self, connection: int, reason: str) -> bool:
         return self.gateway.close_connection(connection, reason)
 
+    def clients(self) -> list[dict[str, object]]:
+        return status.clients(self.gateway)
+
     async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
         return await collect_cooperatively(status.topic_numbers(self.gateway, name))
 

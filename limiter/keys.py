@@ -11,12 +11,14 @@ the ledger.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.fair_share.shared_bucket import TopicShare
     from limiter.topics import TopicName
+
+MAX_SAID: Final = 3  # libraries, and names, of one origin; behind one address and user there is one application, or a few; a guess
 
 
 class Tally:
@@ -89,7 +91,7 @@ class Origin:
     While a rule keeps a bucket per connection, each session has an origin of its own, with the connection's number.
     """
 
-    __slots__ = ("client", "connection", "groups", "keys", "listener", "protocol", "sessions", "user", "vhost")
+    __slots__ = ("client", "connection", "groups", "keys", "libraries", "listener", "names", "protocol", "sessions", "user", "vhost")
 
     def __init__(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes, connection: int = 0) -> None:
         self.protocol = protocol
@@ -101,6 +103,15 @@ class Origin:
         self.keys: dict[bytes, Key] = {}  # raw key bytes as they stand on the wire -> Key; filled by Judge.key, bounded by the judge
         self.groups: dict[str, Key] = {}  # one for all topics of a group (`routing_key_words`), by the group's text and operation
         self.sessions = 0  # how many sessions use it; the judge forgets it at 0
+        self.libraries: tuple[dict[str, object], ...] = ()  # what its connections say of their client library, MAX_SAID different ones
+        self.names: tuple[str, ...] = ()  # and the names that they give themselves
+
+    def introduce(self, library: dict[str, object], name: str = "") -> None:
+        """A connection has said what it is. Called once for each; for operators only, the judge does not look at it."""
+        if library and library not in self.libraries and len(self.libraries) < MAX_SAID:
+            self.libraries = (*self.libraries, library)
+        if name and name not in self.names and len(self.names) < MAX_SAID:
+            self.names = (*self.names, name)
 
     def __repr__(self) -> str:
         return f"<Origin {self.protocol} {self.listener} client={self.client} user={self.user} keys={len(self.keys)}>"

@@ -101,7 +101,7 @@ AMQP: Final = ProtocolNames(
         TopicPart("exchange", "exchange", empty=DEFAULT_EXCHANGE),
         TopicPart("routing_key", "topic", empty=""),
     ),
-    example=("/", "orders", "order.created"),
+    example=("/", "amq.default", "orders"),  # a queue: works wherever it is pasted, no exchange has to be there
     topic_fields=("vhost", "exchange", "routing_key", "queue"),
     levels={"exchange": ("vhost", "exchange"), "vhost": ("vhost",)},
     match_instead={

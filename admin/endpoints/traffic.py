@@ -1,4 +1,4 @@
-"""`/v1/topics`, `/v1/connections`, `/v1/listeners`: the traffic through the gateway, as the gateway describes it."""
+"""`/v1/topics`, `/v1/clients`, `/v1/connections`, `/v1/listeners`: the traffic through the gateway, as the gateway describes it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,25 @@ CONNECTION_SORTS: Final[dict[str, tuple[str, ...]]] = {  # sums of which the lar
     "age": ("age_seconds",),
 }
 
+CLIENT_SORTS: Final[dict[str, tuple[str, ...]]] = {  # the numbers that count, one after the other; (): by address
+    "refused": ("refused_per_second", "delayed_per_second"),
+    "held": ("delayed_per_second", "refused_per_second"),
+    "total": ("refused", "delayed"),
+    "name": (),
+}
+FAINT: Final = 1e-6  # by so much the second number counts less than the first
+
 
 def _words(item: JSONObject) -> list[str]:
-    """Every text in the item, and in its objects (a client's own name, the rule that holds it)."""
-    inner = [word for value in item.values() if isinstance(value, dict) for word in _words(value)]
-    return [value for value in item.values() if isinstance(value, str)] + inner
+    """Every text in the item, and in its objects and lists (a client's own name, the rule that holds it)."""
+    found: list[str] = []
+    for value in item.values():
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, dict):
+                found += _words(each)
+            elif isinstance(each, str):
+                found.append(each)
+    return found
 
 
 async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObject]:
@@ -83,6 +97,22 @@ def _topic_key(entry: tuple[TopicPlace, float]) -> SortKey:
 
 def _place(item: JSONObject) -> TopicPlace:
     return item["protocol"], item["topic"], item["operation"]
+
+
+async def clients(context: Context) -> Answer:
+    """The clients that limits refuse or hold, over all topics, the worst now first."""
+    request = context.request
+    protocol, sums = request.query.get("protocol"), CLIENT_SORTS[request.query.get("sort", "refused")]
+
+    def key(item: JSONObject) -> SortKey:
+        rank = sum(-float(item[name]) * FAINT**at for at, name in enumerate(sums))
+        return rank, " ".join(str(item[name] or "") for name in ("client", "protocol", "listener", "user"))
+
+    async with one_long_list():
+        items: list[JSONObject] = [item for item in context.gateway.clients() if protocol in (None, item["protocol"])]
+        matching = await _matching(request, items)
+    found, following = await page(matching, key, request)
+    return Answer(Items(found, following, len(matching)))
 
 
 async def connections(context: Context) -> Answer:
@@ -144,6 +174,9 @@ REASON: Final = Parameter("reason", "text", "the reason; sent to the client and 
 SORT: Final = Parameter(
     "sort", "text", "name, or what is largest now first: used, refused, rate, wait, forwarded, bytes, waiting", choices=tuple(TOPIC_SORTS)
 )
+CLIENT_SORT: Final = Parameter(
+    "sort", "text", "the largest first: refused, held (per second now), total (refused); or name, by address", choices=tuple(CLIENT_SORTS)
+)
 CONNECTION_SORT: Final = Parameter(
     "sort",
     "text",
@@ -153,6 +186,8 @@ CONNECTION_SORT: Final = Parameter(
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
         answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR)),
+    Route("GET", "/v1/clients", Role.VIEWER, clients, "Clients that limits refuse or hold, over all topics", answer=Items,
+          parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR)),
     Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck", answer=Items,
           parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR)),
     Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),

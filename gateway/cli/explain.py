@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from gateway.cli.names import typed
 from gateway.cli.output import counted
 from limiter.rules.rule_set import UNRULED
 from limiter.units import format_size
@@ -20,13 +21,14 @@ JSONObject = dict[str, Any]
 
 def explained(body: JSONObject) -> Iterator[str]:
     """A key's answer with its explanation, line by line."""
-    yield f"{body.get('protocol', '')} {body.get('topic', '')}".strip()
+    protocol = body.get("protocol")
+    yield f"{protocol or ''} {typed(protocol, str(body.get('topic') or ''))}".strip()
     for level in body.get("explanation") or []:
         holds = level.get("holds")
         yield ""
         yield f"{level.get('operation')} per {level.get('per')}: {held(holds) if holds else nothing(level)}"
         if holds:
-            yield from details(holds)
+            yield from details(holds, protocol)
         for lost in level.get("lost") or []:
             yield f"  not   {lost['rule']}{at(lost)}, {lost['origin']}, {limit(lost['limit'])}: {lost['reason']}"
         for missed in level.get("missed") or []:
@@ -61,7 +63,7 @@ def limit(shown: JSONObject) -> str:
     return ", ".join(parts) or "unlimited"
 
 
-def details(level: JSONObject) -> Iterator[str]:
+def details(level: JSONObject, protocol: object = None) -> Iterator[str]:
     """The limit that holds: its subject and origin, its action, its use, and the candidate tried beside it."""
     origin = str(level.get("origin"))
     if level.get("by") or level.get("at"):
@@ -71,6 +73,8 @@ def details(level: JSONObject) -> Iterator[str]:
     if level.get("expires"):
         origin += f", until {level['expires']}"
     per, thing = level.get("per"), level.get("thing")
+    if per == "topic" and thing and protocol is not None:
+        thing = typed(protocol, str(thing))
     yield f"  for   {thing or ('all of them together' if per == 'rule' else f'each {per} apart')}"
     yield f"  from  {origin}"
     yield f"  how   {', '.join(ways(level))}"
@@ -78,7 +82,7 @@ def details(level: JSONObject) -> Iterator[str]:
     unused = f"depends on the {per}: add --{per}" if per in SENDER and not thing else "not used yet"
     yield f"  now   {used(usage) if usage else unused}"
     if level.get("candidate") is not None:
-        yield f"  tried {tried(level['candidate'], (usage or {}).get('candidate'))}"
+        yield f"  tried {tried_beside(level)}"
 
 
 def ways(level: JSONObject) -> Iterator[str]:
@@ -120,6 +124,22 @@ def used(usage: JSONObject) -> str:
 def in_flight(usage: JSONObject) -> str | None:
     """`12 of 64`: requests in flight, and the bound on them now. None where the limit does not count them."""
     return None if usage.get("in_flight") is None else f"{usage['in_flight']} of {usage.get('concurrent_now')}"
+
+
+def what_holds_over(level: JSONObject) -> str:
+    """What changes a rule's limit for this key: `the live change`, `the published quota`."""
+    return "the published quota" if str(level.get("origin")).startswith("quota") else "the live change"
+
+
+def tried_beside(level: JSONObject) -> str | None:
+    """The candidate of a level, and what it would have done there; None without one. A live change or a quota may hold over it, too."""
+    candidate, here = level.get("candidate"), level.get("candidate_here")
+    usage = (level.get("usage") or {}).get("candidate")
+    if candidate is None or here is None:
+        return tried(candidate, usage)
+    if here == level.get("limit"):
+        return f"{limit(candidate)}: would change nothing here, {what_holds_over(level)} holds over it"
+    return f"{limit(candidate)}; here, as {what_holds_over(level)} holds over it, {tried(here, usage)}"
 
 
 def tried(candidate: JSONObject | None, usage: JSONObject | None) -> str | None:

@@ -7,86 +7,20 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli import figures
 from gateway.cli.client import Reply
 from gateway.cli.exits import USAGE, CommandError
-from gateway.cli.explain import explained, in_flight, moment, tried
+from gateway.cli.explain import explained
 from gateway.cli.key_completion import complete_any_key
 from gateway.cli.keys import CONSUME, OPERATION, is_topic, topic_path
 from gateway.cli.keys import key_path as any_key_path
+from gateway.cli.limit_columns import IN_USE, LEVELS
 from gateway.cli.listing import limit_option, sort_option, watchable
-from gateway.cli.names import typed
 from gateway.cli.output import Column, print_status, prose, summarise
-from gateway.cli.tables import TableColumn, column
-from gateway.cli.traffic_columns import byte_limit, limit_in_figures, wait
+from gateway.cli.tables import column
 from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, REPLIES
-from limiter.units import format_size, parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
-
-
-def _byte_burst(level: dict[str, Any]) -> object:
-    tokens = (level.get("limit") or {}).get("bytes_burst")
-    return format_size(tokens) if isinstance(tokens, int) else tokens
-
-
-def _in_flight(item: dict[str, Any]) -> object:
-    return in_flight(item["level"].get("usage") or {})
-
-
-def _last_refused(item: dict[str, Any]) -> object:
-    last = (item["level"].get("usage") or {}).get("last_refused")
-    return moment(last) if last else None
-
-
-def thing_of(level: dict[str, Any], protocol: object) -> object:
-    """A limit's subject as people write it: a topic's words, a client's address."""
-    return typed(protocol, level["thing"]) if level.get("per") == "topic" and level.get("thing") else level.get("thing") or "all"
-
-
-LEVELS: Final[list[TableColumn]] = [
-    column("operation", "operation", rank=12),
-    column("per", "per", rank=1),
-    column("for", "thing", rank=0, people=lambda level: thing_of(level, level.get("protocol"))),
-    column("messages", "limit.messages", rank=2, short="limit", people=lambda level: limit_in_figures(level.get("limit"))),
-    column("burst", "limit.messages_burst", rank=13, figure=figures.count),
-    column("bytes", "limit.bytes", rank=11, short="byte limit", people=lambda level: byte_limit(level.get("limit"))),
-    TableColumn("byte burst", _byte_burst, 20),
-    column("concurrent", "limit.concurrent", rank=61),
-    column("action", "action", rank=5),
-    column("fallback", "fallback", rank=21),
-    column("mode", "mode", rank=6),
-    column("candidate", "candidate.messages", "candidate.bytes", rank=14),
-    column("origin", "origin", rank=3),
-    column("rule", "rule", rank=4),
-    column("place", "place", rank=9),
-    column("by", "by", rank=8),
-    column("at", "at", rank=22),
-    column("until", "expires", rank=7),
-    column("reason", "reason", rank=10),
-]
-IN_USE: Final[list[TableColumn]] = [
-    column("protocol", "protocol", rank=32),
-    column("operation", "operation", rank=33),
-    column("per", "level.per", rank=6),
-    column("for", "level.thing", rank=0, people=lambda item: thing_of(item["level"], item.get("protocol"))),
-    column("messages", "level.limit.messages", rank=1, short="limit", people=lambda item: limit_in_figures(item["level"].get("limit"))),
-    column("bytes", "level.limit.bytes", rank=14, short="byte limit", people=lambda item: byte_limit(item["level"].get("limit"))),
-    TableColumn("in flight", _in_flight, 12),
-    column("origin", "level.origin", rank=7),
-    column("rule", "level.rule", rank=11),
-    column("place", "level.place", rank=34),
-    column("used", "level.usage.used", rank=2, figure=figures.percent),
-    column("received/s", "level.usage.received_per_second", rank=3, short="in", figure=figures.rate),
-    column("forwarded/s", "level.usage.forwarded_per_second", rank=8, short="passed", figure=figures.rate),
-    column("refused/s", "level.usage.refused_per_second", rank=4, short="refused", figure=figures.rate),
-    column("refused", "level.usage.refused", rank=13, short="total refused", figure=figures.count),
-    column("wait ms", "level.usage.wait_ms", rank=9, short="wait", figure=wait),
-    column("fill", "level.usage.fill", rank=35, short="burst left", figure=figures.percent),
-    column("breaker", "level.usage.breaker", rank=10),
-    column("last refused", "level.usage.last_refused", rank=14, people=_last_refused),
-    TableColumn("candidate", lambda item: tried(item["level"].get("candidate"), (item["level"].get("usage") or {}).get("candidate")), 15),
-]
+from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 
 def _checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:

@@ -59,7 +59,8 @@ def connections() -> None:
 def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
     """List connections with their state and bottleneck, and the seconds spent blocked.
 
-    Flow s: not read for want of credit. Blocked s: the broker had sent connection.blocked. Send blocked s: the broker was slow to
+    Passed: messages it published; delivered: messages sent to it. Unread: bytes that wait for it; unread for: it has taken none for so
+    long. Flow s: not read for want of credit. Blocked s: the broker had sent connection.blocked. Send blocked s: the broker was slow to
     take bytes.
 
     Bottleneck: broker_blocked (the broker says so), limit (a rule holds messages; see rule and topic), memory (the gateway holds too

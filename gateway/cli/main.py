@@ -22,6 +22,7 @@ VERBS: Final = {
     "limits": "gateway.cli.limits:limits",
     "rules": "gateway.cli.rules:rules",
     "topics": "gateway.cli.live:topics",
+    "clients": "gateway.cli.clients:clients",
     "top": "gateway.cli.top:top",
     "events": "gateway.cli.events:events",
     "connections": "gateway.cli.live:connections",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from gateway.cli import figures
 from gateway.cli.names import topic_of, typed
-from gateway.cli.tables import TableColumn, column
+from gateway.cli.tables import Read, TableColumn, column
 from limiter.units import parse_byte_rate, parse_rate
 
 
@@ -94,24 +95,43 @@ def held_topic(item: dict[str, Any]) -> str | None:
     return typed(item.get("protocol"), held["topic"]) if isinstance(held, dict) and held.get("topic") else None
 
 
+BOTTLENECKS: Final = {"client": "client does not read"}  # as people read them; the others say it themselves
+
+
+def _bottleneck(item: dict[str, Any]) -> object:
+    return BOTTLENECKS.get(str(item.get("bottleneck")), item.get("bottleneck"))
+
+
+def some(name: str, figure: Callable[[float], str]) -> Read:
+    """A number for people; none where it is 0, so that a column of nothing but that is left out."""
+
+    def read(item: dict[str, Any]) -> object:
+        return figure(item[name]) if item.get(name) else None
+
+    return read
+
+
 CONNECTIONS: Final[list[TableColumn]] = [
     column("id", "id", rank=1),
     column("listener", "listener", rank=30),
     column("client", "client", rank=0),
     column("name", "client_properties.connection_name", rank=5),
-    column("user", "user", rank=8),
+    column("user", "user", rank=12),
     column("vhost", "vhost", rank=25),
     column("state", "state", rank=2),
-    column("bottleneck", "bottleneck", rank=3),
-    column("rule", "held_by.rule", rank=12),
+    column("bottleneck", "bottleneck", rank=3, people=_bottleneck),
+    column("rule", "held_by.rule", rank=11),
     column("topic", "held_by.topic", rank=7, people=held_topic),
-    column("forwarded", "messages_forwarded", rank=20, short="total passed", figure=figures.count),
-    column("held", "held_messages", rank=6, figure=figures.count),
+    column("forwarded", "messages_forwarded", rank=8, short="passed", people=some("messages_forwarded", figures.count)),
+    column("held", "held_messages", rank=6, people=some("held_messages", figures.count)),
     column("held bytes", "held_bytes", rank=22, figure=figures.size),
     column("flow s", "credit.reader.blocked_seconds", rank=31, short="in flow", figure=figures.duration),
     column("blocked s", "broker_blocked_seconds", rank=32, short="blocked", figure=figures.duration),
     column("send blocked s", "send_blocked_seconds", rank=33, short="send blocked", figure=figures.duration),
-    column("age s", "age_seconds", rank=10, short="age", figure=figures.duration),
+    column("age s", "age_seconds", rank=13, short="age", figure=figures.duration),
+    column("delivered", "messages_delivered", rank=9, people=some("messages_delivered", figures.count)),
+    column("unread", "backlog_to_client", rank=4, people=some("backlog_to_client", figures.size)),
+    column("unread s", "unread_seconds", rank=10, short="unread for", people=some("unread_seconds", figures.duration)),
 ]
 
 

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 import click
 
-from gateway.cli.exits import OK
+from gateway.cli.exits import OK, USAGE, CommandError
 from gateway.cli.key_completion import complete_key
+from gateway.cli.keys import OF_LEVELS
 from gateway.cli.output import clean
 from gateway.cli.verb import Remote, Verb, remote
 from gateway.cli.why_facts import as_json, gathered, libraries_of
 from gateway.cli.why_text import commands_of, written
-from limiter.protocols import PROTOCOL_NAMES
+from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 
 WHY_EXAMPLE: Final = """\
 sluice why amqp / orders order.created
 sluice why rocketmq orders --library java
 sluice why amqp / amq.default jobs -o json"""
+
+
+def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a topic: of a queue those of what is published to it. Raises CommandError for what is no topic, with what would do."""
+    word, *rest = key
+    if word in PROTOCOL_NAMES:
+        return key
+    if word == "queue" and len(rest) == len(OF_LEVELS[word][0]):
+        return ("amqp", rest[0], DEFAULT_EXCHANGE, rest[1])
+    if word in OF_LEVELS:
+        raise CommandError(USAGE, f"`why` is of a topic; what limits a {word} shows: sluice limits get {shlex.join(key)}")
+    forms = " or ".join(names.key_words for names in PROTOCOL_NAMES.values())
+    raise CommandError(
+        USAGE, f"{word}: no such protocol; a topic is {forms}",
+        [f"sluice topics -q {shlex.quote(rest[-1] if rest else word)}    # shows those that are used, as they are typed"],
+    )  # fmt: skip
 
 
 @click.command(cls=Verb, example=WHY_EXAMPLE)
@@ -47,7 +65,7 @@ def why(
 
     A viewer's token is enough. Of a key that was never seen it shows the limit that would hold.
     """
-    findings = gathered(remote.client, key, sender)
+    findings = gathered(remote.client, topic_words(key), sender)
     libraries = libraries_of(findings, library, every=all_libraries)
     if remote.form == "table":
         for line in written(findings, libraries):

@@ -5,14 +5,18 @@ What is found here is written for people by `why_text.py`; `why.py` is the verb.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gateway.cli.client import AdminClient
-from gateway.cli.client_advice import CLIENT_ADVICE, ClientAdvice, library_of, named, situations_of
+from gateway.cli.client_advice import CLIENT_ADVICE, CONSUMING, ClientAdvice, library_of, named, situations_of
 from gateway.cli.exits import NOT_AUTHORISED, NOT_FOUND, CommandError
 from gateway.cli.limits import key_path
+from gateway.cli.names import typed
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule_set import UNRULED
 
@@ -23,16 +27,25 @@ MAX_EVENTS: Final = 500  # events; asked for
 MAX_CLIENTS: Final = 8  # client addresses; whose connections are looked up
 MAX_CONNECTIONS: Final = 20  # connections; looked at of one address
 SENDER: Final = ("client", "user", "group", "listener")  # of an event, and of `/v1/limits`
+MAX_RANKED: Final = 500  # clients; of the ranking over all topics
+MAX_NEAR: Final = 500  # topics; looked at for a name like one that has not come
+MAX_SHOWN: Final = 3  # of these, shown
+PATTERN: Final = re.compile(r"[*?#]")
 RAISE: Final = 1.3  # times the demand; the limit that is suggested (a guess)
 
 
 @dataclass(slots=True)
 class Client:
-    """One client address that is limited. `libraries`, `users`, `names`: what its connections say of themselves."""
+    """One client address that is limited. `libraries`, `users`, `names`: what its connections say of themselves.
+
+    `refused` is of the key, `delayed` of all the client's topics, this one being its worst.
+    """
 
     address: str
     refused: int = 0
     refused_per_second: float = 0.0
+    delayed: int = 0
+    delayed_per_second: float = 0.0
     users: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     libraries: dict[str, ClientAdvice] = field(default_factory=dict)
@@ -71,6 +84,7 @@ class Findings:
     clients: list[Client]
     quotas: JSONObject | None  # the publication in force
     status: JSONObject
+    near: list[str] = field(default_factory=list)  # where no message of it has come: names like it, as one types them
 
     @property
     def worst(self) -> Limited | None:
@@ -92,7 +106,8 @@ class Findings:
         """Messages per second: offered to a level's bucket, and of these over the limit, in the last full second."""
         usage, event = one.usage, one.event or {}
         if usage.get("received_per_second") is not None:
-            return float(usage["received_per_second"]), float(usage.get("refused_per_second") or 0)
+            offered = float(usage["received_per_second"])
+            return offered, max(0.0, offered - float(usage.get("forwarded_per_second") or 0))
         over = float(event.get("refused") or 0) + float(event.get("delayed") or 0)
         return (float(event.get("rate") or 0), over) if one.over_now else (0.0, 0.0)
 
@@ -118,9 +133,20 @@ def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, s
     quotas = None
     if any(str(one.level.get("origin")).startswith("quota") for one in levels):
         quotas = (_or_nothing(client, "/v1/quotas/status") or {}).get("published")
-    return Findings(
-        words, body, levels, traffic, _clients(client, traffic, levels, protocol), quotas, _or_nothing(client, "/v1/status") or {}
-    )
+    clients = _clients(client, traffic, levels, (protocol, topic))
+    near = [] if traffic else _near(client, protocol, topic)
+    return Findings(words, body, levels, traffic, clients, quotas, _or_nothing(client, "/v1/status") or {}, near)
+
+
+def _near(client: AdminClient, protocol: str, topic: str) -> list[str]:
+    """Topics that have a name like `topic`, or that match it where it is meant as a pattern."""
+    known = {
+        str(item.get("topic")): typed(protocol, str(item.get("topic")))
+        for item in client.items("/v1/topics", {"protocol": protocol}, most=MAX_NEAR)
+    }
+    words = typed(protocol, topic).replace("'", "")
+    matching = [each for each in known.values() if fnmatchcase(each, words.replace("#", "*"))] if PATTERN.search(words) else []
+    return (matching or [known[each] for each in get_close_matches(topic, known, MAX_SHOWN)])[:MAX_SHOWN]
 
 
 def _or_nothing(client: AdminClient, target: str, query: Mapping[str, str] | None = None) -> JSONObject | None:
@@ -151,9 +177,25 @@ def _last_event(events: list[JSONObject], level: JSONObject, topic: str) -> JSON
     return None
 
 
-def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limited], protocol: str) -> list[Client]:
-    """The clients that are limited, the worst first, with what their connections tell."""
+def _ranked(client: AdminClient, protocol: str) -> list[JSONObject]:
+    """The clients over a limit, of all topics, also those that have gone; none of a gateway that does not know them yet."""
+    try:
+        return list(client.items("/v1/clients", {"protocol": protocol}, most=MAX_RANKED))
+    except CommandError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return []
+
+
+def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limited], key: tuple[str, str]) -> list[Client]:
+    """The clients that are limited at `key` (protocol, topic), the worst first, with what they tell or have told of themselves."""
+    protocol, topic = key
     found: dict[str, Client] = {}
+    ranked = _ranked(client, protocol)
+    for each in (item for item in ranked if item.get("topic") == topic):
+        one = found.setdefault(str(each.get("client")), Client(str(each.get("client"))))
+        one.delayed += int(each.get("delayed") or 0)
+        one.delayed_per_second += float(each.get("delayed_per_second") or 0)
     for each in (item for topic in traffic for item in topic.get("clients") or []):
         one = found.setdefault(str(each.get("client")), Client(str(each.get("client"))))
         one.refused += int(each.get("refused") or 0)
@@ -164,10 +206,25 @@ def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limite
             known.refused = known.refused or int(event.get("client_refused") or 0)
             if event.get("user"):
                 known.users.add(str(event["user"]))
-    limited = sorted(found.values(), key=lambda one: (-one.refused_per_second, -one.refused))[:MAX_CLIENTS]
+    worst = sorted(found.values(), key=lambda one: (-one.refused_per_second - one.delayed_per_second, -one.refused - one.delayed))
+    limited = worst[:MAX_CLIENTS]
     for one in limited:
         _look_up(client, one, protocol)
+        if not one.libraries:  # it has gone
+            _remember(one, [each for each in ranked if each.get("client") == one.address])
     return limited
+
+
+def _remember(one: Client, ranked: list[JSONObject]) -> None:
+    """Add what the ranking still knows of a client."""
+    for each in ranked:
+        if each.get("user"):
+            one.users.add(str(each["user"]))
+        one.names.update(str(name) for name in each.get("names") or [])
+        for said in each.get("libraries") or []:
+            library = library_of({"protocol": each.get("protocol"), "client_properties": said, **said})
+            if library is not None:
+                one.libraries[library.name] = library
 
 
 def _look_up(client: AdminClient, one: Client, protocol: str) -> None:
@@ -213,6 +270,11 @@ def situations(findings: Findings) -> tuple[str, ...]:
     return situations_of({**one.level, "protocol": findings.body.get("protocol")}, confirms)
 
 
+def to_do(advice: ClientAdvice, bites: tuple[str, ...]) -> str | None:
+    """What to change in the application; None where it consumes, as nothing is refused there."""
+    return None if bites == (CONSUMING,) else advice.to_do
+
+
 def as_json(findings: Findings, libraries: list[ClientAdvice], commands: list[str]) -> JSONObject:
     """The findings for programs."""
     worst = findings.worst
@@ -232,14 +294,16 @@ def as_json(findings: Findings, libraries: list[ClientAdvice], commands: list[st
         "quotas": findings.quotas,
         "clients": [
             {
-                "client": one.address, "refused": one.refused, "refused_per_second": one.refused_per_second, "users": sorted(one.users),
+                "client": one.address, "refused": one.refused, "refused_per_second": one.refused_per_second,
+                "delayed": one.delayed, "delayed_per_second": one.delayed_per_second, "users": sorted(one.users),
                 "names": sorted(one.names), "libraries": sorted(one.libraries), "confirms": one.confirms,
             }
             for one in findings.clients
         ],
         "advice": [
-            {"library": each.name, "shows": {bite: each.shows[bite] for bite in bites if bite in each.shows}, "to_do": each.to_do}
+            {"library": each.name, "shows": {bite: each.shows[bite] for bite in bites if bite in each.shows}, "to_do": to_do(each, bites)}
             for each in libraries
         ],
+        "near": findings.near,
         "commands": commands,
     }  # fmt: skip

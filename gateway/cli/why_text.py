@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from gateway.cli import figures
 from gateway.cli.client_advice import ClientAdvice
-from gateway.cli.explain import limit, moment
+from gateway.cli.explain import limit, moment, tried_beside
 from gateway.cli.tables import cell_width, fold
-from gateway.cli.why_facts import RAISE, Client, Findings, Limited, situations
+from gateway.cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from limiter.rules.rule_set import UNRULED
 
 JSONObject = dict[str, Any]
@@ -43,7 +43,7 @@ def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
         yield from beside("also", "; ".join(in_short(each) for each in others), width)
     if findings.clients and one is not None:
         yield from beside("clients", [client_text(client) for client in findings.clients], width)
-    if one is None and findings.state == "unseen":
+    if one is None and not findings.traffic:
         yield from beside("seen", unseen(findings), width)
     bites = situations(findings)
     if libraries:
@@ -51,7 +51,8 @@ def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
         yield "What the application sees" if one is not None else "What the application would see"
     for advice in libraries:
         texts = [advice.shows[bite] for bite in bites if bite in advice.shows]
-        yield from beside(advice.name, [*texts, f"To do: {advice.to_do}."], width, indent=4, above=True)
+        change = to_do(advice, bites)
+        yield from beside(advice.name, [*texts, *([f"To do: {change}."] if change else [])], width, indent=4, above=True)
     yield from what_to_do(findings, libraries, width)
 
 
@@ -91,13 +92,20 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
     offered, over = findings.demand(one)
     if offered or one.over_now:
         passed = max(0.0, offered - over)
-        what = "held" if level.get("action") in {"delay", "block"} or level.get("operation") == "consume" else "over the limit"
-        yield from beside("demand", f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}", width)
+        if level.get("operation") == "consume":
+            text = f"{figures.rate(passed)} is delivered; what the broker has more waits for its turn"
+        else:
+            what = "held" if level.get("action") in {"delay", "block"} else "over the limit"
+            text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}"
+        yield from beside("demand", text, width)
     if one.usage:
         usage = one.usage
         yield from beside("in all", f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} held", width)
         yield from beside("wait", wait_text(level, usage), width)
     yield from beside("action", action_text(level, str(findings.body.get("protocol"))), width)
+    tried = tried_beside(level)
+    if tried is not None:
+        yield from beside("tried", tried, width)
 
 
 def subject_text(level: JSONObject) -> str:
@@ -116,8 +124,9 @@ def set_by(findings: Findings, level: JSONObject) -> list[str]:
     place = f" ({level['place']})" if level.get("place") else ""
     rule = f"rule {level.get('rule')}{place}" if level.get("rule") != UNRULED.name else "no rule"
     origin = str(level.get("origin"))
+    own = f", which says {limit(level['rule_limit'])}" if level.get("rule_limit") else ""
     if origin == "override" or level.get("by"):
-        lines = [f"{level.get('by') or 'somebody'} at {moment(str(level.get('at') or ''))} UTC, a live change over {rule}"]
+        lines = [f"{level.get('by') or 'somebody'} at {moment(str(level.get('at') or ''))} UTC, a live change over {rule}{own}"]
         if level.get("reason"):
             lines.append(f"reason: {level['reason']}")
         lines.append(f"until {moment(str(level['expires']))} UTC" if level.get("expires") else "until it is taken back")
@@ -125,7 +134,7 @@ def set_by(findings: Findings, level: JSONObject) -> list[str]:
     if origin.startswith("quota"):
         quotas = findings.quotas or {}
         night = f" of {quotas['date']}" if quotas.get("date") else ""
-        lines = [f"the published quota{night}, over {rule}"]
+        lines = [f"the published quota{night}, over {rule}{own}"]
         if quotas:
             lines.append(f"published by {quotas.get('by') or 'somebody'} at {moment(str(quotas.get('at') or ''))} UTC")
         if quotas.get("reason"):
@@ -173,14 +182,27 @@ def in_short(one: Limited) -> str:
 def client_text(client: Client) -> str:
     """`10.0.0.7 (checkout-7, user shop, pika): 170/s refused`."""
     known = [*sorted(client.names)[:3], *(f"user {user}" for user in sorted(client.users)[:3]), *sorted(client.libraries)]
-    now = f"{figures.rate(client.refused_per_second)} refused now" if client.refused_per_second else f"{client.refused:,} refused in all"
-    return f"{client.address}{' (' + ', '.join(known) + ')' if known else ''}: {now}"
+    if client.refused_per_second or client.refused:
+        many = (
+            f"{figures.rate(client.refused_per_second)} refused now" if client.refused_per_second else f"{client.refused:,} refused in all"
+        )
+    elif client.delayed_per_second or client.delayed:
+        many = f"{figures.rate(client.delayed_per_second)} held now" if client.delayed_per_second else f"{client.delayed:,} held"
+        many += ", of all its topics"
+    else:
+        many = ""
+    return f"{client.address}{' (' + ', '.join(known) + ')' if known else ''}{': ' + many if many else ''}"
 
 
 def unseen(findings: Findings) -> str:
     uptime = findings.status.get("uptime_seconds")
     since = f", which was {figures.duration(round(float(uptime)))} ago" if isinstance(uptime, int | float) else ""
-    return f"not since the start of this gateway{since}, or long ago; check the spelling: `sluice topics -q WORD` shows what comes"
+    text = f"not since the start of this gateway{since}, or long ago"
+    if any(PATTERN.search(word) for word in findings.words[1:]):
+        text += "; `why` takes one topic's own name, not a pattern"
+    if findings.near:
+        return f"{text}; seen are: {', '.join(findings.near)}"
+    return f"{text}; check the spelling: `sluice topics -q WORD` shows what comes"
 
 
 def commands_of(findings: Findings) -> list[str]:

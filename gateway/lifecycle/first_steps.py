@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.settings.command_line import NAME as COMMAND_LINE
+from limiter.units import format_limit
+
 if TYPE_CHECKING:
     from gateway.settings import Settings
 
+MAX_LISTENERS_SHOWN: Final = 3  # listeners; more are a configuration that is no newcomer's; a guess
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"  # where the command line looks for a gateway by itself
 
 
@@ -20,7 +24,11 @@ def first_steps(settings: Settings) -> Iterator[str]:
     token = settings.gateway.state_directory / "admin.token"
     sluice = command()
     yield ""
-    yield f"sluice is running, as {shown(settings.file)} says. Ctrl-C drains and stops."
+    of_command_line = settings.file.name == COMMAND_LINE
+    yield f"sluice is running, as {'the command line' if of_command_line else shown(settings.file)} says. Ctrl-C drains and stops."
+    for listener in settings.listeners[:MAX_LISTENERS_SHOWN]:
+        yield f"  clients     connect to {listener.bind} ({listener.protocol})"
+    yield f"  limit       {limits_in_force(settings)}"
     admin = f"{'http' if settings.admin.tls is None else 'https'}://{settings.admin.bind}"
     yield f"  admin API   {admin}"
     yield f"  token       {shown(token)}"
@@ -34,6 +42,21 @@ def first_steps(settings: Settings) -> Iterator[str]:
     yield f"  {sluice} {example_limit(settings)}"
     yield f"  {sluice} --help"
     yield ""
+
+
+def limits_in_force(settings: Settings) -> str:
+    """The limits of the configuration in plain words: `500/s for each topic`. Live changes, which may hold over them, are not looked at."""
+    rules = [rule for rule in settings.rules if rule.mode != "off"]
+    if not rules:
+        return "none: every message passes"
+    if len(rules) > 1:
+        return f"{len(rules)} rules; sluice rules list shows them"
+    (rule,) = rules
+    whose = f"each {rule.per}" if rule.per != "rule" else "all topics together"
+    if not set(rule.match.given()) <= {"protocol"}:
+        whose += f" that rule {rule.name} matches"
+    counted_only = ", counted only (mode: shadow)" if rule.mode == "shadow" else ""
+    return f"{format_limit(rule.limit, ' and ')} for {whose}{counted_only}"
 
 
 def example_limit(settings: Settings) -> str:

@@ -70,13 +70,15 @@ class LogKeeping:
             await trio.sleep(ROUND_S)
 
     def _say_how(self, order: Order) -> None:
-        remedy = None
-        if self._asked != "off" and order.codec == "gzip" and self._asked != "gzip":
-            remedy = f"the Python package zstandard is not installed, so gzip is used, at 5 times the processor; {ZSTD_EXTRA}"
-        level = logging.WARNING if remedy and self._asked == "zstd" else logging.INFO
+        """Once. That the default has come to gzip is nothing to worry about; that what was asked for cannot be had is."""
+        note = remedy = None
+        if order.codec == "gzip" and self._asked == "zstd":
+            remedy = f"gzip is used: zstd needs the Python package zstandard, which is missing; {ZSTD_EXTRA}, or write compress: auto"
+        elif order.codec == "gzip" and self._asked == "auto":
+            note = f"nothing to do: gzip is used, which needs no package; zstd takes a fifth of the processor, after {ZSTD_EXTRA}"
         log.event(
-            level, "access_log_kept", directory=order.directory, compress=order.codec, keep_seconds=order.keep_s, keep_size=order.keep_size,
-            keep_until=order.keep_until, remedy=remedy,
+            logging.INFO if remedy is None else logging.WARNING, "access_log_kept", directory=order.directory, compress=order.codec,
+            keep_seconds=order.keep_s, keep_size=order.keep_size, keep_until=order.keep_until, note=note, remedy=remedy,
         )  # fmt: skip
 
     async def round(self, order: Order) -> None:

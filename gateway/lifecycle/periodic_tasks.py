@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.listeners.listener import Listener
     from gateway.listeners.upstream import Upstream
+    from gateway.telemetry.client_ranking import ClientRanking
     from gateway.telemetry.limit_events import LimitEvents
     from gateway.telemetry.refused_clients import RefusedClients
     from gateway.telemetry.span_export import SpanExport
@@ -41,6 +42,7 @@ class Gateway(RunningGateway, Protocol):
 
     adaptive_caps: AdaptiveCaps
     limit_events: LimitEvents
+    client_ranking: ClientRanking
     refused_clients: RefusedClients
     span_export: SpanExport | None
 
@@ -95,6 +97,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
         gateway.access_log.close_second(second)
     await run_cooperatively(gateway.accounts.tick(elapsed_s, now))
     gateway.refused_clients.tick(elapsed_s)
+    gateway.client_ranking.tick(elapsed_s)
     gateway.limit_events.tick(now)
     if gateway.span_export is not None:
         gateway.span_export.tick(now)

@@ -42,7 +42,7 @@ def tick(session: Session, now: int) -> None:
     if session.first_end_at:
         in_flight = client.backlog > 0 or upstream.backlog > 0
         moved_at = max(session.first_end_at, client.sent_at, upstream.sent_at)
-        patience = STALLED_LINGER_NS if in_flight else LINGER_NS
+        patience = STALLED_LINGER_NS if in_flight and not session.client_silent else LINGER_NS
         if session.cause == HANDSHAKE_TIMEOUT:
             patience = HANDSHAKE_LINGER_NS
         if now - moved_at > patience:
@@ -55,8 +55,10 @@ def tick(session: Session, now: int) -> None:
         seconds = session.heartbeats.broker_silence_ns(now) // 1_000_000_000
         session.broker_silent = True
         send_close(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat", now)
-    elif client.backlog > 0 and now - client.sent_at > MAX_UNREAD_NS:
-        send_close(session, "the client does not read", "client_stalled", now)
+    elif unread_ns(session, now) > MAX_UNREAD_NS:
+        seconds = unread_ns(session, now) // 1_000_000_000
+        session.client_silent = True  # its close stands behind what it does not take
+        send_close(session, f"the client has taken nothing of {client.backlog} bytes for {seconds} s", "client_stalled", now)
     elif not session.conversation.handshake_done:
         _enforce_handshake_timeout(session, now)
     elif _frame_overdue(session, now):
@@ -100,6 +102,11 @@ def quiet_until(session: Session, now: int) -> int:
     if session.listener_config.idle_ns:
         due = min(due, heard_at + session.listener_config.idle_ns)
     return due if due > now else 0
+
+
+def unread_ns(session: Session, now: int) -> int:
+    """For how long the client has taken nothing of what waits for it; 0 where nothing waits."""
+    return now - session.client.sent_at if session.client.backlog > 0 else 0
 
 
 def _reads_client(session: Session) -> bool:

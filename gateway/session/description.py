@@ -6,9 +6,14 @@ because the one behind it is slow: reader in flow and limiter not, the limiter i
 
 from __future__ import annotations
 
+from typing import Final
+
+from gateway.session.deadlines import unread_ns
 from gateway.session.session import Session
 from gateway.session.states import OPEN
 from limiter.credit import Credit
+
+UNREAD_NS: Final = 1_000_000_000  # a client that takes nothing for so long is what holds its connection up (a guess)
 
 
 def bottleneck(session: Session, now: int) -> str:
@@ -23,7 +28,7 @@ def bottleneck(session: Session, now: int) -> str:
         return "broker_blocked"
     if session.budget.waiting():
         return "limit"
-    if session.client.backlog > session.shared.backlog_bytes:
+    if session.client.backlog > session.shared.backlog_bytes or unread_ns(session, now) > UNREAD_NS:
         return "client"
     if session.upstream.backlog > 0 or session.forward.credit.flow(now):
         return "broker"
@@ -61,6 +66,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "bytes_to_client": session.client.sent,
         "backlog_to_client": session.client.backlog,
         "upstream": session.upstream.heard.address or None,
+        "unread_seconds": _seconds(unread_ns(session, now)),
         "backlog_to_broker": session.upstream.backlog,
         "held_messages": session.budget.held_messages,
         "held_bytes": session.budget.held_bytes,

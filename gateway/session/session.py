@@ -200,8 +200,10 @@ class Session:
     def reads_broker(self) -> bool:
         """Whether the broker's bytes are read as they come."""
         full = self.listener_config.deliveries_full
-        if self.upstream.read_state == READ_EOF or self.client.backlog > (0 if full else self.shared.backlog_bytes):
+        if self.upstream.read_state == READ_EOF:
             return False
+        if self.client.backlog > (0 if full else self.shared.backlog_bytes):
+            return self.state >= CLOSING  # nothing of it is kept then, and its end ends the session
         return self.deliveries.may_read(memory_full=full, last_words=self.upstream.hangup_pending)
 
     def _relay(self, now: int, buffer: memoryview) -> None:

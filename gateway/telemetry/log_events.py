@@ -191,8 +191,9 @@ RECORDS: Final = {
     "access_log_failed": lines("error", fields="err", meaning="The access log cannot be written: quotas will be learned from too little."),
     "access_log_recovered": lines("info", fields="lost_lines", meaning="The access log is written again; so many lines were lost."),
     "access_log_kept": lines(
-        "info", "warning", fields="directory compress keep_seconds keep_size keep_until remedy",
-        meaning="How closed files of the access log are compressed, and when they are deleted; a warning where zstd is missing."),
+        "info", "warning", fields="directory compress keep_seconds keep_size keep_until note remedy",
+        meaning="How closed files of the access log are compressed, and when they are deleted; a warning where `compress: zstd` is asked "
+        "for and its package is missing. `note`: with `compress: auto` gzip is used where it is missing, which is no fault."),
     "access_log_closed": lines(
         "warning", fields="file remedy", meaning="A file that a crash had left open for hours got its final name; a line may be torn."),
     "access_log_deleted": lines(

@@ -8,6 +8,7 @@ from gateway.ports import RunningGateway
 
 if TYPE_CHECKING:
     from gateway.broker_load.lag_watch import LagWatch
+    from gateway.telemetry.client_ranking import ClientRanking
     from gateway.telemetry.refused_clients import RefusedClients
     from gateway.telemetry.span_export import SpanExport
     from gateway.telemetry.topic_limits import TopicLimits
@@ -17,6 +18,7 @@ class Gateway(RunningGateway, Protocol):
     """A running gateway, and what is learnt of its topics and clients."""
 
     lag_watch: LagWatch
+    client_ranking: ClientRanking
     refused_clients: RefusedClients
     span_export: SpanExport | None
     topic_limits: TopicLimits

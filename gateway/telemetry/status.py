@@ -201,6 +201,12 @@ def topic_numbers(gateway: Gateway, name: str | None) -> Iterator[list[tuple[tup
         yield [(place, number(totals)) for place, totals in known[first : first + MAX_NUMBERS_PER_SLICE]]
 
 
+def clients(gateway: Gateway) -> list[dict[str, object]]:
+    """`GET /v1/clients`: who is refused or held, over all topics."""
+    gateway.accounts.fold(now_ns())
+    return gateway.client_ranking.describe()
+
+
 def topics(gateway: Gateway, wanted: list[tuple[tuple[str, str, str], TopicTotals]] | None = None) -> Iterator[list[dict[str, object]]]:
     """`GET /v1/topics`, in slices: all topics, or those `wanted` of the accounts, in their order.
 

@@ -86,6 +86,7 @@ NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that t
     "/readyz": ["status"],
     "/v1/status": ["status"],
     "/v1/topics": ["topics"],
+    "/v1/clients": ["clients"],
     "/v1/listeners": ["listeners"],
     "/v1/connections": ["connections"],
     "/v1/connections/{id}": ["connections"],
@@ -216,6 +217,9 @@ class Parent:
                 child.send(Close(connection, reason))
                 return True
         return False
+
+    def clients(self) -> list[dict[str, object]]:
+        return summing.clients(self.views("clients"))
 
     async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
         views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]

@@ -70,6 +70,27 @@ def topic(one: JSONObject, other: JSONObject) -> JSONObject:
     }
 
 
+def clients(views: list[list[JSONObject]]) -> list[JSONObject]:
+    """One object per client: of an address and user at a listener."""
+    found: dict[tuple[Any, ...], JSONObject] = {}
+    for view in views:
+        for item in view:
+            where = tuple(item[name] for name in ("protocol", "listener", "client", "user"))
+            known = found.get(where)
+            found[where] = item if known is None else client(known, item)
+    return list(found.values())
+
+
+def client(one: JSONObject, other: JSONObject) -> JSONObject:
+    """The worst topic is that of the worker where more is over a limit now, or else was over it last."""
+    first, second = sorted((one, other), key=lambda item: (-item["refused_per_second"] - item["delayed_per_second"], item["idle_seconds"]))
+    return {
+        **add(first, second),
+        "idle_seconds": min(one["idle_seconds"], other["idle_seconds"]),
+        **{name: [*first[name], *(each for each in second[name] if each not in first[name])] for name in ("names", "libraries")},
+    }
+
+
 def ended(view: list[JSONObject]) -> list[JSONObject]:
     """The topics of a worker that has ended: its counts without its rates. Messages that waited there are lost, so they are abandoned."""
     found = []

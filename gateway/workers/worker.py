@@ -262,6 +262,8 @@ class Worker:
                 return encoded(self.gateway.connections())
             case "topics":
                 return encoded(list(chain.from_iterable(status.topics(self.gateway))))
+            case "clients":
+                return encoded(status.clients(self.gateway))
             case "events":
                 return encoded([{**event, "worker": self.begin.worker} for event in self.recent_events.take_new()])
             case "demand":

@@ -76,6 +76,8 @@ class Origins:
         if origin.connection or not self._rules.by_connection:
             return origin
         renewed = self.origin(origin.protocol, origin.listener, origin.client, origin.user, origin.vhost, connection)
+        renewed.libraries = renewed.libraries or origin.libraries
+        renewed.names = renewed.names or origin.names
         self.release(origin)
         return renewed
 

@@ -75,14 +75,15 @@ GENERATIONS: Final = count(1)
 class Effective:
     """The rule that holds for a message at one level, with the limit as it is now."""
 
-    __slots__ = ("at", "by", "expires_at", "identity", "origin", "own_candidate", "per", "reason", "rule", "thing")
+    __slots__ = ("at", "by", "expires_at", "identity", "origin", "own_candidate", "per", "reason", "rule", "ruled", "thing")
 
-    def __init__(self, per: str, thing: str, identity: Identity, origin: str, rule: Rule, change: Override | None) -> None:
+    def __init__(self, per: str, thing: str, identity: Identity, origin: str, rule: Rule, ruled: Rule, change: Override | None) -> None:
         self.per = per
         self.thing = thing  # the thing that its bucket is for, as text
         self.identity = identity
         self.origin = origin  # override | file | quota | quota+hour | default; quota-shadow beside one of them
         self.rule = rule
+        self.ruled = ruled  # the rule without what holds over it: a quota, or the live change of the thing itself
         self.by = "" if change is None else change.by  # the author of the live change, of this topic's limit or the rule's
         self.at = 0.0 if change is None else change.at  # when, seconds since 1970
         self.reason = "" if change is None else change.reason
@@ -97,6 +98,12 @@ class Effective:
     def place(self) -> str:
         """Where the rule stands: `limits.yaml:7`."""
         return self.rule.place
+
+    def candidate_limit(self) -> Limit | None:
+        """The candidate as it was set, for the rule or for the thing itself; None: there is none. `rule` has the one that is judged."""
+        if self.rule.candidate is None:
+            return None
+        return self.rule.candidate_limit() if self.own_candidate else self.ruled.candidate_limit()
 
     def __repr__(self) -> str:
         return f"<Effective {self.per} {self.thing!r} {self.origin} {self.rule.name}>"
@@ -369,7 +376,7 @@ class RuleSet:
             return None
         thing = subject.text if alone or group is None else group_text(group)
         rule = replace(with_quota(replace(rule, candidate=None), quota), mode="shadow")
-        return Effective("topic", thing, ("topic", SHADOW, subject.name.protocol, thing), SHADOW, rule, None)
+        return Effective("topic", thing, ("topic", SHADOW, subject.name.protocol, thing), SHADOW, rule, rule, None)
 
     def _holding(self, level: LevelRules, subject: Subject) -> Effective | None:
         per = level.per
@@ -381,7 +388,7 @@ class RuleSet:
             at = self._first(level.index.candidates(subject), subject)
             if at < 0:
                 at = self._first(level.bare, subject)
-        rule = UNRULED if at < 0 else self.rules[at]
+        rule = ruled = UNRULED if at < 0 else self.rules[at]
         change = None if at < 0 else self.rule_overrides.get(rule.name)
         own_buckets = rule.name if per == "rule" or (at >= 0 and self._matchers[at].narrows) else ""
         words = rule.routing_key_words
@@ -419,7 +426,7 @@ class RuleSet:
         if rule is UNRULED:
             return None
         identity = (per, own_buckets, subject.name.protocol if per == "topic" else "", thing)
-        return Effective(per, thing, identity, origin, rule, change)
+        return Effective(per, thing, identity, origin, rule, ruled, change)
 
     def _unruled_of(self, per: str, operation: str) -> Rule:
         rule = self._unruled.get((per, operation))

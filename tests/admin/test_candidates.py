@@ -180,6 +180,31 @@ async def test_a_key_may_have_a_candidate_of_its_own(tmp_path: Path) -> None:
         assert (level["limit"]["messages"], level["candidate"]) == ("50/s", None)
 
 
+async def test_a_live_change_of_a_key_is_shown_beside_the_rules_limit_and_its_candidate(tmp_path: Path) -> None:
+    """Each is what it is, wherever a limit is shown: the change in force, the rule's own limit, the candidate."""
+    async with control(tmp_path, IN_FILE) as api:
+        await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "100/s"})
+        api.gateway.flood(ORDERS, 5, 10 * SECOND, size=0)
+        (item,) = [each for each in (await api.ask("GET", "/v1/limits")).json()["items"] if each["level"]["thing"] == "orders"]
+        answer = (await api.ask("GET", "/v1/limits/rocketmq/orders?explain=1")).json()
+        for level in (item["level"], answer["levels"][0], answer["explanation"][0]["holds"]):
+            shown = (level["limit"]["messages"], level["rule_limit"]["messages"], level["candidate"]["messages"])
+            assert (*shown, level["candidate_here"]["messages"], level["origin"]) == ("100/s", "500/s", "300/s", "100/s", "override")
+        (other,) = (await api.ask("GET", "/v1/limits/rocketmq/others")).json()["levels"]
+        assert (other["limit"]["messages"], other["candidate"]["messages"]) == ("500/s", "300/s")
+        assert (other["rule_limit"], other["candidate_here"]) == (None, None)
+        (rule,) = (await api.ask("GET", "/v1/rules")).json()["items"]
+        assert (rule["limit"]["messages"], rule["candidate"]["messages"]) == ("500/s", "300/s")
+
+
+async def test_what_a_candidate_names_beside_a_live_change_is_tried_under_it(tmp_path: Path) -> None:
+    async with control(tmp_path, rules(LimitChange(messages=Rate(300), bytes=Rate(5000)))) as api:
+        await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "100/s"})
+        (level,) = (await api.ask("GET", "/v1/limits/rocketmq/orders")).json()["levels"]
+        found = [(level[name]["messages"], level[name]["bytes"]) for name in ("limit", "rule_limit", "candidate", "candidate_here")]
+        assert found == [("100/s", "10kB/s"), ("500/s", "10kB/s"), ("300/s", "5kB/s"), ("100/s", "5kB/s")]
+
+
 FAULTY = [
     ({"candidate": {"messages": 300}}, ["/candidate/messages"]),
     ({"candidate": {"messages": "300"}}, ["/candidate/messages"]),

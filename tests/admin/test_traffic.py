@@ -68,6 +68,36 @@ async def test_listeners_are_paged_and_filtered_in_their_order(api: Control, mon
     assert [[item["name"] for item in part["items"]] for part in found] == [["l3", "l1"], ["l2"], []]
 
 
+def over_limit(address: str, refused: float, delayed: float, total: int, **more: object) -> dict[str, object]:
+    rates = {"refused_per_second": refused, "delayed_per_second": delayed, "refused": total, "delayed": 0}
+    said = {"names": ["checkout-7"], "libraries": [{"product": "Pika"}]} if address == "10.0.0.2" else {"names": [], "libraries": []}
+    return {"protocol": "amqp", "listener": "rabbit", "client": address, "user": None, "topic": "t", **rates, **said, **more}
+
+
+async def test_clients_are_ranked_over_all_topics_searched_and_paged_with_a_viewers_token(api: Control) -> None:
+    api.gateway.seen_clients = [
+        over_limit("10.0.0.1", 5.0, 0.0, 900), over_limit("10.0.0.2", 70.5, 0.0, 80), over_limit("10.0.0.3", 0.0, 9.0, 0),
+        over_limit("10.0.0.4", 0.0, 0.0, 2, protocol="rocketmq"), over_limit("10.0.0.5", 5.0, 3.0, 5),
+    ]  # fmt: skip
+
+    async def asked(query: str) -> list[str]:
+        answer = await api.ask("GET", f"/v1/clients?{query}", role="viewer")
+        assert answer.status == 200, answer.body
+        return [str(item["client"])[-1] for item in answer.json()["items"]]
+
+    assert await asked("") == ["2", "5", "1", "3", "4"]
+    assert await asked("sort=held") == ["3", "5", "2", "1", "4"]
+    assert await asked("sort=total") == ["1", "2", "5", "4", "3"]
+    assert await asked("sort=name") == ["1", "2", "3", "4", "5"]
+    assert await asked("q=CHECKOUT") == await asked("q=pika") == ["2"]
+    assert await asked("protocol=rocketmq") == ["4"]
+    first = (await api.ask("GET", "/v1/clients?limit=2")).json()
+    rest = (await api.ask("GET", f"/v1/clients?cursor={first['next']}")).json()
+    assert [[item["client"][-1] for item in page["items"]] for page in (first, rest)] == [["2", "5"], ["1", "3", "4"]]
+    assert (first["total"], rest["next"]) == (5, None)
+    assert (await api.ask("GET", "/v1/clients?sort=nobody")).status == 422
+
+
 @pytest.mark.parametrize("query", ["", "?q=", "?protocol=amqp"])
 async def test_a_list_without_a_search_term_searches_nothing(api: Control, searched: list[tuple[str, ...]], query: str) -> None:
     connect(api, 3)

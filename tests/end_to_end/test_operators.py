@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pika
@@ -67,3 +67,41 @@ def test_a_reload_tried_out_changes_nothing_and_what_was_done_is_in_the_audit(ra
     assert in_force() == "9/s"
     entries = [(entry["action"], entry["outcome"], entry.get("reason")) for entry in asked(gateway, "audit")]
     assert entries == [("POST /v1/config:reload", "done", "more bananas"), ("POST /v1/config:reload", "refused", None)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_it_is_is_told_over_all_topics_and_still_when_the_client_has_gone(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, workers: int
+) -> None:
+    """One application floods two queues with confirms, another one a third without; a viewer asks without naming a topic."""
+    limited = {
+        "name": "few",
+        "match": {"protocol": "amqp", "routing_key": "who.#"},
+        "per": "topic",
+        "limit": {"messages": "1/s", "burst": "2s"},
+    }
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [limited], gateway={"workers": workers})
+    viewer = gateway.cli("token", "new", "colleague", "--role", "viewer").stdout.strip().splitlines()[-1].split()[-1]
+
+    def ranking() -> dict[str, dict[str, Any]]:
+        items = gateway.request("GET", "/v1/clients", authorised=False, Authorization=f"Bearer {viewer}").json["items"]
+        return {name: item for item in items for name in item["names"]}
+
+    parameters = pika.URLParameters(gateway.amqp_url())
+    parameters.client_properties = {"connection_name": "checkout-7"}
+    with closing(pika.BlockingConnection(parameters)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(80):
+            with suppress(pika.exceptions.NackError):
+                channel.basic_publish("", "who.orders" if number % 4 else "who.bills", b"x")
+        wait_until(lambda: ranking().get("checkout-7", {}).get("refused", 0) > 60, within=30, what="all is counted")
+        (item,) = [each for each in asked(gateway, "clients") if "checkout-7" in each["names"]]
+        assert (item["client"], item["user"], item["listener"], item["protocol"]) == ("127.0.0.1", "guest", "rabbit", "amqp")
+        assert (item["topic"], item["operation"]) == ("%2F/amq.default/who.orders", "produce")
+        assert 60 < item["refused"] < 80
+    wait_until(lambda: gateway.get("/v1/connections")["total"] == 0, within=30, what="the client has gone")
+    (library,) = ranking()["checkout-7"]["libraries"]
+    assert (library["product"], library["version"]) == ("Pika Python Client Library", pika.__version__)
+    line = next(line for line in gateway.cli("clients").stdout.splitlines() if "checkout-7" in line)
+    assert f"pika {pika.__version__}" in line

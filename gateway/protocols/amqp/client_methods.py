@@ -83,6 +83,7 @@ class ClientMethods:
                 "amqp", context.listener, context.client, handshake.user, handshake.vhost, context.connection
             )
             self.deliveries.consumers.origin = self.publishes.origin
+            self.publishes.origin.introduce(handshake.library(), handshake.properties.get("connection_name", ""))
 
     def __repr__(self) -> str:
         return f"<ClientMethods channels={len(self.channels)}>"

@@ -336,6 +336,7 @@ class AmqpConversation(Conversation):
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
             "held_channels": len(self.held_parts.channels),
             "consumers": self.deliveries.consumers.count(),
+            "messages_delivered": max(0, self.deliveries.intake.received - self.budget.parked_messages),
             "frame_max": handshake.frame_max,
             "heartbeat": handshake.heartbeat,
         }

@@ -32,7 +32,8 @@ MIN_FRAME_MAX_BYTES: Final = 4096  # the specification's frame-min-size
 MIN_LOWERED_BYTES: Final = 8192  # RabbitMQ from 4.1 on refuses a client that answers less
 TUNE_ARGUMENTS_BYTES: Final = 8  # channel-max u16, frame-max u32, heartbeat u16
 ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # RabbitMQ takes 0-9 for 0-9-1 (rabbit_reader.erl 3.10)
-SHOWN_PROPERTIES: Final = ("product", "version", "platform", "connection_name")  # of the client, to operators
+LIBRARY: Final = ("product", "version", "platform")  # what a client says of its library
+SHOWN_PROPERTIES: Final = (*LIBRARY, "connection_name")  # of the client, to operators
 MAX_TABLE_BYTES: Final = 4096  # pamqp copies the rest of the table for each entry: 16 KiB took up to 12 ms, and strangers send it
 MAX_SHOWN_CHARACTERS: Final = 256  # of each: clients choose them; a guess
 
@@ -97,6 +98,10 @@ class Handshake:
         self.properties = {name: str(properties[name])[:MAX_SHOWN_CHARACTERS] for name in SHOWN_PROPERTIES if name in properties}
         capabilities = properties.get("capabilities")
         self.takes_blocked = isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True
+
+    def library(self) -> dict[str, object]:
+        """What the client has said of its library."""
+        return {name: self.properties[name] for name in LIBRARY if name in self.properties}
 
     def _external(self) -> None:
         """The user of the client's certificate. The broker has seen another one, the gateway's, or none.

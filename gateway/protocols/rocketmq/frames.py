@@ -263,11 +263,13 @@ class Frames:
             fields = read_fields(text)
             self.language = str(fields.language or "")[:16]
             self.version = fields.version if isinstance(fields.version, int) and fields.version >= 0 else 0
+            self.origins.introduce(self.language, self.version)
 
     def _note_binary_client(self, data: bytes, at: i64) -> None:
         language: i64 = data[at + 2]
         self.language = LANGUAGES[language] if language < len(LANGUAGES) else str(language)
         self.version = u32(data, at + 1) & 0xFFFF
+        self.origins.introduce(self.language, self.version)
 
     def rules_changed(self) -> None:
         """From now on keys are those of other origins, if the rules say so."""

@@ -26,12 +26,19 @@ MAX_USER_BYTES: Final = 256  # of an access key that are kept; Alibaba's have 24
 class Origins:
     """The origins of one connection; the judge counts the connection as a session of each."""
 
-    __slots__ = ("by_user", "context", "ended")
+    __slots__ = ("by_user", "context", "ended", "library")
 
     def __init__(self, context: ConversationContext) -> None:
         self.context = context
         self.by_user: dict[bytes, Origin] = {}  # the one used last comes last
         self.ended = False
+        self.library: dict[str, object] = {}  # what the client says of itself
+
+    def introduce(self, language: str, version: int) -> None:
+        """The connection's first request says what client it is."""
+        self.library = {"language": language, "version": version}
+        for origin in self.by_user.values():
+            origin.introduce(self.library)
 
     def of(self, user: bytes) -> Origin:
         """The origin of requests that claim the access key `user`; b"": none."""
@@ -42,6 +49,7 @@ class Origins:
             if len(self.by_user) >= MAX_USERS:
                 context.judge.release(self.by_user.pop(next(iter(self.by_user))), connection_ends=False)
             origin = context.judge.origin("rocketmq", context.listener, context.client, user_text(user), connection=context.connection)
+            origin.introduce(self.library)
         self.by_user[user] = origin
         return origin
 

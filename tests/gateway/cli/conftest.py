@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def route(self, request: Request) -> tuple[int, Any, str] | None:
         admin, path = self.admin, request.path
-        if path in {"/v1/limits", "/v1/topics", "/v1/connections", "/v1/listeners", "/v1/audit", "/v1/tokens"}:
+        if path in {"/v1/limits", "/v1/topics", "/v1/clients", "/v1/connections", "/v1/listeners", "/v1/audit", "/v1/tokens"}:
             return page(admin.topics, request)
         if path.startswith("/v1/connections/") and request.method == "DELETE":
             number = int(path.rpartition("/")[2])

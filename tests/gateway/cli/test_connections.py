@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.cli.traffic_columns import CONNECTIONS
+
 
 def connection(number: int, **more: Any) -> dict[str, Any]:
     shown = {"id": number, "listener": "rabbit", "protocol": "amqp", "client": f"10.0.0.{number}:5000", "user": "shop", "vhost": "/"}
@@ -20,8 +22,25 @@ def test_list_shows_the_user_of_each_connection_and_what_holds_it_up(sluice: Any
     assert all(name in head for name in columns)
     assert line.split() == [
         "7", "rabbit", "10.0.0.7:5000", "checkout-7", "shop", "/", "blocked", "broker_blocked", "bulk", "//amq.default/jobs",
-        "9", "3", "1024", "1.5", "12.5", "0.25", "60.5",
+        "9", "3", "1024", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
     ]  # fmt: skip
+
+
+def test_a_consumer_that_does_not_read_shows_as_one(sluice: Any, admin: Any) -> None:
+    unread = {"messages_delivered": 60_512, "backlog_to_client": 262_144, "unread_seconds": 71.2, "bottleneck": "client"}
+    admin.topics = [connection(7, client_properties={}, held_by=None, messages_forwarded=0, held_messages=0, state="flow", **unread)]
+    item = sluice("connections", "list", "-o", "json").json[0]
+    assert [item[name] for name in unread] == [*unread.values()]
+    head, line = sluice("connections", "list", "-o", "csv").out.splitlines()
+    assert [head.split(",")[at] for at in (-3, -2, -1)] == ["delivered", "unread", "unread_s"]
+    assert line.split(",")[-3:] == ["60512", "262144", "71.2"]
+    shown = {each.title: each.people(item) for each in CONNECTIONS if each.people is not None}
+    assert [shown[name] for name in ("bottleneck", "delivered", "unread", "unread s")] == [
+        "client does not read",
+        "60.5k",
+        "256 KiB",
+        "1min 11s",
+    ]
 
 
 def test_one_without_a_virtual_host_has_a_dash(sluice: Any, admin: Any) -> None:

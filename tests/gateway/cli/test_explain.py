@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.explain import details, held, limit, moment, tried, used, ways
+from gateway.cli.explain import details, held, limit, moment, tried, tried_beside, used, ways
 
 KEY = "GET /v1/limits/rocketmq/orders"
 CANDIDATE = {"messages": "300/s", "messages_burst": 300}
@@ -114,6 +114,31 @@ def test_names_of_strangers_steer_no_terminal(sluice: Any, admin: Any) -> None:
 def test_a_sentence_tells_how_many_messages_a_candidate_would_have_refused(usage: dict[str, Any] | None, said: str) -> None:
     assert tried(CANDIDATE, usage) == said
     assert tried(None, usage) is None
+
+
+LIVE = {"messages": "100/s", "messages_burst": 100}
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        ({"candidate": CANDIDATE}, "300/s (burst 300): nothing judged yet"),
+        (
+            {"candidate": CANDIDATE, "candidate_here": LIVE, "limit": LIVE, "origin": "override", "usage": {"candidate": COUNTS}},
+            "300/s (burst 300): would change nothing here, the live change holds over it",
+        ),
+        (
+            {"candidate": CANDIDATE, "candidate_here": LIVE, "limit": LIVE, "origin": "quota+hour"},
+            "300/s (burst 300): would change nothing here, the published quota holds over it",
+        ),
+        (
+            {"candidate": CANDIDATE, "candidate_here": LIVE | {"bytes": "5kB/s"}, "limit": LIVE, "origin": "override"},
+            "300/s (burst 300); here, as the live change holds over it, 100/s (burst 100), 5kB/s: nothing judged yet",
+        ),
+    ],
+)
+def test_a_candidate_is_never_the_live_change_that_holds_over_it(level: dict[str, Any], said: str) -> None:
+    assert tried_beside(level) == said
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_the_operation_is_shown_beside_each_limit(sluice: Any, admin: Any) -> No
 
 
 def test_no_two_columns_have_one_name(sluice: Any, admin: Any) -> None:
-    from gateway.cli.limits import IN_USE, LEVELS
+    from gateway.cli.limit_columns import IN_USE, LEVELS
     from gateway.cli.quota_report import QUOTAS
     from gateway.cli.quotas import CHANGED
     from gateway.cli.rules import RULES

@@ -140,7 +140,7 @@ def test_on_a_terminal_the_log_is_text_and_the_next_commands_are_shown(tmp_path:
         assert max(len(line) for line in told.splitlines() if "Z " not in line) <= 80
         (typed,) = [line.split() for line in shown.splitlines() if " limits set " in line]
         done = cli(tmp_path, admin, *typed[1:])
-        assert (done.returncode, "limit of amqp / orders order.created changed" in done.stderr) == (0, True)
+        assert (done.returncode, "limit of amqp / amq.default orders changed" in done.stderr) == (0, True)
         os.kill(terminal.popen.pid, signal.SIGINT)
         assert terminal.end() == 0
 

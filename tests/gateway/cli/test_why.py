@@ -80,7 +80,9 @@ def test_a_live_change_names_its_author_reason_and_end(gateway: BusyGateway) -> 
         wait_until(lambda: found(gateway, *RABBIT)["limit"]["origin"] == "override", within=30, what="the change is seen")
         said = part(why(gateway, *RABBIT).stdout, "set by")
         assert re.fullmatch(
-            r"admin at \S+ UTC, a live change over rule orders \(limits\.yaml:2\) reason: incident 12 until \S+(?: \S+)? UTC", said
+            r"admin at \S+ UTC, a live change over rule orders \(limits\.yaml:2\), which says 20/s \(burst 20\) "
+            r"reason: incident 12 until \S+(?: \S+)? UTC",
+            said,
         )
     finally:
         gateway.cli("limits", "unset", *RABBIT)
@@ -159,5 +161,34 @@ def test_on_a_terminal_lines_fit(gateway: BusyGateway, columns: int) -> None:
 
 def test_a_wrong_key_says_how_to_write_one(gateway: BusyGateway) -> None:
     assert why(gateway, "amqp", "/", "orders").returncode == 2
-    assert "such as: amqp / orders order.created" in why(gateway, "amqp", "/", "orders").stderr
+    assert "such as: amqp / amq.default orders" in why(gateway, "amqp", "/", "orders").stderr
     assert gateway.request("GET", limit_path("amqp", "/", "orders", "order.created")).status == 200
+
+
+def test_a_pattern_and_a_misspelt_name_are_told_the_topics_that_come(gateway: BusyGateway) -> None:
+    pattern = why(gateway, "amqp", "/", "orders", "order.*")
+    assert "`why` takes one topic's own name, not a pattern; seen are: / orders order.created" in part(pattern.stdout, "seen")
+    assert found(gateway, "amqp", "/", "orders", "order.creatd")["near"] == ["/ orders order.created"]
+    assert found(gateway, *RABBIT)["near"] == []
+
+
+def test_what_is_no_topic_says_what_to_type(gateway: BusyGateway) -> None:
+    assert why(gateway, "queue", "/", "jobs").stdout.startswith("amqp / amq.default jobs: ")
+    client = why(gateway, "client", "10.0.0.7")
+    assert (client.returncode, "sluice limits get client 10.0.0.7" in client.stderr) == (2, True)
+    word = why(gateway, "orders")
+    assert word.returncode == 2
+    assert "a topic is amqp VHOST EXCHANGE ROUTING_KEY or rocketmq TOPIC" in re.sub(r"\s+", " ", word.stderr)
+    assert "sluice topics -q orders" in word.stderr
+
+
+def test_a_candidate_is_told_beside_the_limit(gateway: BusyGateway) -> None:
+    gateway.cli("rules", "set", "orders", "--candidate-messages", "5/s")
+    try:
+        wait_until(lambda: "would have refused" in part(why(gateway, *RABBIT).stdout, "tried"), within=30, what="it has judged something")
+        gateway.cli("limits", "set", *RABBIT, "--messages", "10/s")
+        said = "5/s (burst 5): would change nothing here, the live change holds over it"
+        assert part(why(gateway, *RABBIT).stdout, "tried") == said
+    finally:
+        gateway.cli("limits", "unset", *RABBIT, check=False)
+        gateway.cli("rules", "reset", "orders")

@@ -122,7 +122,9 @@ def test_which_codec_is_used_is_said_at_the_start(
         kept._say_how(kept.order)
         (*_, told) = events(caplog, "access_log_kept")
         assert told["compress"] == "gzip"
-        assert ("remedy" in told) == (word != "gzip")
+        assert ("remedy" in told, "note" in told) == (word == "zstd", word == "auto"), "a default that falls back is no fault"
+        assert "gzip is used" in f"{told.get('note')} {told.get('remedy')}" or word == "gzip"
+        assert ("sluice-gateway[zstd]" in f"{told}") == (word != "gzip")
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
     file = tmp_path / "sluice.yaml"
     file.write_text(CONFIGURATION.format(log="{compress: zstd}"))

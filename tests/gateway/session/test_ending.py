@@ -16,6 +16,7 @@ from pamqp import commands
 
 from gateway.assembly import assemble
 from gateway.protocols.amqp.conversation import AmqpConversation
+from gateway.session.description import describe
 from gateway.session.ending import send_close
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
@@ -231,6 +232,53 @@ def test_a_client_that_takes_nothing_for_five_minutes_is_closed_and_the_broker_t
         wires.elapse(2)
         assert link.cause() == "client_stalled"
         assert amqp.names(link.at_broker()) == ["Connection.Close"]
+
+
+def stalled(wires: Wires) -> Link:
+    """A client that has taken nothing for five minutes, with more waiting for it than the gateway reads ahead."""
+    link = Link(wires)
+    link.flood(link.broker, amqp.deliver(1, b"d" * 10_000))
+    wires.elapse(301)
+    assert link.cause() == "client_stalled"
+    assert amqp.names(link.at_broker()) == ["Connection.Close"]
+    return link
+
+
+def test_a_client_that_takes_nothing_is_gone_when_its_broker_has_closed() -> None:
+    """Its own end is not waited for: the close stands behind what it does not take. The broker's was not read while that was so."""
+    with Wires(backlog_bytes=50_000) as wires:
+        link = stalled(wires)
+        link.answer(amqp.deliver(1, b"d" * 10_000) + CLOSE_OK)
+        link.broker.close()
+        wires.run()
+        assert [session.cause for session, _ in wires.ended] == ["client_stalled"]
+        assert not wires.sweeper.sessions
+
+
+def test_a_client_that_takes_nothing_is_gone_within_ten_seconds_where_its_broker_is_silent() -> None:
+    with Wires(backlog_bytes=50_000) as wires:
+        stalled(wires)
+        wires.elapse(8)
+        assert wires.sweeper.sessions
+        wires.elapse(4)
+        assert [session.cause for session, _ in wires.ended] == ["client_stalled"]
+        assert not wires.sweeper.sessions
+
+
+def test_a_consumer_that_does_not_read_shows_as_one() -> None:
+    with Wires(backlog_bytes=50_000) as wires:
+        link = Link(wires)
+        link.answer(amqp.deliver(1, b"d" * 10) * 7)
+        shown = describe(link.session, wires.now())
+        assert (shown["messages_delivered"], shown["backlog_to_client"], shown["unread_seconds"]) == (7, 0, 0)
+        assert (shown["messages_forwarded"], shown["bottleneck"]) == (0, "none")
+        link.flood(link.broker, amqp.deliver(1, b"d" * 10_000))
+        wires.elapse(30)
+        shown = describe(link.session, wires.now())
+        assert int(str(shown["messages_delivered"])) > 7
+        assert int(str(shown["backlog_to_client"])) > 50_000
+        assert 29 <= float(str(shown["unread_seconds"])) <= 31
+        assert shown["bottleneck"] == "client"
 
 
 # ---- the client goes away ----------------------------------------------------------------------------------------------

@@ -35,6 +35,25 @@ def test_the_worst_clients_of_all_workers_are_shown() -> None:
     assert [(each["client"], each["refused"]) for each in found["clients"]] == [("b", 18), ("a", 5), ("c", 1)]
 
 
+def ranked(address: str, refused: int, rate: float, **more: object) -> dict[str, Any]:
+    return {
+        "protocol": "amqp", "listener": "rabbit", "client": address, "user": None, "names": [], "libraries": [], "topic": "t",
+        "operation": "produce", "refused": refused, "delayed": 0, "refused_per_second": rate, "delayed_per_second": 0.0,
+        "refused_per_second_1s": rate, "delayed_per_second_1s": 0.0, "idle_seconds": 0.5, **more,
+    }  # fmt: skip
+
+
+def test_a_client_that_several_workers_serve_is_one_with_the_topic_of_the_worst() -> None:
+    pika, java = {"product": "Pika"}, {"product": "RabbitMQ"}
+    one = [ranked("a", 5, 1.0, topic="quiet", names=["n"], libraries=[pika], idle_seconds=0.1), ranked("b", 1, 0.0)]
+    other = [ranked("a", 90, 9.5, topic="storm", libraries=[java, pika]), ranked("a", 7, 0.0, user="shop")]
+    found = {(item["client"], item["user"]): item for item in summing.clients([one, other])}
+    assert set(found) == {("a", None), ("b", None), ("a", "shop")}
+    both = found[("a", None)]
+    assert (both["refused"], both["refused_per_second"], both["topic"], both["idle_seconds"]) == (95, 10.5, "storm", 0.1)
+    assert (both["libraries"], both["names"], both["listener"]) == ([java, pika], ["n"], "rabbit")
+
+
 def test_an_ended_worker_leaves_no_rates_and_its_waiting_messages_are_abandoned() -> None:
     (left,) = summing.ended([topic(5, waiting=2)])
     assert (left["waiting"], left["abandoned"], left["received_per_second"]) == (0, 2, 0)

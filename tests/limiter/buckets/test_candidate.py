@@ -252,6 +252,26 @@ def test_a_live_change_of_a_key_holds_over_the_candidate_as_it_would_if_it_were_
     assert limits_of(rules)[1] == Limit(messages=Rate(300), bytes=Rate(50), burst_ns=2 * SECOND)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        RuleSet((RULE,), overrides={ORDERS: Override(messages=Rate(50))}),
+        RuleSet((RULE,), quotas={ORDERS: Quota("rocketmq", "orders", messages=(70, 90))}),
+    ],
+)
+def test_what_holds_over_a_rule_leaves_its_limit_and_its_candidate_as_they_are_set(changed: RuleSet) -> None:
+    (effective,) = changed.effective(ORDERS)
+    assert effective.rule.limit != RULE.limit
+    assert (effective.ruled, effective.candidate_limit()) == (RULE, RULE.candidate_limit())
+
+
+def test_the_candidate_of_a_key_is_its_own_and_none_where_the_key_has_none() -> None:
+    (own,) = RuleSet((RULE,), overrides={ORDERS: Override(messages=Rate(50), candidate=tried(5))}).effective(ORDERS)
+    assert own.candidate_limit() == Limit(messages=Rate(5), bytes=Rate(9000), burst_ns=2 * SECOND)
+    (none,) = RuleSet((RULE,), overrides={ORDERS: Override(messages=Rate(50), candidate=LimitChange())}).effective(ORDERS)
+    assert none.candidate_limit() is None
+
+
 def test_a_quota_holds_over_the_candidate() -> None:
     rules = RuleSet((RULE,), quotas={ORDERS: Quota("rocketmq", "orders", messages=(70, 90))})
     limit = Limit(messages=Rate(70), bytes=Rate(9000), messages_burst=90, burst_ns=2 * SECOND)

@@ -34,6 +34,7 @@ class FakeGateway:
         self.closed: list[int] = []
         self.close_reasons: list[str] = []
         self.seen_topics: list[dict[str, object]] = []
+        self.seen_clients: list[dict[str, object]] = []
         self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
         self.reload_errors: list[str] = []
         self.reloads = 0
@@ -94,6 +95,9 @@ class FakeGateway:
         before = len(self.open_connections)
         self.open_connections = [item for item in self.open_connections if item["id"] != connection]
         return len(self.open_connections) < before
+
+    def clients(self) -> list[dict[str, object]]:
+        return self.seen_clients
 
     async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
         names = ("received_per_second", "forwarded_per_second", "waiting") if name == "moving" else () if name is None else (name,)

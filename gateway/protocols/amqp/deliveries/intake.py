@@ -42,6 +42,7 @@ class DeliveryIntake:
         self.reads = 0  # number of the read that is looked at; where two frames touch, they are of the same
         self.count: i64 = 0  # what `_alike` found: deliveries,
         self.bytes: i64 = 0  # and the bytes of their bodies
+        self.received: i64 = 0  # deliveries of the broker's in all, those that are parked included
 
     # ---- whole ones, many at once ----------------------------------------------------------------------------------
 
@@ -61,6 +62,7 @@ class DeliveryIntake:
             if consumer is not None and self._limits(consumer):
                 return pos
             found = self._alike(data, pos, channel.number, limit, name, -1)
+            self.received += self.count
             if self.count > 0:
                 if channel.settlements is not None:
                     channel.settlements.delivered += self.count
@@ -73,6 +75,7 @@ class DeliveryIntake:
         if last is None or self.ends.over or channel.client_state == CLIENT_CLOSED:
             return pos
         found = self._alike(data, pos, channel.number, limit, name, last.size)
+        self.received += self.count
         if self.count > 0:
             if channel.settlements is not None:
                 channel.settlements.delivered += self.count
@@ -137,6 +140,7 @@ class DeliveryIntake:
         """basic.deliver or basic.get-ok, whole at `data[pos:stop]`; True where it is taken out of the stream."""
         consumer = self.consumers.delivered(method, channel.number, data[pos + 11 : stop - 1])
         channel.broker_left = -1
+        self.received += 1
         if channel.settlements is not None:
             channel.settlements.delivered += 1
         parking = channel.parking

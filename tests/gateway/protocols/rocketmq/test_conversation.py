@@ -7,6 +7,7 @@ import pytest
 from gateway.pipeline.conversation import DROPPED
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
+from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.protocols.rocketmq.requests import Sends
 from limiter.limits import NEVER
 from support.rocketmq.frames import (
@@ -525,3 +526,17 @@ def test_the_longest_frame_is_max_frame() -> None:
     assert len(data) == MAX_FRAME
     talk.client(data, [data[at : at + MIB] for at in range(0, len(data), MIB)])
     assert talk.to_broker == data
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_origins_of_a_connection_know_its_clients_language_and_version(*, binary: bool) -> None:
+    """It is known with the first request; users that requests claim later have origins of their own."""
+    talk = Talk("rocketmq", rule("delay", messages=0))
+    talk.client(encode_request(310, {"b": "t"}, b"body", opaque=1, binary=binary))
+    talk.client(encode_request(310, {"b": "t", "AccessKey": "shop", "Signature": "s="}, b"body", opaque=2, binary=binary))
+    conversation = talk.conversation
+    assert isinstance(conversation, RocketmqConversation)
+    origins = conversation.frames.origins.by_user
+    said = {"language": conversation.frames.language, "version": conversation.frames.version}
+    assert said["language"] == "JAVA"
+    assert {user: origin.libraries for user, origin in origins.items()} == {b"": (said,), b"shop": (said,)}

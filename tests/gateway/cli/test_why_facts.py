@@ -1,0 +1,76 @@
+"""The findings of `sluice why`, from answers of the admin API: demand of what is held, clients that have gone, consumers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED
+from gateway.cli.why_facts import Client, Findings, Limited, to_do
+from gateway.cli.why_text import client_text, written
+
+PIKA = {"product": "Pika Python Client Library", "version": "1.4.4"}
+WORDS = ("amqp", "/", "bills", "bill.eu")
+KEY = "%2F/bills/bill.eu"
+
+
+def level(**more: Any) -> dict[str, Any]:
+    usage = {
+        "received_per_second": 42.9, "forwarded_per_second": 9.6, "refused_per_second": 0.0, "admitted": 1604, "refused": 0, "held": 2558,
+        "wait_ms": 54.5, "breaker": "closed", "fill": 0.0, "last_refused": "2026-11-25T21:34:31.000Z",
+    }  # fmt: skip
+    limit = {"messages": "10/s", "messages_burst": 10, "messages_per_second": 10.0}
+    return {
+        "per": "topic", "thing": KEY, "operation": "produce", "origin": "default", "rule": "bills", "place": "limits.yaml:7",
+        "limit": limit, "action": "delay", "max_delay": "1s", "mode": "enforce", "usage": usage, **more,
+    }  # fmt: skip
+
+
+def findings(one: dict[str, Any], *clients: Client) -> Findings:
+    return Findings(WORDS, {"protocol": "amqp", "topic": KEY}, [Limited(one)], [{}], list(clients), None, {})
+
+
+def page(found: Findings) -> str:
+    return "\n".join(written(found, [AMQP_CLIENTS[0]]))
+
+
+def test_what_a_limit_holds_is_no_part_of_what_passes() -> None:
+    found = findings(level())
+    offered, held = found.demand(found.levels[0])
+    assert (offered, round(held, 3)) == (42.9, 33.3)
+    assert "42.9/s: 9.6/s passes, 33.3/s is held" in page(found)
+
+
+def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals() -> None:
+    text = page(findings(level(operation="consume", action="reject")))
+    assert "9.6/s is delivered; what the broker has more waits for its turn" in text
+    assert "To do:" not in text
+    assert (to_do(AMQP_CLIENTS[0], (CONSUMING,)), to_do(AMQP_CLIENTS[0], (REFUSED,))) == (None, AMQP_CLIENTS[0].to_do)
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        (Client("10.0.0.7", refused=9, refused_per_second=2.0, delayed=5), "10.0.0.7: 2/s refused now"),
+        (Client("10.0.0.7", refused=9000), "10.0.0.7: 9,000 refused in all"),
+        (Client("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s held now, of all its topics"),
+        (Client("10.0.0.7", delayed=650), "10.0.0.7: 650 held, of all its topics"),
+        (Client("10.0.0.7", users={"shop"}), "10.0.0.7 (user shop)"),
+    ],
+)
+def test_a_client_is_shown_with_what_happens_to_it(client: Client, said: str) -> None:
+    assert client_text(client) == said
+
+
+def test_a_client_that_has_gone_keeps_its_library_and_name(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /v1/limits/amqp/%2F/bills/bill.eu"] = (200, {"protocol": "amqp", "topic": KEY, "levels": [level()]})
+    admin.answers["GET /v1/connections"] = (200, {"items": [], "next": None, "total": 0})
+    admin.answers["GET /v1/topics"] = (200, {"items": [{"protocol": "amqp", "topic": KEY, "clients": []}], "next": None, "total": 1})
+    gone = {"protocol": "amqp", "client": "10.0.0.7", "user": "shop", "names": ["billing-1"], "libraries": [PIKA], "topic": KEY,
+            "refused": 0, "delayed": 650, "refused_per_second": 0.0, "delayed_per_second": 0.0}  # fmt: skip
+    other = {**gone, "client": "10.0.0.8", "topic": "%2F/bills/bill.us"}
+    admin.answers["GET /v1/clients"] = (200, {"items": [gone, other], "next": None, "total": 2})
+    (client,) = sluice("why", *WORDS, "-o", "json").json["clients"]
+    assert (client["client"], client["libraries"], client["names"], client["users"]) == ("10.0.0.7", ["pika"], ["billing-1"], ["shop"])
+    assert "10.0.0.7 (billing-1, user shop, pika): 650 held, of all its topics" in " ".join(sluice("why", *WORDS).out.split())
