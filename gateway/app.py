@@ -129,6 +129,7 @@ class Gateway:
             judge.lock,
             Bypass(limiter.max_bypass, judge.judged),
             split_by_session,
+            limiter.inline,
         )
         self.accounts = Accounts()
         self.limit_events = LimitEvents()

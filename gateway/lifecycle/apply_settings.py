@@ -23,6 +23,7 @@ def apply_settings(gateway: RunningGateway) -> None:
     """Let the gateway's `settings` hold. On the loop's thread, in one piece."""
     settings = gateway.settings
     shared = gateway.shared
+    gateway.executor.take_inline(settings.limiter.inline)
     shared.credit_initial = settings.credit.initial
     shared.credit_more_after = settings.credit.more_after
     shared.hold_bytes = settings.memory.per_connection

@@ -9,10 +9,23 @@ from typing import Final
 
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
-from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory, Probes, Quotas, Webhook
+from gateway.settings.known_settings import (
+    Admin,
+    Credit,
+    Fleet,
+    FleetRedis,
+    Gateway,
+    Limiter,
+    Listener,
+    Memory,
+    Probes,
+    Quotas,
+    Webhook,
+)  # fmt: skip
 from gateway.settings.port_ranges import PortRange
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
+from limiter.executor import NEVER
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
 MAX_SOCKET_PATH_BYTES: Final = 107  # bytes; sun_path has 108 with its final zero (unix(7))
@@ -205,6 +218,14 @@ def hourly_raise(reading: Reading) -> None:
             reading.add_problem(f"{path}.hourly_raise", message, "set hourly_raise: off; the published quotas hold all day")
 
 
+def limiter(reading: Reading) -> None:
+    """Who wants no judging on the event loop has threads for it."""
+    for path, value in reading.sections:
+        if isinstance(value, Limiter) and value.threads == 0 and value.inline == NEVER and _both_read(reading, path, "threads", "inline"):
+            message = "never needs a thread: with threads: 0 everything is judged on the event loop"
+            reading.add_problem(f"{path}.inline", message, "set threads to 1, or inline: trusted")
+
+
 def memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
     for path, value in reading.sections:
@@ -339,6 +360,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     remote_admins,
     broker_ports,
     credit,
+    limiter,
     memory,
     fleet,
     hourly_raise,

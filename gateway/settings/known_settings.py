@@ -225,6 +225,12 @@ class Limiter:
         1,
         "Threads the judge runs on, each connection on one of them: more keep floods apart, judge no faster; 0 judges on the event loop.",
     )
+    inline: str = setting(
+        Choice("trusted", "never"),
+        "trusted",
+        "trusted: a judge that has answered quickly several times in a row is asked on the event loop; never: every batch goes over the "
+        "threads, and one that finds the queue full and may not pass waits for them.",
+    )
     queue: int = setting(Whole(1, 10_000_000, 10_000), 10_000, "Requests that may wait for each thread; beyond it on_rejection decides.")
     on_rejection: str = setting(
         Choice("pass", "judge"), "pass", "When the queue is full: pass the batch unlimited and count it, or judge it on the event loop."

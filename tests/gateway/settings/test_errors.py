@@ -79,6 +79,9 @@ BROKEN = [
     ("credit", "credit: {initial: 10, more_after: 20}\n", 3, 35, "credit.more_after", "more_after 20 is above initial 10", "set more_after to 5"),
     ("share without a window", "limiter: {max_bypass: 10%}\n", 3, 23, "limiter.max_bypass", "no share of a time", "10%/10s"),
     ("share of too much", "limiter: {max_bypass: 101%/10s}\n", 3, 23, "limiter.max_bypass", "more than all messages", "the most is 100%"),
+    (
+        "never inline without threads", "limiter: {threads: 0, inline: never}\n", 3, 31, "limiter.inline", "never needs a thread", "set threads to 1",
+    ),
     ("share of a moment", "limiter: {max_bypass: 10%/10ms}\n", 3, 23, "limiter.max_bypass", "1s to 10min", "10%/10s"),
     ("credit by default", "credit: {initial: 10}\n", 3, 19, "credit.initial", "more_after 200 is above initial 10", "set more_after to 5"),
     ("memory", "memory: {per_connection: 2MiB, high_watermark: 1MiB}\n", 3, 26, "memory.per_connection", "above high_watermark", "lower"),
