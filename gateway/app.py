@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
 
-UNSENT_BYTES: Final = 262_144  # bytes; per side and connection, above which the other side is not read: one read
+UNSENT_BYTES: Final = 262_144  # bytes; that wait for a client, above which its broker is not read: one read
 
 
 class Host(Protocol):
@@ -139,8 +139,9 @@ class Gateway:
         self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.topic_limits.add]
         self.access_log = self._open_access_log(tidy=tidy_access_log)
         self.shared = Shared(
-            judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, UNSENT_BYTES
-        )
+            judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, UNSENT_BYTES,
+            settings.credit.bytes,
+        )  # fmt: skip
         self.span_export = self._export_spans()
         self.memory = MemoryWatermark(settings.memory.high_watermark, self.shared, settings.memory.delivery_watermark)
         self.remote_admin: RemoteAdmin | None = None

@@ -316,11 +316,16 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Credit between the stages of a connection, in messages."""
+    """Credit between the stages of a connection, in messages, and in bytes towards the broker. Either stops the reader."""
 
     initial: int = setting(Whole(1, 1_000_000, 400), 400, "Messages a stage may pass on before the next has handled any.")
     more_after: int = setting(
         Whole(1, 1_000_000, 200), 200, "Messages after whose handling that much credit is granted again; at most initial."
+    )
+    bytes: int = setting(
+        Size("256KiB", "16KiB", "1GiB"),
+        256 << 10,
+        "Bytes that may wait for the broker's socket; then the client is not read.",
     )
 
 

@@ -56,7 +56,7 @@ class Wires:
         bound = None if max_bypass is None else Bypass(max_bypass, self.judge.judged)
         self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=split_by_session, inline=inline)
         self.accounts = Accounts()
-        self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes)
+        self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes, backlog_bytes)
         self.ended: list[tuple[Session, BaseException | None]] = []
         self.at_end: Callable[[Session, BaseException | None], None] | None = None
         self.sweeper = Sweeper(self.executor, self._ended, Histogram((1.0,)))
