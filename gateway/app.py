@@ -53,6 +53,7 @@ from limiter.bypass import Bypass
 from limiter.executor import Executor
 
 if TYPE_CHECKING:
+    from gateway.admission import OtherProcesses
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.remote_admin import RemoteAdmin
@@ -289,6 +290,11 @@ class Gateway:
     def connections(self) -> dict[int, str]:
         """The protocol of each connection, by its number."""
         return {number: session.listener_config.protocol for number, session in self.sweeper.sessions.items()}
+
+    def count_with(self, others: OtherProcesses) -> None:
+        """Caps on connections hold over all of them. Before the first client."""
+        for listener in self.listening.values():
+            listener.admission.slots.others = others
 
     def reloaded(self) -> None:
         """Called when `settings` are those of a reload: what it changes holds, later listeners of brokers are made after them."""

@@ -14,7 +14,6 @@ from gateway.settings.known_settings import (
     Credit,
     Fleet,
     FleetRedis,
-    Gateway,
     Limiter,
     Listener,
     Memory,
@@ -25,6 +24,7 @@ from gateway.settings.known_settings import (
 from gateway.settings.port_ranges import PortRange
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
+from gateway.settings.worker_checks import workers
 from limiter.executor import NEVER
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
@@ -306,34 +306,6 @@ def unreadable_token(file: Path) -> tuple[str, str] | None:
     except OSError as error:
         return f"{file} cannot be read: {error.strerror}", f"make it: sluice token new --file {file}"
     return None
-
-
-CAPS: Final = ("max_connections", "max_connections_per_address", "max_connections_per_user", "max_connection_rate")
-
-
-def workers(reading: Reading) -> None:
-    """Settings that workers cannot share are refused; each worker would otherwise apply them alone."""
-    if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
-        return
-    remedy = "set gateway.workers: 1, or leave this out"
-    for path, value in reading.sections:
-        if isinstance(value, Listener):
-            if value.speaks.opens_listeners:
-                message = "several workers cannot have a name server's listener: each would open its own for the brokers"
-                reading.add_problem(f"{path}.protocol", message, "set gateway.workers: 1")
-            if value.remote_admin is not None:
-                message = "several workers cannot answer remote admin: only their parent changes limits"
-                reading.add_problem(f"{path}.remote_admin", message, remedy)
-            for cap in CAPS:
-                if getattr(value, cap) is not None:
-                    message = "several workers cannot share a cap on connections: each would count its own"
-                    reading.add_problem(f"{path}.{cap}", message, remedy)
-        elif isinstance(value, RuleText) and value.lag is not None:
-            message = "several workers cannot follow a backlog: each would see a part of what is let through"
-            reading.add_problem(f"{path}.lag", message, remedy)
-        elif isinstance(value, Fleet):
-            message = "several workers cannot be in a fleet yet"
-            reading.add_problem(path, message, remedy)
 
 
 def own_logins(reading: Reading) -> None:

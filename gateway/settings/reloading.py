@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gateway.settings.checks import CAPS
 from gateway.settings.problems import SourceLocation
 from gateway.settings.sections import OrElse, Section
 from gateway.settings.settings import ROOT, Settings
+from gateway.settings.worker_checks import REFUSED_WITH_WORKERS
 
 AT_ONCE: Final = "at once"
 NEW_CONNECTIONS: Final = "for new connections; open ones keep what they began with"
-WITH_WORKERS: Final = "With workers it is refused: each would count its own"
+WITH_WORKERS: Final = "With workers it is refused: each would let it through"
 TLS_OFF: Final = "To turn TLS off needs a restart: the port keeps its address, and tokens would cross the network in the clear"
 NEXT_ROUND: Final = "at the next round, within minutes"
 
@@ -28,9 +28,9 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "listeners.tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.upstream_tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.trusted_proxies": f"{NEW_CONNECTIONS}. The last of them cannot be taken away while accept_proxy_protocol holds",
-    "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
-    "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
-    "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
+    "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed",
+    "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed",
+    "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed",
     "listeners.max_connection_rate": f"{NEW_CONNECTIONS}. {WITH_WORKERS}",
     "listeners.handshake_timeout": AT_ONCE,
     "listeners.idle_timeout": f"{AT_ONCE}, open connections included",
@@ -134,7 +134,7 @@ def _may(path: str, before: Any, after: Any, workers: bool) -> bool:  # noqa: FB
     if path == "listeners.trusted_proxies":
         return not before or bool(after)  # accept_proxy_protocol stays till the restart, and with an empty list nobody would get in
     key = path.rpartition(".")[2]
-    return not (workers and path.startswith("listeners.") and (key in CAPS or key == "remote_admin"))
+    return not (workers and path.startswith("listeners.") and key in REFUSED_WITH_WORKERS)
 
 
 def _listeners(
