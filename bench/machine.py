@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from proxies import program
-from records import Machine
+from records import NEVER, Machine
 
 from support.brokers.rabbitmq import PROGRAMS
 from support.brokers.rocketmq import VERSION as ROCKETMQ
@@ -73,7 +73,7 @@ def versions(peers: list[str], backends: set[str]) -> dict[str, str]:
         found["HAProxy"] = version(said(program("haproxy"), "-v"))
     if "envoy" in peers:
         found["Envoy"] = version(said(program("envoy"), "--version"))
-    if "sluice" in peers:
+    if {"sluice", NEVER} & set(peers):
         words = said(program("sluice"), "version")
         found["sluice"] = f"{version(words)} ({'compiled' if 'compiled' in words else 'pure Python'})"
     if "rabbitmq" in backends:

@@ -11,9 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from records import NEVER
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import VERSION, RocketMQ
@@ -193,7 +196,7 @@ def envoy(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str,
     return [program("envoy"), "-c", str(scratch / "envoy.json"), "--concurrency", "1", "--use-dynamic-base-id", "-l", "error"], ports
 
 
-def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str, int]]:
+def sluice(backends: dict[str, int], scratch: Path, name: str = "sluice", inline: str = "trusted") -> tuple[list[str], dict[str, int]]:
     """As its users run it: decoding, limits of every topic in force (far above the load, but for one), executor and access log on."""
     *listening, admin = free_ports(len(backends) + 1)
     ports = dict(zip(backends, listening, strict=True))
@@ -215,18 +218,26 @@ def sluice(backends: dict[str, int], scratch: Path) -> tuple[list[str], dict[str
     rules = [{"name": protocol, "match": {"protocol": protocol}, "per": "topic", "limit": limit} for protocol in ("rocketmq", "amqp")]
     config = {
         "version": 1,
-        "gateway": {"name": "bench", "state_directory": "state"},
+        "gateway": {"name": "bench", "state_directory": f"{name}-state"},
         "listeners": listeners,
-        "limiter": {"threads": 1},
+        "limiter": {"threads": 1, "inline": inline},
         "admin": {"bind": f"127.0.0.1:{admin}"},
-        "access_log": {"directory": "access-log"},
+        "access_log": {"directory": f"{name}-access-log"},
         "rules": [*refused, *rules],
     }
-    (scratch / "sluice.yaml").write_text(json.dumps(config, indent=1))  # JSON is YAML
-    return [program("sluice"), "run", "-c", str(scratch / "sluice.yaml")], ports
+    file = scratch / f"{name}.yaml"
+    file.write_text(json.dumps(config, indent=1))  # JSON is YAML
+    return [program("sluice"), "run", "-c", str(file)], ports
 
 
-STARTERS = {"relay": relay, "haproxy": haproxy, "envoy": envoy, "sluice": sluice}
+Starter = Callable[[dict[str, int], Path], tuple[list[str], dict[str, int]]]
+STARTERS: dict[str, Starter] = {
+    "relay": relay,
+    "haproxy": haproxy,
+    "envoy": envoy,
+    "sluice": sluice,
+    NEVER: partial(sluice, name=NEVER, inline="never"),
+}
 
 
 def java_load(broker: RocketMQ, scratch: Path) -> list[str]:

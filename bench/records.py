@@ -10,8 +10,12 @@ from typing import Final, Literal
 
 import msgspec
 
-PEERS: Final = ("direct", "relay", "haproxy", "envoy", "sluice")
-NAMES: Final = {"direct": "direct", "relay": "bare relay", "haproxy": "HAProxy", "envoy": "Envoy", "sluice": "sluice"}
+USUAL: Final = ("direct", "relay", "haproxy", "envoy", "sluice")
+NEVER: Final = "never"  # sluice with `limiter: {inline: never}`: every batch goes over the limiter's thread
+PEERS: Final = (*USUAL, NEVER)
+NAMES: Final = {
+    "direct": "direct", "relay": "bare relay", "haproxy": "HAProxy", "envoy": "Envoy", "sluice": "sluice", NEVER: "sluice, inline: never",
+}  # fmt: skip
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -41,7 +45,7 @@ class Work(msgspec.Struct, frozen=True):
     backend: str
     command: str  # a program of bench/bin (or java) and its arguments after the port; {s} stands for the seconds
     goals: tuple[Goal, ...] = ()
-    peers: tuple[str, ...] = PEERS
+    peers: tuple[str, ...] = USUAL
 
 
 class Run(msgspec.Struct, omit_defaults=True):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from proxies import BROKERS, REFUSED
-from records import Goal, Work
+from records import NEVER, USUAL, Goal, Work
 
+WITH_NEVER: Final = (*USUAL, NEVER)  # also with every batch over the limiter's thread
 WITHOUT_ENVOY: Final = ("direct", "haproxy", "sluice")
 REQUESTS: Final = "RocketMQ request/reply, 32 connections"
 CONFIRMS: Final = "AMQP confirms, window 100, 32 connections"
@@ -23,17 +24,17 @@ AS_MUCH: Final = Goal("rate", 1.0)
 
 WORKS: Final = (
     Work("RocketMQ request/reply, 1 connection", "requests", "request 1 {s} 200", (Goal("added_p50", 1.2),)),
-    Work(REQUESTS, "requests", "request 32 {s} 200", (LIKE_HAPROXY, BELOW_ENVOY)),
+    Work(REQUESTS, "requests", "request 32 {s} 200", (LIKE_HAPROXY, BELOW_ENVOY), WITH_NEVER),
     Work("RocketMQ request/reply, 256 connections", "requests", "request 256 {s} 200", (LIKE_HAPROXY, BELOW_ENVOY)),
-    Work("RocketMQ stream, 200 B", "rocketmq", "stream rocketmq {s} 200", (LIKE_HAPROXY,)),
+    Work("RocketMQ stream, 200 B", "rocketmq", "stream rocketmq {s} 200", (LIKE_HAPROXY,), WITH_NEVER),
     Work("RocketMQ stream, 16 KiB", "rocketmq", "stream rocketmq {s} 16384", (LIKE_ENVOY,)),
     Work("AMQP stream, 200 B", "amqp", "stream amqp {s} 200", (LIKE_HAPROXY,)),
     Work("AMQP stream, 16 KiB", "amqp", "stream amqp {s} 16384", (LIKE_ENVOY,)),
-    Work(CONFIRMS, "confirms", "publish 32 {s} 200 100 bench.passed acked", (Goal("cpu", 1.2),)),
+    Work(CONFIRMS, "confirms", "publish 32 {s} 200 100 bench.passed acked", (Goal("cpu", 1.2),), WITH_NEVER),
     # What a refusal costs: the same load where every second message, or every one, meets a limit of 0. With half of them refused the
     # mean is at most that of passed ones exactly where a refused one costs at most what a passed one does. Publishes that follow one
     # another on a channel are handled in runs of one topic, so two topics in turn cost more than one, whether refused or not.
-    Work(IN_TURN, "confirms", "publish 32 {s} 200 100 bench.passed acked bench.other acked", (), ("sluice",)),
+    Work(IN_TURN, "confirms", "publish 32 {s} 200 100 bench.passed acked bench.other acked", (), ("sluice", NEVER)),
     *(
         Work(f"{name}, {part} refused", backend, command, (Goal("cpu", 1.0, of="sluice", work=passed),), ("sluice",))
         for name, backend, part, command, passed in (

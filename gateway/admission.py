@@ -8,13 +8,16 @@ A client's address is known at accept, or after the PROXY header where there is 
 them. Counted any earlier, anybody could use up another user's share with nothing but that user's name.
 
 Tables shrink with their connections: an address or a user without a connection has no entry. No clock, no socket.
+
+Of several workers each counts its own connections, and learns from shared memory what the others have (`OtherProcesses`).
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.limits import NEVER, Limit, Rate
@@ -45,6 +48,19 @@ class ConnectionLimits:
     rate: Rate | None = None  # of new connections
 
 
+class OtherProcesses(Protocol):
+    """What other processes of the same gateway have: `workers.shared_counts.SharedCounts`."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Nobody else counts meanwhile. May be nested."""
+
+    def elsewhere(self, listener: str, kind: str, name: str) -> int:
+        """How many connections they have of this name."""
+
+    def add(self, listener: str, kind: str, name: str, number: int) -> None:
+        """Tell them of `number` more here."""
+
+
 class ConnectionSlots:
     """How many connections the process has descriptors for. All listeners share them."""
 
@@ -52,6 +68,7 @@ class ConnectionSlots:
         self.maximum = maximum
         self.descriptors = descriptors  # the limit `maximum` was made from, for the text
         self.taken = 0
+        self.others: OtherProcesses | None = None  # None: this process is the whole gateway
         self.closed_because = ""  # why there are none for now: the process is short of memory
 
     @classmethod
@@ -131,10 +148,26 @@ class Admission:
 
         The address is checked first, so that one address over its limit is counted under that limit and not under the listener's.
         """
+        with self._exclusive():
+            return self._admit(address, now)
+
+    def _exclusive(self) -> AbstractContextManager[None]:
+        others = self.slots.others
+        return nullcontext() if others is None else others.exclusive()
+
+    def _elsewhere(self, kind: str, name: str = "") -> int:
+        others = self.slots.others
+        return 0 if others is None else others.elsewhere(self.listener, kind, name)
+
+    def _tell(self, kind: str, name: str, number: int) -> None:
+        if self.slots.others is not None:
+            self.slots.others.add(self.listener, kind, name, number)
+
+    def _admit(self, address: str | None, now: int) -> ConnectionPermit:
         if address is not None:
             self._check_address(address)
         maximum = self.limits.connections
-        if maximum is not None and self.admitted >= maximum:
+        if maximum is not None and self.admitted + self._elsewhere(BY_ALL) >= maximum:
             raise RefusedError(BY_ALL, self._reached(BY_ALL, maximum))
         slots = self.slots
         if slots.closed_because:
@@ -147,6 +180,7 @@ class Admission:
         permit = ConnectionPermit(self, now)
         self.admitted += 1
         slots.taken += 1
+        self._tell(BY_ALL, "", 1)
         if address is not None:
             permit.take_address(address)
         return permit
@@ -154,7 +188,7 @@ class Admission:
     def _check_address(self, address: str) -> None:
         maximum = self.limits.per_address
         count = self.by_address.get(address, 0)
-        if maximum is not None and count >= maximum:
+        if maximum is not None and count + self._elsewhere(BY_ADDRESS, address) >= maximum:
             raise RefusedError(BY_ADDRESS, self._reached(BY_ADDRESS, maximum, f" by {address[:MAX_CHARS_SHOWN]}"))
 
     def _reached(self, setting: str, maximum: int, by: str = "") -> str:
@@ -174,26 +208,36 @@ class Admission:
         bucket.take(1, 1, 0)
 
     def count_address(self, address: str) -> None:
-        self._check_address(address)
-        self.by_address[address] = self.by_address.get(address, 0) + 1
+        with self._exclusive():
+            self._check_address(address)
+            self.by_address[address] = self.by_address.get(address, 0) + 1
+            self._tell(BY_ADDRESS, address, 1)
 
     def count_user(self, user: str) -> None:
+        with self._exclusive():
+            self._count_user(user)
+
+    def _count_user(self, user: str) -> None:
         maximum = self.limits.per_user
         count = self.by_user.get(user, 0)
-        if maximum is not None and count >= maximum:
+        if maximum is not None and count + self._elsewhere(BY_USER, user) >= maximum:
             # Worded after RabbitMQ: "connection refused for user 'x': user connection limit (3) is reached" (rabbit_reader.erl).
             user_text = "a user this gateway cannot tell from others" if user == UNKNOWN_USER else f"user {user[:MAX_CHARS_SHOWN]!a}"
             text = f"connection refused for {user_text}: {self._reached(BY_USER, maximum)}"
             raise RefusedError(BY_USER, text)
         self.by_user[user] = count + 1
+        self._tell(BY_USER, user, 1)
 
     def take_back(self, address: str | None, user: str | None) -> None:
         self.admitted -= 1
         self.slots.taken -= 1
+        self._tell(BY_ALL, "", -1)
         if address is not None:
             _decrement(self.by_address, address)
+            self._tell(BY_ADDRESS, address, -1)
         if user is not None:
             _decrement(self.by_user, user)
+            self._tell(BY_USER, user, -1)
 
     def __repr__(self) -> str:
         return f"<Admission {self.listener} admitted={self.admitted} addresses={len(self.by_address)} users={len(self.by_user)}>"

@@ -54,6 +54,7 @@ from limiter.bypass import Bypass
 from limiter.executor import Executor
 
 if TYPE_CHECKING:
+    from gateway.admission import OtherProcesses
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.remote_admin import RemoteAdmin
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
 ARRIVING_ROUND_S: Final = 0.02  # seconds; between two looks whether all that were accepted are served
-UNSENT_BYTES: Final = 262_144  # bytes; per side and connection, above which the other side is not read: one read
+UNSENT_BYTES: Final = 262_144  # bytes; that wait for a client, above which its broker is not read: one read
 
 
 class Host(Protocol):
@@ -132,6 +133,7 @@ class Gateway:
             judge.lock,
             Bypass(limiter.max_bypass, judge.judged),
             split_by_session,
+            limiter.inline,
         )
         self.accounts = Accounts()
         self.limit_events = LimitEvents()
@@ -142,8 +144,9 @@ class Gateway:
         self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.client_ranking.add, self.topic_limits.add]
         self.access_log = self._open_access_log(tidy=tidy_access_log)
         self.shared = Shared(
-            judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, UNSENT_BYTES
-        )
+            judge, self.accounts, settings.credit.initial, settings.credit.more_after, settings.memory.per_connection, UNSENT_BYTES,
+            settings.credit.bytes,
+        )  # fmt: skip
         self.span_export = self._export_spans()
         self.memory = MemoryWatermark(settings.memory.high_watermark, self.shared, settings.memory.delivery_watermark)
         self.remote_admin: RemoteAdmin | None = None
@@ -297,6 +300,11 @@ class Gateway:
     def connections(self) -> dict[int, str]:
         """The protocol of each connection, by its number."""
         return {number: session.listener_config.protocol for number, session in self.sweeper.sessions.items()}
+
+    def count_with(self, others: OtherProcesses) -> None:
+        """Caps on connections hold over all of them. Before the first client."""
+        for listener in self.listening.values():
+            listener.admission.slots.others = others
 
     def reloaded(self) -> None:
         """Called when `settings` are those of a reload: what it changes holds, later listeners of brokers are made after them."""

@@ -67,10 +67,10 @@ def assemble(
         frozenset() if config.remote_admin is None else config.remote_admin.codes,
     )  # fmt: skip
     conversation = PROTOCOLS[config.protocol].conversation(context)
-    reader = Credit(shared.credit_initial, shared.credit_more_after)  # requests the reader may pass on to the limiter
-    # Requests the limiter may pass on to the forwarder. While none are left, the reader gets no new credit either.
+    reader = Credit(shared.credit_initial, shared.credit_more_after)  # messages the reader may pass on to the limiter
+    # Messages the limiter may pass on to the forwarder. While none are left, the reader gets no new credit either.
     forwarder = Credit(shared.credit_initial, shared.credit_more_after, reader)
-    decode = Decode(conversation, reader, shared.accounts)
+    decode = Decode(conversation, reader, shared.accounts, forwarder)
     forward = Forward(conversation, upstream, forwarder, shared.accounts)
     spans = None if shared.spans is None else MessageSpans(shared.spans, conversation)
     limit = RateLimit(conversation, reader, forwarder, shared.accounts, spans)

@@ -36,6 +36,9 @@ MAX_INLINE_NS goes to the thread. `n` is how many quick answers earn trust, MIN_
                  submissions
     trusted      a slice is slow here, after more                               untrusted; n halves, down to MIN_QUICK_IN_ROW (8)
 
+Who does not want that says `inline: never`: then every submission goes to a thread, and none is judged by the caller. What finds its queue
+full and may not pass waits there all the same. That is bounded, too: a session has one batch of each way out, and is not read meanwhile.
+
 A slow judge costs the caller one slice, never two. Why n changes: on a busy machine an answer is slow now and then only because the
 processor was taken away, one in 300 at full load. Where trust was always dear, a quarter of all submissions went to the thread for it.
 With several threads, what is longer than a slice goes to them from the beginning: a piece of it cannot be told whose it is.
@@ -72,6 +75,10 @@ SLICE: Final = 512  # requests judged in a row; a tenth of Python's own interval
 QUEUED: Final = 0  # `Submission.way`: judged on a thread
 ON_LOOP: Final = 1  # judged on the caller's thread
 PASSED: Final = 2  # not judged: the queue was full
+
+TRUSTED: Final = "trusted"  # `inline`: a judge that has been quick is asked on the caller's thread
+NEVER: Final = "never"  # the judge is asked on the executor's threads only
+ALWAYS: Final = "always"  # there are no threads
 
 clock_ns: Final = time.perf_counter_ns  # compiled code would look the name up each time
 
@@ -146,7 +153,8 @@ class Executor:
     A submission larger than the whole queue is taken when the queue is empty. `judge` is `Judge.decide` or alike. `on_error` is told the
     first exception of the judge, on the thread it happened on; all are counted. `lock` is taken while the judge would have to wait for
     somebody. `bound` is how much may pass where the queue is full; None: all. `split` cuts a submission into those of each thread's
-    sessions, by its number (empty ones where it has none); more than one thread needs it. Only one thread, the loop's, calls the methods.
+    sessions, by its number (empty ones where it has none); more than one thread needs it. `inline` is TRUSTED or NEVER. Only the loop's
+    thread calls the methods. Raises ValueError for settings that contradict each other.
     """
 
     def __init__(
@@ -159,6 +167,7 @@ class Executor:
         lock: Lock | None = None,
         bound: Bypass | None = None,
         split: Callable[[Submission, int], list[Submission]] | None = None,
+        inline: str = TRUSTED,
     ) -> None:
         if threads < 0 or queue < 1:
             raise ValueError(f"limiter {{threads: {threads}, queue: {queue}}}: threads must be at least 0 and queue at least 1")
@@ -166,6 +175,8 @@ class Executor:
             raise ValueError(f"on_rejection: {on_rejection!r} is unknown; known: pass, judge")
         if threads > 1 and split is None:
             raise ValueError(f"limiter {{threads: {threads}}}: more than one needs to know whose requests are whose; give it `split`")
+        if threads == 0 and inline == NEVER:
+            raise ValueError("limiter {threads: 0, inline: never}: without threads there is only the caller's")
         self._judge = judge
         self._limit = queue
         self._judges_rejected = on_rejection == "judge"
@@ -173,6 +184,8 @@ class Executor:
         self._lock = lock
         self._bound = bound
         self._split = split
+        self._may_trust = True
+        self.take_inline(inline)
         self.inline = 0  # submissions judged on the caller's thread because the judge is trusted
         self._error_reported = threading.Lock()  # taken for good by the first exception
         self._settled: list[Submission] = []  # those that never were with a thread
@@ -194,6 +207,19 @@ class Executor:
     def fileno(self) -> int:
         """The eventfd, readable when something is done; INLINE (-1) without threads: everything is done when `submit` returns."""
         return self._fd
+
+    def take_inline(self, inline: str) -> None:
+        """TRUSTED or NEVER, for the next submission. Without threads it changes nothing. Raises ValueError."""
+        if inline not in {TRUSTED, NEVER}:
+            raise ValueError(f"inline: {inline!r} is unknown; known: trusted, never")
+        self._may_trust = inline == TRUSTED
+
+    @property
+    def mode(self) -> str:
+        """Where judging may happen: TRUSTED, NEVER or, without threads, ALWAYS."""
+        if not self._workers:
+            return ALWAYS
+        return TRUSTED if self._may_trust else NEVER
 
     @property
     def depth(self) -> int:
@@ -234,13 +260,14 @@ class Executor:
         depth = worker.depth
         if self._closed or (depth > 0 and depth + size > self._limit):
             self.rejected += 1
-            if self._judges_rejected or not self._may_pass(submission):
-                self._run_inline(submission)
-            else:
+            if not self._judges_rejected and self._may_pass(submission):
                 submission.way = PASSED
                 submission.unjudged += pass_unjudged(submission.requests[submission.judged :])
                 self._settled.append(submission)
-            return True
+                return True
+            if self._may_trust or self._closed:  # closed, there is no thread to wait for
+                self._run_inline(submission)
+                return True
         self._out += 1
         worker.submitted += size
         worker.queue.put(submission)
@@ -252,7 +279,7 @@ class Executor:
 
     def _trusted(self) -> bool:
         """Whether the judge may be asked on the caller's thread now."""
-        if self._out or self._quick_in_row < self._quick_needed or self._closed:
+        if self._out or self._quick_in_row < self._quick_needed or self._closed or not self._may_trust:
             return False
         lock = self._lock
         return lock is None or not lock.locked()

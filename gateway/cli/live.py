@@ -115,6 +115,9 @@ def listeners(remote: Remote, sort: str, most: int | None) -> None:
 def status(remote: Remote) -> None:
     """Show the gateway's build, uptime, connections and memory, and the fleet that it shares its limits with.
 
+    Limiter: where batches of requests are judged (limiter.inline) and how many went which way: queued, on its threads; inline, on the event
+    loop; bypassed, passed without a verdict.
+
     Limits: keys and origins (senders) of open connections; levels: buckets in memory, at most max_keys. Since the start: buckets
     forgotten (they were full), shelved (packed until they are full), overflowed (topics that shared one bucket). Needs restart:
     settings in the file that differ from those in force and that a reload cannot change.

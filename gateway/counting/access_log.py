@@ -2,8 +2,15 @@
 
 What `Accounts.fold` hands over is put on a queue once a second, and made into lines and written by a thread of its own: neither many lines
 nor a slow disk cost latency. They cost lines, but not unbounded memory: names come from clients, and a client that makes up 80,000 a second
-would fill a gigabyte in twelve seconds with what waits to be written (measured). So the queue is bounded by seconds and by keys. A second
-for which there is no room is lost, counted (`lost_lines`) and shows as a gap in `seq`: by its keys, several of which may make one line.
+would fill a gigabyte in twelve seconds with what waits to be written (measured). So the queue is bounded by keys and by seconds.
+
+* **By keys**: where a second has more than there is room for, whole topics of it are dropped, invented names first (`thinning.py`). Up to
+  half of the room is for topics that are not known, all of it for known ones. The gap in `seq` stands before the second's heartbeat: it was
+  observed, and whichever topics are there are complete.
+* **By seconds**: where the disk hangs, and where there is no room for half of what the known topics have, whole seconds are lost: a topic
+  that is not there would seem idle. The gap stands before the next second's lines.
+
+What is lost is counted (`lost_lines`), by its keys, several of which may make one line.
 
 Below `disk.low_watermark` of free space nothing is written: this log is what grows without an end on that disk, and it must not take the
 last of it from the broker. The open file gets its final name, lines are counted as lost, and writing goes on by itself once there is room.
@@ -24,17 +31,20 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from gateway.counting.access_log_lines import RunningSecond, Second, text_of
+from gateway.counting.known_names import MAX_KNOWN, KnownNames
+from gateway.counting.thinning import thin_out
 
 FILE_MODE: Final = 0o640  # topics, users and client addresses are not for everybody on the machine; the umask may take more away
 FOLDER_MODE: Final = 0o750
 MAX_QUEUED_SECONDS: Final = 64  # of lines that may wait for the disk; a longer stall loses lines (a guess)
-MAX_QUEUED_KEYS: Final = 100_000  # in all of these, 0.9 kB each; beyond it a second is taken only if the writer is idle (a guess)
+MAX_QUEUED_KEYS: Final = 100_000  # in all of these, 0.9 kB each, of topics that are known (a guess)
+MAX_QUEUED_UNKNOWN: Final = MAX_QUEUED_KEYS - MAX_KNOWN  # the most that topics that are not known fill it to
 HURRIED_SLICES: Final = 8  # between two rests of a writer that is behind: a millisecond or two, for which the event loop may have to wait
 
 
@@ -82,11 +92,22 @@ class AccessLog:
 
     def close_second(self, second: int) -> None:
         """The second that began at `second` (epoch, UTC) is over: queue its lines and the heartbeat."""
-        closed = Second(second, self.revision, self.running.take(), self._gap)
-        if self._writer.offer(closed):
+        for _ in self.slices(second):
+            pass
+
+    def slices(self, second: int) -> Generator[None, None, None]:
+        """`close_second`, in slices where there is much to drop."""
+        closed = Second(second, self.revision, self.running.take())
+        fits = True
+        waiting = self._writer.waiting
+        if len(closed.gathering) > MAX_QUEUED_UNKNOWN - waiting:
+            fits = yield from thin_out(closed, self._writer.known, MAX_QUEUED_KEYS - waiting, MAX_QUEUED_UNKNOWN - waiting)
+        closed.lost_before = self._gap
+        if fits and self._writer.offer(closed):
             self._gap = 0
+            self._lost_in_queue += closed.dropped
         else:
-            lost = closed.lines_at_most()
+            lost = closed.lines_at_most() + closed.dropped
             self._lost_in_queue += lost
             self._gap += lost
 
@@ -143,6 +164,7 @@ class LogWriter(threading.Thread):
         self._failing_since_lines = -1  # `failed_lines` when writing began to fail; -1: it does not fail
         self.recovered: Callable[[int], None] = lambda _: None
         self.report: Callable[[str], None] = lambda _: None
+        self.known = KnownNames()
         self._queue: queue.Queue[Second | None] = queue.Queue(MAX_QUEUED_SECONDS)
         self._offered = 0  # keys put into the queue, counted by the loop
         self._done = 0  # keys that are written or lost, counted by this thread
@@ -154,12 +176,14 @@ class LogWriter(threading.Thread):
         self._opened_second = 0
         self._size = 0
 
+    @property
+    def waiting(self) -> int:
+        """Keys that are queued, or being written."""
+        return self._offered - self._done
+
     def offer(self, second: Second) -> bool:
-        """Queue one second; False when there is no room for it."""
+        """Queue one second; False when there is no room for another one."""
         keys = len(second.gathering)
-        waiting = self._offered - self._done
-        if keys and waiting and waiting + keys > MAX_QUEUED_KEYS:
-            return False
         self._offered += keys
         try:
             self._queue.put_nowait(second)
@@ -181,14 +205,14 @@ class LogWriter(threading.Thread):
             self.close_leftovers()
         while (second := self._queue.get()) is not None:
             self._seq += second.lost_before
-            second.add_up(self._rest)  # their number must be known if they are lost, too
+            second.add_up(self._rest, self.known)  # their number must be known if they are lost, too
             try:
                 self._write(second)
             except OSError as error:
                 self._count_lost(second.lines, error)
                 continue
             finally:
-                self._seq += second.lines
+                self._seq += second.numbers
                 self._done += len(second.gathering)
             if self._failing_since_lines >= 0:
                 self.recovered(self.failed_lines - self._failing_since_lines)

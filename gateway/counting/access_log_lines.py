@@ -15,6 +15,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Final
 
+from gateway.counting.known_names import KnownNames
 from limiter.keys import Key, Tally
 
 SLICE_LINES: Final = 128  # added up, or made, in one go: 0.2 ms
@@ -41,6 +42,11 @@ class RunningSecond:
         """Observes `Accounts`."""
         self.keys.append(key)
         self.tallies.append(tally)
+
+    def keep(self, at: list[int]) -> None:
+        """Only what stands at these places."""
+        self.keys = [self.keys[place] for place in at]
+        self.tallies = [self.tallies[place] for place in at]
 
     def take(self) -> RunningSecond:
         """What there is, as an object that does not change any more; this one begins anew."""
@@ -120,13 +126,14 @@ class Line:
 class Second:
     """What happened in a second, which is over."""
 
-    __slots__ = ("_lines", "gathering", "lost_before", "revision", "ts")
+    __slots__ = ("_lines", "dropped", "gathering", "lost_before", "revision", "ts")
 
     def __init__(self, ts: int, revision: int, gathering: RunningSecond, lost_before: int = 0) -> None:
         self.ts = ts  # its beginning: seconds since 1970, UTC
         self.revision = revision  # of the limits in force
         self.gathering = gathering
         self.lost_before = lost_before  # lines lost between the second before and this one
+        self.dropped = 0  # lines of this second that there was no room for; all of a topic, or none
         self._lines: list[Line] | None = None
 
     @property
@@ -139,14 +146,19 @@ class Second:
         """An upper bound that costs no time: several keys may make one line."""
         return len(set(self.gathering.keys)) + 1
 
-    def add_up(self, rest: Callable[[float], None]) -> list[Line]:
-        """Its lines, added up the first time; `rest` is called in between."""
+    @property
+    def numbers(self) -> int:
+        """How many numbers (`seq`) it takes: those of its lines, and of what was dropped."""
+        return self.lines + self.dropped
+
+    def add_up(self, rest: Callable[[float], None], known: KnownNames | None = None) -> list[Line]:
+        """Its lines, added up the first time; `rest` is called in between. `known` is told of each."""
         lines = self._lines
         if lines is None:
-            lines = self._lines = self._add_up(rest)
+            lines = self._lines = self._add_up(rest, known)
         return lines
 
-    def _add_up(self, rest: Callable[[float], None]) -> list[Line]:
+    def _add_up(self, rest: Callable[[float], None], known: KnownNames | None) -> list[Line]:
         keys = self.gathering.keys
         tallies = self.gathering.tallies
         lines: list[Line] = []
@@ -161,6 +173,8 @@ class Second:
             if line is None:
                 line = lines_by_key[line_key] = Line(key)
                 lines.append(line)
+                if known is not None:
+                    known.see(key, self.ts)
             line.add(key, tallies[at])
         return lines
 
@@ -206,7 +220,10 @@ class QuoteCache:
 
 
 def text_of(second: Second, gateway: str, boot: str, seq: int, rest: Callable[[float], None] = time.sleep) -> str:
-    """All lines, each with its end, numbered from `seq` on, the heartbeat last. Rests in between for other threads."""
+    """All lines, each with its end, numbered from `seq` on, the heartbeat last; before it a gap for what was dropped.
+
+    Rests in between for other threads.
+    """
     head = f'{{"v":1,"ts":{second.ts},"gateway":{quoted(gateway)},"boot":{quoted(boot)},"seq":'
     tail = f',"revision":{second.revision}}}\n'
     quotes = QuoteCache()
@@ -216,5 +233,5 @@ def text_of(second: Second, gateway: str, boot: str, seq: int, rest: Callable[[f
             rest(REST_S)
         pieces.append(quotes.line(line, head, seq, tail))
         seq += 1
-    pieces.append(f'{head}{seq},"heartbeat":true{tail}')
+    pieces.append(f'{head}{seq + second.dropped},"heartbeat":true{tail}')
     return "".join(pieces)

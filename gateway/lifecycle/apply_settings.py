@@ -23,8 +23,10 @@ def apply_settings(gateway: RunningGateway) -> None:
     """Let the gateway's `settings` hold. On the loop's thread, in one piece."""
     settings = gateway.settings
     shared = gateway.shared
+    gateway.executor.take_inline(settings.limiter.inline)
     shared.credit_initial = settings.credit.initial
     shared.credit_more_after = settings.credit.more_after
+    shared.credit_bytes = settings.credit.bytes
     shared.hold_bytes = settings.memory.per_connection
     gateway.memory.take_watermarks(settings.memory.high_watermark, settings.memory.delivery_watermark)
     gateway.memory_limit.limit = memory_limit_of(settings)

@@ -94,7 +94,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     """Messages that pass during this work count for the next second; where their keys are not folded yet, for this one."""
     await run_cooperatively(gateway.accounts.slices(now))
     if gateway.access_log is not None:
-        gateway.access_log.close_second(second)
+        await run_cooperatively(gateway.access_log.slices(second))
     await run_cooperatively(gateway.accounts.tick(elapsed_s, now))
     gateway.refused_clients.tick(elapsed_s)
     gateway.client_ranking.tick(elapsed_s)

@@ -122,7 +122,7 @@ class Conversation:
     # ---- what a protocol does: client to broker --------------------------------------------------------------------
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
-        """Split `data[start:]` into parts, appended to `parts` in order; at most about `room` requests.
+        """Split `data[start:]` into parts, appended to `parts` in order; at most about `room` messages.
 
         Returns the index of the first byte not decoded (an incomplete frame, or what had no room). The caller calls again with those
         bytes first, and not before `need` bytes are there. Raises ProtocolError.

@@ -23,7 +23,7 @@ class JudgingCounts:
         self.bypassed = 0  # batches of which something passed without a verdict
         self.bypassed_messages = 0
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> dict[str, int]:
         return {
             "queued": self.queued,
             "inline": self.inline,

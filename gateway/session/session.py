@@ -298,7 +298,8 @@ class Session:
         shared = self.shared
         return (
             self.decode.credit.credit <= 0
-            or self.upstream.backlog > shared.backlog_bytes
+            or self.forward.credit.credit <= 0
+            or self.upstream.backlog > shared.credit_bytes
             or (not self.conversation.frame_left and (self._full() or self.client.backlog > shared.backlog_bytes))
         )  # a frame that has begun to flow must end, or neither what is held nor a heartbeat could ever be sent
 

@@ -18,14 +18,22 @@ class Shared:
     """What all sessions of a gateway share. Bytes and nanoseconds."""
 
     def __init__(
-        self, judge: Judge, accounts: Accounts, credit_initial: int, credit_more_after: int, hold_bytes: int, backlog_bytes: int
+        self,
+        judge: Judge,
+        accounts: Accounts,
+        credit_initial: int,
+        credit_more_after: int,
+        hold_bytes: int,
+        backlog_bytes: int,
+        credit_bytes: int,
     ) -> None:
         self.judge = judge
         self.accounts = accounts
         self.credit_initial = credit_initial
         self.credit_more_after = credit_more_after
         self.hold_bytes = hold_bytes  # held parts per connection (memory.per_connection)
-        self.backlog_bytes = backlog_bytes  # above this the other side is not read
+        self.credit_bytes = credit_bytes  # that may wait for the broker; above this the client is not read
+        self.backlog_bytes = backlog_bytes  # the same for the client, and for what is gathered for it
         # Called with (session, request) for requests the gateway answers itself; None: no listener takes any.
         self.take_gateway_request: Callable[[object, Part], None] | None = None
         self.spans: SpanRecorder | None = None  # None: nothing is traced

@@ -9,10 +9,23 @@ from typing import Final
 
 from gateway.settings.addresses import Address
 from gateway.settings.kinds import Reading
-from gateway.settings.known_settings import Admin, Credit, Fleet, FleetRedis, Gateway, Listener, Memory, Probes, Quotas, Webhook
+from gateway.settings.known_settings import (
+    Admin,
+    Credit,
+    Fleet,
+    FleetRedis,
+    Limiter,
+    Listener,
+    Memory,
+    Probes,
+    Quotas,
+    Webhook,
+)  # fmt: skip
 from gateway.settings.port_ranges import PortRange
 from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
+from gateway.settings.worker_checks import workers
+from limiter.executor import NEVER
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
 MAX_SOCKET_PATH_BYTES: Final = 107  # bytes; sun_path has 108 with its final zero (unix(7))
@@ -208,6 +221,14 @@ def hourly_raise(reading: Reading) -> None:
             reading.add_problem(f"{path}.hourly_raise", message, "set hourly_raise: off; the published quotas hold all day")
 
 
+def limiter(reading: Reading) -> None:
+    """Who wants no judging on the event loop has threads for it."""
+    for path, value in reading.sections:
+        if isinstance(value, Limiter) and value.threads == 0 and value.inline == NEVER and _both_read(reading, path, "threads", "inline"):
+            message = "never needs a thread: with threads: 0 everything is judged on the event loop"
+            reading.add_problem(f"{path}.inline", message, "set threads to 1, or inline: trusted")
+
+
 def memory(reading: Reading) -> None:
     """One connection's share is within the whole."""
     for path, value in reading.sections:
@@ -289,9 +310,6 @@ def unreadable_token(file: Path) -> tuple[str, str] | None:
     return None
 
 
-CAPS: Final = ("max_connections", "max_connections_per_address", "max_connections_per_user", "max_connection_rate")
-
-
 def check_socket_path(reading: Reading, path: str, socket: Path) -> None:
     """A path that the kernel would cut is a problem."""
     if len(str(socket).encode()) > MAX_SOCKET_PATH_BYTES:
@@ -304,34 +322,6 @@ def takeover(reading: Reading) -> None:
     for path, value in reading.sections:
         if isinstance(value, Gateway) and value.takeover is not None:
             check_socket_path(reading, f"{path}.takeover", value.takeover)
-
-
-def workers(reading: Reading) -> None:
-    """Settings that workers cannot share are refused; each worker would otherwise apply them alone."""
-    if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
-        return
-    remedy = "set gateway.workers: 1, or leave this out"
-    for path, value in reading.sections:
-        if isinstance(value, Gateway) and value.takeover is not None:
-            message = "several workers cannot be taken over yet: a new parent would have to take each one's sessions into account"
-            reading.add_problem(f"{path}.takeover", message, remedy)
-        if isinstance(value, Listener):
-            if value.speaks.opens_listeners:
-                message = "several workers cannot have a name server's listener: each would open its own for the brokers"
-                reading.add_problem(f"{path}.protocol", message, "set gateway.workers: 1")
-            if value.remote_admin is not None:
-                message = "several workers cannot answer remote admin: only their parent changes limits"
-                reading.add_problem(f"{path}.remote_admin", message, remedy)
-            for cap in CAPS:
-                if getattr(value, cap) is not None:
-                    message = "several workers cannot share a cap on connections: each would count its own"
-                    reading.add_problem(f"{path}.{cap}", message, remedy)
-        elif isinstance(value, RuleText) and value.lag is not None:
-            message = "several workers cannot follow a backlog: each would see a part of what is let through"
-            reading.add_problem(f"{path}.lag", message, remedy)
-        elif isinstance(value, Fleet):
-            message = "several workers cannot be in a fleet yet"
-            reading.add_problem(path, message, remedy)
 
 
 def own_logins(reading: Reading) -> None:
@@ -358,6 +348,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     remote_admins,
     broker_ports,
     credit,
+    limiter,
     memory,
     fleet,
     hourly_raise,

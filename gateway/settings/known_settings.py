@@ -240,6 +240,12 @@ class Limiter:
         1,
         "Threads the judge runs on, each connection on one of them: more keep floods apart, judge no faster; 0 judges on the event loop.",
     )
+    inline: str = setting(
+        Choice("trusted", "never"),
+        "trusted",
+        "trusted: a judge that has answered quickly several times in a row is asked on the event loop; never: every batch goes over the "
+        "threads, and one that finds the queue full and may not pass waits for them.",
+    )
     queue: int = setting(Whole(1, 10_000_000, 10_000), 10_000, "Requests that may wait for each thread; beyond it on_rejection decides.")
     on_rejection: str = setting(
         Choice("pass", "judge"), "pass", "When the queue is full: pass the batch unlimited and count it, or judge it on the event loop."
@@ -325,11 +331,16 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Credit between the stages of a connection, in messages."""
+    """Credit between the stages of a connection, in messages, and in bytes towards the broker. Either stops the reader."""
 
     initial: int = setting(Whole(1, 1_000_000, 400), 400, "Messages a stage may pass on before the next has handled any.")
     more_after: int = setting(
         Whole(1, 1_000_000, 200), 200, "Messages after whose handling that much credit is granted again; at most initial."
+    )
+    bytes: int = setting(
+        Size("256KiB", "16KiB", "1GiB"),
+        256 << 10,
+        "Bytes that may wait for the broker's socket; then the client is not read.",
     )
 
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gateway.settings.checks import CAPS
 from gateway.settings.problems import SourceLocation
 from gateway.settings.sections import OrElse, Section
 from gateway.settings.settings import ROOT, Settings
+from gateway.settings.worker_checks import REFUSED_WITH_WORKERS
 
 AT_ONCE: Final = "at once"
 NEW_CONNECTIONS: Final = "for new connections; open ones keep what they began with"
-WITH_WORKERS: Final = "With workers it is refused: each would count its own"
+WITH_WORKERS: Final = "With workers it is refused: each would let it through"
 TLS_OFF: Final = "To turn TLS off needs a restart: the port keeps its address, and tokens would cross the network in the clear"
 NEXT_ROUND: Final = "at the next round, within minutes"
 
@@ -28,9 +28,9 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "listeners.tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.upstream_tls": f"{NEW_CONNECTIONS}. The files are read again, also where their names are as before",
     "listeners.trusted_proxies": f"{NEW_CONNECTIONS}. The last of them cannot be taken away while accept_proxy_protocol holds",
-    "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
-    "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
-    "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed. {WITH_WORKERS}",
+    "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed",
+    "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed",
+    "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed",
     "listeners.max_connection_rate": f"{NEW_CONNECTIONS}. {WITH_WORKERS}",
     "listeners.handshake_timeout": AT_ONCE,
     "listeners.idle_timeout": f"{AT_ONCE}, open connections included",
@@ -38,7 +38,10 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "listeners.other_protocols": NEW_CONNECTIONS,
     "listeners.max_frame": NEW_CONNECTIONS,
     "listeners.remote_admin": f"{AT_ONCE}. With workers it is refused: only their parent changes limits",
-    "credit": NEW_CONNECTIONS,
+    "limiter.inline": "for the next batch",
+    "credit.initial": NEW_CONNECTIONS,
+    "credit.more_after": NEW_CONNECTIONS,
+    "credit.bytes": f"{AT_ONCE}, open connections included",
     "memory.per_connection": NEW_CONNECTIONS,
     "memory.high_watermark": AT_ONCE,
     "memory.delivery_watermark": AT_ONCE,
@@ -77,7 +80,11 @@ NEEDS_RESTART: Final[Mapping[str, str]] = {  # path -> why
     "listeners.own_login": "The looks at queues keep their connection to the broker.",
     "listeners.advertise": "Clients have routes with the host before.",
     "listeners.broker_ports": "Brokers have ports of the range before, which clients' routes name.",
-    "limiter": "Threads, queues and the table of buckets are made at the start.",
+    "limiter.threads": "Threads and their queues are made at the start.",
+    "limiter.queue": "Threads and their queues are made at the start.",
+    "limiter.on_rejection": "Threads and their queues are made at the start.",
+    "limiter.max_bypass": "What has passed is counted over its window from the start.",
+    "limiter.max_keys": "The table of buckets is made at the start.",
     "fleet": "Buckets are shared under the name that this gateway has joined with.",
     "admin.bind": "The socket is bound at the start.",
     "admin.socket": "The socket is bound at the start.",
@@ -128,7 +135,7 @@ def _may(path: str, before: Any, after: Any, workers: bool) -> bool:  # noqa: FB
     if path == "listeners.trusted_proxies":
         return not before or bool(after)  # accept_proxy_protocol stays till the restart, and with an empty list nobody would get in
     key = path.rpartition(".")[2]
-    return not (workers and path.startswith("listeners.") and (key in CAPS or key == "remote_admin"))
+    return not (workers and path.startswith("listeners.") and key in REFUSED_WITH_WORKERS)
 
 
 def _listeners(

@@ -65,6 +65,7 @@ def status(gateway: Gateway) -> dict[str, object]:
             "submissions": gateway.sweeper.submissions,
             "lag_ms": round(gateway.lag_s * 1e3, 3),
         },
+        "limiter": limiter(gateway),
         "fleet": None if gateway.fleet is None else gateway.fleet.describe(now_ns()),
         "memory_full": gateway.shared.memory_full,
         "memory": gateway.memory.describe(),
@@ -78,6 +79,15 @@ def status(gateway: Gateway) -> dict[str, object]:
             "free_bytes": gateway.access_log.free_bytes,
         },
     }
+
+
+def limiter(gateway: Gateway) -> dict[str, object]:
+    """Where batches are judged (`limiter.inline`; "always": there are no threads), and how many went which way, over all listeners."""
+    batches: dict[str, int] = {}
+    for listener in gateway.listening.values():
+        for way, count in listener.config.judging.describe().items():
+            batches[way] = batches.get(way, 0) + count
+    return {"threads": gateway.settings.limiter.threads, "inline": gateway.executor.mode, "batches": batches}
 
 
 def warnings(gateway: Gateway) -> list[str]:

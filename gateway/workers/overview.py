@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -82,6 +83,7 @@ def summed_status(parent: Parent) -> dict[str, object]:
             "submissions": sum(each["submissions"] for each in loops),
             "lag_ms": max((each["lag_ms"] for each in loops), default=0.0),
         },
+        "limiter": reduce(summing.add, [each["limiter"] for each in views if "limiter" in each], {}),
         "fleet": None,
         "memory_full": any(each["memory_full"] for each in views),
         "warnings": parent.warnings(),

@@ -57,6 +57,7 @@ from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.settings_text import described
+from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
@@ -129,6 +130,7 @@ class Parent:
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
         ]  # fmt: skip
+        self.counts = SharedCounts.made(settings.gateway.workers)
         self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
@@ -306,7 +308,7 @@ class Parent:
 
     async def run(self) -> None:
         """Open, start the workers, and drain when asked to. Raises OSError when an address cannot be bound or no worker can start."""
-        with self.recent_events:
+        with self.recent_events, self.counts:
             await self._run()
 
     async def _run(self) -> None:
@@ -364,7 +366,7 @@ class Parent:
             async with trio.open_nursery() as nursery:
 
                 async def live(child: Child = child, code: list[int] = code) -> None:
-                    code.append(await child.live(list(self._socket_numbers(child.worker).values())))
+                    code.append(await child.live([*self._socket_numbers(child.worker).values(), self.counts.descriptor]))
 
                 nursery.start_soon(live)
                 if generation == 0:
@@ -373,6 +375,7 @@ class Parent:
                         task_status.started()
             if generation == 0 and not child.ready.is_set():
                 raise OSError(0, f"worker {place} has ended before it could serve; its own log says why")
+            self.counts.clear(place)
             child.retire(self.retired_topics, self.retired_families, self.named_series)
             self._close_leftovers(f"w{place}l{generation}")
             if self.draining:
@@ -403,6 +406,7 @@ class Parent:
             self._socket_numbers(child.worker),
             rules.revision,
             rule_sets.encode(rules),
+            self.counts.descriptor,
         )
 
     async def _every_second(self) -> None:

@@ -115,8 +115,12 @@ def listeners(views: list[list[JSONObject]]) -> list[JSONObject]:
 
 def listener(one: JSONObject, other: JSONObject) -> JSONObject:
     reached = [each["upstream_reachable"] for each in (one, other)]
+    added = add(one, other)
+    most = one.get("max_connections")  # holds over all workers
+    if most is not None and "seats" in added and added["seats"]["most"] is not None:
+        added["seats"] = {**added["seats"], "most": min(most, added["seats"]["most"])}
     return {
-        **add(one, other),
+        **added,
         **{name: one[name] for name in SETTINGS if name in one},
         "caps": [*one.get("caps", ()), *other.get("caps", ())],  # each worker has its own part of a cap
         "upstream_reachable": False if False in reached else None if None in reached else True,

@@ -38,6 +38,7 @@ class Begin(Message, frozen=True):
     sockets: dict[str, int]  # listener -> descriptor
     revision: int
     rules: bytes  # `rules.encode`
+    counts: int = -1  # descriptor of the memory in which workers count their connections; -1: there is none
 
 
 class NewRules(Message, frozen=True):

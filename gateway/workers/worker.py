@@ -39,6 +39,7 @@ from gateway.transport.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.settings_text import settings_of
+from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.wire import (
     FOR_WORKERS,
     HEAD,
@@ -121,6 +122,9 @@ class Worker:
             first_connection=(begin.generation * MAX_WORKERS + begin.worker) * CONNECTIONS_PER_GENERATION + 1,
             tidy_access_log=False,
         )  # fmt: skip
+        if begin.counts >= 0:
+            os.set_inheritable(begin.counts, False)
+            self.gateway.count_with(SharedCounts(begin.counts, begin.workers, begin.worker))
         self.gateway.accounts.observers.append(self.bucket_ids.note_change)
         self.gateway.accounts.forget_observers.append(self._note_forgotten)
 

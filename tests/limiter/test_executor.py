@@ -14,15 +14,18 @@ from librt.threading import Lock
 
 from limiter.bypass import Bypass, BypassBound
 from limiter.executor import (
+    ALWAYS,
     INLINE,
     MAX_INLINE_NS,
     MIN_QUICK_IN_ROW,
+    NEVER,
     ON_LOOP,
     PASSED,
     QUEUED,
     QUICK_EACH_NS,
     QUICK_NS,
     SLICE,
+    TRUSTED,
     Executor,
     Submission,
 )
@@ -337,9 +340,10 @@ def test_requests_that_a_failing_judge_lets_pass_count_towards_the_share_and_are
     assert executor.close(PATIENCE_S)
 
 
+@pytest.mark.parametrize("inline", [TRUSTED, NEVER])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("threads", [1, 3])
-def test_whatever_goes_wrong_every_request_comes_back_once_and_each_session_goes_on(threads: int, seed: int) -> None:
+def test_whatever_goes_wrong_every_request_comes_back_once_and_each_session_goes_on(threads: int, seed: int, inline: str) -> None:
     """Sessions with one batch out at a time, small queues, a judge that fails and takes its time, a bound that is often reached."""
     random = Random(seed)
     judged = [0]
@@ -353,7 +357,7 @@ def test_whatever_goes_wrong_every_request_comes_back_once_and_each_session_goes
         judged[0] += 3 * len(requests)
 
     bound = Bypass(BypassBound(500_000, SECOND), lambda: judged[0])
-    executor = Executor(judge, threads, queue=4, bound=bound, split=by_owner, on_rejection="pass")
+    executor = Executor(judge, threads, queue=4, bound=bound, split=by_owner, on_rejection="pass", inline=inline)
     back = dict.fromkeys(range(8), 0)
     out: dict[int, list[Request]] = {}
     now = 0
@@ -428,9 +432,11 @@ def test_threads_are_daemons_with_names() -> None:
     assert executor.close(PATIENCE_S)
 
 
-@pytest.mark.parametrize("wrong", [{"threads": -1}, {"queue": 0}, {"on_rejection": "drop"}])
+@pytest.mark.parametrize(
+    "wrong", [{"threads": -1}, {"queue": 0}, {"on_rejection": "drop"}, {"inline": "sometimes"}, {"threads": 0, "inline": "never"}]
+)
 def test_invalid_settings_make_no_executor(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"threads|on_rejection"):
+    with pytest.raises(ValueError, match=r"threads|on_rejection|inline"):
         Executor(refuse, **wrong)  # type: ignore[arg-type]
 
 
@@ -627,3 +633,70 @@ def test_a_busy_judge_is_not_asked_on_the_callers_thread() -> None:
     ask(executor, 3)
     assert set(judge.threads) == {"sluice-limiter-0"}
     assert executor.close(PATIENCE_S)
+
+
+# ---- inline: never -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("requests", [1, 3 * SLICE])
+def test_with_never_the_callers_thread_judges_nothing_however_quick_the_judge_is(requests: int) -> None:
+    judge = Counting()
+    executor = Executor(judge, inline=NEVER)
+    made = [submission(owner, requests) for owner in range(20 * MIN_QUICK_IN_ROW)]
+    back = []
+    for one in made:
+        assert not executor.submit(one), "nothing is done when it returns"
+        back += collect(executor, 1)
+    assert back == made
+    assert set(judge.threads) == {"sluice-limiter-0"}
+    assert {one.way for one in back} == {QUEUED}
+    assert all(one is other for one, other in zip(judge.asked, (each for one in made for each in one.requests), strict=True)), "in order"
+    assert (executor.inline, executor.rejected, executor.mode) == (0, 0, NEVER)
+    assert executor.close(PATIENCE_S)
+
+
+@pytest.mark.parametrize("settings", [{"on_rejection": "judge"}, {"bound": Bypass(BypassBound(0, SECOND), lambda: 0)}])
+def test_with_never_what_finds_the_queue_full_and_may_not_pass_waits_there(slow: SlowJudge, settings: dict[str, Any]) -> None:
+    executor = Executor(slow, threads=1, queue=1, inline=NEVER, **settings)
+    executor.submit(submission(0))
+    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
+    for owner in range(1, 6):
+        assert not executor.submit(submission(owner)), "the caller is not kept"
+    assert (executor.collect(), executor.depth, executor.rejected) == ([], 5, 4)
+    slow.go.set()
+    back = collect(executor, 6)
+    assert [(one.owner, one.way, one.unjudged) for one in back] == [(owner, QUEUED, 0) for owner in range(6)]
+    assert slow.asked == [1000 + owner for owner in range(6)]
+    assert executor.close(PATIENCE_S)
+
+
+def test_with_never_a_full_queue_passes_within_the_bound_as_ever(slow: SlowJudge) -> None:
+    executor = Executor(slow, threads=1, queue=1, inline=NEVER)
+    executor.submit(submission(0))
+    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
+    executor.submit(submission(1))
+    assert executor.submit(submission(2))
+    assert [(one.owner, one.way) for one in executor.collect()] == [(2, PASSED)]
+    slow.go.set()
+    collect(executor, 2)
+    assert executor.close(PATIENCE_S)
+
+
+def test_the_mode_is_changed_while_it_runs() -> None:
+    judge = Counting()
+    executor = trusted(judge)
+    assert executor.mode == TRUSTED
+    executor.take_inline(NEVER)
+    ask(executor, 3 * MIN_QUICK_IN_ROW)
+    assert set(judge.threads) == {"sluice-limiter-0"}
+    executor.take_inline(TRUSTED)
+    while judge.threads[-1] != threading.current_thread().name:
+        ask(executor, 1)
+    assert executor.close(PATIENCE_S)
+
+
+def test_without_threads_there_is_nowhere_else() -> None:
+    executor = Executor(refuse, threads=0)
+    executor.take_inline(NEVER)  # as a reload does where `threads` needs a restart
+    assert executor.submit(submission(0))
+    assert (executor.mode, executor.collect()[0].way) == (ALWAYS, ON_LOOP)

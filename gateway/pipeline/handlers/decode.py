@@ -33,9 +33,10 @@ PRODUCE: Final = "produce"
 class Decode(Handler):
     """Turns a batch's bytes into parts; keeps what it could not decode yet."""
 
-    def __init__(self, conversation: Conversation, credit: Credit, accounts: Accounts) -> None:
+    def __init__(self, conversation: Conversation, credit: Credit, accounts: Accounts, forwarder: Credit) -> None:
         self.conversation = conversation
-        self.credit = credit  # of the reader towards the limiter: how many requests may be decoded
+        self.credit = credit  # of the reader towards the limiter: how many messages may be decoded
+        self.forwarder = forwarder  # of the limiter towards the forwarder: no more than that, or it would be overdrawn by all that was read
         self.accounts = accounts
         self.rest = b""  # undecoded bytes from `at` on, joined
         self.at = 0  # where decoding goes on in `rest`; not 0 only while `pending`, so that what waits for room is not copied
@@ -47,7 +48,7 @@ class Decode(Handler):
     def carry(self, batch: Batch) -> bool:
         data = batch.data
         parts = batch.parts
-        room = min(self.credit.credit, MAX_REQUESTS_PER_TURN)
+        room = min(self.credit.credit, self.forwarder.credit, MAX_REQUESTS_PER_TURN)
         at = 0
         requests = 0
         fault = False  # bad bytes stand behind what the bridge brought; that goes its way first, and the next call meets the fault again
@@ -134,14 +135,14 @@ class Decode(Handler):
         return joined
 
     def _receive(self, parts: list[Part], now: int) -> int:
-        """Count what was offered; return the number of requests."""
+        """Count what was offered; return what it takes of the room: the messages, and one for a request without."""
         requests = 0
         window = now // WINDOW_NS
         for part in parts:
             if part.kind == REQUEST:
                 key = part.key
                 assert key is not None
-                requests += part.count
+                requests += part.count if part.messages <= 1 else part.count * part.messages
                 if not key.dirty:
                     self.accounts.note(key)
                 key.tally.receive(part.count * part.messages, window)

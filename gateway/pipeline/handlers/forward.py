@@ -1,6 +1,6 @@
 """Forward: what was admitted leaves as the bytes it came in.
 
-Contiguous parts leave as one slice, and the channel sends all slices of a turn with one system call. A request is handled when the
+Contiguous parts leave as one slice, and the channel sends all slices of a turn with one system call. A message is handled when the
 broker's socket has taken its bytes. Until then the limiter's credit towards the forwarder stays spent, and so the reader feels a slow
 broker.
 """
@@ -19,11 +19,11 @@ class Forward(Handler):
     """Puts `conversation.outbox` on the upstream channel."""
 
     def __init__(self, conversation: Conversation, upstream: Channel, credit: Credit, accounts: Accounts) -> None:
-        self.unsent = 0  # requests whose bytes the socket has not taken yet
+        self.unsent = 0  # messages whose bytes the socket has not taken yet
         self.upstream = upstream
         self.conversation = conversation
         self.credit = credit  # the limiter's towards us
-        self.messages = 0  # requests forwarded since the session began
+        self.messages = 0  # forwarded since the session began
         self.accounts = accounts
         self.first_mark = 0  # upstream.queued behind the first of them
         self.first_count = 0
@@ -34,7 +34,7 @@ class Forward(Handler):
         if not outbox:
             return True
         upstream = self.upstream
-        requests = 0
+        messages = 0
         data = outbox[0].data
         start = outbox[0].start
         end = start
@@ -43,9 +43,10 @@ class Forward(Handler):
                 key = part.key
                 assert key is not None
                 count = part.count
-                requests += count
+                each = part.messages
+                messages += count if each <= 1 else count * each
                 tally = key.tally
-                tally.messages += count * part.messages
+                tally.messages += count * each
                 tally.bytes += count * part.size
                 if not key.dirty:
                     self.accounts.note(key)
@@ -60,15 +61,15 @@ class Forward(Handler):
                 end = part.end
         upstream.queue(data, start, end)
         self.conversation.outbox = []
-        if requests:
-            self.messages += requests
-            self.credit.spend(requests, batch.now)
+        if messages:
+            self.messages += messages
+            self.credit.spend(messages, batch.now)
             if self.unsent == 0:
                 self.first_mark = upstream.queued
-                self.first_count = requests
+                self.first_count = messages
             else:
-                self.marks.append((upstream.queued, requests))
-            self.unsent += requests
+                self.marks.append((upstream.queued, messages))
+            self.unsent += messages
         return True
 
     def acknowledge(self, now: int) -> None:
@@ -87,7 +88,7 @@ class Forward(Handler):
         self.credit.handle(handled, now, blocked=False)
 
     def _taken(self, sent: int) -> int:
-        """The requests before `sent`; their marks are taken off."""
+        """The messages before `sent`; their marks are taken off."""
         if self.first_mark > sent:
             return 0
         handled = self.first_count

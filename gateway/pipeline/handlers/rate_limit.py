@@ -55,7 +55,7 @@ class RateLimit(Handler):
                 conversation.admit(part)
                 continue
             if part.deadline == 0:
-                handled += part.count
+                handled += part.count if part.messages <= 1 else part.count * part.messages
             elif self.spans is not None:
                 self.spans.let_go(part, now)
             if part.shadow_refused or part.bypassed:

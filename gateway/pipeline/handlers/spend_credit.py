@@ -1,4 +1,4 @@
-"""SpendCredit: one credit is spent for every request that is passed on to the limiter. The reader waits when none is left.
+"""SpendCredit: one credit is spent for every message that is passed on to the limiter. The reader waits when none is left.
 
 Counted next to the client, before the limiter, or refusals would pile up uncounted (`docs/design/limiter.md` 6). Only the reader waits: its
 socket is not read while the credit is used up, and TCP does the rest.
@@ -18,10 +18,10 @@ class SpendCredit(Handler):
         self.credit = credit
 
     def carry(self, batch: Batch) -> bool:
-        requests = 0
+        messages = 0
         for part in batch.parts:
             if part.kind == REQUEST and part.deadline == 0 and not part.paid:  # what was held has been paid for when it was read
-                requests += part.count
-        if requests:
-            self.credit.spend(requests, batch.now)
+                messages += part.count if part.messages <= 1 else part.count * part.messages
+        if messages:
+            self.credit.spend(messages, batch.now)
         return True

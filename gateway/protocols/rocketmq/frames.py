@@ -75,7 +75,7 @@ class Frames:
         self.last_source: Key | None = None
 
     def decode(self, data: bytes, start: int, room: int, parts: list[Part]) -> int:
-        """Append the parts in `data[start:]`, about `room` requests; the index of the first byte not decoded. Raises ProtocolError."""
+        """Append the parts in `data[start:]`, about `room` messages; the index of the first byte not decoded. Raises ProtocolError."""
         size: i64 = len(data)
         at: i64 = start
         left: i64 = room
@@ -114,6 +114,8 @@ class Frames:
                 run = self._sends(data, at, end, size, header, opaque, run, parts)
                 if run is None:
                     return at
+                if run.messages > 1:
+                    left -= run.messages - 1
             else:
                 run = None
                 plain = self._plain(data, at, end, size, header, opaque, plain, parts)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from gateway.counting import access_log_lines
-from gateway.counting.access_log import HURRIED_SLICES, MAX_QUEUED_KEYS, AccessLog, LogWriter, Rolling, free_bytes
+from gateway.counting.access_log import HURRIED_SLICES, MAX_QUEUED_KEYS, MAX_QUEUED_UNKNOWN, AccessLog, LogWriter, Rolling, free_bytes
 from gateway.counting.access_log_lines import SLICE_LINES
 from gateway.counting.accounts import Accounts
+from gateway.counting.known_names import KNOWN_AFTER
 from limiter.keys import Key, Origin, Tally
 from limiter.topics import amqp_topic, rocketmq_topic
 
@@ -247,21 +248,127 @@ def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: 
 
 
 def test_queued_seconds_are_bounded_by_keys_too(tmp_path: Path) -> None:
-    """Made-up topics cost lines, not memory: a second of more keys than may wait is taken only by a writer that has nothing to do."""
-    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: it is far behind
-    for second, keys in enumerate((MAX_QUEUED_KEYS + 10, 0, 1, 0)):
-        flood(log, keys)
-        log.close_second(NOON + second)
-    assert log.lost_lines == 2, "that of one key, with its heartbeat"
+    """Made-up topics cost their own lines, not memory. The writer is not started: it is far behind."""
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)
+    invent(log, 0, MAX_QUEUED_UNKNOWN + 10)
+    log.close_second(NOON)
+    invent(log, 1, 0)
+    log.close_second(NOON + 1)
+    invent(log, 2, 7)
+    log.close_second(NOON + 2)
+    assert log._writer.waiting == MAX_QUEUED_UNKNOWN
+    assert log.lost_lines == 10 + 7
     log.start()
-    while log._writer._done < MAX_QUEUED_KEYS + 10:
+    while log._writer.waiting:
         pass
-    flood(log, 5)
+    invent(log, 4, 5)
     log.close_second(NOON + 4)
     stop(log, NOON + 5)
-    assert log.lost_lines == 2
-    seconds = Counter(line["ts"] - NOON for line in lines(tmp_path))
-    assert seconds == {0: MAX_QUEUED_KEYS + 11, 1: 1, 3: 1, 4: 6, 5: 1}
+    assert log.lost_lines == 17
+    found = lines(tmp_path)
+    seconds = Counter(line["ts"] - NOON for line in found)
+    assert seconds == {0: MAX_QUEUED_UNKNOWN + 1, 1: 1, 2: 1, 4: 6, 5: 1}, "with the heartbeats"
+    heartbeats = [line["seq"] for line in found if "heartbeat" in line]
+    last = MAX_QUEUED_UNKNOWN + 10
+    assert heartbeats == [last, last + 1, last + 1 + 7 + 1, last + 15, last + 16], "the gap stands before its second's heartbeat"
+
+
+def invent(log: AccessLog, second: int, topics: int) -> None:
+    """So many topics that nobody has ever named."""
+    origin = Origin("rocketmq", "rocket", "10.9.9.9", None, b"")
+    for number in range(topics):
+        log.running.add(Key(origin, rocketmq_topic(b"made-up-%d-%d" % (second, number)), None, "produce"), tally(messages=1))
+
+
+STEADY = 50
+
+
+def steady(log: AccessLog, clients: int = 2) -> None:
+    """What goes on every second, with counts that tell whether a line is whole; each key is folded twice, as a scrape does."""
+    for client in range(clients):
+        origin = Origin("rocketmq", "rocket", f"10.0.0.{client}", None, b"")  # a new one each second: clients come and go
+        keys = [Key(origin, rocketmq_topic(b"steady-%d" % topic), b"p", "produce") for topic in range(STEADY)]
+        for _ in range(2):
+            for key in keys:
+                log.running.add(key, tally(messages=10))
+
+
+@pytest.mark.parametrize("first", ["steady", "invented"])
+def test_a_flood_of_invented_names_loses_its_own_lines_and_no_second_of_a_steady_topic(tmp_path: Path, first: str) -> None:
+    """100,000 names a second beside 50 topics with two clients each, for six seconds, before a writer that hangs; in either order."""
+    log = open_log(tmp_path, roll_bytes=1 << 30)
+    for second in range(KNOWN_AFTER):
+        steady(log)
+        log.close_second(NOON + second)
+    wait_for_writer(log)
+    assert len(log._writer.known) == STEADY
+    hanging = threading.Event()
+    write = log._writer._write
+
+    def hangs(second: Any) -> None:
+        assert hanging.wait(60)
+        write(second)
+
+    log._writer._write = hangs  # type: ignore[method-assign]
+    for second in range(KNOWN_AFTER, KNOWN_AFTER + 6):
+        if first == "steady":
+            steady(log)
+        invent(log, second, 100_000)
+        if first == "invented":
+            steady(log)
+        log.close_second(NOON + second)
+    assert log._writer.waiting <= MAX_QUEUED_KEYS
+    hanging.set()
+    stop(log, NOON + KNOWN_AFTER + 6)
+    found = lines(tmp_path)
+    there = Counter((line["topic"], line["ts"] - NOON) for line in found if line.get("topic", "").startswith("steady"))
+    assert there == {(f"steady-{topic}", second): 2 for topic in range(STEADY) for second in range(KNOWN_AFTER + 6)}
+    assert {line["messages"] for line in found if line.get("topic", "").startswith("steady")} == {20}, "each line is whole"
+    assert [line["ts"] - NOON for line in found if "heartbeat" in line] == list(range(KNOWN_AFTER + 7))
+    kept = sum(line.get("topic", "").startswith("made-up") for line in found)
+    assert 0 < kept <= MAX_QUEUED_UNKNOWN
+    assert log.lost_lines == 600_000 - kept, "all that is lost is the flood's, and counted"
+    numbers = [line["seq"] for line in found]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] + 1 - len(numbers) == log.lost_lines
+
+
+def wait_for_writer(log: AccessLog) -> None:
+    while log._writer.waiting or log._writer._queue.qsize():
+        pass
+
+
+def test_a_known_topic_whose_clients_or_groups_are_made_up_is_dropped_like_an_unknown_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path, roll_bytes=1 << 30)
+    for second in range(KNOWN_AFTER):
+        steady(log)
+        log.close_second(NOON + second)
+    wait_for_writer(log)
+    steady(log)
+    origin = Origin("rocketmq", "rocket", "10.9.9.9", None, b"")
+    for number in range(MAX_QUEUED_UNKNOWN + 1):
+        log.running.add(Key(origin, rocketmq_topic(b"steady-7"), b"group-%d" % number, "produce"), tally(messages=1))
+    log.close_second(NOON + KNOWN_AFTER)
+    stop(log, NOON + KNOWN_AFTER + 1)
+    there = {line["topic"] for line in lines(tmp_path) if line["ts"] == NOON + KNOWN_AFTER and "topic" in line}
+    assert there == {f"steady-{topic}" for topic in range(STEADY)} - {"steady-7"}
+
+
+def test_a_second_without_room_for_half_of_the_known_topics_is_lost_as_a_whole(tmp_path: Path) -> None:
+    """Where the disk hangs a topic that is not there would seem idle; a second that is not there is known to be missing."""
+    log = open_log(tmp_path, roll_bytes=1 << 30)
+    for second in range(KNOWN_AFTER):
+        steady(log)
+        log.close_second(NOON + second)
+    wait_for_writer(log)
+    log._writer._offered += MAX_QUEUED_KEYS - STEADY  # of the four keys for each: a quarter
+    steady(log)
+    log.close_second(NOON + KNOWN_AFTER)
+    log._writer._offered -= MAX_QUEUED_KEYS - STEADY
+    assert log.lost_lines == 2 * STEADY + 1
+    steady(log)
+    stop(log, NOON + KNOWN_AFTER + 1)
+    assert [line["ts"] - NOON for line in lines(tmp_path) if "heartbeat" in line] == [0, 1, 2, 4]
 
 
 def test_a_failed_write_is_counted_reported_and_does_not_end_the_writer(tmp_path: Path) -> None:

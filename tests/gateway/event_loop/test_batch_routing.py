@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
+
+import pytest
 
 from gateway.session.listener_config import ListenerConfig
 from limiter.bypass import BypassBound
+from limiter.executor import NEVER, TRUSTED
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
-from support.rocketmq.frames import send, split_frames
+from support.rocketmq.frames import read_response, send, split_frames
 from support.wires.wires import Decide, Wires
 
 SECOND = 1_000_000_000
@@ -105,3 +109,36 @@ def test_messages_that_a_failing_judge_lets_pass_are_counted_for_their_listener(
         wires.until(lambda: wires.session().upstream.sent > 0)
         assert len(split_frames(wires.received(broker))) == 50
         assert one.judging.describe() == {"queued": 0, "inline": 0, "bypassed": 1, "bypassed_messages": 50}
+
+
+@pytest.mark.parametrize("inline", [NEVER, TRUSTED])
+def test_with_inline_never_no_batch_is_judged_on_the_loop_and_limits_and_order_are_as_ever(inline: str) -> None:
+    """A hundred batches, one after the other, of a judge that is quick: with `trusted` the loop judges most of them."""
+    judges: set[str] = set()
+
+    def watched(decide: Decide) -> Decide:
+        def judge(requests: list[Request], now: int) -> None:
+            judges.add(threading.current_thread().name)
+            decide(requests, now)
+
+        return judge
+
+    with Wires(ten_each(), threads=1, inline=inline, wrap=watched) as wires:
+        one = config("one")
+        client, broker = wires.connect("rocketmq", config=one)
+
+        def all_judged(batches: int) -> bool:
+            return one.judging.queued + one.judging.inline == batches
+
+        for number in range(100):
+            client.sendall(b"".join(send(f"topic-{number // 10}", opaque=number * 3 + each) for each in range(3)))
+            wires.until(partial(all_judged, number + 1))
+        wires.until(lambda: wires.session().batch is None and wires.session().upstream.sent == wires.session().upstream.queued)
+        passed = [read_response(each)["opaque"] for each in split_frames(wires.received(broker))]
+        assert passed == [topic * 30 + each for topic in range(10) for each in range(10)], "ten of each topic, in order"
+        judged = one.judging.describe()
+    if inline == NEVER:
+        assert judged == {"queued": 100, "inline": 0, "bypassed": 0, "bypassed_messages": 0}
+        assert judges == {"sluice-limiter-0"}
+    else:
+        assert judged["inline"] > 0

@@ -55,10 +55,12 @@ async def test_bounds_of_connections_and_of_memory(standalone: Standalone, tmp_p
     await reload(
         standalone,
         tmp_path,
-        more="credit: {initial: 50, more_after: 20}\nmemory: {per_connection: 64KiB, high_watermark: 10MiB}\ndisk: {low_watermark: 1MiB}\n",
+        more="credit: {initial: 50, more_after: 20, bytes: 64KiB}\nlimiter: {inline: never}\n"
+        "memory: {per_connection: 64KiB, high_watermark: 10MiB}\ndisk: {low_watermark: 1MiB}\n",
     )
     gateway = standalone.gateway
     assert (gateway.shared.credit_initial, gateway.shared.credit_more_after, gateway.shared.hold_bytes) == (50, 20, 65536)
+    assert (gateway.shared.credit_bytes, gateway.executor.mode) == (65536, "never")
     assert (gateway.memory.high_watermark, gateway.memory.low_watermark) == (10 << 20, 8 << 20)
     assert gateway.access_log is not None
     assert gateway.access_log.rolling.low_watermark == 1 << 20

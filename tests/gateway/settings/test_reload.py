@@ -88,11 +88,12 @@ def test_merged_settings_have_what_a_reload_takes_and_where_it_is_written(write:
     assert diff(both, new) == {"in_force": [], "needs_restart": ["admin.bind: 127.0.0.1:9180 -> 127.0.0.1:9"]}
 
 
-def test_workers_caps_are_not_taken_by_a_reload_as_each_would_count_its_own(write: Callable[..., Path]) -> None:
+def test_workers_take_caps_by_a_reload_but_no_rate_that_each_would_let_through(write: Callable[..., Path]) -> None:
     old = load(write(LISTENERS + "gateway: {workers: 2}\n"))
-    new = load(write(LISTENERS.replace("127.0.0.1:2", "127.0.0.1:2, max_connections: 5, idle_timeout: 1min")))
+    new = load(write(LISTENERS.replace("127.0.0.1:2", "127.0.0.1:2, max_connections: 5, max_connection_rate: 5/s, idle_timeout: 1min")))
     both = merged(old, new)
-    assert (both.listeners[0].max_connections, both.listeners[0].idle_timeout_ns) == (None, 60_000_000_000)
+    found = both.listeners[0]
+    assert (found.max_connections, found.max_connection_rate, found.idle_timeout_ns) == (5, None, 60_000_000_000)
 
 
 def leaves(section: Section[Any], path: str = "") -> Iterator[str]:

@@ -89,7 +89,7 @@ RULE_KEYS = [
 SECTION_KEYS = {
     "gateway": ["name", "workers", "state_directory", "watchdog"],
     "limiter": ["threads", "queue", "on_rejection", "max_bypass", "max_keys"],
-    "credit": ["initial", "more_after"],
+    "credit": ["initial", "more_after", "bytes"],
     "memory": ["per_connection", "high_watermark", "delivery_watermark", "limit"],
     "disk": ["low_watermark"],
     "drain": ["timeout", "hold"],

@@ -124,7 +124,7 @@ WRONG = [
     ("SLUICE_VERSION__X", "x", "version", "cannot be set from outside", "set it in the file"),
     ("SLUICE_RULES__0__NAME", "x", "rules", "cannot be set from outside", "set it in the file"),
     ("SLUICE_CREDIT", "{initial: ", "", "not YAML", ""),
-    ("SLUICE_CREDIT", "many", "credit", 'expected a mapping, got "many"', "its keys are initial, more_after"),
+    ("SLUICE_CREDIT", "many", "credit", 'expected a mapping, got "many"', "its keys are initial, more_after, bytes"),
 ]
 
 

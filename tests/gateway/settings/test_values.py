@@ -34,9 +34,11 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
                 "remote_admin": "off",
             }
         ],
-        "limiter": {"threads": 1, "queue": 10000, "on_rejection": "pass", "max_bypass": "10%/10s", "max_keys": 1000000},
+        "limiter": {
+            "threads": 1, "inline": "trusted", "queue": 10000, "on_rejection": "pass", "max_bypass": "10%/10s", "max_keys": 1000000,
+        },
         "quotas": {"hourly_raise": "off", "hourly_raise_max": 4}, "fleet": "off",
-        "credit": {"initial": 400, "more_after": 200},
+        "credit": {"initial": 400, "more_after": 200, "bytes": "256KiB"},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB"},
         "disk": {"low_watermark": "200MiB"},
         "drain": {"timeout": "27s", "hold": "at_once"},

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.counting.access_log import MAX_QUEUED_UNKNOWN, AccessLog, Rolling
+from limiter.keys import Key, Origin, Tally
+from limiter.topics import rocketmq_topic
 from spark_jobs.days import Day
+from spark_jobs.log.parse import parse
 from spark_jobs.log.sequence import BITS, Stretch, count, once
 from spark_jobs.schemas import COUNTS
 
@@ -61,3 +66,24 @@ def test_of_lines_under_one_number_the_smallest_stays_and_other_stretches_are_le
 def test_a_day_without_a_line_has_no_counts(spark: SparkSession) -> None:
     found = count(rows(spark, []), DAY)
     assert (dict(found.files), dict(found.gateways), found.duplicates, found.missing, found.repeated) == ({}, {}, 0, 0, [])
+
+
+def test_a_second_without_invented_topics_is_observed_and_what_was_dropped_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+    """As the gateway writes it: three seconds with room for ten topics, of which the last two bring fifteen more."""
+    log = AccessLog(tmp_path, "g", "b", Rolling(300, 1 << 20, 0))
+    origin = Origin("rocketmq", "rocket", "10.0.0.7", None, b"")
+    log._writer._offered += MAX_QUEUED_UNKNOWN - 3 * 10
+    for second in range(3):
+        for topic in [f"steady-{number}" for number in range(10)] + [f"made-up-{second}-{number}" for number in range(15 if second else 0)]:
+            tally = Tally()
+            tally.messages = 1
+            log.running.add(Key(origin, rocketmq_topic(topic.encode()), None, "produce"), tally)
+        log.close_second(DAY.start + second)
+    log.start()
+    log.stop(10)
+    assert log.lost_lines == 2 * 15
+    lines = [(str(path), line) for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()]
+    found = count(parse(spark.createDataFrame(lines, "file string, line string"), DAY), DAY)
+    assert found.missing == 2 * 15
+    assert (found.gateways["g"].lines, int(found.gateways["g"].seconds.sum())) == (3 * 11, 3)
+    assert [each.corrupt for each in found.files.values()] == [0]

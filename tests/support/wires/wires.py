@@ -25,7 +25,7 @@ from gateway.session.shared import Shared
 from gateway.session.states import BROKER_LEGAL, CLIENT_LEGAL, CLOSING, DRAINING
 from gateway.transport.channel import Channel
 from limiter.bypass import Bypass, BypassBound
-from limiter.executor import Executor
+from limiter.executor import TRUSTED, Executor
 from limiter.judge import Judge
 from limiter.limits import NEVER
 from limiter.request import Request
@@ -46,6 +46,7 @@ class Wires:
         queue: int = 10_000,
         on_rejection: str = "pass",
         max_bypass: BypassBound | None = None,
+        inline: str = TRUSTED,
         hold_bytes: int = 1 << 20,
         backlog_bytes: int = 1 << 18,
         wrap: Callable[[Decide], Decide] | None = None,
@@ -53,9 +54,9 @@ class Wires:
         self.judge = Judge(RuleSet(tuple(rules)))
         decide = self.judge.decide if wrap is None else wrap(self.judge.decide)
         bound = None if max_bypass is None else Bypass(max_bypass, self.judge.judged)
-        self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=split_by_session)
+        self.executor = Executor(decide, threads, queue, on_rejection, bound=bound, split=split_by_session, inline=inline)
         self.accounts = Accounts()
-        self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes)
+        self.shared = Shared(self.judge, self.accounts, 400, 200, hold_bytes, backlog_bytes, backlog_bytes)
         self.ended: list[tuple[Session, BaseException | None]] = []
         self.at_end: Callable[[Session, BaseException | None], None] | None = None
         self.sweeper = Sweeper(self.executor, self._ended, Histogram((1.0,)))

@@ -39,7 +39,7 @@ class Reader:
         if protocol == "amqp":
             talk.client(amqp.greeting(channels=(1,), heartbeat=0))
             talk.broker(amqp.broker_opens())
-        self.decode = Decode(talk.conversation, Credit(room, 1), Accounts())
+        self.decode = Decode(talk.conversation, Credit(room, 1), Accounts(), Credit(1 << 20, 1))
         self.room = room
         self.parts: list[Part] = []
 
