@@ -101,6 +101,8 @@ def level_target(key: LevelKey) -> str:
 def level_key_of(target: str) -> LevelKey:
     """The inverse of `level_target`; raises ValueError or KeyError."""
     _, *rest = target.split("/")
+    if not rest:
+        raise ValueError(f"{target!r} is not the path of a limit")
     operation = CONSUME if rest[0] == CONSUME else PRODUCE
     word, *parts = rest[1:] if operation == CONSUME else rest
     return level_key(operation, word, [unquote_to_bytes(part) for part in parts])

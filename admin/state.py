@@ -323,10 +323,18 @@ def from_json(target: str, value: dict[str, Any] | None) -> Stored | None:
         if target in (QUOTAS, SHADOW):
             return msgspec.convert(value, PublishedQuotas)
         if target.startswith(LIVE_RULES):
-            return msgspec.convert(value, StoredRule)
-        return msgspec.convert(value, StoredOverride)
-    except msgspec.ValidationError as error:
+            rule = msgspec.convert(value, StoredRule)
+            end_of(rule)
+            return rule
+        stored = msgspec.convert(value, StoredOverride)
+        if is_level_target(target):
+            level_key_of(target)
+        elif not target.startswith("rules/"):
+            key_of(target)
+        live(stored)
+    except (msgspec.ValidationError, ValueError, KeyError) as error:
         raise StateError(f"{target}: {error}") from error
+    return stored
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

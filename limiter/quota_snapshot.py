@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +26,9 @@ REQUIRED: Final = ("version", "computed_at", "code", "quotas")
 OPTIONAL: Final = ("inputs", "parameters", "date", "night")
 MAX_HOURLY: Final = 10**6  # times; the factor of the intraday raise: a second of a day as busy as all the others together has 86,400
 MAX_TEXT_CHARS: Final = 4096  # characters; one text; AMQP's longest topic: three names of 255 bytes, each byte as %XX, are 2297
+
+HALF_A_PAIR: Final = "holds half a surrogate pair, which no UTF-8 file can"
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")  # how JSON spells one of a pair, or half of none
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
@@ -111,7 +115,11 @@ def dump(snapshot: Snapshot) -> bytes:
     document = snapshot.to_json()
     read_snapshot(document)  # never write a snapshot that could not be read again
     text = json.dumps(normal(document, ""), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode() + b"\n"
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        check_texts(document, "")
+        raise
 
 
 def normal(value: JSON, path: str) -> JSON:
@@ -156,12 +164,36 @@ def load(data: bytes) -> Snapshot:
     if len(data) > MAX_SNAPSHOT_BYTES:
         raise SnapshotError("", f"{len(data)} bytes, more than the {MAX_SNAPSHOT_BYTES} a snapshot may have")
     try:
-        document: JSON = json.loads(data, parse_constant=refuse_constant, object_pairs_hook=refuse_twice)
+        document: JSON = json.loads(data.decode("utf-8-sig"), parse_constant=refuse_constant, object_pairs_hook=refuse_twice)
     except SnapshotError:
         raise
     except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors, as is a number too long
         raise SnapshotError("", f"not JSON: {error}") from error
+    if _SURROGATE.search(data):
+        check_texts(document, "")
     return read_snapshot(document)
+
+
+def check_texts(value: JSON, path: str) -> None:
+    """Raises SnapshotError for a text, also a name, that no UTF-8 file can hold: `dump` could not write it."""
+    if isinstance(value, str) and not _is_utf8(value):
+        raise SnapshotError(path, HALF_A_PAIR)
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if not _is_utf8(name):
+                raise SnapshotError(path, f"a name in it {HALF_A_PAIR}")
+            check_texts(inner, f"{path}.{name}" if path else name)
+    if isinstance(value, list):
+        for at, inner in enumerate(value):
+            check_texts(inner, f"{path}[{at}]")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def refuse_constant(text: str) -> JSON:
@@ -290,8 +322,6 @@ def read_text(value: JSON, path: str) -> str:
         raise SnapshotError(path, f"{value!r} must be a text that is not empty")
     if len(value) > MAX_TEXT_CHARS:
         raise SnapshotError(path, f"{len(value)} characters, more than {MAX_TEXT_CHARS}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise SnapshotError(path, "holds half a surrogate pair, which no UTF-8 file can") from None
+    if not _is_utf8(value):
+        raise SnapshotError(path, HALF_A_PAIR)
     return value

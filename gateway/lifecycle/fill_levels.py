@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sys
 import time
@@ -32,18 +31,22 @@ if TYPE_CHECKING:
 
 FILE: Final = "fills"
 CRC_BYTES: Final = 4
+MAX_TIME: Final = 2**53  # seconds since 1970; above any clock's, and exact as a float
 
 
 def parse(data: bytes) -> tuple[float, bytes, array[int]]:
     """When (seconds since 1970) the rows were true, the secret, and the rows. Raises ValueError for any other content."""
     line, _, rest = data.partition(b"\n")
-    whole = json.loads(line)
+    try:
+        whole = json.loads(line)
+    except RecursionError:
+        raise ValueError("not a file of fill levels") from None
     if not isinstance(whole, dict) or not isinstance(whole.get("at"), (int, float)) or not isinstance(whole.get("secret"), str):
         raise ValueError("not a file of fill levels")
     if whole.get("order") != sys.byteorder:
         raise ValueError("of a machine with the other byte order")
     secret = bytes.fromhex(whole["secret"])
-    if len(secret) != SECRET_BYTES or not math.isfinite(whole["at"]):
+    if len(secret) != SECRET_BYTES or not 0 <= whole["at"] <= MAX_TIME:
         raise ValueError("not a file of fill levels")
     body, crc = rest[:-CRC_BYTES], rest[-CRC_BYTES:]
     if len(body) % ROW_BYTES or zlib.crc32(body).to_bytes(CRC_BYTES, "big") != crc:

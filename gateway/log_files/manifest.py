@@ -77,7 +77,7 @@ def read(data: bytes, gateway: str, hour: int) -> Manifest:
             )
             for each in found["files"]
         ]  # fmt: skip
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a manifest of the access log ({error!r}); {way_out}") from None
     if version != VERSION:
         raise ValueError(f"a manifest of version {version}, and this sluice reads {VERSION}; {way_out}")

@@ -14,6 +14,7 @@ from gateway.settings.known_settings import (
     Credit,
     Fleet,
     FleetRedis,
+    Gateway,
     Limiter,
     Listener,
     Memory,

@@ -1,11 +1,19 @@
-"""What fuzz targets share: inputs read as scripts, streams cut in three ways, and how much a talk may keep."""
+"""What fuzz targets share: inputs read as scripts, streams cut in three ways, how much a talk may keep, and folders in memory."""
 
 from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
+
+from fuzz.blind import in_memory
 
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from support.wires.conversations import Talk, bytewise, randomly
 
 LARGEST_HELD = 1 << 20  # bytes; Talk's budget
+BYTEWISE = 512  # bytes of input that are also said one at a time; of longer ones that alone would be most of the time
 AMPLIFIED = 100  # held memory above this many times the input is a security bug (Envoy's rule; `docs/design/reliability.md` 4)
 
 
@@ -38,4 +46,17 @@ def check_memory(talk: Talk, size: int) -> None:
 
 
 def cut(data: bytes, how: int) -> list[bytes]:
-    return [data] if how == 0 else bytewise(data) if how == 1 else randomly(data, how)
+    """0: whole; 1: byte by byte, where that is not long; any other: in random pieces, always the same."""
+    return [data] if how == 0 else bytewise(data) if how == 1 and len(data) <= BYTEWISE else randomly(data, how)
+
+
+def check_reason(error: Exception) -> None:
+    """Whoever is refused is told why."""
+    assert str(error).strip(), f"{error!r} says nothing"
+
+
+def own_folder() -> Path:
+    """A new folder, removed when the process ends in good order."""
+    folder = Path(tempfile.mkdtemp(prefix="sluice-fuzz-", dir=in_memory()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

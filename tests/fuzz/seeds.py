@@ -1,6 +1,7 @@
 """Writes the committed corpus, small real sessions: `python tests/fuzz/seeds.py`.
 
-Run it when a format or a target changes; file names are contents' hashes, as libFuzzer's own.
+Run it when a format or a target changes; file names are contents' hashes, as libFuzzer's own. What stands there besides was found by
+fuzzing (`minimise.py`) and stays.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import base64
 import gzip
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,8 +110,9 @@ def seeds() -> Iterator[tuple[str, bytes]]:
 
 def main() -> None:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    shutil.rmtree(HERE / "corpus", ignore_errors=True)
-    for target, data in seeds():
+    from fuzz.text_seeds import text_seeds
+
+    for target, data in (*seeds(), *text_seeds()):
         directory = HERE / "corpus" / target
         directory.mkdir(parents=True, exist_ok=True)
         (directory / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)

@@ -33,7 +33,7 @@ def lines(settings: Settings) -> dict[str, str]:
     ],
 )
 def test_a_run_without_a_file_says_its_limit_in_plain_words(tmp_path: Path, limits: tuple[str, ...], said: str) -> None:
-    settings = load(CommandLine("amqp", "127.0.0.1:5670", "127.0.0.1:5672", limits, tmp_path))
+    settings = load(CommandLine("amqp", "127.0.0.1:5670", ("127.0.0.1:5672",), limits, tmp_path))
     shown = lines(settings)
     assert shown["1"] == "sluice is running, as the command line says. Ctrl-C drains and stops."
     assert shown["limit"] == f"limit       {said}"
@@ -64,7 +64,7 @@ def test_a_file_with_one_rule_is_said_in_plain_words_too(tmp_path: Path, rules: 
 
 
 def test_the_first_change_is_of_the_tutorials_queue(tmp_path: Path) -> None:
-    settings = load(CommandLine("amqp", "127.0.0.1:5670", "127.0.0.1:5672", ("500/s",), tmp_path))
+    settings = load(CommandLine("amqp", "127.0.0.1:5670", ("127.0.0.1:5672",), ("500/s",), tmp_path))
     tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text()
     (offered,) = [line for line in first_steps(settings) if " limits set " in line]
     key = offered[offered.index("limits set ") : offered.index(" --messages")]

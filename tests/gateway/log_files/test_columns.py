@@ -43,6 +43,7 @@ CORRUPTED = [
     "not json",
     "[]",
     "17",
+    "null",  # at the beginning of a block Arrow's reader ends the process
     "{}",
     '"text"',
     GOOD.replace('"v": 1', '"v": 2'),
@@ -64,6 +65,13 @@ def test_a_corrupt_line_is_given_back_and_its_neighbours_are_read(bad: str) -> N
     found, corrupt = rows(block)
     assert len(found) == 2
     assert corrupt == [bad.encode()]
+
+
+@pytest.mark.parametrize("bad", CORRUPTED)
+def test_a_block_may_begin_with_a_corrupt_line(bad: str) -> None:
+    assert rows(f"{bad}\n".encode()) == ([], [bad.encode()])
+    found, corrupt = rows(f"{bad}\n{GOOD}\n".encode())
+    assert (len(found), corrupt) == (1, [bad.encode()])
 
 
 def test_many_corrupt_lines_among_good_ones() -> None:

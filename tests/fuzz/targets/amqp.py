@@ -1,23 +1,16 @@
-"""What is fuzzed: a function of bytes for each parser, which raises where a promise is broken.
-
-Promises of every parser: ProtocolError (or, for the PROXY header, its own error) and nothing else; the same outcome however the bytes are
-cut; what was forwarded is a selection of what was said, in its order; little memory for little input. `run.py` drives these with
-atheris, `test_corpus.py` replays the corpus and every crash there ever was.
+"""What is fuzzed of AMQP: both sides' streams, talks of both, the handshake's tables.
 
 The first byte of an input says how the rest is cut and, where it matters, what came before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
-from fuzz.rocketmq_targets import ROCKETMQ_TARGETS
 from fuzz.scripts import Script, check_memory, cut
 from pamqp import commands
 
 from gateway.pipeline.errors import ProtocolError
-from gateway.transport import proxy_protocol
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
@@ -80,9 +73,6 @@ def name_of(error: ProtocolError) -> str:
     said = amqp.read(error.last_frames)[-1].value if error.last_frames and not error.last_frames.startswith(b"AMQP") else None
     code = said.reply_code if isinstance(said, commands.Connection.Close) else 0
     return f"{error.whose}: {error.cause} {code}"
-
-
-# ---- AMQP --------------------------------------------------------------------------------------------------------------
 
 
 def amqp_client(data: bytes) -> None:
@@ -254,31 +244,3 @@ def amqp_handshake(data: bytes) -> None:
         talk.client(amqp.PROTOCOL_HEADER + amqp.raw_frame(1, 0, b"\x00\x0a" + number + arguments))
     talk.conversation.describe()
     check_memory(talk, len(data))
-
-
-# ---- the others --------------------------------------------------------------------------------------------------------
-
-
-def proxy_header(data: bytes) -> None:
-    """The PROXY header, versions 1 and 2: read as soon as it is whole, the same with more behind it, and as it would be written."""
-    try:
-        found = proxy_protocol.read(data)
-    except proxy_protocol.MalformedHeaderError:
-        return
-    if isinstance(found, int):
-        assert len(data) < found <= proxy_protocol.MAX_V2_BYTES
-        return
-    assert found.size <= len(data)
-    assert proxy_protocol.read(data[: found.size]) == found
-    assert proxy_protocol.read(data + b"\x00") == found
-    for size in range(proxy_protocol.MIN_BYTES, found.size):
-        assert not isinstance(proxy_protocol.read(data[:size]), proxy_protocol.Header), "read before it was whole"
-    if found.ends is not None:
-        again = proxy_protocol.read(proxy_protocol.write(found.ends))
-        assert isinstance(again, proxy_protocol.Header)
-        assert again.ends == found.ends
-
-
-TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (amqp_client, amqp_broker, amqp_talk, amqp_handshake, *ROCKETMQ_TARGETS, proxy_header)
-}

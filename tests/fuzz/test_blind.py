@@ -1,0 +1,60 @@
+"""What watches over fuzzing of the compiled build: whatever an input does to the process, it is told, and the input is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fuzz import blind
+from fuzz.targets import TARGETS
+
+SEED = 5
+
+
+def job(name: str, folder: Path, seconds: int = 120) -> blind.Job:
+    """`seconds` are the most; a fault ends it. The inputs are those around one that has the mark."""
+    (folder / "found" / name).mkdir(parents=True)
+    (folder / "found" / name / "seed").write_bytes(b"hello, world!" * 3)
+    return blind.Job(name, seconds, folder / "found", folder / "crashes", SEED, 2.0, 300, "fuzz.planted", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("raises", "broke a promise"),
+        ("crashes", "ended with SIGSEGV"),
+        ("hangs", "took longer than 2 s"),
+        ("grows", "grew above 300 MiB"),
+    ],
+)
+def test_a_planted_fault_is_found_and_its_input_kept(name: str, fault: str, tmp_path: Path) -> None:
+    executions, told = blind.run(job(name, tmp_path))
+    assert fault in told
+    assert executions >= 1
+    (kept,) = (tmp_path / "crashes" / name).iterdir()
+    assert b"!" in kept.read_bytes()
+    assert str(kept) in told
+
+
+def test_the_stack_is_told(tmp_path: Path) -> None:
+    assert "an exclamation mark" in blind.run(job("raises", tmp_path))[1]
+    assert "in crashes" in blind.run(job("crashes", tmp_path))[1]
+    assert "in hangs" in blind.run(job("hangs", tmp_path))[1]
+
+
+def test_without_a_fault_nothing_is_kept(tmp_path: Path) -> None:
+    executions, told = blind.run(job("unharmed", tmp_path, seconds=1))
+    assert told == ""
+    assert executions >= blind.SPAN
+    assert not (tmp_path / "crashes").exists()
+
+
+def test_the_other_build_is_not_fuzzed_by_mistake(tmp_path: Path) -> None:
+    executions, told = blind.run(job("unharmed", tmp_path)._replace(build="quantum"))
+    assert executions == 0
+    assert "the quantum build is to be fuzzed" in told
+
+
+def test_every_target_can_be_asked_for() -> None:
+    for name in TARGETS:
+        assert TARGETS[name].__name__ == name
