@@ -34,7 +34,7 @@ def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
     forms = " or ".join(names.key_words for names in PROTOCOL_NAMES.values())
     raise CommandError(
         USAGE, f"{word}: no such protocol; a topic is {forms}",
-        [f"sluice topics -q {shlex.quote(rest[-1] if rest else word)}    # shows those that are used, as they are typed"],
+        [f"to see those that are used, as they are typed: sluice topics -q {shlex.quote(rest[-1] if rest else word)}"],
     )  # fmt: skip
 
 

@@ -258,7 +258,7 @@ def test_reload_says_what_needs_a_restart_and_when_nothing_changed(sluice: Any, 
 
 
 PROMISED = {  # verbs that scripts rely on; a group's in its help
-    "": "run init check config why limits rules topics top events connections listeners history audit quotas log reload drain status health "
+    "": "run init check config why limits rules topics clients top events connections listeners history audit quotas log reload drain status health "
     "support-bundle token version completion",
     "config": "show schema diff",
     "limits": "list get set unset",

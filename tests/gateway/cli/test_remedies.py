@@ -12,7 +12,9 @@ FILE = {"name": "orders", "limit": {"messages": "5/s"}, "place": "limits.yaml:2"
 CASES = [  # words; what happened, at the beginning; what to do, at the end
     ("lmits list", r"no such command 'lmits'", r"did you mean `limits`\?"),
     ("limits get kafka x", r"kafka: there are no such keys", r"say amqp, .*queue"),
-    ("limits get amqp / orders", r"a key of AMQP is amqp VHOST", r"such as: amqp / orders order\.created"),
+    ("limits get amqp / orders", r"a key of AMQP is amqp VHOST", r"such as: amqp / amq\.default orders"),
+    ("why orders", r"orders: no such protocol; a topic is amqp VHOST", r"sluice topics -q orders"),
+    ("why client 10.0.0.7", r"`why` is of a topic", r"sluice limits get client 10\.0\.0\.7"),
     ("limits get client", r"a key of client is client ADDRESS", r"such as: client 10\.0\.0\.7"),
     ("limits get connection 7", r"a connection is over", r"close it \(`sluice connections close`\), or limit its client or user"),
     ("limits get rule orders", r"the limit of a rule", r"a new one added with `sluice rules add NAME`"),

@@ -40,6 +40,7 @@ def test_everything_is_overheard_and_nothing_is_changed(chunked: bool) -> None:
         "confirm_channels": 1,
         "held_channels": 0,
         "consumers": 0,
+        "messages_delivered": 0,
         "frame_max": 4096,
         "heartbeat": 30,
     }

@@ -62,6 +62,7 @@ def test_a_recorded_session_is_described() -> None:
         "confirm_channels": 1,
         "held_channels": 0,
         "consumers": 0,
+        "messages_delivered": 0,
         "frame_max": 8192,
         "heartbeat": 60,
     }
