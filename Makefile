@@ -21,22 +21,49 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help docs site demo demo-incident test test-airflow test-clients test-long test-storage fuzz asan bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: help lock audit docs site demo demo-incident test test-airflow test-clients test-long test-storage fuzz asan bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
 
 # ---- the environment -----------------------------------------------------------------------------------------------
 
-# Where PyPI's wheels are not for this Python, or a package has vanished, pip's own words say so.
-.venv/.dependencies: pyproject.toml deploy/requirements.py deploy/system-packages.sh
+# Only what deploy/requirements.lock has, by its hashes. What builds those that come as sources (pyspark) is installed first, from there too:
+# pip would otherwise fetch it by itself, unhashed. Where PyPI's wheels are not for this Python, or a package has vanished, pip says so.
+LOCKED := $(PIP) install --require-hashes --no-build-isolation
+.venv/.dependencies: pyproject.toml deploy/requirements.lock deploy/lock.py deploy/system-packages.sh
 	@$(SYSTEM) python compiler
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing the Python dependencies into .venv" >&2
 	@mkdir -p build
-	@$(BIN)/python deploy/requirements.py spark redis ship otel dev > build/requirements.txt
-	@$(PIP) install -r build/requirements.txt
+	@$(BIN)/python deploy/lock.py deploy/requirements.lock setuptools wheel packaging > build/builders.txt
+	@$(LOCKED) -r build/builders.txt
+	@$(LOCKED) -r deploy/requirements.lock
 	@touch $@
+
+# uv and pip-audit, in an environment of their own.
+build/tools/.installed: deploy/tools.lock
+	@test -x build/tools/bin/python || { mkdir -p build && $(PYTHON) -m venv build/tools; }
+	@build/tools/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r $<
+	@touch $@
+
+# uv writes the hashes of all files of a version, so the lock holds for every processor and Python.
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+lock: ## Renew deploy/requirements.lock and tools.lock: the newest versions in pyproject's ranges; KEEP=1: only what they want.
+	@mkdir -p build
+	@test -f deploy/tools.lock && $(MAKE) --no-print-directory build/tools/.installed
+	@$(PYTHON) deploy/requirements.py spark redis zstd otel ship compact dev > build/requirements.in
+	@cp deploy/requirements.lock deploy/tools.lock build/
+	@build/tools/bin/$(COMPILE) $(if $(KEEP),,--upgrade) build/requirements.in -o build/requirements.lock
+	@build/tools/bin/$(COMPILE) $(if $(KEEP),,--upgrade) deploy/tools.in -o build/tools.lock
+	@for name in requirements tools; do { echo '# Written by `make lock`: every version that is installed, with the hashes of its files.'; \
+	    grep -v '^#' build/$$name.lock; } > deploy/$$name.lock; done
+
+# Against what the index itself knows of each version. When it cannot be asked this fails, and says so.
+audit: build/tools/.installed ## Known vulnerabilities of all that is locked.
+	@build/tools/bin/pip-audit --vulnerability-service pypi --require-hashes --disable-pip --strict --progress-spinner off \
+	    -r deploy/requirements.lock -r deploy/tools.lock || \
+	    { echo 'make audit: a version above is vulnerable, or the package index could not be asked, and then nothing is known of it' >&2; exit 1; }
 
 # Removed or renamed modules must not live on in setuptools' build folder; unchanged ones need not be compiled again.
 define wheel
@@ -143,7 +170,7 @@ test-storage: .venv/.dependencies ## The quota job on HDFS, on S3 and on YARN, e
 SECONDS ?= 60
 BUILD   ?= source
 fuzz: .venv/.dependencies ## Fuzz all parsers in turn, SECONDS=60 in all; BUILD=compiled: the installed wheel.
-	@$(if $(filter compiled,$(BUILD)),$(MAKE) --no-print-directory install,$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) install 'atheris==3.0.0')
+	@$(if $(filter compiled,$(BUILD)),$(MAKE) --no-print-directory install,$(BIN)/python -c 'import atheris' 2>/dev/null || { $(BIN)/python deploy/lock.py deploy/tools.lock atheris > build/atheris.txt && $(LOCKED) -r build/atheris.txt; })
 	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) --build $(BUILD)
 
 # A build of its own, in build/asan: the compiled modules with the address sanitizer, and the tests of what they decode. Python's own
@@ -157,7 +184,7 @@ asan: .venv/.dependencies ## Protocol tests and the fuzzers' corpus on a build w
 	    LDSHARED='gcc -shared -fsanitize=address' ../../../$(PIP) wheel --no-build-isolation --no-deps --wheel-dir .. .
 	@$(ASAN)/venv/bin/python -m pip --disable-pip-version-check --quiet install --no-deps $(ASAN)/sluice_gateway-*.whl
 	@SLUICE_EXPECT_BUILD=compiled PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
-	    $(ASAN)/venv/bin/python -m pytest -q -n 0 -p no:cacheprovider $(COMPILED) -m 'not rabbitmq and not rocketmq and not bench' \
+	    $(ASAN)/venv/bin/python -P -m pytest -q -n 0 -p no:cacheprovider $(COMPILED) -m 'not rabbitmq and not rocketmq and not bench' \
 	    tests/gateway/protocols tests/fuzz/test_corpus.py
 
 lint: .venv/.dependencies ## ruff and mypy.

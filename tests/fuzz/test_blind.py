@@ -15,7 +15,7 @@ def job(name: str, folder: Path, seconds: int = 120) -> blind.Job:
     """`seconds` are the most; a fault ends it. The inputs are those around one that has the mark."""
     (folder / "found" / name).mkdir(parents=True)
     (folder / "found" / name / "seed").write_bytes(b"hello, world!" * 3)
-    return blind.Job(name, seconds, folder / "found", folder / "crashes", SEED, 2.0, 300, "fuzz.planted", "")
+    return blind.Job(name, seconds, folder / "found", folder / "crashes", SEED, 5.0, 300, "fuzz.planted", "")
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def job(name: str, folder: Path, seconds: int = 120) -> blind.Job:
     [
         ("raises", "broke a promise"),
         ("crashes", "ended with SIGSEGV"),
-        ("hangs", "took longer than 2 s"),
+        ("hangs", "took longer than 5 s"),
         ("grows", "grew above 300 MiB"),
     ],
 )
