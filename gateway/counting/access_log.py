@@ -53,14 +53,22 @@ class Rolling(NamedTuple):
 
     every_s: int
     size: int  # bytes
-    low_watermark: int  # free bytes on the disk below which nothing is written
+    low_watermark: int  # free bytes on the disk below which nothing is written,
+    low_share: int = 0  # or thousandths of the disk, whichever is more
     tidy: bool = True  # files that earlier runs left open are closed at the start
 
 
-def free_bytes(directory: Path) -> int:
-    """What an ordinary user may still write on the directory's disk."""
+class DiskSpace(NamedTuple):
+    """Of a disk, in bytes, as df and RocketMQ count: what is kept for root belongs to nobody."""
+
+    free: int  # what an ordinary user may still write
+    size: int  # that, and what is used
+
+
+def disk_space(directory: Path) -> DiskSpace:
+    """Of the directory's disk."""
     found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize
+    return DiskSpace(found.f_bavail * found.f_frsize, (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize)
 
 
 def safe_name(gateway: str) -> str:
@@ -71,12 +79,12 @@ def safe_name(gateway: str) -> str:
 class AccessLog:
     """Collects what happens in the running second and hands full seconds to the writer."""
 
-    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
+    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, space: Callable[[Path], DiskSpace] = disk_space) -> None:
         self.revision = 0  # of the limits in force
         self.running = RunningSecond()
         self._lost_in_queue = 0  # lines for which the queue was full
         self._gap = 0  # of these, lines since the last second that was queued
-        self._writer = LogWriter(directory, gateway, boot, rolling, free)
+        self._writer = LogWriter(directory, gateway, boot, rolling, space)
 
     @property
     def rolling(self) -> Rolling:
@@ -149,7 +157,7 @@ def make_folders(folder: Path) -> None:
 class LogWriter(threading.Thread):
     """The thread that owns the file."""
 
-    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, free: Callable[[Path], int] = free_bytes) -> None:
+    def __init__(self, directory: Path, gateway: str, boot: str, rolling: Rolling, space: Callable[[Path], DiskSpace] = disk_space) -> None:
         super().__init__(name="access-log", daemon=True)
         self.directory = directory
         self.gateway = gateway
@@ -160,7 +168,7 @@ class LogWriter(threading.Thread):
         self.failed_lines = 0
         self.low = False  # less than the low watermark is free
         self.free_bytes = -1
-        self._free = free
+        self._space = space
         self._failing_since_lines = -1  # `failed_lines` when writing began to fail; -1: it does not fail
         self.recovered: Callable[[int], None] = lambda _: None
         self.report: Callable[[str], None] = lambda _: None
@@ -247,10 +255,11 @@ class LogWriter(threading.Thread):
 
     def _write(self, second: Second) -> None:
         make_folders(self.directory)
-        self.free_bytes = self._free(self.directory)
-        self.low = self.free_bytes < self.rolling.low_watermark
+        self.free_bytes, size = self._space(self.directory)
+        mark = max(self.rolling.low_watermark, size * self.rolling.low_share // 1000)
+        self.low = self.free_bytes < mark
         if self.low:
-            raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({self.rolling.low_watermark} bytes) free", str(self.directory))
+            raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({mark} bytes) free", str(self.directory))
         data = text_of(second, self.gateway, self.boot, self._seq, self._rest).encode()
         if self._file is None or self._must_roll(second.ts):
             self._close()

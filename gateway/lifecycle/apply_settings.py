@@ -63,7 +63,8 @@ def rolling_of(settings: Settings, *, tidy: bool = True) -> Rolling:
     """When files of the access log are closed, and when none is written."""
     assert settings.access_log is not None
     every, size = settings.access_log.roll_every_ns // 1_000_000_000, settings.access_log.roll_size
-    return Rolling(every, size, settings.disk.low_watermark, tidy=tidy)
+    mark = settings.disk.low_watermark
+    return Rolling(every, size, mark.size, mark.share, tidy=tidy)
 
 
 def apply_log(handler: log.QueueHandler, before: Log, after: Log) -> None:

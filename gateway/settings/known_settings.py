@@ -17,7 +17,7 @@ from gateway.settings.http_urls import CollectorUrl, WebhookUrl, parts_of
 from gateway.settings.kinds import Choice, Name, OrOff, PathName, Text, Whole, YesNo
 from gateway.settings.listener_protocols import LISTENER_PROTOCOLS, ListenerProtocol
 from gateway.settings.port_ranges import PortRange, Ports
-from gateway.settings.quantities import ConnectionRate, Duration, Percent, ShareOf, Size
+from gateway.settings.quantities import ConnectionRate, Duration, FreeSpace, Percent, ShareOf, Size, SizeOrPercent
 from gateway.settings.redis_urls import RedisUrl
 from gateway.settings.sections import REQUIRED, ListOf, Off, OneOrMore, OrElse, Section, setting
 from limiter.bypass import BypassBound
@@ -369,7 +369,12 @@ class Memory:
 class Disk:
     """Bounds on the disk."""
 
-    low_watermark: int = setting(Size("200MiB", "0B", "1024GiB"), 200 << 20, "Free bytes below which the access log is not written.")
+    low_watermark: FreeSpace = setting(
+        SizeOrPercent(Size("200MiB", "0B", "1024GiB"), Percent("12%", 1, 900), 200 << 20),
+        FreeSpace(200 << 20, 120),
+        "Free space below which the access log is not written: a size, or a part of the disk, and then 200MiB at least. RocketMQ refuses "
+        "all sends when less than 10% of its disk is free.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
@@ -62,6 +63,21 @@ def log_without_zstd(settings: Settings) -> Iterator[ConfigProblem]:
     if settings.access_log is not None and settings.access_log.compress == "zstd" and find_spec("zstandard") is None:
         message = "the Python package zstandard is not installed here: gzip is used"
         yield settings.problem("access_log.compress", message, "pip install 'sluice-gateway[zstd]', or write compress: auto")
+
+
+def log_that_fills_the_brokers_disk(settings: Settings) -> Iterator[ConfigProblem]:
+    """A RocketMQ broker on this host, and an access log that may fill the disk further than the broker bears."""
+    broker = next((each.name for each in settings.listeners if each.protocol == "rocketmq" and is_loopback(each.upstreams[0].host)), None)
+    if settings.access_log is None or broker is None:
+        return
+    mark = settings.disk.low_watermark
+    there = next(folder for folder in (settings.access_log.directory, *settings.access_log.directory.parents) if folder.is_dir())
+    disk = shutil.disk_usage(there)
+    size = disk.used + disk.free  # without what is kept for root, as the broker counts
+    if max(mark.size, size * mark.share // 1000) < size // 10:
+        message = f"is less than a tenth of the disk of {there}: where the broker of listener {broker} has the same disk, the log stops it"
+        remedy = "write 12%: RocketMQ refuses all sends when less than 10% of its disk is free"
+        yield settings.problem("disk.low_watermark", message, remedy)
 
 
 def tracing_without_sdk(settings: Settings) -> Iterator[ConfigProblem]:
@@ -314,7 +330,8 @@ def _room(settings: Settings, descriptors: int) -> int:
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_tokens, headers_file, risky_tls, few_files,
     unheard_caps, trusted_proxies, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
-    fleet_without_client, log_without_zstd, tracing_without_sdk, divided_rules, *RULE_LINTS, impatient_pacing,
+    fleet_without_client, log_without_zstd, log_that_fills_the_brokers_disk, tracing_without_sdk, divided_rules,
+    *RULE_LINTS, impatient_pacing,
 )  # fmt: skip
 
 

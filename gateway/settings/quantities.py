@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from gateway.settings.document import Scalar
 from gateway.settings.kinds import JSON, Invalid, Reading, ScalarKind
@@ -140,10 +140,48 @@ class Percent(ScalarKind[int]):
         return part
 
     def show(self, value: int) -> str:
-        return f"{value // 10}%" if value % 10 == 0 else f"{value / 10:.1f}%"
+        return percent_text(value)
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "pattern": "^\\s*[0-9]{1,3}(?:\\.[0-9])?\\s*%\\s*$", "examples": [self.example]}
+
+
+def percent_text(thousandths: int) -> str:
+    return f"{thousandths // 10}%" if thousandths % 10 == 0 else f"{thousandths / 10:.1f}%"
+
+
+class FreeSpace(NamedTuple):
+    """How much of a disk is to stay free: `size` bytes or `share` thousandths of it, whichever is more."""
+
+    size: int
+    share: int = 0
+
+    def __str__(self) -> str:
+        """As in a configuration."""
+        return percent_text(self.share) if self.share else format_size(self.size)
+
+
+class SizeOrPercent(ScalarKind[FreeSpace]):
+    """Free space as a size, or as a part of the disk, which is then `least` bytes at least."""
+
+    def __init__(self, size: Ranged, percent: Percent, least: int) -> None:
+        self.size = size
+        self.percent = percent
+        self.least = least
+        self.wanted = "a size or a part of the disk"
+        self.example = f"{percent.example}, or {size.example}"
+        self.placeholder = FreeSpace(least, percent.placeholder)
+
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> FreeSpace:
+        if "%" in scalar.text:
+            return FreeSpace(self.least, self.percent.parse(scalar, path, reading))
+        return FreeSpace(self.size.parse(scalar, path, reading))
+
+    def show(self, value: FreeSpace) -> str:
+        return str(value)
+
+    def schema(self) -> dict[str, JSON]:
+        return {"anyOf": [self.percent.schema(), self.size.schema()]}
 
 
 class Weight(ScalarKind[float]):

@@ -104,6 +104,7 @@ class Gateway:
             "listeners": listeners,
             "admin": {"bind": f"{LOOPBACK}:{self.admin_port}"},
             "access_log": {"directory": "access-log", "roll_every": "5min", "roll_size": "128MiB"},
+            "disk": {"low_watermark": "1MiB"},  # whatever else fills the disk of the machine that tests
             "rules_file": "limits.yaml",
         }
         configuration |= settings or {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import threading
 from collections import Counter
@@ -14,7 +15,16 @@ from typing import Any
 import pytest
 
 from gateway.counting import access_log_lines
-from gateway.counting.access_log import HURRIED_SLICES, MAX_QUEUED_KEYS, MAX_QUEUED_UNKNOWN, AccessLog, LogWriter, Rolling, free_bytes
+from gateway.counting.access_log import (
+    HURRIED_SLICES,
+    MAX_QUEUED_KEYS,
+    MAX_QUEUED_UNKNOWN,
+    AccessLog,
+    DiskSpace,
+    LogWriter,
+    Rolling,
+    disk_space,
+)
 from gateway.counting.access_log_lines import SLICE_LINES
 from gateway.counting.accounts import Accounts
 from gateway.counting.known_names import KNOWN_AFTER
@@ -159,7 +169,7 @@ def flood(log: AccessLog, keys: int) -> None:
 def test_the_writer_rests_whether_or_not_what_it_has_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     rests: list[str] = []
     monkeypatch.setattr("gateway.counting.access_log.time", SimpleNamespace(sleep=lambda _: rests.append(threading.current_thread().name)))
-    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), lambda _: free)
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, 1000), lambda _: DiskSpace(free, 10_000))
     flood(log, 3 * SLICE_LINES)
     log.close_second(NOON)
     log.start()
@@ -403,11 +413,11 @@ class SmallDisk:
         self.free = free
         self.asked = threading.Semaphore(0)
 
-    def __call__(self, directory: Path) -> int:
+    def __call__(self, directory: Path) -> DiskSpace:
         assert directory.is_dir()
         free = self.free
         self.asked.release()
-        return free
+        return DiskSpace(free, 10_000)
 
 
 def write_second(log: AccessLog, disk: SmallDisk, second: int) -> None:
@@ -445,6 +455,28 @@ def test_a_disk_that_was_never_looked_at_is_not_low(tmp_path: Path) -> None:
     assert (log.disk_low, log.free_bytes, log.lost_lines) == (False, -1, 0)
 
 
-def test_free_bytes_are_those_of_the_directory(tmp_path: Path) -> None:
-    found = os.statvfs(tmp_path)
-    assert free_bytes(tmp_path) == pytest.approx(found.f_bavail * found.f_frsize, rel=0.05)
+def test_the_space_is_that_of_the_directorys_disk_as_df_has_it(tmp_path: Path) -> None:
+    found = shutil.disk_usage(tmp_path)
+    free, size = disk_space(tmp_path)
+    assert free == pytest.approx(found.free, rel=0.05)
+    assert size == pytest.approx(found.used + found.free, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("mark", "share", "size", "free", "written"),
+    [
+        (200, 120, 10_000, 1_200, True),
+        (200, 120, 10_000, 1_199, False),  # 88 % are used: RocketMQ's broker stops at 90 %
+        (200, 120, 1_000, 200, True),
+        (200, 120, 1_000, 199, False),  # of a small disk the size is more
+        (200, 0, 10_000, 200, True),
+    ],
+)
+def test_the_low_watermark_is_a_size_or_a_share_whichever_is_more(
+    tmp_path: Path, mark: int, share: int, size: int, free: int, written: bool
+) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", Rolling(300, 1 << 20, mark, share), lambda _: DiskSpace(free, size))
+    log.start()
+    log.close_second(NOON)
+    stop(log, NOON + 1)
+    assert (log.disk_low, bool(lines(tmp_path))) == (not written, written)

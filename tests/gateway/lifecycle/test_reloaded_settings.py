@@ -63,7 +63,7 @@ async def test_bounds_of_connections_and_of_memory(standalone: Standalone, tmp_p
     assert (gateway.shared.credit_bytes, gateway.executor.mode) == (65536, "never")
     assert (gateway.memory.high_watermark, gateway.memory.low_watermark) == (10 << 20, 8 << 20)
     assert gateway.access_log is not None
-    assert gateway.access_log.rolling.low_watermark == 1 << 20
+    assert (gateway.access_log.rolling.low_watermark, gateway.access_log.rolling.low_share) == (1 << 20, 0)
 
 
 async def test_caps_time_outs_and_the_upstream_of_a_listener(standalone: Standalone, tmp_path: Path) -> None:

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -295,3 +297,22 @@ def test_warns_of_few_open_files(write: Callable[..., Path], monkeypatch: pytest
     assert warning.headline == (
         "ulimit -n: the hard limit of open files is 1064: room for 436 connections; raise it (systemd: LimitNOFILE=65536)"
     )
+
+
+@pytest.mark.parametrize(
+    ("mark", "upstream", "warned"),
+    [
+        ("12%", "127.0.0.1:10911", False), ("10%", "127.0.0.1:10911", False), ("9.9%", "127.0.0.1:10911", True), ("0B", "127.0.0.1:10911", True),
+        ("0B", "10.0.0.1:10911", False), ("1024GiB", "127.0.0.1:10911", False),
+    ],
+)  # fmt: skip
+def test_a_log_that_fills_the_disk_further_than_a_broker_on_it_bears(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, mark: str, upstream: str, warned: bool
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(used=100 << 30, free=100 << 30))
+    listener = f"listeners:\n  - {{name: rocket, protocol: rocketmq, bind: 127.0.0.2:10911, upstream: {upstream}}}\n"
+    found = [
+        problem for problem in lint(load(write(f"{listener}disk: {{low_watermark: {mark}}}\n"))) if problem.path == "disk.low_watermark"
+    ]
+    assert len(found) == warned
+    assert all("less than a tenth of the disk" in problem.message and "write 12%" in problem.remedy for problem in found)

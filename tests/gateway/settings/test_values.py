@@ -40,7 +40,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "quotas": {"hourly_raise": "off", "hourly_raise_max": 4}, "fleet": "off",
         "credit": {"initial": 400, "more_after": 200, "bytes": "256KiB"},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB"},
-        "disk": {"low_watermark": "200MiB"},
+        "disk": {"low_watermark": "12%"},
         "drain": {"timeout": "27s", "hold": "at_once"},
         "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": []},
         "probes": "off",
@@ -258,3 +258,15 @@ def test_a_listener_has_one_address_behind_it_or_several(write: Callable[..., Pa
     assert several.describe()["listeners"][0]["upstream"] == ["[::1]:5672", "b.example:5672"]  # type: ignore[index]
     one = load(write(before + "[b.example:5672]}]\n"))
     assert one.describe()["listeners"][0]["upstream"] == "b.example:5672"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "share", "shown"),
+    [("12%", 200 << 20, 120, "12%"), ("0.5%", 200 << 20, 5, "0.5%"), ("1GiB", 1 << 30, 0, "1GiB"), ("0B", 0, 0, "0B")],
+)
+def test_the_low_watermark_of_the_disk_is_a_size_or_a_share(
+    write: Callable[..., Path], text: str, size: int, share: int, shown: str
+) -> None:
+    settings = load(write(f"{LISTENERS}disk: {{low_watermark: {text}}}\n"))
+    assert settings.disk.low_watermark == (size, share)
+    assert settings.describe()["disk"] == {"low_watermark": shown}
