@@ -183,12 +183,12 @@ class Standalone:
             self.admin_server.take_sockets(self.inheritance)
             self.inheritance.close_rest()
             if self._takeover is not None:
-                self._take_over(self._takeover)
+                await self._take_over(self._takeover)
             await self.gateway.run(self)
 
-    def _take_over(self, takeover: Takeover) -> None:
+    async def _take_over(self, takeover: Takeover) -> None:
         """The running process gives up what only one can have; this is the next one. Raises TakeoverError, and as `Store.open`."""
-        takeover.commit()
+        await trio.to_thread.run_sync(takeover.commit)
         self.store.take()
         self.gateway.enforce(self.store.rules())
         self.fill_levels.restore()

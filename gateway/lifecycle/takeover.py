@@ -32,6 +32,7 @@ import trio
 
 from admin.unix_socket import UnixSocket
 from gateway import log
+from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.systemd import Inheritance
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ MAX_SOCKETS: Final = 250  # the kernel passes 253 descriptors at once (SCM_MAX_F
 ANSWER_S: Final = 10.0  # for the running process to answer hello; a guess
 READY_S: Final = 60.0  # for the new process to build itself; a guess
 STOPPING: Final = "the running gateway is stopping; start this one when it has ended"
+RETRY_S: Final = 1.0  # after a fault: no descriptors are left; a guess
 GO_S: Final = 30.0  # for the running process to give up its state: a change that is being written, the fill levels; a guess
 
 
@@ -131,10 +133,14 @@ class TakeoverPoint:
             )
             return
         try:
-            listener = self._socket.listener()
-            async with listener:
-                while not await self._serve(await listener.accept()):
-                    pass
+            loop = SupervisedLoop("takeover")
+            served = False
+            async with self._socket.listener() as listener:
+                while not served:
+                    with loop:
+                        served = await self._serve(await listener.accept())
+                        continue
+                    await trio.sleep(RETRY_S)
         finally:
             self._socket.remove()
 
@@ -150,7 +156,7 @@ class TakeoverPoint:
                     if self._stopping():
                         await stream.send_all(_line({"error": STOPPING}))
                         return False
-            except (OSError, ValueError, trio.TooSlowError, trio.BrokenResourceError) as error:
+            except Exception as error:  # whatever another process says: this one goes on
                 log.event(logging.WARNING, "takeover_failed", err=_reason(error), remedy="this gateway goes on; see the other one's log")
                 return False
             assert self._socket is not None
