@@ -65,7 +65,9 @@ def test_the_same_is_told_directly_and_through_the_gateway(rabbitmq: RabbitMQ, g
     script = SCRIPTS[name]
     if name in AT_ONCE:
         with ThreadPoolExecutor(2) as pool:
-            direct, through = pool.map(lambda port: play(port, *script), (rabbitmq.port, gateway.port("rabbit")))
+            told = pool.map(lambda port: play(port, *script), (rabbitmq.port, gateway.port("rabbit")))
+            # It hangs up, or answers the client's own close first: whichever comes first at the broker.
+            direct, through = ([frame for frame in frames if frame.name != "Connection.CloseOk"] for frames in told)
     else:
         direct, through = (play(port, *script) for port in (rabbitmq.port, gateway.port("rabbit")))
     assert told_by_channel(through) == told_by_channel(direct)
