@@ -34,7 +34,7 @@ from gateway.event_loop.event_loop import EventLoop
 from gateway.event_loop.memory_limit import MemoryLimit
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
-from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of
+from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, watermarks_of
 from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
@@ -148,14 +148,15 @@ class Gateway:
             settings.credit.bytes,
         )  # fmt: skip
         self.span_export = self._export_spans()
-        self.memory = MemoryWatermark(settings.memory.high_watermark, self.shared, settings.memory.delivery_watermark)
+        high, deliveries = watermarks_of(settings)
+        self.memory = MemoryWatermark(high, self.shared, deliveries)
         self.remote_admin: RemoteAdmin | None = None
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead)
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
-        self.sweeper.watch_volume(self.shared, self._check_memory)
+        self.sweeper.watch_volume(self.shared, self.check_memory)
         self.brokers = brokers_of(settings, self.listening)
         self.lag_watch = LagWatch(judge, self.listening, logins_of(settings), now_ns)
         self._last_connection = first_connection - 1
@@ -249,16 +250,12 @@ class Gateway:
             log.event(logging.WARNING, "connection_closed", **fields)
 
     def check_memory(self, now: int) -> None:
-        """On each tick: the process's limit, then the watermarks."""
+        """On each tick, and as often as enough was read: the process's limit, then the watermarks."""
         if self.memory_limit.check(self.sweeper, now):
             limit = self.memory_limit
             log.event(
                 logging.WARNING if limit.step else logging.INFO, "memory_limit", step=limit.step, size_bytes=limit.size, limit=limit.limit
             )
-        self._check_memory(now)
-
-    def _check_memory(self, now: int) -> None:
-        """The watermarks, as often as enough was read."""
         memory = self.memory
         memory.listener_configs = [listener.config for listener in self.listening.values()]
         if memory.check(self.sweeper, now):

@@ -350,12 +350,14 @@ class Memory:
 
     per_connection: int = setting(Size("1MiB", "16KiB", "1GiB"), 1 << 20, "Bytes of one connection that may be held; then it is not read.")
     high_watermark: int = setting(
-        Size("256MiB", "1MiB", "1024GiB"), 256 << 20, "Bytes sent by clients that all connections hold; then publishers are not read."
+        Size("256MiB", "1MiB", "1024GiB"),
+        256 << 20,
+        "Bytes sent by clients that all connections hold; then publishers are not read. At most 30 % of limit, whatever is set.",
     )
     delivery_watermark: int = setting(
         Size("128MiB", "1MiB", "1024GiB"),
         128 << 20,
-        "Bytes that wait for the clients of one listener; then brokers of clients that do not read are not read.",
+        "Bytes that wait for the clients of one listener; then brokers of clients that do not read are not read. At most 20 % of limit.",
     )
     limit: int | None = setting(
         Size("512MiB", "64MiB", "1024GiB"),
