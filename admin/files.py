@@ -12,9 +12,10 @@ lead to an empty file after a power cut, without the second the rename itself co
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 PREVIOUS: Final = ".previous"
 DRAFT: Final = ".draft"
@@ -53,6 +54,34 @@ class FileSystem:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+class ReadOnlyFiles(FileSystem):
+    """For a folder that another process has: nothing of it is changed. What would change it raises OSError (EROFS)."""
+
+    def open(self, path: Path, flags: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self._refuse(path)
+        return super().open(path, flags)
+
+    def link(self, path: Path, to: Path) -> None:
+        self._refuse(to)
+
+    def rename(self, path: Path, to: Path) -> None:
+        self._refuse(to)
+
+    def unlink(self, path: Path) -> None:
+        self._refuse(path)
+
+    def truncate(self, path: Path, size: int) -> None:
+        self._refuse(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self._refuse(path)
+
+    @staticmethod
+    def _refuse(path: Path) -> NoReturn:
+        raise OSError(errno.EROFS, "another process has it", str(path))
 
 
 def previous(path: Path) -> Path:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from admin.files import DRAFT, FileSystem, previous
+from admin.files import DRAFT, FileSystem, previous, write_file
 from admin.files import replace as replace_file
 from admin.journal import FILE, Entry, Journal, JournalError
 from admin.state import State, StateError, decode_state, encode_state, from_json
@@ -74,7 +75,7 @@ def load_state(files: FileSystem, path: Path, journal: Journal, warnings: list[s
             "Restore one of them from a backup; or move both aside to take the live changes from the history, and the history "
             f"({FILE}, {FILE}.1) with them to start without any (the configuration's rules hold then)"
         ) from error
-    aside = _keep_aside(path)
+    aside = _keep_aside(files, path)
     state = _replay(state, journal)
     warnings.append(
         f"{path}: {fault}; revision {state.revision} was restored from {before.name} and the history"
@@ -117,12 +118,12 @@ def _applied(state: State, entry: Entry) -> State:
     return replace(state.changed(edits), revision=entry.revision, sequence=entry.sequence)
 
 
-def _keep_aside(path: Path) -> Path | None:
+def _keep_aside(files: FileSystem, path: Path) -> Path | None:
     """A copy of the damaged file for the operator, named after its content so that restarts do not multiply it."""
     try:
         data = path.read_bytes()
         aside = path.with_name(f"{path.name}.damaged-{hashlib.sha256(data).hexdigest()[:12]}")
-        aside.write_bytes(data)
+        write_file(files, aside, data, os.O_TRUNC)
     except OSError:
         return None
     return aside

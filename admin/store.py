@@ -41,7 +41,7 @@ from admin import log, recovery
 from admin.audit_chain import AuditReport, verify_audit
 from admin.changes import Author, Plan, StoreError, WriteFailedError
 from admin.clock_steps import ClockSteps
-from admin.files import FileSystem
+from admin.files import FileSystem, ReadOnlyFiles
 from admin.files import replace as replace_file
 from admin.journal import FILE as HISTORY
 from admin.journal import REFUSALS, ROTATE_AT, Entry, Journal
@@ -152,6 +152,7 @@ class Store:
         self._lock = -1
         if observing:
             self.read_only = OBSERVING
+            self._files = ReadOnlyFiles()
         else:
             self._lock = self._hold_lock()
             self._warn_of_read_only()
@@ -168,6 +169,8 @@ class Store:
             self._adopt()
             self._rules = RuleSet(self.file_rules)
             self._rules = self._first_rules()
+            if self.folder.stat().st_mode & 0o077:
+                self.warnings.append(f"others can read {self.folder}; chmod 700 it")
         except StateError as error:
             self.close()
             raise StoreError(str(error)) from error
@@ -212,10 +215,7 @@ class Store:
         """
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        store = cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts(), steady, observing=observing)
-        if path.stat().st_mode & 0o077:
-            store.warnings.append(f"others can read {path}; chmod 700 it")
-        return store
+        return cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts(), steady, observing=observing)
 
     def close(self) -> None:
         """Let another process have the folder. Nothing is buffered, so nothing is written."""
@@ -229,8 +229,10 @@ class Store:
             self.read_only = HANDED_OVER
             self.close()
 
-    def take(self) -> None:
+    def take(self, files: FileSystem | None = None) -> None:
         """Have the folder, which was only observed, and read it anew: it may have changed. Raises as `open`."""
+        self._files = files or FileSystem()
+        self._snapshots = Snapshots(self.folder, self._files)
         self.read_only = ""
         self.warnings.clear()
         self._lock = self._hold_lock()
@@ -542,7 +544,8 @@ class Store:
     def _check_writable(self) -> None:
         """Raises OSError where the folder is read-only. It may have become writable, or another gateway's: the start finds that out."""
         if self.read_only:
-            raise OSError(errno.EROFS, f"it was read-only when the gateway started: {self.read_only}")
+            handed_over = self.read_only == HANDED_OVER
+            raise OSError(errno.EROFS, HANDED_OVER if handed_over else f"it was read-only when the gateway started: {self.read_only}")
 
     def _next_sequence(self) -> int:
         return max(self._journal.sequence, self._refusals.sequence) + 1

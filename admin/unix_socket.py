@@ -20,8 +20,8 @@ class UnixSocket:
         Raises OSError with the path in its message: where another process listens there, or what is there is no socket.
         """
         self.path = path
+        self._removed = False
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _remove_stale(path)
             self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
@@ -41,7 +41,10 @@ class UnixSocket:
         return trio.SocketListener(trio.socket.from_stdlib_socket(self._sock.dup()))
 
     def remove(self) -> None:
-        """Close it and remove its file, unless another process has put its own there meanwhile."""
+        """Close it and remove its file, unless another process has put its own there meanwhile. A second time it does nothing."""
+        if self._removed:
+            return
+        self._removed = True  # another's file may have the same inode from now on
         self._sock.close()
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:
@@ -51,14 +54,22 @@ class UnixSocket:
         return f"<UnixSocket {self.path}>"
 
 
-def _remove_stale(path: Path) -> None:
-    """Remove the socket of a process that is gone."""
+def has_socket(path: Path) -> bool:
+    """Whether a socket is there, used or not; makes its folder. Raises OSError where there cannot be one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
-        return
+        return False
     if not stat.S_ISSOCK(mode):
         raise FileExistsError(17, "there is something that is no socket")
+    return True
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a process that is gone."""
+    if not has_socket(path):
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

@@ -330,8 +330,11 @@ class Gateway:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def open(self, inheritance: systemd.Inheritance) -> None:
-        """Open all listeners, on inherited sockets where there are any. Raises OSError when an address cannot be bound."""
+        """Open the listeners of the configuration, on inherited sockets where there are any. Raises OSError where one cannot be bound."""
         open_listeners(self.listening.values(), inheritance)
+
+    def open_brokers(self, inheritance: systemd.Inheritance) -> None:
+        """Open what was open for the brokers of name servers, as the state directory has it."""
         for brokers in self.brokers.values():
             brokers.restore(inheritance)
 
@@ -382,6 +385,8 @@ class Gateway:
         """Accept nobody any more, take nothing new from whoever is served, and let the next process begin."""
         for listener in self.listening.values():
             listener.stop_accepting()
+        for brokers in self.brokers.values():
+            brokers.hand_over()
         for session in list(self.sweeper.sessions.values()):
             self.sweeper.attempt(session, partial(begin_drain_once_open, session, now_ns()))
         await give_up()

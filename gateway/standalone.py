@@ -181,9 +181,11 @@ class Standalone:
         with self.recent_events:
             self.gateway.open(self.inheritance)
             self.admin_server.take_sockets(self.inheritance)
-            self.inheritance.close_rest()
             if self._takeover is not None:
+                await self.admin_server.open()
                 await self._take_over(self._takeover)
+            self.gateway.open_brokers(self.inheritance)
+            self.inheritance.close_rest()
             await self.gateway.run(self)
 
     async def _take_over(self, takeover: Takeover) -> None:
@@ -200,8 +202,7 @@ class Standalone:
         async def give_up() -> None:
             await self.store.hand_over()
             self.admin_server.leave()
-            await trio.to_thread.run_sync(self.fill_levels.save)
-            self.fill_levels.frozen = True
+            await trio.to_thread.run_sync(self.fill_levels.freeze)
             given_up.set()
 
         self.gateway.hand_over = give_up

@@ -80,7 +80,7 @@ def inherit(environ: MutableMapping[str, str] | None = None) -> Inheritance:
     for number in range(int(count)):
         name = called[number] if number < len(called) else ""
         try:
-            found.append((name, _listening(FIRST + number)))
+            found.append((name, listening_socket(FIRST + number)))
         except OSError as error:
             log.event(
                 logging.WARNING, "inherited_socket_unusable", fd=FIRST + number, socket=name or None, err=error.strerror,
@@ -89,7 +89,7 @@ def inherit(environ: MutableMapping[str, str] | None = None) -> Inheritance:
     return Inheritance(found)
 
 
-def _listening(descriptor: int) -> socket.socket:
+def listening_socket(descriptor: int) -> socket.socket:
     """The TCP socket with this descriptor, which must be listening. Raises OSError."""
     os.set_inheritable(descriptor, False)
     sock = socket.socket(fileno=descriptor)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -45,13 +46,37 @@ class AdminServer:
 
     def take_sockets(self, inheritance: Inheritance) -> None:
         """Take the sockets that systemd or another process has opened, found by address and only then by name."""
-        binds = {"admin": self._settings.admin.bind}
+        for name, bind, _ in self._binds():
+            found = []
+            while (sock := inheritance.at(bind)) is not None:  # a name may have several addresses
+                found.append(sock)
+            named = None if found else inheritance.named(name)
+            if found or named is not None:
+                self._open[name] = found if named is None else [named]
+
+    async def open(self) -> None:
+        """Bind what is not open yet, and try what else may fail when it serves: the certificate, the tokens, the Unix socket's place.
+
+        For a process that takes over: whatever fails here leaves the running one as it is. Raises OSError, TlsFileError, TokenError.
+        """
+        from admin.access import token_files
+        from admin.auth import Tokens
+        from admin.token_store import TokenStore
+        from admin.unix_socket import has_socket
+
+        self._access = access_of(self._settings)
+        folder = self._store.folder
+        Tokens(token_files(folder, self._access.tokens), TokenStore(folder), time.time)
+        if self._settings.admin.socket is not None:
+            has_socket(self._settings.admin.socket)
+        for name, bind, purpose in self._binds():
+            await self._bind(name, bind, purpose)
+
+    def _binds(self) -> Iterator[tuple[str, tuple[str, int], tuple[str, str]]]:
+        """What listens: its name, where, and how it is called in errors."""
+        yield "admin", self._settings.admin.bind, ADMIN_PORT
         if self._settings.probes is not None:
-            binds["probes"] = self._settings.probes.bind
-        for name, bind in binds.items():
-            found = inheritance.at(bind) or inheritance.named(name)
-            if found is not None:
-                self._open[name] = [found]
+            yield "probes", self._settings.probes.bind, PROBES_PORT
 
     def sockets(self) -> list[socket.socket]:
         """All TCP sockets it listens on, where another process may take over."""
@@ -117,14 +142,21 @@ class AdminServer:
     def _began(self, admin: Admin) -> None:
         self._admin = admin
 
+    async def _bind(self, name: str, bind: tuple[str, int], purpose: tuple[str, str]) -> None:
+        """Raises OSError."""
+        if name in self._open:
+            return
+        opened = await bound(bind, *purpose)
+        self._open[name] = [duplicate(listener) for listener in opened]
+        for listener in opened:
+            await listener.aclose()
+
     async def _where(self, name: str, bind: tuple[str, int], purpose: tuple[str, str]) -> Bind:
         """Listeners for the server, which closes what it is given. Raises OSError."""
         if name not in self._open:
             if self._settings.gateway.takeover is None:
                 return bind
-            opened = await bound(bind, *purpose)
-            self._open[name] = [duplicate(listener) for listener in opened]
-            return opened
+            await self._bind(name, bind, purpose)
         return [trio.SocketListener(trio.socket.from_stdlib_socket(sock.dup())) for sock in self._open[name]]
 
     # ---- at a reload -------------------------------------------------------------------------------------------------

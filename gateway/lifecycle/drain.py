@@ -164,8 +164,7 @@ def release_held(gateway: Gateway) -> None:
     if messages or deliveries:
         log.event(logging.WARNING, "held_messages_released", messages=messages, deliveries=deliveries)
         if gateway.fill_levels is not None:
-            gateway.fill_levels.save()
-            gateway.fill_levels.frozen = True
+            gateway.fill_levels.freeze()
         gateway.limits_lifted = True
         gateway.judge.replace(RuleSet(()))
 

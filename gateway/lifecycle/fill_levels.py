@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 import zlib
 from array import array
@@ -64,6 +65,7 @@ class FillLevelsFile:
         self._empty = False  # the file has no rows now: then it need not be written again
         self.frozen = False  # what was saved last is to stay: the rules were lifted, and fill levels mean nothing any more
         self.failed_writes = 0
+        self._saving = threading.Lock()
 
     def restore(self) -> None:
         """Give the judge the fill levels of before the restart."""
@@ -79,6 +81,16 @@ class FillLevelsFile:
 
     def save(self) -> None:
         """Write the present fill levels. Called on a thread; a failure is counted, never raised."""
+        with self._saving:
+            self._save()
+
+    def freeze(self) -> None:
+        """What is saved now is to stay."""
+        with self._saving:
+            self._save()
+            self.frozen = True
+
+    def _save(self) -> None:
         if self.frozen:
             return
         beside = self._path.with_suffix(".new")

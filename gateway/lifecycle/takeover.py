@@ -18,10 +18,12 @@ Until `ready` the running process serves as if nothing were, and it goes on if t
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import socket
+import struct
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -31,18 +33,21 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from admin.unix_socket import UnixSocket
-from gateway import log
+from gateway import log, systemd
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.systemd import Inheritance
 
 if TYPE_CHECKING:
     from typing import Self
 
+    Socket = socket.socket | trio.socket.SocketType
+
 FORMAT: Final = 1
 MAX_LINE: Final = 65_536  # bytes
 MAX_SOCKETS: Final = 250  # the kernel passes 253 descriptors at once (SCM_MAX_FD)
 ANSWER_S: Final = 10.0  # for the running process to answer hello; a guess
 READY_S: Final = 60.0  # for the new process to build itself; a guess
+GOES_ON: Final = "this gateway goes on; see the other one's log"
 STOPPING: Final = "the running gateway is stopping; start this one when it has ended"
 RETRY_S: Final = 1.0  # after a fault: no descriptors are left; a guess
 GO_S: Final = 30.0  # for the running process to give up its state: a change that is being written, the fill levels; a guess
@@ -71,9 +76,10 @@ class Takeover:
             except (FileNotFoundError, ConnectionRefusedError):
                 sock.close()
                 return None
-            sock.sendall(_line({"format": FORMAT, "state_directory": str(state_directory.resolve())}))
+            _check_peer(sock)
+            sock.sendall(_line({"format": FORMAT, "state_directory": str(state_directory.resolve()), "pid": os.getpid()}))
             answer, descriptors = _receive(sock)
-            sockets = [("", _listening(descriptor)) for descriptor in descriptors]
+            sockets = [("", systemd.listening_socket(descriptor)) for descriptor in descriptors]
         except (OSError, ValueError) as error:
             sock.close()
             raise TakeoverError(
@@ -122,6 +128,7 @@ class TakeoverPoint:
         self._hand_over = hand_over
         self._stopping = stopping
         self._socket: UnixSocket | None = None
+        self._successor: object = None  # the process that asks
 
     async def run(self) -> None:
         """Serve until cancelled, or until a process has taken over. Where nobody can ask, the gateway runs all the same, with a warning."""
@@ -157,17 +164,20 @@ class TakeoverPoint:
                         await stream.send_all(_line({"error": STOPPING}))
                         return False
             except Exception as error:  # whatever another process says: this one goes on
-                log.event(logging.WARNING, "takeover_failed", err=_reason(error), remedy="this gateway goes on; see the other one's log")
+                log.event(logging.WARNING, "takeover_failed", err=_reason(error), remedy=GOES_ON)
                 return False
             assert self._socket is not None
             self._socket.remove()  # the next one listens there from now on
+            log.event(logging.INFO, "taken_over", pid=self._successor)
             await self._hand_over()
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(_line({"go": True}))
             return True
 
     async def _pass_sockets(self, stream: trio.SocketStream) -> bool:
+        _check_peer(stream.socket)
         hello = await _read(stream)
+        self._successor = hello.get("pid")
         sockets = self._sockets()
         refusal = ""
         if self._stopping():
@@ -179,6 +189,7 @@ class TakeoverPoint:
         elif len(sockets) > MAX_SOCKETS:
             refusal = f"the running gateway has {len(sockets)} sockets, more than the kernel passes at once ({MAX_SOCKETS}); stop it first"
         if refusal:
+            log.event(logging.WARNING, "takeover_failed", err=f"refused: {refusal}", remedy=GOES_ON)
             await stream.send_all(_line({"error": refusal}))
             return False
         descriptors = array("i", [each.fileno() for each in sockets])
@@ -228,9 +239,11 @@ async def _read(stream: trio.SocketStream) -> dict[str, Any]:
     return _parsed(line)
 
 
-def _listening(descriptor: int) -> socket.socket:
-    os.set_inheritable(descriptor, False)
-    return socket.socket(fileno=descriptor)
+def _check_peer(sock: Socket) -> None:
+    """The other end is of the same user, or root: nobody else may pass sockets or get them. Raises OSError."""
+    _, user, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
+    if user not in (os.geteuid(), 0):
+        raise PermissionError(errno.EPERM, f"the process there is of another user ({user})")
 
 
 def _reason(error: Exception) -> str:

@@ -78,6 +78,7 @@ class BrokerListeners(Routes):
         self._file = BrokerPortsFile(state_directory, entry.name)
         self._wall_clock = wall_clock
         self._written_at = 0.0
+        self._handed_over = False
         self._dismiss: dict[Broker, Callable[[], None]] = {}
         self._lines = {
             event: log.LogThrottle(LOG_EVERY_S) for event in ("route_not_rewritten", "registration_refused", "state_write_failed")
@@ -130,6 +131,12 @@ class BrokerListeners(Routes):
         self.attend = None
         self._write()
 
+    def hand_over(self) -> None:
+        """The next process has the ports from now on: none is handed out here any more."""
+        self.attend = None
+        self._write()
+        self._handed_over = True
+
     # ---- what conversations ask (Routes) ---------------------------------------------------------------------------
 
     def find(self, broker: str, number: int, address: str) -> str:
@@ -175,6 +182,8 @@ class BrokerListeners(Routes):
 
     def _assign(self, broker: Broker, address: str, now: float) -> BrokerPort:
         """A port for a broker that has none, and a listener there. Raises RouteError."""
+        if self._handed_over:
+            raise RouteError("this gateway is being replaced by its next process; ask that one")
         taken = {one.port for one in self.by_broker.values()}
         free = [port for port in self.ports if port not in taken]
         if self.attend is None:
@@ -298,6 +307,8 @@ class BrokerListeners(Routes):
     # ---- what is kept and said -------------------------------------------------------------------------------------
 
     def _write(self) -> None:
+        if self._handed_over:
+            return
         self._written_at = self._wall_clock()
         try:
             self._file.write(list(self.by_broker.values()))

@@ -52,6 +52,7 @@ LIFE: Final = {
     "taking_over": lines(
         "info", fields="pid sockets",
         meaning="A process was running at `gateway.takeover`: this one has its sockets and will serve in its place."),
+    "taken_over": lines("info", fields="pid", meaning="Another process is ready and takes over: this one drains and ends."),
     "takeover_failed": lines(
         "warning", fields="err remedy", meaning="A process that wanted to take over did not come up. This one goes on."),
     "takeover_unavailable": lines(

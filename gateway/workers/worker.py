@@ -135,6 +135,7 @@ class Worker:
         sockets = SocketsByName([(name, _listening(descriptor)) for name, descriptor in self.begin.sockets.items()])
         with self.recent_events:
             self.gateway.open(sockets)
+            self.gateway.open_brokers(sockets)
             sockets.close_rest()
             await self.gateway.run(self)
 

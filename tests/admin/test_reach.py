@@ -321,6 +321,10 @@ def test_a_socket_that_another_process_has_replaced_is_left_to_it(tmp_path: Path
     first.remove()
     assert path.exists()
     second.remove()
+    path.write_text("another's, perhaps of the same inode")
+    for one in (first, second):
+        one.remove()
+    assert path.exists()
 
 
 # ---- tokens in the wrong place ---------------------------------------------------------------------------------------

@@ -128,6 +128,12 @@ def test_a_process_that_does_not_start_leaves_the_running_one_serving(start_gate
         code, said = gateway.try_to_replace()
         assert (code, "cannot_start" in said) == (1, True), said
         gateway.process.wait_until(lambda: "takeover_failed" in gateway.log(), within=10, what="the line about it")
+        changed = yaml.safe_load(good)
+        changed["admin"]["bind"] = f"{LOOPBACK}:{taken.getsockname()[1]}"
+        gateway.config.write_text(yaml.safe_dump(changed))
+        code, said = gateway.try_to_replace()
+        assert (code, "see admin.bind" in said) == (1, True), said
+        gateway.process.wait_until(lambda: gateway.log().count("takeover_failed") == 2, within=10, what="the line about it")
         path = limit_path("rocketmq", "orders")
         gateway.put(path, {"messages": "7/s", "reason": "after the failed one"})
         gateway.config.write_text(good)
@@ -148,7 +154,7 @@ def test_another_state_directory_or_a_stopping_process_is_refused_in_words(start
         code, said = gateway.try_to_replace()
         assert (code, "has another gateway.state_directory" in said) == (1, True), said
         gateway.config.write_text(good)
-        gateway.replace()
+        assert '"event": "taken_over"' in gateway.replace()
 
 
 def test_a_limit_is_one_over_all_processes(start_gateway: StartGateway) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,28 @@ def test_a_restart_gives_no_fresh_burst(tmp_path: Path) -> None:
     after = Judge(RULES)
     FillLevelsFile(tmp_path, after, lambda: 1000.0).restore()
     assert flood(after) <= 10  # what a tenth of a second brings, however slow this machine is
+
+
+def test_two_that_save_at_once_leave_a_whole_file_and_what_is_frozen_stays(tmp_path: Path) -> None:
+    judge = Judge(RULES)
+    assert flood(judge) == 100
+    file = FillLevelsFile(tmp_path, judge, lambda: 1000.0)
+
+    def save_often() -> None:
+        for _ in range(100):
+            file.save()
+
+    threads = [threading.Thread(target=save_often) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    file.freeze()
+    last = (tmp_path / "fills").read_bytes()
+    assert len(parse(last)[2]) == 4
+    assert file.failed_writes == 0
+    file.save()
+    assert (tmp_path / "fills").read_bytes() == last
 
 
 @pytest.mark.parametrize("algorithm", RATE_ALGORITHMS)
