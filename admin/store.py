@@ -681,7 +681,11 @@ class Store:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
-            raise StoreError(f"{self.folder} is in use by another gateway; give each its own gateway.state_directory") from error
+            raise StoreError(
+                f"{self.folder} is in use by another gateway. To start the next process of the same gateway beside it, both need "
+                "gateway.takeover, the running one since its start; otherwise stop it first. Another gateway needs its own "
+                "gateway.state_directory"
+            ) from error
         return handle
 
     def _warn_of_the_future(self) -> None:
