@@ -109,7 +109,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # starts what is (tests/conftest.py), against what users install: the compiled wheel. Two processes share the tests each time
 # (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
 test: ## Everything: lint, source, e2e; three quarters of an hour on two cores.
-	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 install source

@@ -2,7 +2,7 @@
 # Installs what the named parts need from Debian, and only what is missing.
 #
 #   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 \
-#       prometheus zsh fish ssh
+#       prometheus zsh fish ssh strace
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -27,6 +27,7 @@ for part in "$@"; do
     redis-server) command -v redis-server >/dev/null || missing="$missing redis-server" ;;
     chromium) command -v chromium >/dev/null || missing="$missing chromium" ;;
     rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
+    strace)   command -v strace >/dev/null || missing="$missing strace" ;;
     ssh)      command -v ssh >/dev/null || missing="$missing openssh-client" ;;
     haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
     iproute2) command -v ip >/dev/null || missing="$missing iproute2" ;;

@@ -1,23 +1,25 @@
 """Log lines: one per event, JSON or text, to stderr, never blocking the loop.
 
 stdlib logging does the levels. A queue and a writer thread keep a full pipe from stopping the data plane (`docs/design/reliability.md`
-F47): when the queue is full the line is dropped and counted. Of one event at most MAX_LINES_PER_SECOND are written in a second; the next
-line of that event after it says how many were suppressed.
+F47): when the queue is full the line is dropped and counted, and once lines are read again one says how many. Of one event at most
+MAX_LINES_PER_SECOND are written in a second; the next line of that event after it says how many were suppressed.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import queue
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from io import UnsupportedOperation
 from typing import Final, TextIO
 
-MAX_QUEUED_LINES: Final = 10_000  # lines; that wait for the writer thread; a guess
+MAX_QUEUED_LINES: Final = 1000  # lines; that wait for the writer thread: of stacks, several MiB; a guess
 MAX_LINES_PER_SECOND: Final = 20  # lines; of one event: a flood of bad connections must not become a flood of lines; a guess
 
 logger = logging.getLogger("sluice")
@@ -40,6 +42,7 @@ class QueueHandler(logging.Handler):
         self.dropped = 0
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
         self._windows: dict[str, list[int]] = {}  # event -> [second, lines in it, suppressed]
+        self._told = 0  # of those dropped
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
@@ -102,10 +105,34 @@ class QueueHandler(logging.Handler):
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
             try:
-                self.stream.write(line + "\n")
-                self.stream.flush()
+                self._put_out(line)
+                if self.dropped > self._told and self._lines.empty():
+                    self._tell_dropped()
             except (OSError, ValueError):
                 self.dropped += 1
+
+    def _tell_dropped(self) -> None:
+        """On the writer's thread, after the lines that had waited: how many that came meanwhile are not there."""
+        dropped = self.dropped
+        if self.level <= logging.WARNING:
+            record = logging.makeLogRecord({"levelname": "WARNING"})
+            remedy = "what reads stderr did not keep up: see who does"
+            self._put_out(self._format(record, "log_lines_dropped", {"lines": dropped - self._told, "remedy": remedy}))
+        self._told = dropped
+
+    def _put_out(self, line: str) -> None:
+        """Write a whole line. Past the stream's own layers, where it is a file: unbuffered (PYTHONUNBUFFERED) they forget the rest of a
+        write that a signal cut short, and buffered they keep a lock meanwhile, for want of which a process that ends would be aborted.
+        """
+        try:
+            descriptor = self.stream.fileno()
+        except UnsupportedOperation:
+            self.stream.write(line + "\n")
+            self.stream.flush()
+            return
+        rest = memoryview(f"{line}\n".encode(errors="backslashreplace"))
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
 
     def close(self) -> None:
         try:

@@ -11,15 +11,9 @@ from pathlib import Path
 
 from machine import congestion_control
 
-from support.processes import resident_bytes, tree
+from support.processes import processor_seconds, resident_bytes, tree
 
 MIB = 2**20
-CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: the time the scheduler has accounted, in nanoseconds, of all threads, ended ones included
-
-
-def processor_seconds(pid: int) -> float:
-    """Of one process since its start, to the nanosecond. /proc/PID/stat has ticks of 10 ms, too coarse for a second of light load."""
-    return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,9 @@ LIFE: Final = {
         "warning", fields="signal stacks",
         meaning="What the process was doing when SIGUSR1 or SIGQUIT came: the stack of each thread and task, as files, lines and "
         "functions. After SIGQUIT it ends with exit code 131."),
+    "log_lines_dropped": lines(
+        "warning", fields="lines remedy",
+        meaning="Stderr took no lines for a while, or failed, and more came than are kept (1,000): so many are missing before this one."),
     "signal_ignored": lines("warning", fields="signal remedy", meaning="SIGUSR2 or SIGALRM came, which mean nothing here."),
     "signal_failed": lines("error", fields="signal err", meaning="A fault while a signal was handled: please report it."),
     "drain_held": lines(

@@ -6,7 +6,7 @@ skipped, loudly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -60,9 +60,14 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
     with ExitStack() as running:
 
         def start(
-            listeners: list[dict[str, object]], rules: list[dict[str, object]], *, until: str = "/readyz", **settings: object
+            listeners: list[dict[str, object]],
+            rules: list[dict[str, object]],
+            *,
+            until: str = "/readyz",
+            under: Sequence[str] = (),
+            **settings: object,
         ) -> Gateway:
-            gateway = Gateway(tmp_path / f"gateway-{len(list(tmp_path.iterdir()))}", listeners, rules, settings, until)
+            gateway = Gateway(tmp_path / f"gateway-{len(list(tmp_path.iterdir()))}", listeners, rules, settings, until, under=under)
             return running.enter_context(gateway)
 
         with Program.none_outlives():  # a client that is still connected when its gateway is stopped would only hold that up

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
-import pika
 import pytest
 
 from support.brokers.fault_proxy import FaultProxy, Faults
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.fresh import expect_confirm
 from support.clients.programs import Publishing, go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
@@ -58,20 +58,7 @@ class Ground:
         return self.gateway.messages_by_fate("amqp", topic).get("forwarded", 0.0)
 
     def expect_alive(self, queue: Queue) -> None:
-        """A fresh client publishes and gets its confirm."""
-
-        def confirmed() -> bool:
-            with contextlib.suppress(pika.exceptions.AMQPError, OSError):
-                with contextlib.closing(
-                    pika.BlockingConnection(pika.URLParameters(self.gateway.amqp_url() + "?socket_timeout=5"))
-                ) as fresh:
-                    channel = fresh.channel()
-                    channel.confirm_delivery()
-                    channel.basic_publish("", queue.name, b"x", pika.BasicProperties(message_id="probe"))
-                return True
-            return False
-
-        wait_until(confirmed, within=20, what="a fresh client's confirm after the fault")
+        expect_confirm(self.gateway, queue.name)
 
 
 @pytest.fixture

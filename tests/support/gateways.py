@@ -90,6 +90,7 @@ class Gateway:
         settings: Mapping[str, object] | None = None,
         until: str = "/readyz",
         supervisor: Supervisor | None = None,
+        under: Sequence[str] = (),
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -109,6 +110,7 @@ class Gateway:
         }
         configuration |= settings or {}
         self.config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self.under = under  # a program that it is started by, and which becomes it: `nice`, `strace -D`
         self.supervisor = supervisor  # holds the listening sockets, where one does
         self.until = until  # what answers 200 once it is up; /livez where there is no broker to be ready for
         self._process: Process | None = None
@@ -139,7 +141,7 @@ class Gateway:
 
     def _begin(self) -> Process:
         self._starts += 1
-        argv = [*command(), "run", "-c", str(self.config)]
+        argv = [*self.under, *command(), "run", "-c", str(self.config)]
         held: Sequence[int] = ()
         if self.supervisor is not None:
             argv, held = self.supervisor.command(argv), self.supervisor.descriptors
