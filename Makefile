@@ -141,7 +141,7 @@ e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real b
 	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
-	@$(SYSTEM) java redis-server systemd zsh fish rclone ssh
+	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh
 	$(call from-the-source-tree,long and not airflow and not storage)
 
 # Debian's newer suites have RabbitMQ 4: one is unpacked in build/, 80 MB to download the first time, and nothing of it is installed.
