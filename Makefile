@@ -21,7 +21,7 @@ SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help lock audit docs site demo demo-incident test test-airflow test-clients test-long test-storage fuzz asan bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: help lock audit docs site demo demo-incident test test-airflow test-clients test-rabbitmq4 test-long test-storage fuzz asan bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -141,8 +141,16 @@ e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real b
 	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
-	@$(SYSTEM) java redis-server systemd zsh fish rclone ssh
+	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh
 	$(call from-the-source-tree,long and not airflow and not storage)
+
+# Debian's newer suites have RabbitMQ 4: one is unpacked in build/, 80 MB to download the first time, and nothing of it is installed.
+SUITE ?= trixie
+test-rabbitmq4: $(PRODUCT) ## The tests with a real RabbitMQ on RabbitMQ 4: SUITE=trixie (4.0) or sid (4.3); a quarter of an hour.
+	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq
+	@mkdir -p build && sh tests/support/brokers/rabbitmq4.sh build/rabbitmq4-$(SUITE) $(SUITE)
+	@SLUICE_RABBITMQ='$(CURDIR)/build/rabbitmq4-$(SUITE)' SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) \
+	    $(BIN)/pytest -q -n 2 $(COMPILED) -m "rabbitmq and $(APART)"
 
 # Airflow pins a hundred packages, so it has an environment of its own.
 test-airflow: .venv/.dependencies ## The DAG of deploy/airflow, read and run by Airflow itself; 300 MB to download the first time.

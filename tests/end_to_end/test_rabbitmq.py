@@ -12,7 +12,7 @@ import pika.exceptions
 import pytest
 
 from support.brokers.queues import Queue
-from support.brokers.rabbitmq import RabbitMQ
+from support.brokers.rabbitmq import RabbitMQ, version
 from support.clients.programs import Publishing, go_publish, java_publish, pika_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.models.rates import bounds, let_through
@@ -33,6 +33,11 @@ def publish(library: str, url: str, key: str, count: int, home: Path) -> Publish
     if library == "go":
         return go_publish(url, "", key, "run", count=count)
     return java_publish(home, url, "", key, "run", count=count)
+
+
+def test_the_broker_is_the_one_that_was_asked_for(rabbitmq: RabbitMQ) -> None:
+    """`make test-rabbitmq4` would prove nothing if the installed one were started."""
+    assert rabbitmq.control("eval", "rabbit_misc:version().").strip().strip('"') == version()
 
 
 @pytest.mark.parametrize("library", ["pika", "go", "java"])

@@ -94,3 +94,17 @@ def test_a_send_a_byte_at_a_time_is_answered_and_half_a_close_is_a_whole_one_to_
         assert read_response(read_frame(client))["code"] == 0
         client.shutdown(socket.SHUT_WR)
         assert read_frame(client) == b""
+
+
+@pytest.mark.usefixtures("gateway")
+@pytest.mark.parametrize("directly", [True, False], ids=["directly", "through the gateway"])
+@pytest.mark.parametrize("binary", [False, True], ids=["JSON", "binary"])
+def test_properties_of_300_kb_are_answered_and_the_connection_goes_on(rocketmq: RocketMQ, directly: bool, binary: bool) -> None:
+    extra = json.loads(EXT) | {"b": "open", "i": "LARGE\x01" + "x" * 300_000 + "\x02"}
+    with connect(rocketmq, directly=directly) as client:
+        client.sendall(encode_request(310, extra, b"body", opaque=5, binary=binary))
+        answer = read_response(read_frame(client))
+        assert (answer["opaque"], answer["code"]) == (5, 13), answer
+        client.sendall(send("open", opaque=8))
+        answer = read_response(read_frame(client))
+        assert (answer["opaque"], answer["code"]) == (8, 0), answer

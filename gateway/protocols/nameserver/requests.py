@@ -16,7 +16,7 @@ from gateway.protocols.nameserver.pending_requests import PendingRequests
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.header_ambiguity import unreadable
 from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, RESPONSE, read_fields, signed32
-from gateway.protocols.rocketmq.size_checks import check_header, check_length
+from gateway.protocols.rocketmq.size_checks import check_header, check_length, header_too_long
 
 PREFIX: Final = 8  # bytes before the header
 FIXED: Final = 21  # bytes of a binary header without remark and extFields
@@ -78,7 +78,8 @@ class Requests:
             length: i64 = check_length(data, at, self.max_frame)
             word: i64 = u32(data, at + 4)
             header: i64 = word & 0xFFFFFF
-            check_header(word >> 24, header, length)
+            if not check_header(word >> 24, header, length):
+                raise header_too_long(header)
             if there < PREFIX + header:
                 self.need = PREFIX + header
                 return at

@@ -38,7 +38,7 @@ from gateway.protocols.rocketmq.refusals import (
     remark,
     what_refuses_send_back,
 )
-from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
+from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
 from limiter.limits import NEVER
 
@@ -112,6 +112,9 @@ class RocketmqConversation(Conversation):
             else:
                 self.reports.ask_gateway(part)
                 self.pending_gateway_requests += 1
+            return
+        elif isinstance(part, RejectedRequest):
+            self._reply(part.reply)
             return
         elif part.count:
             self.outstanding.count_requests(part.count)

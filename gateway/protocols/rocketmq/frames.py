@@ -21,21 +21,12 @@ from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
-from gateway.protocols.rocketmq.headers import (
-    JSON,
-    ONE_WAY,
-    POLLS,
-    RESPONSE,
-    SEND_BACK,
-    Header,
-    read_binary,
-    read_fields,
-    read_json,
-)
-from gateway.protocols.rocketmq.origins import Origins, user_text
+from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, POLLS, RESPONSE, SEND_BACK, Header, read_binary, read_fields, read_json
+from gateway.protocols.rocketmq.long_headers import LongHeader
+from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
-from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, Sends
+from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.size_checks import check_header, check_length
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from limiter.keys import Key, Origin
@@ -44,8 +35,6 @@ from limiter.topics import rocketmq_topic
 PREFIX: Final = 8  # bytes before the header
 WHOLE_FRAME_BYTES: Final = 1 << 20  # larger frames are not kept whole; the broker's own limit of a message is 4 MiB: a guess
 SEPARATOR: Final = b"\xff"  # between topic and group in a raw key: no byte of UTF-8
-
-LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")
 
 
 class Frames:
@@ -62,6 +51,7 @@ class Frames:
         self.at: i64 = 0  # index of the frame being decoded
         self.header_end: i64 = 0  # where its header ends
         self.streaming: i64 = 0  # bytes still to come of the body of a frame that was decoded before it was complete
+        self.long_header: LongHeader | None = None  # a frame that is thrown away as it comes
         self.language = ""  # of the client, as its first request says
         self.version = -1
         self.max_frame: i64 = context.max_frame
@@ -84,6 +74,10 @@ class Frames:
             if self.streaming > 0:
                 self.need = 1
                 return at
+        elif self.long_header is not None:
+            at = self._skip_long_header(data, at, parts)
+            if self.long_header is not None:
+                return at
         run: Sends | None = None  # grows while sends alike follow one another
         plain: Part | None = None  # the same of what passes unjudged
         while True:
@@ -93,7 +87,15 @@ class Frames:
                 return at
             end: i64 = self._head(data, at, size)
             if end == 0:
-                return at
+                if self.long_header is None:
+                    return at
+                at = self._skip_long_header(data, at + PREFIX, parts)
+                if self.long_header is not None:
+                    return at
+                run = None
+                plain = None
+                left -= 1
+                continue
             header_end: i64 = self.header_end
             kind: i64 = data[at + 4]
             known = self.templates.match(data, at + PREFIX, header_end) if kind == JSON else None
@@ -127,7 +129,8 @@ class Frames:
             at = end
 
     def _head(self, data: bytes, at: i64, size: i64) -> i64:
-        """Where the frame at `at` ends, as it announces itself (`header_end`); 0, with `need` set, where more of it must be there first."""
+        """Where the frame at `at` ends, as it announces itself (`header_end`); 0, with `need` set, where more of it must be there first,
+        or where its header is too long (`long_header`)."""
         there: i64 = size - at
         if there < PREFIX:
             if there >= 4:
@@ -139,7 +142,9 @@ class Frames:
         length: i64 = check_length(data, at, self.max_frame)
         word: i64 = u32(data, at + 4)
         header: i64 = word & 0xFFFFFF
-        check_header(word >> 24, header, length)
+        if not check_header(word >> 24, header, length):
+            self.long_header = LongHeader(word >> 24, header, length - 4 - header)
+            return 0
         self.header_end = at + PREFIX + header
         end: i64 = at + 4 + length
         if end > size:
@@ -150,6 +155,17 @@ class Frames:
                 self.need = PREFIX + header
                 return 0
         return end
+
+    def _skip_long_header(self, data: bytes, at: i64, parts: list[Part]) -> i64:
+        """Throw away what is there of the frame with the long header; at its end append the reply. Where in `data` it goes on."""
+        long_header = self.long_header
+        assert long_header is not None
+        self.need = 1
+        at = long_header.skip(data, at)
+        if long_header.is_over():
+            parts.append(RejectedRequest(long_header.reply()))
+            self.long_header = None
+        return at
 
     def _waits(self, at: i64, end: i64, size: i64) -> bool:
         """Whether the frame from `at` to `end`, whose rest is needed, is not all there."""
@@ -167,7 +183,8 @@ class Frames:
             return header
         header = read_binary(data, at, header_end)
         if self.version < 0:
-            self._note_binary_client(data, at)
+            self.language, self.version = binary_client(data, at)
+            self.origins.introduce(self.language, self.version)
         return header
 
     def _is_own(self, header: Header) -> bool:
@@ -266,12 +283,6 @@ class Frames:
             self.language = str(fields.language or "")[:16]
             self.version = fields.version if isinstance(fields.version, int) and fields.version >= 0 else 0
             self.origins.introduce(self.language, self.version)
-
-    def _note_binary_client(self, data: bytes, at: i64) -> None:
-        language: i64 = data[at + 2]
-        self.language = LANGUAGES[language] if language < len(LANGUAGES) else str(language)
-        self.version = u32(data, at + 1) & 0xFFFF
-        self.origins.introduce(self.language, self.version)
 
     def rules_changed(self) -> None:
         """From now on keys are those of other origins, if the rules say so."""

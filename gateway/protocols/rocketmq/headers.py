@@ -39,9 +39,10 @@ RETRY: Final = RETRY_PREFIX.encode()
 MAX_NAME_BYTES: Final = 255  # of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
 ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`docs/design/rocketmq.md` 4.6); C++ clients always send it, empty
 
-# PULL_MESSAGE, LITE_PULL_MESSAGE, POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION: the broker may keep these until there is a message
-POLLS: Final = frozenset((11, 361, 200050, 200052, 200054))
-CONSUMES: Final = frozenset((11, 361, 200050, 200054))  # what a consumer goes on by, all but PEEK_MESSAGE: topic, consumerGroup
+# PULL_MESSAGE, LITE_PULL_MESSAGE, POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION, POP_LITE_MESSAGE (5.5): the broker may keep these until there
+# is a message
+POLLS: Final = frozenset((11, 361, 200050, 200052, 200054, 200070))
+CONSUMES: Final = frozenset((11, 361, 200050, 200054, 200070))  # what a consumer goes on by, all but PEEK_MESSAGE: topic, consumerGroup
 
 
 class Header:

@@ -14,13 +14,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from gateway.pipeline.conversation import ConversationContext
+from gateway.protocols.octets import u32
 
 if TYPE_CHECKING:
     from limiter.keys import Origin
 
 MAX_USERS: Final = 64  # of one connection; a client has one, a relay on behalf of many perhaps dozens: a guess
 MAX_USER_BYTES: Final = 256  # of an access key that are kept; Alibaba's have 24, RocketMQ's own at least 6: a guess
+
+LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")
+
+
+def binary_client(data: bytes, at: i64) -> tuple[str, int]:
+    """Language and version of the client, in the binary header that begins at `data[at]`."""
+    language: i64 = data[at + 2]
+    version: int = u32(data, at + 1) & 0xFFFF
+    return (LANGUAGES[language] if language < len(LANGUAGES) else str(language)), version
 
 
 class Origins:

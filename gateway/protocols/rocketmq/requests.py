@@ -71,3 +71,13 @@ class GatewayRequest(Part):
         self.code = code
         self.opaque = opaque
         self.one_way = one_way
+
+
+class RejectedRequest(Part):
+    """A request that was thrown away because it cannot be taken (`long_headers.py`), and what its client is told: a frame, or b""."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(PLAIN, 0, b"", 0, 0)
+        self.reply = reply

@@ -24,14 +24,17 @@ def check_length(data: bytes, at: i64, max_frame: i64) -> i64:
     return length
 
 
-def check_header(kind: i64, size: i64, length: i64) -> None:
-    """Raise ProtocolError unless a header of `size` bytes, of this serialize type, can be in a frame that announces `length`."""
-    if kind <= BINARY and size <= length - 4 and size <= MAX_HEADER_BYTES:
-        return
+def check_header(kind: i64, size: i64, length: i64) -> bool:
+    """Whether a header of `size` bytes is taken; raises ProtocolError where none of this serialize type can be in a frame that announces
+    `length`."""
+    if kind <= BINARY and size <= length - 4:
+        return size <= MAX_HEADER_BYTES
     if kind > BINARY:
         raise ProtocolError(f"serialize type {kind} is neither JSON (0) nor ROCKETMQ (1)", cause="bad_header")
-    if size <= length - 4:
-        raise ProtocolError(f"a header of {size} bytes; more than {MAX_HEADER_BYTES} are not taken", cause="frame_too_large")
     if looks_like_kafka(kind << 24 | size):
         raise ProtocolError("not a RocketMQ frame: this may be a Kafka client on the RocketMQ port", cause="wrong_protocol")
     raise ProtocolError(f"a header of {size} bytes in a frame of {length + 4}", cause="bad_header")
+
+
+def header_too_long(size: int) -> ProtocolError:
+    return ProtocolError(f"a header of {size} bytes; more than {MAX_HEADER_BYTES} are not taken", cause="frame_too_large")

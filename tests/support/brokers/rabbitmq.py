@@ -1,6 +1,9 @@
 """A private RabbitMQ: the installed server, on free loopback ports, with its state in a scratch directory and an epmd of its own.
 
 Needs Debian's `rabbitmq-server` to be installed, not running. Ready about 5 s after its start (measured, 2 cores).
+
+`SLUICE_RABBITMQ` names a folder that `rabbitmq4.sh` has filled: then that RabbitMQ is run, with the folder's `/usr` in place of the
+machine's in a mount namespace of its own. All else, scratch folders and sockets too, is the same inside and outside. Needs root.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from urllib.parse import quote
 from support.processes import LOOPBACK, Process, accepts, free_ports
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # not /usr/sbin: those wrappers change to the user rabbitmq
+UNPACKED = os.environ.get("SLUICE_RABBITMQ", "")
 REMEDY = "RabbitMQ is not installed: run `make test` (it installs it), or `apt-get install --no-install-recommends rabbitmq-server`"
+UNPACKED_REMEDY = f"there is no RabbitMQ in SLUICE_RABBITMQ={UNPACKED}: run `make test-rabbitmq4`, which unpacks one, or unset the variable"
 NO_BUSY_WAITING = "+sbwt none +sbwtdcpu none +sbwtdio none"  # on two cores an idle Erlang would take time from what runs beside it
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 PROXY_LINE = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 1\r\n"  # version 1; RabbitMQ 3.10 crashes its reader on version 2's LOCAL
@@ -28,6 +33,26 @@ PROXY_LINE = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 1\r\n"  # version 1; RabbitMQ 3.
 
 class RabbitMQMissingError(RuntimeError):
     """The server is not installed; the message says how to mend it."""
+
+
+def as_seen_by_rabbitmq(*command: str | Path) -> list[str]:
+    """The command that runs `command` with the RabbitMQ that is under test as the machine's own."""
+    words = [str(word) for word in command]
+    if not UNPACKED:
+        return words
+    return ["unshare", "--mount", "--", "sh", "-c", 'mount --bind "$0" /usr && exec "$@"', str(unpacked_usr()), *words]
+
+
+def unpacked_usr() -> Path:
+    return Path(UNPACKED).resolve() / "root" / "usr"
+
+
+def version() -> str:
+    """The version of what is under test, as Debian's package says it, e.g. `4.0.5`."""
+    if UNPACKED:
+        return (Path(UNPACKED) / "version").read_text().partition("-")[0]
+    asked = ["dpkg-query", "--show", "--showformat=${Version}", "rabbitmq-server"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.partition("-")[0]
 
 
 class RabbitMQ:
@@ -45,7 +70,10 @@ class RabbitMQ:
         settings: tuple[str, ...] = (),
     ) -> None:
         """`bind` is where it listens for AMQP (default: a free port on 127.0.0.1), for clients that do not let themselves be told."""
-        if not (PROGRAMS / "rabbitmq-server").exists():
+        if UNPACKED:
+            if not (unpacked_usr() / PROGRAMS.relative_to("/usr") / "rabbitmq-server").exists():
+                raise RabbitMQMissingError(UNPACKED_REMEDY)
+        elif not (PROGRAMS / "rabbitmq-server").exists():
             raise RabbitMQMissingError(REMEDY)
         self.directory = directory
         self.management = management
@@ -125,7 +153,7 @@ class RabbitMQ:
         plugins = [*self.plugins] + ["rabbitmq_management"] * self.management + ["rabbitmq_auth_mechanism_ssl"] * (self.tls is not None)
         (self.directory / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
         environment = self._environment()
-        epmd = ["epmd", "-port", str(self._epmd_port), "-address", LOOPBACK]
+        epmd = as_seen_by_rabbitmq("epmd", "-port", str(self._epmd_port), "-address", LOOPBACK)
         self._epmd = Process(epmd, log=self.directory / "epmd.log", env=environment)
         self._epmd.wait_until(lambda: accepts(LOOPBACK, self._epmd_port), within=10, what="epmd")
         self.start_node()
@@ -136,7 +164,9 @@ class RabbitMQ:
 
     def start_node(self) -> None:
         """Start the node, with what it has stored; for the first time, or after `kill`."""
-        self._server = Process([PROGRAMS / "rabbitmq-server"], log=self.directory / "stdout.log", env=self._environment())
+        self._server = Process(
+            as_seen_by_rabbitmq(PROGRAMS / "rabbitmq-server"), log=self.directory / "stdout.log", env=self._environment()
+        )
         self._server.wait_until(self._speaks_amqp, within=60, what="RabbitMQ")
 
     def kill(self) -> None:
@@ -172,7 +202,7 @@ class RabbitMQ:
 
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl` against this node (0.4 s a call); returns what it printed."""
-        command = [str(PROGRAMS / "rabbitmqctl"), "--quiet", *arguments]
+        command = as_seen_by_rabbitmq(PROGRAMS / "rabbitmqctl", "--quiet", *arguments)
         done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)}: {done.stderr or done.stdout}")
@@ -182,7 +212,8 @@ class RabbitMQ:
         """A `rabbitmqctl` for this node that needs no environment, for programs that call it themselves."""
         script = self.directory / "rabbitmqctl"
         settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._settings().items())
-        script.write_text(f'#!/bin/sh\n{settings}exec {PROGRAMS}/rabbitmqctl "$@"\n')
+        command = shlex.join(as_seen_by_rabbitmq(PROGRAMS / "rabbitmqctl"))
+        script.write_text(f'#!/bin/sh\n{settings}exec {command} "$@"\n')
         script.chmod(0o755)
         return script
 

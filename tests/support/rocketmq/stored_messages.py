@@ -49,6 +49,15 @@ def pop(topic: str = "orders", *, queue: int = -1, opaque: int = 1, group: str =
     return encode_request(200_050, extra, opaque=opaque)
 
 
+def pop_lite(topic: str = "orders", *, opaque: int = 1, group: str = "readers", most: int = 32, poll_ms: int = 15_000) -> bytes:
+    """POP_LITE_MESSAGE as RocketMQ 5.5's PopLiteMessageRequestHeader has it."""
+    extra: dict[str, Value] = {
+        "attemptId": "a-1", "bornTime": "1795247411000", "clientId": "10.0.0.7@1", "consumerGroup": group, "invisibleTime": "60000",
+        "maxMsgNum": str(most), "pollTime": str(poll_ms), "topic": topic,
+    }  # fmt: skip
+    return encode_request(200_070, extra, opaque=opaque)
+
+
 def notification(topic: str = "orders", *, opaque: int = 1, group: str = "readers", poll_ms: int = 15_000) -> bytes:
     extra: dict[str, Value] = {
         "bornTime": "1795247411000",

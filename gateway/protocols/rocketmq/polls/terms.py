@@ -22,6 +22,8 @@ from gateway.protocols.rocketmq.headers import JSON
 
 POP_MESSAGE: Final = 200_050
 NOTIFICATION: Final = 200_054
+POP_LITE_MESSAGE: Final = 200_070  # of light topics, 5.5: asks for `maxMsgNum`, of any queue
+POPS: Final = frozenset((POP_MESSAGE, NOTIFICATION, POP_LITE_MESSAGE))
 SUSPEND: Final = 2  # bit of a pull's sysFlag: the broker may keep it until there is a message (PullSysFlag)
 
 MS: Final = 1_000_000  # ns
@@ -34,7 +36,7 @@ MAX_PULL_HOLD_NS: Final = 9_000 * MS  # a client that allows the broker less tha
 MIN_HOLD_NS: Final = 1_000 * MS  # most clients ask again at once: a guess
 MAX_MESSAGES_ASKED: Final = 1024  # at once; the broker gives less (maxTransferCountOnMessageInMemory: 32): a guess
 
-NAMES: Final = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "suspendTimeoutMillis", "pollTime")
+NAMES: Final = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "suspendTimeoutMillis", "pollTime", "maxMsgNum")
 PollFields: Final[Any] = msgspec.defstruct("PollFields", [(name, Any, None) for name in NAMES], gc=False)
 PollHeader: Final[Any] = msgspec.defstruct("PollHeader", [("extFields", PollFields, None)], gc=False)
 decode_poll: Final = msgspec.json.Decoder(PollHeader).decode
@@ -58,12 +60,12 @@ class PollTerms:
 def read_terms(data: bytes, start: i64, end: i64, kind: int, code: int) -> PollTerms:
     """The terms in the header `data[start:end]` of serialize type `kind`, which has been read before."""
     values = json_values(data[start:end]) if kind == JSON else binary_values(data, start, end)
-    max_messages = number(values[2], 32)
+    max_messages = number(values[6] if code == POP_LITE_MESSAGE else values[2], 32)
     return PollTerms(number(values[0], -1), number(values[1], 0), min(max(max_messages, 1), MAX_MESSAGES_ASKED), patience(code, values))
 
 
 def patience(code: int, values: list[object]) -> int:
-    if code in {POP_MESSAGE, NOTIFICATION}:
+    if code in POPS:
         kept = number(values[5], 0) * MS - WAY_NS
         return min(max(kept, MIN_HOLD_NS), MAX_POP_HOLD_NS)
     if not number(values[3], 0) & SUSPEND:
@@ -82,6 +84,7 @@ def json_values(text: bytes) -> list[object]:
         return [None] * len(NAMES)
     return [
         fields.queueId, fields.queueOffset, fields.maxMsgNums, fields.sysFlag, fields.suspendTimeoutMillis, fields.pollTime,
+        fields.maxMsgNum,
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from gateway.protocols.rocketmq.requests import Poll
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.rocketmq.frames import encode_request, heartbeat, read_response, response, send, split_frames
-from support.rocketmq.stored_messages import found, nothing_found, notification, pop, pull, stored
+from support.rocketmq.stored_messages import found, nothing_found, notification, pop, pop_lite, pull, stored
 from support.wires.conversations import SECOND, Talk, bytewise, randomly
 
 MS = 1_000_000
@@ -95,6 +95,8 @@ def test_bytes_that_come_in_pieces_make_no_difference(cut: str) -> None:
         (pop(opaque=3, poll_ms=0), 1, 210, []),
         (pop(opaque=3, poll_ms=600_000), 14, 210, []),
         (notification(opaque=3, poll_ms=5000), 4, 0, ["false"]),
+        (pop_lite(opaque=3), 14, 210, ["0", "0", "0"]),
+        (pop_lite(opaque=3, poll_ms=5000), 4, 210, ["0", "0", "0"]),
     ],
 )
 def test_a_poll_that_cannot_be_held_longer_gets_an_empty_answer(request_frame: bytes, seconds: int, code: int, fields: list[str]) -> None:
@@ -112,6 +114,8 @@ def test_a_poll_that_cannot_be_held_longer_gets_an_empty_answer(request_frame: b
         assert extra["suggestWhichBrokerId"] == "0"
     elif code == 0:
         assert extra["hasMsg"] == "false"
+    elif fields:
+        assert [extra[name] for name in ("popTime", "invisibleTime", "reviveQid")] == fields, "what the client class may not miss"
     assert talk.conversation.budget.held_polls == 0
     assert talk.conversation.budget.next_due == NEVER
 
@@ -424,3 +428,39 @@ def test_messages_after_the_goodbye_reach_nobody_and_are_not_counted() -> None:
     talk.wait(2 * SECOND)
     (state,) = talk.judge.states(talk.now)
     assert (state.admitted, state.fill) == (0, 1.0)
+
+
+# ---- RocketMQ 5.5's light topics -----------------------------------------------------------------------------------------
+
+
+def test_a_pop_of_light_topics_is_limited_like_a_pop_and_shares_its_bucket() -> None:
+    talk = Talk("rocketmq", limit(5))
+    talk.client(pop_lite(opaque=1, most=8))
+    answer = response(1, body=stored() * 8)
+    talk.broker(answer)
+    assert talk.to_client == answer
+    (delivered,) = talk.conversation.reports.delivered
+    assert (delivered.key.text, delivered.forwarded, delivered.size) == ("orders", 8, 800)
+    talk.to_broker = b""
+    first, second = pop_lite(opaque=2), pop(opaque=3)
+    talk.client(first + second)
+    assert talk.to_broker == b"", "three are owed"
+    assert talk.conversation.budget.held_polls == 2
+    talk.wait(2 * SECOND)
+    assert talk.to_broker.startswith(first)
+
+
+def test_a_pop_of_light_topics_reserves_no_more_than_it_asks_for() -> None:
+    for asked, taken in ((3, 3), (1, 1), (2000, 1024)):
+        data = pop_lite(opaque=1, most=asked)
+        terms = read_terms(data, 8, len(data), 0, 200_070)
+        assert (terms.queue, terms.max_messages, terms.patience_ns) == (-1, taken, 14 * SECOND)
+
+
+@pytest.mark.parametrize("code", [200_071, 200_072, 200_073, 200_074, 200_075, 200_076, 200_077, 200_078, 200_079])
+def test_the_other_requests_of_light_topics_pass_whatever_the_limit_is(code: int) -> None:
+    talk = Talk("rocketmq", limit(0))
+    data = encode_request(code, {"topic": "orders", "parentTopic": "orders", "consumerGroup": "readers", "group": "readers"}, opaque=4)
+    talk.client(data)
+    assert talk.to_broker == data
+    assert talk.requests == []
