@@ -49,6 +49,7 @@ write: Final = os.write
 write_all: Final = os.writev
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests say when something was heard
 class Heard:
     """What the connections to one peer have in common. Which of them was read last: who asks whether that peer still speaks need not look
     at all of them.

@@ -76,7 +76,7 @@ class Frames:
                 return at
         elif self.long_header is not None:
             at = self._skip_long_header(data, at, parts)
-            if self.long_header is not None:
+            if self._skips():
                 return at
         run: Sends | None = None  # grows while sends alike follow one another
         plain: Part | None = None  # the same of what passes unjudged
@@ -90,7 +90,7 @@ class Frames:
                 if self.long_header is None:
                     return at
                 at = self._skip_long_header(data, at + PREFIX, parts)
-                if self.long_header is not None:
+                if self._skips():
                     return at
                 run = None
                 plain = None
@@ -155,6 +155,10 @@ class Frames:
                 self.need = PREFIX + header
                 return 0
         return end
+
+    def _skips(self) -> bool:
+        """Whether a frame is thrown away. A call, because mypyc believes what it knew of an attribute before another call."""
+        return self.long_header is not None
 
     def _skip_long_header(self, data: bytes, at: i64, parts: list[Part]) -> i64:
         """Throw away what is there of the frame with the long header; at its end append the reply. Where in `data` it goes on."""
