@@ -7,7 +7,7 @@
         ▼                                                                                             │
      Channel ──► Decode ────────► SpendCredit ─────► RateLimit ───────────────────────► Forward ──► Channel
                  bytes→parts,      one credit per     asks the judge, on a thread of     original bytes,
-                 by the protocol   request; with      the limiter's executor, or on      one slice where they
+                 by the protocol   message; with      the limiter's executor, or on      one slice where they
                  (Conversation)    none left the      the loop's while it is trusted;    are contiguous
                                    client is not      what is refused gets its
                                    read               action here (ACTIONS)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gateway.settings import Settings
     from limiter.rules.rule_set import RuleSet
 
-COUNTED: Final = ("/metrics", "/v1/topics")  # paths of the admin API whose answers fold the accounts first
+COUNTED: Final = ("/metrics", "/v1/topics", "/v1/clients")  # paths of the admin API whose answers fold the accounts first
 
 
 class Standalone:

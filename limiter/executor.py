@@ -186,7 +186,7 @@ class Executor:
         self._split = split
         self._may_trust = True
         self.take_inline(inline)
-        self.inline = 0  # submissions judged on the caller's thread because the judge is trusted
+        self.judged_inline = 0  # submissions judged on the caller's thread because the judge is trusted
         self._error_reported = threading.Lock()  # taken for good by the first exception
         self._settled: list[Submission] = []  # those that never were with a thread
         self._done: deque[Submission] = deque()  # by threads
@@ -196,7 +196,7 @@ class Executor:
         self._quick_in_row = 0  # quick answers of threads in a row, as collected
         self._quick_needed = MIN_QUICK_IN_ROW  # so many for the judge to be trusted: n in the table above
         self._trusted_for = 0  # submissions judged here since it was trusted
-        self.rejected = 0  # submissions
+        self.rejected = 0  # submissions that found their queue full and did not wait there
         self._failed_inline = 0
         self._fd = INLINE if threads == 0 else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._workers = [Worker() for _ in range(threads)]
@@ -215,7 +215,7 @@ class Executor:
         self._may_trust = inline == TRUSTED
 
     @property
-    def mode(self) -> str:
+    def inline_mode(self) -> str:
         """Where judging may happen: TRUSTED, NEVER or, without threads, ALWAYS."""
         if not self._workers:
             return ALWAYS
@@ -259,13 +259,14 @@ class Executor:
         size = submission.left()
         depth = worker.depth
         if self._closed or (depth > 0 and depth + size > self._limit):
-            self.rejected += 1
             if not self._judges_rejected and self._may_pass(submission):
+                self.rejected += 1
                 submission.way = PASSED
                 submission.unjudged += pass_unjudged(submission.requests[submission.judged :])
                 self._settled.append(submission)
                 return True
             if self._may_trust or self._closed:  # closed, there is no thread to wait for
+                self.rejected += 1
                 self._run_inline(submission)
                 return True
         self._out += 1
@@ -299,7 +300,7 @@ class Executor:
             self._trusted_for = 0
         if submission.left():
             return False
-        self.inline += 1
+        self.judged_inline += 1
         self._settle_inline(submission)
         return True
 

@@ -83,6 +83,7 @@ class AccessLog:
         self.revision = 0  # of the limits in force
         self.running = RunningSecond()
         self._lost_in_queue = 0  # lines for which the queue was full
+        self._closing: Generator[None, None, None] | None = None  # the second that is being queued in slices, or was last
         self._gap = 0  # of these, lines since the last second that was queued
         self._writer = LogWriter(directory, gateway, boot, rolling, space)
 
@@ -99,12 +100,22 @@ class AccessLog:
         self._writer.start()
 
     def close_second(self, second: int) -> None:
-        """The second that began at `second` (epoch, UTC) is over: queue its lines and the heartbeat."""
+        """The second that began at `second` (epoch, UTC) is over: queue its lines and the heartbeat.
+
+        Those of the second before go first, of which slices may be left: at a stop nobody else would do them in time.
+        """
+        if self._closing is not None:
+            for _ in self._closing:
+                pass
         for _ in self.slices(second):
             pass
 
     def slices(self, second: int) -> Generator[None, None, None]:
         """`close_second`, in slices where there is much to drop."""
+        self._closing = self._slices(second)
+        return self._closing
+
+    def _slices(self, second: int) -> Generator[None, None, None]:
         closed = Second(second, self.revision, self.running.take())
         fits = True
         waiting = self._writer.waiting

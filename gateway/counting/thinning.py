@@ -22,7 +22,7 @@ SLICE_KEYS: Final = 2048  # looked at in one go: some 0.3 ms
 def thin_out(second: Second, known: KnownNames, room: int, room_unknown: int) -> Generator[None, None, bool]:
     """Drop the topics for which there is no room. False where there is too little: the second is to be lost as a whole.
 
-    `room`: the keys of known topics that may be kept; `room_unknown`: of all others.
+    `room`: the keys that may be kept in all; `room_unknown`: of these, at most so many of topics that are not known.
     """
     keys = second.gathering.keys
     names: list[int] = []
@@ -46,10 +46,11 @@ def thin_out(second: Second, known: KnownNames, room: int, room_unknown: int) ->
         yield
     ranked.sort()
     kept = fitting([name for _, name in ranked], counts, room)
-    if sum([counts[name] for name in kept]) * 2 < sum([counts[name] for _, name in ranked]):
+    used = sum([counts[name] for name in kept])
+    if used * 2 < sum([counts[name] for _, name in ranked]):
         return False  # a topic that is not there seems idle: better no second than one without most of what goes on
     yield
-    kept |= fitting(others, counts, room_unknown)
+    kept |= fitting(others, counts, min(room_unknown, room - used))
     at: list[int] = []
     dropped: set[Key] = set()
     for first in range(0, len(keys), SLICE_KEYS):

@@ -3,7 +3,7 @@
 One `select.epoll` set holds every socket of every session, edge-triggered, and the limiter's eventfd. A sweep asks it, lets each session
 that has something to do take its turn, and submits what all of them decoded to the limiter as **one** submission. The verdicts come back
 through the eventfd in this or a later sweep. Sessions that want more are on the list of the next sweep, so a busy one cannot keep the
-others waiting: the cap per turn is Decode's MAX_REQUESTS_PER_TURN and one read of RECEIVE_BYTES per side.
+others waiting: the cap per turn is Decode's MAX_MESSAGES_PER_TURN and one read of RECEIVE_BYTES per side.
 
 A session's exception closes that session, is counted and logged once, and never reaches the loop.
 """

@@ -27,6 +27,10 @@ class UnreachableError(Exception):
     """The broker cannot be reached. The text says why, for the client too."""
 
 
+class SparedError(UnreachableError):
+    """Nothing was dialled, because the broker is known to be down."""
+
+
 class NoAnswerError(OSError):
     """The broker takes connections, and does not answer as it should. `label` is one of REASONS."""
 

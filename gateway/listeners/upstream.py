@@ -39,6 +39,7 @@ from gateway.listeners.unreachable import (
     OUT_OF_DESCRIPTORS,
     TIMEOUT,
     NoAnswerError,
+    SparedError,
     UnreachableError,
     errno_of,
     label,
@@ -87,7 +88,7 @@ class Upstream:
         self.hold_down = HoldDown()
         self.alone: Callable[[], bool] = _always  # whether no other address takes new connections: then holds are void
         self.changed: Callable[[], None] = _ignored  # called when `ok` has become another one
-        self.dials: dict[str, int] = {"ok": 0, "failed": 0, "spared": 0}  # spared: refused without dialling
+        self.dials: dict[str, int] = {"ok": 0, "failed": 0}
         self._failures = 0  # failed findings in a row
         self._findings = 0  # since the start; a dial that began before the last one finds out nothing newer
         self._retry_at = 0.0  # trio's clock
@@ -97,18 +98,17 @@ class Upstream:
         self._probing = False
         self._looked_at = float("-inf")  # the same: when it was asked last
         self._looking: trio.Event | None = None  # while it is asked
+        self._cut_short = False  # the last time it was asked was cancelled, and says nothing
         self._dial_slots = trio.CapacityLimiter(MAX_DIALS)
 
     async def dial(self, ends: Ends | None) -> Channel:
         """A connection for the client with these ends (None: for the gateway itself), TLS included.
 
-        Raises UnreachableError; OSError where this process is out of descriptors.
+        Raises UnreachableError, SparedError among them; OSError where this process is out of descriptors.
         """
-        if self._must_wait():
-            self._spare()
+        self._spare()
         async with self._dial_slots:
-            if self._must_wait():  # the dials before this one have failed meanwhile
-                self._spare()
+            self._spare()  # the dials before this one may have failed meanwhile
             probes = self.ok is False  # then it is the only one under way
             if probes:
                 self._probing = True
@@ -156,18 +156,19 @@ class Upstream:
         """
         if self.question is None or (not self.heard.doubted and self.heard.silent_s() < FRESH_S):
             return self.ok is not False
-        if self._looking is not None:
+        while self._looking is not None:
             await self._looking.wait()
-        else:
-            await self._look()
+            if not self._cut_short:
+                return self.ok is not False
+        await self._look()
         return self.ok is not False
 
     def _must_wait(self) -> bool:
         return self.ok is False and (self._probing or trio.current_time() < self._retry_at)
 
     def _spare(self) -> None:
-        self.dials["spared"] += 1
-        raise UnreachableError(self._unreachable(self.why))
+        if self._must_wait():
+            raise SparedError(self._unreachable(self.why))
 
     def _unreachable(self, why: str) -> str:
         return f"the broker behind this gateway ({self.text}) cannot be reached: {why}"
@@ -268,12 +269,15 @@ class Upstream:
         self._looked_at = trio.current_time()
         self.heard.doubted = False
         looking = self._looking = trio.Event()
+        self._cut_short = True
         try:
-            return await self._find_out()
+            found = await self._find_out()
+            self._cut_short = False
         finally:
             looking.set()
             if self._looking is looking:
                 self._looking = None
+        return found
 
     async def _find_out(self) -> bool:
         findings = self._findings
@@ -319,9 +323,9 @@ class Upstream:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def describe(self) -> dict[str, object]:
-        """For `GET /v1/listeners`. `held_seconds`: what is left of the time for which it gets no new connections though it answers."""
+        """For `GET /v1/listeners`. `held_seconds`: what is left of the time for which other addresses get the new connections instead."""
         state = "untried" if self.ok is None else "up" if self.ok else "held" if self.held else "down"
-        left_s = self.hold_down.left_s(trio.current_time()) if self.ok is False else 0.0
+        left_s = self.hold_down.left_s(trio.current_time()) if self.ok is False and not self.alone() else 0.0
         return {
             "address": self.text,
             "state": state,

@@ -4,7 +4,7 @@ The naive way takes the next address when a dial fails. Then each client finds o
 its own, and all return to a broker that comes and goes each time it is there. So health is known beforehand: every address is probed in
 its protocol (`upstream.py`), one that fails is left for a growing time (`hold_down.py`), and where there are several addresses a client is
 led only to one that has been heard of within FRESH_S, or answers before the client's own connection is made. A client whose address fails
-meanwhile is led to the next one; it is told of a failure only where no address takes it.
+meanwhile is led to the next one; it is told of a failure only where no address takes it within DIAL_S.
 
 Connections that are open stay where they are. Where no address is in use, holds are void: the first that answers is taken, as with one
 address alone.
@@ -15,14 +15,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
+
+import trio
 
 from gateway import log
-from gateway.listeners.unreachable import UnreachableError
+from gateway.listeners.unreachable import SparedError, UnreachableError
 from gateway.listeners.upstream import Upstream
 from gateway.protocols.question import Question
-from gateway.transport.channel import Channel
+from gateway.transport.channel import Channel, Heard
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import Hop
+
+DIAL_S: Final = 10.0  # seconds; for a client, over all addresses: two that hang (ANSWER_S), and time for a third; a stop waits so long
 
 
 class Upstreams:
@@ -34,7 +39,9 @@ class Upstreams:
         self.tls = tls  # towards all of them; each member has it with its own host's name
         self.preferred = self.members[0]  # new connections went there last
         self.switched = 0  # times that they began to go to another one
+        self._spared = 0  # clients refused because addresses are known to be down: once each, of however many
         self._gone: dict[str, int] = {}  # dials of members that are not here any more
+        self._heard: dict[tuple[str, int], Heard] = {}  # of addresses that a reload took out, while connections to them are open
         self._adopt()
 
     @classmethod
@@ -57,7 +64,17 @@ class Upstreams:
         Raises UnreachableError; OSError where this process is out of descriptors.
         """
         if len(self.members) == 1:
-            return await self.members[0].dial(ends)
+            try:
+                return await self.members[0].dial(ends)
+            except SparedError:
+                self._spared += 1
+                raise
+        with trio.move_on_after(DIAL_S):
+            return await self._dial_first(ends)
+        known = [f"{upstream.text}: {upstream.why}" for upstream in self.members if upstream.why]
+        raise UnreachableError("; ".join([f"none of the brokers behind this gateway has answered within {DIAL_S:g} s", *known]))
+
+    async def _dial_first(self, ends: Ends | None) -> Channel:
         tried: list[Upstream] = []
         while True:
             upstream = next((each for each in self.members if each.ok is not False and each not in tried), None)
@@ -69,15 +86,20 @@ class Upstreams:
                     return await upstream.dial(ends)
                 except UnreachableError:
                     continue
-        return await self._dial_any(ends)
+        return await self._dial_any(ends, tried)
 
-    async def _dial_any(self, ends: Ends | None) -> Channel:
-        """None is in use: whoever's turn it is probes one of them for all, the others hear at once why there is none."""
-        for upstream in list(self.members):
+    async def _dial_any(self, ends: Ends | None, tried: Sequence[Upstream]) -> Channel:
+        """None is in use: whoever's turn it is probes one of them for all, the others hear at once why there is none. Those that
+        this client has `tried` are not asked again."""
+        spared = False
+        for upstream in [each for each in self.members if each not in tried]:
             try:
                 return await upstream.dial(ends)
+            except SparedError:
+                spared = True
             except UnreachableError:
                 continue
+        self._spared += spared
         raise UnreachableError(f"none of the brokers behind this gateway can be reached: {self.why}")
 
     # ---- what is known of them -------------------------------------------------------------------------------------
@@ -112,7 +134,7 @@ class Upstreams:
 
     def dials(self) -> dict[str, int]:
         """Dials by result, since the start."""
-        counts = dict(self._gone)
+        counts = {**self._gone, "spared": self._spared}
         for upstream in self.members:
             _add(counts, upstream.dials)
         return counts
@@ -126,9 +148,16 @@ class Upstreams:
     def move(self, addresses: Sequence[tuple[str, int]], tls: Hop | None) -> None:
         """The brokers are at these addresses from now on. What is known of those that stay is kept; nothing is known of the others."""
         self.tls = tls
+        self._heard.update({_place(upstream.address): upstream.heard for upstream in self.members})
+        self._move(addresses)
+        for upstream in self.members:
+            upstream.heard = self._heard.pop(_place(upstream.address), upstream.heard)
+        self._heard = {address: heard for address, heard in self._heard.items() if heard.connections}
+
+    def _move(self, addresses: Sequence[tuple[str, int]]) -> None:
         if len(addresses) == len(self.members) == 1:
             if tuple(addresses[0]) != tuple(self.members[0].address):
-                self.members[0].move(addresses[0], hop_to(tls, addresses[0]))
+                self.members[0].move(addresses[0], hop_to(self.tls, addresses[0]))
             return
         known = {tuple(upstream.address): upstream for upstream in self.members}
         first = self.members[0]
@@ -140,7 +169,7 @@ class Upstreams:
             upstream or Upstream(self.listener, address, send_proxy=first.send_proxy, question=first.question)
             for upstream, address in zip(kept, addresses, strict=True)
         ]
-        self.take_tls(tls)
+        self.take_tls(self.tls)
         self._adopt()
         self._review()
 
@@ -186,6 +215,12 @@ class Upstreams:
 def hop_to(tls: Hop | None, address: tuple[str, int]) -> Hop | None:
     """TLS towards the broker at `address`: its certificate must name that host, unless `tls` has a name already."""
     return None if tls is None else tls.for_host(address[0])
+
+
+def _place(address: tuple[str, int]) -> tuple[str, int]:
+    """The same where a configuration has it as a list."""
+    host, port = address
+    return host, port
 
 
 def _add(counts: dict[str, int], more: dict[str, int]) -> None:

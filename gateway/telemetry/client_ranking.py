@@ -3,9 +3,13 @@
 `refused_clients.py` answers that for one topic. An operator who is called does not have the topic yet, so here all of a client's messages
 are one sum: of one address and user at one listener. What was folded is looked at, nothing per message.
 
-It is bounded, because strangers choose their addresses: MAX_CLIENTS are listed. A new one takes the place of the one that was over its
-limits least of late. So the worst client is always listed. One that was within its limits for KEEP_S is forgotten. Counts begin when a
-client is listed: they are at most what happened to it, never more.
+It is bounded, because strangers choose their addresses: MAX_CLIENTS are listed. Of the others the messages over a limit are added up, over
+all their topics, and once a second whoever was over its limits more of late takes the place of the one that was least. So the worst client
+is listed after a few seconds. Only thousands of others can hide it: what the sums leave out of a client is less than a MAX_NEWCOMERS-th of
+all that is added (Misra and Gries' summary of what is frequent).
+
+One that was within its limits for KEEP_S is forgotten. Counts begin when a client is listed: they are at most what happened to it, never
+more.
 
 What a client says of itself (library, connection name) is known while it is connected (`limiter.keys.Origin`). It is copied here, so that
 it is still known when the client has gone.
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from limiter.keys import Key, Tally
 
 MAX_CLIENTS: Final = 500  # clients; of all topics; described in 2 ms; a guess
+MAX_NEWCOMERS: Final = 4096  # clients; that are not listed and whose messages over a limit are added up, twice as many for a while; a guess
 MAX_TOPICS_OF_CLIENT: Final = 8  # topics; of each client, among which the worst is; a guess
 KEEP_S: Final = 600.0  # seconds; without a message over a limit: what happened is still to be seen after a conference call; a guess
 
@@ -115,7 +120,7 @@ class ClientRanking:
 
     def __init__(self) -> None:
         self._clients: dict[ClientPlace, RankedClient] = {}
-        self._least: list[RankedClient] | None = None  # for newcomers, since the last tick: the one over its limits least is the last
+        self._newcomers: dict[ClientPlace, float] = {}  # not listed: over a limit of late, as `RankedClient.recent`
         self._seconds = 0.0  # all ticks so far
 
     def add(self, key: Key, tally: Tally) -> None:
@@ -128,7 +133,10 @@ class ClientRanking:
         place = (origin.protocol, origin.listener, origin.client, origin.user or "")
         client = self._clients.get(place)
         if client is None:
-            if not self._has_room(over):
+            if len(self._clients) >= MAX_CLIENTS:
+                self._newcomers[place] = self._newcomers.get(place, 0.0) + over
+                if len(self._newcomers) > 2 * MAX_NEWCOMERS:
+                    self._thin_out()
                 return
             client = self._clients[place] = RankedClient(place)
         client.count((key.text, key.operation), refused, tally.delayed)
@@ -138,29 +146,41 @@ class ClientRanking:
         if origin.names:
             client.names = origin.names
 
-    def _has_room(self, over: int) -> bool:
-        """Whether a client with so many messages over a limit belongs into the list. Makes room for it."""
-        if len(self._clients) < MAX_CLIENTS:
-            return True
-        if self._least is None:
-            self._least = sorted(self._clients.values(), key=lambda client: -client.recent)
-        if not self._least or over <= self._least[-1].recent:
-            return False
-        del self._clients[self._least.pop().place]
-        return True
+    def _thin_out(self) -> None:
+        """Keep the MAX_NEWCOMERS that were over a limit most, less what the next one has."""
+        ranked = sorted(self._newcomers.values(), reverse=True)
+        least = ranked[MAX_NEWCOMERS]
+        self._newcomers = {place: over - least for place, over in self._newcomers.items() if over > least}
+
+    def _admit(self) -> None:
+        """List the newcomers that were over a limit more than those listed, in their places."""
+        newcomers = sorted(self._newcomers.items(), key=lambda each: -each[1])
+        listed = sorted(self._clients.values(), key=lambda client: client.recent)
+        room = MAX_CLIENTS - len(listed)
+        for at, (place, over) in enumerate(newcomers):
+            if at >= room:
+                if at - room >= len(listed) or over <= listed[at - room].recent:
+                    break
+                del self._clients[listed[at - room].place]
+            del self._newcomers[place]
+            client = self._clients[place] = RankedClient(place)
+            client.recent = over
+            client.last_s = self._seconds
 
     def tick(self, seconds: float) -> None:
-        """Once a second: work out the rates since the last tick, and forget who was within their limits for long."""
+        """Once a second: see who is listed, work out the rates since the last tick, and forget who was within their limits for long."""
         self._seconds += seconds
-        self._least = None
+        if self._newcomers:
+            self._admit()
+            self._newcomers = {place: over / 2 for place, over in self._newcomers.items() if over >= 1.0}
         for client in list(self._clients.values()):
             client.tick(seconds)
             if self._seconds - client.last_s > KEEP_S:
                 del self._clients[client.place]
 
     def describe(self) -> list[dict[str, object]]:
-        """`GET /v1/clients`, in no order."""
-        return [client.describe(self._seconds) for client in self._clients.values()]
+        """`GET /v1/clients`, in no order; without those of which nothing was counted yet, as they are listed only now."""
+        return [client.describe(self._seconds) for client in self._clients.values() if client.refused or client.delayed]
 
     def __repr__(self) -> str:
         return f"<ClientRanking of {len(self._clients)} clients>"

@@ -70,8 +70,8 @@ CONNECTIONS: Final = (
 BROKER: Final = (
     counter(
         "sluice_upstream_connect_total",
-        "Connection attempts to the broker, by result: ok; failed, failed health probes included; spared, not attempted because the broker "
-        "was known to be down.",
+        "Connection attempts to the broker, by result: ok; failed, failed health probes included; spared, clients that were refused "
+        "without one because the broker, or one of several, was known to be down.",
         "listener",
         "result",
     ),

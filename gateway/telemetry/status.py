@@ -87,7 +87,7 @@ def limiter(gateway: Gateway) -> dict[str, object]:
     for listener in gateway.listening.values():
         for way, count in listener.config.judging.describe().items():
             batches[way] = batches.get(way, 0) + count
-    return {"threads": gateway.settings.limiter.threads, "inline": gateway.executor.mode, "batches": batches}
+    return {"threads": gateway.settings.limiter.threads, "inline": gateway.executor.inline_mode, "batches": batches}
 
 
 def warnings(gateway: Gateway) -> list[str]:

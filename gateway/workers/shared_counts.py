@@ -11,7 +11,7 @@ too much where all ROWS counters of a name are shared with others: with 1,000 ad
 10,000 to one in two thousand, and matters only if the others have as many connections as the cap allows. What the asking worker has itself
 it counts exactly.
 
-A worker that is stopped in the middle of counting would stop the others for good. So nobody waits longer than TRIES times PAUSE_S, and
+A worker that is stopped in the middle of counting would stop the others for good. So nobody waits longer than PATIENCE_S, and
 then counts without the lock: for such a moment the caps may be passed by one connection for each worker.
 """
 
@@ -32,8 +32,8 @@ CELL: Final = 4  # bytes
 SALT_BYTES: Final = 16
 HEADER_BYTES: Final = mmap.PAGESIZE
 PART_BYTES: Final = ROWS * WIDTH * CELL
-TRIES: Final = 100
-PAUSE_S: Final = 0.00005  # seconds; counting takes some 20 µs
+PATIENCE_S: Final = 0.005  # seconds; of waiting for whoever counts
+PAUSE_S: Final = 0.00005  # seconds; between two looks, and as much again until the kernel wakes us; counting takes some 20 µs
 
 
 class SharedCounts:
@@ -61,7 +61,7 @@ class SharedCounts:
     def clear(self, place: int) -> None:
         """A worker has ended, and with it all that it had."""
         begin = HEADER_BYTES + (place - 1) * PART_BYTES
-        self._memory[begin : begin + PART_BYTES] = bytes(PART_BYTES)
+        self._memory.madvise(mmap.MADV_REMOVE, begin, PART_BYTES)  # writing zeros would take a MiB of memory where little was used
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -76,14 +76,18 @@ class SharedCounts:
                 fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
 
     def _lock(self) -> bool:
-        for _ in range(TRIES):
+        until = 0.0
+        while True:
             try:
                 fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
+                now = time.monotonic()
+                until = until or now + PATIENCE_S
+                if now >= until:
+                    return False
                 time.sleep(PAUSE_S)
             else:
                 return True
-        return False
 
     def elsewhere(self, listener: str, kind: str, name: str) -> int:
         """How many the other workers have."""

@@ -472,7 +472,7 @@ def test_a_quick_judge_earns_the_callers_thread() -> None:
     ask(executor, 20 * MIN_QUICK_IN_ROW)
     assert set(judge.threads[:MIN_QUICK_IN_ROW]) == {"sluice-limiter-0"}
     assert judge.threads[-1] == threading.current_thread().name
-    assert executor.inline > 0
+    assert executor.judged_inline > 0
     assert executor.close(PATIENCE_S)
 
 
@@ -651,7 +651,7 @@ def test_with_never_the_callers_thread_judges_nothing_however_quick_the_judge_is
     assert set(judge.threads) == {"sluice-limiter-0"}
     assert {one.way for one in back} == {QUEUED}
     assert all(one is other for one, other in zip(judge.asked, (each for one in made for each in one.requests), strict=True)), "in order"
-    assert (executor.inline, executor.rejected, executor.mode) == (0, 0, NEVER)
+    assert (executor.judged_inline, executor.rejected, executor.inline_mode) == (0, 0, NEVER)
     assert executor.close(PATIENCE_S)
 
 
@@ -662,7 +662,7 @@ def test_with_never_what_finds_the_queue_full_and_may_not_pass_waits_there(slow:
     assert slow.handshake_done.acquire(timeout=PATIENCE_S)
     for owner in range(1, 6):
         assert not executor.submit(submission(owner)), "the caller is not kept"
-    assert (executor.collect(), executor.depth, executor.rejected) == ([], 5, 4)
+    assert (executor.collect(), executor.depth, executor.rejected) == ([], 5, 0), "what is queued is not turned away"
     slow.go.set()
     back = collect(executor, 6)
     assert [(one.owner, one.way, one.unjudged) for one in back] == [(owner, QUEUED, 0) for owner in range(6)]
@@ -685,7 +685,7 @@ def test_with_never_a_full_queue_passes_within_the_bound_as_ever(slow: SlowJudge
 def test_the_mode_is_changed_while_it_runs() -> None:
     judge = Counting()
     executor = trusted(judge)
-    assert executor.mode == TRUSTED
+    assert executor.inline_mode == TRUSTED
     executor.take_inline(NEVER)
     ask(executor, 3 * MIN_QUICK_IN_ROW)
     assert set(judge.threads) == {"sluice-limiter-0"}
@@ -699,4 +699,4 @@ def test_without_threads_there_is_nowhere_else() -> None:
     executor = Executor(refuse, threads=0)
     executor.take_inline(NEVER)  # as a reload does where `threads` needs a restart
     assert executor.submit(submission(0))
-    assert (executor.mode, executor.collect()[0].way) == (ALWAYS, ON_LOOP)
+    assert (executor.inline_mode, executor.collect()[0].way) == (ALWAYS, ON_LOOP)

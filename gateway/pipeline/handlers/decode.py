@@ -18,7 +18,7 @@ from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.protocols import RETRY_PREFIX
 
-MAX_REQUESTS_PER_TURN: Final = 512  # requests; fairness between sessions, as Netty's maxMessagesPerRead; 512 short ones take about 0.2 ms
+MAX_MESSAGES_PER_TURN: Final = 512  # messages; fairness between sessions, as Netty's maxMessagesPerRead; 512 short ones take about 0.2 ms
 # Pieces below the first are joined up to the second: each bytes object costs 33 more, so a client could trickle 40 times its bytes.
 COALESCE_BELOW_BYTES: Final = 512  # a guess
 COALESCE_UP_TO_BYTES: Final = 4096  # a guess
@@ -48,17 +48,17 @@ class Decode(Handler):
     def carry(self, batch: Batch) -> bool:
         data = batch.data
         parts = batch.parts
-        room = min(self.credit.credit, MAX_REQUESTS_PER_TURN)
+        room = min(self.credit.credit, MAX_MESSAGES_PER_TURN)
         room = min(room, self.forwarder.credit)  # of three at once mypyc makes a call of Python's
         at = 0
-        requests = 0
+        messages = 0
         fault = False  # bad bytes stand behind what the bridge brought; that goes its way first, and the next call meets the fault again
         try:
             if self.rest or self.later:
                 if data and not self.pending and not self.later and len(self.rest) <= JOIN_REST_BELOW_BYTES:
                     if room > 0 and len(data) >= BRIDGE_READ_ABOVE_BYTES:
                         at = self._bridge(data, room, parts)
-                        room -= 1
+                        room -= taken_by(parts)
                     if self.rest:
                         data = self.rest + data[at:]
                         at = 0
@@ -82,12 +82,12 @@ class Decode(Handler):
                         raise
                     fault = True
         finally:
-            requests = self._receive(parts, batch.now)  # also what came before bad bytes: it will be abandoned, not forgotten
+            messages = self._receive(parts, batch.now)  # also what came before bad bytes: it will be abandoned, not forgotten
         left = size - position
         self.pending = (
             fault
             or self.conversation.postpones_decoding
-            or (left > 0 and left >= self.conversation.need and (requests >= room or position > at))
+            or (left > 0 and left >= self.conversation.need and (messages >= room or position > at))
         )
         if self.pending:
             self.rest = data
@@ -98,7 +98,7 @@ class Decode(Handler):
         return True
 
     def _bridge(self, data: bytes, room: int, parts: list[Part]) -> int:
-        """Decode what begins in `rest` and ends in `data`: one request at most. Returns where in `data` the rest of it begins.
+        """Decode what begins in `rest` and ends in `data`: one request at most, perhaps a batch. Returns where the rest begins in it.
 
         The naive way joins both, which copies a long read only to complete one message: a tenth of what a stream costs (2026-11).
         """
@@ -137,19 +137,19 @@ class Decode(Handler):
 
     def _receive(self, parts: list[Part], now: int) -> int:
         """Count what was offered; return what it takes of the room: the messages, and one for a request without."""
-        requests = 0
+        messages = 0
         window = now // WINDOW_NS
         for part in parts:
             if part.kind == REQUEST:
                 key = part.key
                 assert key is not None
-                requests += part.count if part.messages <= 1 else part.count * part.messages
+                messages += part.count if part.messages <= 1 else part.count * part.messages
                 if not key.dirty:
                     self.accounts.note(key)
                 key.tally.receive(part.count * part.messages, window)
-        if requests and not self.publishes:
+        if messages and not self.publishes:
             self._look_for_publishes(parts)
-        return requests
+        return messages
 
     def _look_for_publishes(self, parts: list[Part]) -> None:
         for part in parts:
@@ -169,3 +169,12 @@ class Decode(Handler):
     def undecoded(self) -> int:
         """Bytes kept here."""
         return len(self.rest) - self.at + self.later_bytes
+
+
+def taken_by(parts: list[Part]) -> int:
+    """What they take of the room: the messages, and one for a request without."""
+    messages = 0
+    for part in parts:
+        if part.kind == REQUEST:
+            messages += part.count if part.messages <= 1 else part.count * part.messages
+    return messages

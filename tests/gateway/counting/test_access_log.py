@@ -25,9 +25,10 @@ from gateway.counting.access_log import (
     Rolling,
     disk_space,
 )
-from gateway.counting.access_log_lines import SLICE_LINES
+from gateway.counting.access_log_lines import SLICE_LINES, Second
 from gateway.counting.accounts import Accounts
 from gateway.counting.known_names import KNOWN_AFTER
+from gateway.counting.thinning import thin_out
 from limiter.keys import Key, Origin, Tally
 from limiter.topics import amqp_topic, rocketmq_topic
 
@@ -341,6 +342,37 @@ def test_a_flood_of_invented_names_loses_its_own_lines_and_no_second_of_a_steady
     numbers = [line["seq"] for line in found]
     assert numbers == sorted(set(numbers))
     assert numbers[-1] + 1 - len(numbers) == log.lost_lines
+
+
+def test_known_topics_and_others_together_stay_within_the_bound(tmp_path: Path) -> None:
+    """What known topics take is not there for others a second time."""
+    log = open_log(tmp_path, roll_bytes=1 << 30)
+    for second in range(KNOWN_AFTER):
+        steady(log)
+        log.close_second(NOON + second)
+    wait_for_writer(log)
+    clients = MAX_QUEUED_UNKNOWN // 2 // STEADY + 100  # two keys of each, as it is folded twice: more than half of the room
+    closed = Second(NOON, 0, log.running)
+    steady(log, clients)
+    invent(log, 0, MAX_QUEUED_UNKNOWN)
+    for _ in thin_out(closed, log._writer.known, MAX_QUEUED_KEYS, MAX_QUEUED_UNKNOWN):
+        pass
+    assert 2 * clients * STEADY > MAX_QUEUED_KEYS - MAX_QUEUED_UNKNOWN
+    assert len(closed.gathering) == MAX_QUEUED_KEYS
+    assert closed.dropped == 2 * clients * STEADY + MAX_QUEUED_UNKNOWN - MAX_QUEUED_KEYS
+    stop(log, NOON + KNOWN_AFTER)
+
+
+def test_a_second_that_is_being_thinned_out_at_a_stop_is_finished_before_the_last_one(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)
+    invent(log, 0, MAX_QUEUED_UNKNOWN + 10)
+    suspended = log.slices(NOON)
+    next(suspended)
+    log.close_second(NOON + 1)
+    assert list(suspended) == [], "whoever began it finds it done"
+    queued = [log._writer._queue.get_nowait() for _ in range(2)]
+    assert [(each.ts - NOON, len(each.gathering)) for each in queued if each is not None] == [(0, MAX_QUEUED_UNKNOWN), (1, 0)]
+    assert log.lost_lines == 10
 
 
 def wait_for_writer(log: AccessLog) -> None:

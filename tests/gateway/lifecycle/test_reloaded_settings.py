@@ -60,7 +60,7 @@ async def test_bounds_of_connections_and_of_memory(standalone: Standalone, tmp_p
     )
     gateway = standalone.gateway
     assert (gateway.shared.credit_initial, gateway.shared.credit_more_after, gateway.shared.hold_bytes) == (50, 20, 65536)
-    assert (gateway.shared.credit_bytes, gateway.executor.mode) == (65536, "never")
+    assert (gateway.shared.credit_bytes, gateway.executor.inline_mode) == (65536, "never")
     assert (gateway.memory.high_watermark, gateway.memory.low_watermark) == (10 << 20, 8 << 20)
     assert gateway.access_log is not None
     assert (gateway.access_log.rolling.low_watermark, gateway.access_log.rolling.low_share) == (1 << 20, 0)

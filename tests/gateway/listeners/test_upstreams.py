@@ -17,7 +17,7 @@ import trio.testing
 from gateway.listeners.hold_down import GOOD_PROBES, MIN_HOLD_S
 from gateway.listeners.unreachable import HELD, NO_ANSWER, REFUSED, NoAnswerError, UnreachableError
 from gateway.listeners.upstream import ANSWER_S, FRESH_S, MAX_BACKOFF_S, PROBE_EVERY_S, Upstream
-from gateway.listeners.upstreams import Upstreams
+from gateway.listeners.upstreams import DIAL_S, Upstreams
 from gateway.protocols.amqp.question import QUESTION
 from gateway.transport.channel import Channel, Heard
 from gateway.transport.proxy_protocol import Ends
@@ -285,6 +285,101 @@ async def test_running_out_of_our_own_descriptors_leads_nobody_on(
     assert (pair.first.ok, pair.second.asked_at) == (True, [])
 
 
+# ---- how long a client waits, and what is counted of it ----------------------------------------------------------------
+
+
+class Mute(Upstream):
+    """A broker's address where a connection is never made, asked as Upstream itself asks."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__("rabbit", (LOOPBACK, port), question=QUESTION)
+        self.opened = 0
+
+    async def _open(self, ends: Ends | None) -> Channel:
+        self.opened += 1
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+@pytest.mark.parametrize(("addresses", "within_s"), [(2, 2 * ANSWER_S), (16, DIAL_S)])
+async def test_where_all_hang_a_client_is_refused_in_time_and_none_is_asked_twice(
+    addresses: int, within_s: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    members = [Mute(1 + number) for number in range(addresses)]
+    began = trio.current_time()
+    with pytest.raises(UnreachableError, match="none of the brokers behind this gateway") as caught:
+        await Upstreams("rabbit", members).dial(None)
+    assert trio.current_time() - began == pytest.approx(within_s, abs=0.01)
+    assert [each.opened for each in members[:2]] == [1, 1]
+    assert f"127.0.0.1:1: no connection within {ANSWER_S:g} s; 127.0.0.1:2: no connection" in str(caught.value)
+
+
+async def test_a_dial_that_takes_too_long_is_given_up_and_says_so(
+    pair: Pair, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers, and the client's own connection is never made."""
+
+    async def never(_: Ends | None) -> Channel:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(pair.first, "_open", never)
+    began = trio.current_time()
+    with pytest.raises(UnreachableError, match=r"^none of the brokers behind this gateway has answered within 10 s$"):
+        await pair.client()
+    assert trio.current_time() - began == pytest.approx(DIAL_S, abs=0.01)
+
+
+async def test_who_waits_for_an_answer_that_is_given_up_asks_again(
+    pair: Pair, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client that asks may be gone before there is an answer: then nothing is known, and nobody is led there."""
+    pair.first.state = HANGS
+    led: list[str] = []
+
+    async def second_client() -> None:
+        led.append(await pair.client())
+
+    async with trio.open_nursery() as nursery:
+        with trio.move_on_after(1):
+            nursery.start_soon(second_client)
+            await pair.first.confirm()
+    assert (led, len(pair.first.asked_at)) == (["second"], 2)
+
+
+async def test_a_client_that_is_refused_counts_once_as_spared(autojump_clock: trio.testing.MockClock) -> None:
+    members = [Broker(1 + number, DOWN) for number in range(3)]
+    upstreams = Upstreams("rabbit", members)
+    with pytest.raises(UnreachableError):
+        await upstreams.dial(None)
+    for each in members:
+        each._retry_at = trio.current_time() + 1
+    assert upstreams.dials() == {"ok": 0, "failed": 3, "spared": 0}
+    for _ in range(10):
+        with pytest.raises(UnreachableError):
+            await upstreams.dial(None)
+    assert upstreams.dials() == {"ok": 0, "failed": 3, "spared": 10}
+
+
+async def test_an_address_that_nobody_stands_in_for_is_not_shown_as_held(pair: Pair, autojump_clock: trio.testing.MockClock) -> None:
+    assert await pair.client() == "first"
+    pair.first.state = DOWN
+    await trio.sleep(1)
+    assert await pair.client() == "second"
+    assert pair.first.describe()["held_seconds"] > 0  # type: ignore[operator]
+    pair.second.state = DOWN
+    await trio.sleep(1)
+    with pytest.raises(UnreachableError):
+        await pair.client()
+    assert [each["held_seconds"] for each in pair.upstreams.describe()] == [0.0, 0.0]
+    alone = Broker(1)
+    await alone.probe()
+    alone.state = DOWN
+    await trio.sleep(PROBE_EVERY_S)
+    await alone.probe()
+    assert (alone.ok, alone.describe()["held_seconds"]) == (False, 0.0)
+
+
 # ---- reload --------------------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +413,22 @@ async def test_one_address_becomes_several_and_one_again(autojump_clock: trio.te
     assert upstreams.members == [one]
     upstreams.move([(LOOPBACK, 7)], None)
     assert (one.text, one.ok) == ("127.0.0.1:7", None)
+
+
+@pytest.mark.parametrize("beside", [[], [(LOOPBACK, 2)]])
+def test_connections_to_an_address_that_is_taken_out_and_put_back_are_counted_all_the_time(beside: list[tuple[str, int]]) -> None:
+    upstreams = Upstreams.at("rabbit", [(LOOPBACK, 1), *beside])
+    heard = upstreams.members[0].heard
+    heard.connections += 3
+    upstreams.move([(LOOPBACK, 9), *beside], None)
+    assert upstreams.members[0].describe()["connections"] == 0
+    upstreams.move([(LOOPBACK, 1), *beside], None)
+    assert upstreams.members[0].describe()["connections"] == 3
+    heard.connections -= 3
+    assert upstreams.members[0].describe()["connections"] == 0
+    upstreams.move([(LOOPBACK, 9), *beside], None)
+    upstreams.move([(LOOPBACK, 1), *beside], None)
+    assert upstreams.members[0].heard is not heard, "with its last connection it is forgotten"
 
 
 def test_each_address_has_its_own_name_in_tls_unless_one_is_given() -> None:

@@ -35,7 +35,7 @@ def test_messages_due_at_the_same_moment_as_those_just_taken_are_not_forgotten(t
         wires.run()
         if threads:  # until the judge is trusted: its verdicts then come within the sweep
             number = 0
-            while wires.executor.inline <= 3:
+            while wires.executor.judged_inline <= 3:
                 client.sendall(amqp.publish(2, f"warm-{number}"))
                 wires.run(0.001)
                 number += 1

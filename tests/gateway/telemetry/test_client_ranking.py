@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.counting.recent_rates import TICKS
-from gateway.telemetry.client_ranking import KEEP_S, MAX_CLIENTS, MAX_TOPICS_OF_CLIENT, ClientRanking
+from gateway.telemetry.client_ranking import KEEP_S, MAX_CLIENTS, MAX_NEWCOMERS, MAX_TOPICS_OF_CLIENT, ClientRanking
 from limiter.keys import Key, Origin, Tally
 from limiter.topics import rocketmq_topic
 
@@ -114,11 +114,48 @@ def test_the_list_is_bounded_and_the_worst_clients_are_in_it() -> None:
     for number in range(2 * MAX_CLIENTS):
         ranking.add(key("orders", f"10.9.0.{number}"), tally(refused=3))
     ranking.add(key("orders", "10.0.9.9"), tally(refused=500))
+    ranking.tick(1.0)
+    ranking.add(key("orders", "10.0.9.9"), tally(refused=500))
     found = {str(item["client"]) for item in ranking.describe()}
     assert len(found) == MAX_CLIENTS
     assert {"10.0.9.9", f"10.0.0.{MAX_CLIENTS - 1}"} <= found
     assert "10.0.0.0" not in found
     assert not any(address.startswith("10.9.") for address in found)
+
+
+def test_a_client_over_a_limit_on_thousands_of_topics_is_listed_however_little_each_has() -> None:
+    ranking = ClientRanking()
+    for _ in range(3):
+        for number in range(MAX_CLIENTS):
+            ranking.add(key("orders", f"10.0.0.{number}"), tally(refused=5))
+        for topic in range(2000):
+            ranking.add(key(f"topic-{topic}", "10.0.9.9"), tally(refused=5))
+        ranking.tick(1.0)
+    worst = max(ranking.describe(), key=lambda item: float(str(item["refused_per_second_1s"])))
+    assert (worst["client"], worst["refused_per_second_1s"], len(ranking.describe())) == ("10.0.9.9", 10_000.0, MAX_CLIENTS)
+
+
+def test_a_client_that_is_a_little_worse_than_the_rest_is_listed_too() -> None:
+    ranking = ClientRanking()
+    for _ in range(6):
+        for number in range(MAX_CLIENTS):
+            ranking.add(key("orders", f"10.0.0.{number}"), tally(refused=50))
+        ranking.add(key("orders", "10.0.9.9"), tally(refused=60))
+        ranking.tick(1.0)
+    assert "10.0.9.9" in {item["client"] for item in ranking.describe()}
+
+
+def test_made_up_addresses_cost_bounded_memory_and_hide_nobody() -> None:
+    ranking = ClientRanking()
+    for number in range(MAX_CLIENTS):
+        ranking.add(key("orders", f"10.0.0.{number}"), tally(refused=5))
+    for number in range(4 * MAX_NEWCOMERS):
+        ranking.add(key("orders", f"10.9.0.{number}"), tally(refused=1))
+        ranking.add(key(f"topic-{number}", "10.0.9.9"), tally(refused=1))
+        assert len(ranking._newcomers) <= 2 * MAX_NEWCOMERS
+    ranking.tick(1.0)
+    ranking.add(key("orders", "10.0.9.9"), tally(refused=1))
+    assert "10.0.9.9" in {item["client"] for item in ranking.describe()}
 
 
 def test_an_origin_tells_a_few_libraries_and_names_apart() -> None:

@@ -8,12 +8,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gateway.admission import BY_ADDRESS, BY_ALL, BY_USER, Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots, RefusedError
-from gateway.workers.shared_counts import PAUSE_S, TRIES, SharedCounts
+from gateway.workers import shared_counts
+from gateway.workers.shared_counts import PATIENCE_S, SharedCounts
 
 WORKERS = 3
 
@@ -142,6 +144,34 @@ def test_processes_that_admit_at_the_same_time_admit_exactly_as_many_as_the_caps
     assert admitted == [40, *[8] * 5] or (admitted[0] == 40 and max(admitted[1:]) <= 10), found
 
 
+def test_memory_of_a_worker_that_has_ended_is_given_back(counts: SharedCounts) -> None:
+    other = SharedCounts(counts.descriptor, WORKERS, 2)
+    before = os.fstat(counts.descriptor).st_blocks
+    other.add("rocket", BY_ADDRESS, "10.0.0.7", 1)
+    assert os.fstat(counts.descriptor).st_blocks > before
+    counts.clear(2)
+    assert os.fstat(counts.descriptor).st_blocks == before
+    assert SharedCounts(counts.descriptor, WORKERS, 1).elsewhere("rocket", BY_ADDRESS, "10.0.0.7") == 0
+    other.add("rocket", BY_ADDRESS, "10.0.0.7", 2)
+    assert SharedCounts(counts.descriptor, WORKERS, 1).elsewhere("rocket", BY_ADDRESS, "10.0.0.7") == 2, "it is the same memory"
+
+
+def test_waiting_for_the_lock_is_bounded_by_the_clock(counts: SharedCounts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late the kernel wakes who pauses."""
+    now = [100.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds + 0.001
+
+    def taken(*_: object) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(shared_counts, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pause))
+    monkeypatch.setattr(shared_counts, "fcntl", SimpleNamespace(lockf=taken, LOCK_EX=2, LOCK_NB=4, LOCK_UN=8))
+    with counts.exclusive():
+        assert 100 + PATIENCE_S <= now[0] < 100 + PATIENCE_S + 0.002
+
+
 def test_a_worker_that_is_stopped_while_it_counts_keeps_nobody_for_long(counts: SharedCounts) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX); print('held', flush=True); input()",
@@ -156,7 +186,7 @@ def test_a_worker_that_is_stopped_while_it_counts_keeps_nobody_for_long(counts: 
         thread = threading.Thread(target=lambda: done.append(admission.admit("10.0.0.7", 0)), daemon=True)
         thread.start()
         thread.join(30)
-        assert len(done) == 1, f"it waits {TRIES * PAUSE_S:g} s or so, and not for ever"
+        assert len(done) == 1, f"it waits {PATIENCE_S:g} s, and not for ever"
         assert refused(admission) == BY_ALL, "and counts all the same"
     finally:
         holder.communicate("end\n")

@@ -23,7 +23,7 @@ from limiter.reservation import Overdraft
 if TYPE_CHECKING:
     from limiter.judge import Judge
 
-MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's MAX_REQUESTS_PER_TURN
+MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's MAX_MESSAGES_PER_TURN
 
 
 class DeliveryVerdicts:

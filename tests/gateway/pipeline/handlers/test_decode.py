@@ -125,3 +125,15 @@ def test_whole_messages_before_bad_bytes_pass_first(protocol: str) -> None:
                 faults += 1
         assert faults == 1
         assert reader.passed() == good, f"cut at {cut}"
+
+
+def test_a_batch_that_ends_in_a_long_read_takes_its_messages_of_the_room() -> None:
+    """Otherwise a turn would decode almost twice what there is room for."""
+    batch = rocketmq.send("orders", rocketmq.batch_body(*[b"x"] * 400), code=320, batch=True, opaque=1)
+    stream = batch + b"".join(message("rocketmq", 2 + number, 200) for number in range(500))
+    reader = Reader("rocketmq", 450)
+    assert reader.decode.carry(Batch(reader, stream[:1000], 1))
+    long = Batch(reader, stream[1000:], 1)
+    assert reader.decode.carry(long)
+    assert len(stream) - 1000 >= BRIDGE_READ_ABOVE_BYTES
+    assert sum(part.count * part.messages for part in long.parts if part.kind == REQUEST) == 450
