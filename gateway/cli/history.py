@@ -13,7 +13,7 @@ from gateway.cli.listing import Orders, limit_option, ordered, sort_option, watc
 from gateway.cli.names import typed_path
 from gateway.cli.output import counted, print_status, summarise
 from gateway.cli.tables import Read, TableColumn, column
-from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
+from gateway.cli.verb import DRY, Change, Group, Remote, changing, remote, report_change
 
 
 def _targets(item: dict[str, Any]) -> object:
@@ -157,7 +157,11 @@ def show(remote: Remote, revision: int) -> None:
 @remote
 def rollback(remote: Remote, change: Change, revision: int) -> None:
     """Restore limits, rules and quotas as of a revision. This makes a new revision; the history keeps every one."""
-    change.confirm(f"Return limits, rules and quotas of {remote.url} to revision {revision}?")
+    client = remote.client
+    change.confirm(
+        f"Return limits, rules and quotas of {remote.url} to revision {revision}?",
+        lambda: client.ask("POST", f"/v1/history/{revision}:rollback", query=DRY, body={}),
+    )
     roll_back(remote, change, revision)
 
 

@@ -13,7 +13,7 @@ from gateway.cli.key_completion import complete_connection
 from gateway.cli.listing import Orders, gathered, limit_option, sort_option, watchable
 from gateway.cli.output import clean, print_status
 from gateway.cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
-from gateway.cli.verb import Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
+from gateway.cli.verb import DRY, Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
 from gateway.settings.known_settings import Drain
 from limiter.units import parse_duration
 
@@ -79,8 +79,9 @@ def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> Non
 @remote
 def close(remote: Remote, change: Change, connection: int) -> None:
     """Close one connection in the way of its protocol; the client is sent the reason. `list` shows the IDs."""
-    change.confirm(f"Close connection {connection} of the gateway at {remote.url}?")
-    body = remote.client.ask("DELETE", f"/v1/connections/{connection}", query=change.query()).body
+    client, target = remote.client, f"/v1/connections/{connection}"
+    change.confirm(f"Close connection {connection} of the gateway at {remote.url}?", lambda: client.ask("DELETE", target, query=DRY))
+    body = client.ask("DELETE", target, query=change.query()).body
     if remote.form != "table":
         remote.emit(body)
     report_change(change, f"connection {connection} is being closed", f"close connection {connection}")

@@ -13,7 +13,7 @@ from gateway.cli.exits import FAILED, USAGE, CommandError
 from gateway.cli.history import time_of
 from gateway.cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
 from gateway.cli.output import Column, clean, column, print_status
-from gateway.cli.verb import Change, Group, Remote, acting, remote, report_change
+from gateway.cli.verb import DRY, Change, Group, Remote, acting, remote, report_change
 
 TOKENS: Final[list[Column]] = [
     column("name", "name", rank=0),
@@ -96,9 +96,9 @@ def list_tokens(remote: Remote, query: str | None, sort: str, most: int | None) 
 @remote
 def revoke(remote: Remote, change: Change, name: str, force: bool) -> None:  # noqa: FBT001  -- click's way
     """Revoke a token. The next request with it is refused, and its open streams end within a second."""
-    change.confirm(f"Revoke the token {name}?")
-    query = {**change.query(), "force": "1" if force else ""}
-    revoked = remote.client.ask("DELETE", path("tokens", name), query=query).body
+    client, target, forced = remote.client, path("tokens", name), {"force": "1" if force else ""}
+    change.confirm(f"Revoke the token {name}?", lambda: client.ask("DELETE", target, query={**DRY, **forced}))
+    revoked = client.ask("DELETE", target, query={**change.query(), **forced}).body
     if remote.form != "table":
         remote.emit(revoked)
     report_change(change, f"token {name} revoked", f"revoke the token {name}")
@@ -115,9 +115,11 @@ def rotate(remote: Remote, change: Change, name: str, target: Path | None, overl
     """Replace a token by a new one of the same name and role, shown this once. `admin` is state/admin.token, which is rewritten."""
     if target is not None and target.exists():
         raise CommandError(USAGE, f"{target} exists; choose another file, and replace it once the new token is there")
-    change.confirm(f"Rotate the token {name}? Who has the old one needs the new one.")
+    client, where = remote.client, path("tokens", name) + ":rotate"
     body = {key: value for key, value in (("overlap", overlap), ("expires", expires)) if value}
-    made = remote.client.ask("POST", path("tokens", name) + ":rotate", query=change.query(), body=body).body
+    question = f"Rotate the token {name}? Who has the old one needs the new one."
+    change.confirm(question, lambda: client.ask("POST", where, query=DRY, body=body))
+    made = client.ask("POST", where, query=change.query(), body=body).body
     _hand_over(remote, change, made, target, "rotated", "rotate")
 
 

@@ -21,6 +21,8 @@ from gateway.cli.output import Column, clean, emit, note_wide, print_status
 from gateway.cli.token_search import look_for_token
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"
+MAX_ANSWERS: Final = 3  # to a question; then it is no
+DRY: Final = {"dry_run": "1"}  # the query of a change that is only tried
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -114,14 +116,25 @@ class Change:
             return self.if_version if self.if_version.startswith(('"', "W/", "*")) else f'"{self.if_version}"'
         return seen.etag or None if seen is not None else None
 
-    def confirm(self, question: str) -> None:
-        """Ask, unless --yes or --dry-run; without a terminal to ask on, only --yes will do. Raises CommandError."""
+    def confirm(self, question: str, try_it: Callable[[], object] | None = None) -> None:
+        """Ask, unless --yes or --dry-run; without a terminal to ask on, only --yes will do. Raises CommandError.
+
+        `try_it` asks the gateway for a dry run before: what it would refuse, as for want of a role, is not asked about.
+        """
         if self.yes or self.dry_run:
             return
         if not sys.stdin.isatty():
             raise CommandError(USAGE, f"{question} There is no terminal to ask on: add --yes.")
-        if not click.confirm(clean(question), err=True):
-            raise CommandError(FAILED, "nothing was changed")
+        if try_it is not None:
+            try_it()
+        for _ in range(MAX_ANSWERS):
+            answer = str(click.prompt(f"{clean(question)} [y/N]", default="", show_default=False, err=True)).strip().lower()
+            if answer in {"y", "yes"}:
+                return
+            if answer in {"", "n", "no"}:
+                raise CommandError(FAILED, "nothing was changed")
+            print_status("y is yes, n or nothing is no")
+        raise CommandError(FAILED, f"{MAX_ANSWERS} answers were neither y nor n; nothing was changed")
 
 
 def output_option(command: F) -> F:

@@ -119,16 +119,14 @@ def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, s
     body = client.ask("GET", target, query=given).body
     topic, protocol = str(body.get("topic")), str(body.get("protocol"))
     events = _events(client, topic, protocol)
-    if not given and any(not level.get("thing") and level.get("per") != "rule" for level in body.get("levels") or []):
-        last = next((event for event in reversed(events) if event.get("topic") == topic), {})
-        sender_then = {name: str(last[name]) for name in SENDER if last.get(name)}
-        if sender_then:  # limits per client, user and so on: those of the sender who was over one last
-            body = client.ask("GET", target, query=sender_then).body
     traffic = [
         item
         for item in client.items("/v1/topics", {"q": topic, "protocol": protocol})
         if item.get("topic") == topic and item.get("protocol") == protocol
     ]
+    sender_then = {} if given else _sender(traffic, events, topic)
+    if sender_then:  # limits of clients, users and so on: those of who is refused, or was last
+        body = client.ask("GET", target, query=sender_then).body
     levels = [Limited(level, _last_event(events, level, topic)) for level in body.get("levels") or []]
     quotas = None
     if any(str(one.level.get("origin")).startswith("quota") for one in levels):
@@ -147,6 +145,15 @@ def _near(client: AdminClient, protocol: str, topic: str) -> list[str]:
     words = typed(protocol, topic).replace("'", "")
     matching = [each for each in known.values() if fnmatchcase(each, words.replace("#", "*"))] if PATTERN.search(words) else []
     return (matching or [known[each] for each in get_close_matches(topic, known, MAX_SHOWN)])[:MAX_SHOWN]
+
+
+def _sender(traffic: list[JSONObject], events: list[JSONObject], topic: str) -> dict[str, str]:
+    """Whose limits are to be looked at, too: the client of the topic that is refused most now, else that of the last event."""
+    refused = [each for item in traffic for each in item.get("clients") or [] if each.get("refused_per_second")]
+    worst = str(max(refused, key=lambda each: float(each["refused_per_second"])).get("client")) if refused else ""
+    of_topic = [event for event in reversed(events) if event.get("topic") == topic]
+    last: JSONObject = next((event for event in of_topic if worst in {"", event.get("client")}), {"client": worst})
+    return {name: str(last[name]) for name in SENDER if last.get(name)}
 
 
 def _or_nothing(client: AdminClient, target: str, query: Mapping[str, str] | None = None) -> JSONObject | None:

@@ -7,10 +7,12 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from gateway.cli import figures
 from gateway.cli.client_advice import ClientAdvice
 from gateway.cli.explain import limit, moment, tried_beside
+from gateway.cli.names import typed_path
 from gateway.cli.tables import cell_width, fold
 from gateway.cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from limiter.rules.rule_set import UNRULED
@@ -19,6 +21,7 @@ JSONObject = dict[str, Any]
 MAX_WIDTH: Final = 100  # columns; longer lines are hard to read
 INDENT: Final = 12  # columns; of what stands beside a heading
 LIFETIME: Final = "1h"  # of the change that is suggested: long enough to look for the cause
+WRITTEN: Final = ("vhost", "exchange")  # levels whose `thing` is percent-encoded already
 NEVER_MS: Final = 3_600_000.0  # ms; a longer wait is none: the limit is 0
 HEADLINES: Final = {
     "limited_now": "limited now",
@@ -71,8 +74,10 @@ def headline(findings: Findings) -> str:
     one = findings.worst
     if one is None:
         return text
+    by = "" if one.level.get("per") == "topic" else f"by the limit {whose(one.level)}"
     if findings.state == "limited_before":
-        return f"{text}; last {moment(one.last_over)} UTC ({ago(one.last_over)} ago)"
+        return f"{text}; last {by + ', ' if by else ''}{moment(one.last_over)} UTC ({ago(one.last_over)} ago)"
+    text += f" {by}" if by else ""
     since = str((one.event or {}).get("since") or "")
     return f"{text}, since {moment(since)} UTC ({ago(since)})" if since else text
 
@@ -110,13 +115,16 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
 
 def subject_text(level: JSONObject) -> str:
     """Whose limit it is: `for this topic`, `for the user shop`, `for each client apart`."""
+    return ("to consumers, " if level.get("operation") == "consume" else "") + whose(level)
+
+
+def whose(level: JSONObject) -> str:
     per, thing = str(level.get("per")), str(level.get("thing") or "")
-    what = "to consumers, " if level.get("operation") == "consume" else ""
     if per == "topic":
-        return f"{what}for this topic" if not thing.endswith(".#") else f"{what}for all topics of {thing} together"
+        return "for this topic" if not thing.endswith(".#") else f"for all topics of {thing} together"
     if per == "rule":
-        return f"{what}for all topics of the rule together"
-    return f"{what}for the {per} {thing}" if thing else f"{what}for each {per} apart"
+        return "for all topics of the rule together"
+    return f"for the {per} {thing}" if thing else f"for each {per} apart"
 
 
 def set_by(findings: Findings, level: JSONObject) -> list[str]:
@@ -218,9 +226,22 @@ def commands_of(findings: Findings) -> list[str]:
         options = f"--messages {wanted}/s" if limits.get("messages") or not limits.get("bytes") else f"--bytes {twice(limits)}"
         if level.get("per") == "topic" and level.get("operation") != "consume":
             found.append(f"sluice limits set {shlex.join(key_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
+        elif (
+            level.get("origin") == "override" and level.get("thing") and level.get("per") != "topic"
+        ):  # which holds over the rule, whatever that says
+            key = typed_path(live_change_path(level))
+            found.append(f"sluice limits set {key} {options} --for {LIFETIME} --reason '...'")
+            found.append(f"sluice limits unset {key} --reason '...'")
         elif level.get("rule") != UNRULED.name:
             found.append(f"sluice rules set {shlex.quote(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
     return [*found, f"sluice limits get {shlex.join(findings.words)}"]
+
+
+def live_change_path(level: JSONObject) -> str:
+    """The path of a live change for a client, user, queue ...: `limits/client/10.0.0.7`."""
+    per, thing = str(level.get("per")), str(level.get("thing"))
+    consume = "consume/" if level.get("operation") == "consume" else ""
+    return f"limits/{consume}{per}/{thing if per in WRITTEN else quote(thing, safe='')}"
 
 
 def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from gateway.cli.traffic_columns import CONNECTIONS
 
@@ -61,6 +65,41 @@ def test_close_asks_first(sluice: Any, admin: Any) -> None:
     assert "Close connection 7" in ran.err
     assert "add --yes" in ran.err
     assert admin.requests == []
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A keyboard on which these lines are typed; a line more would be the end of the file."""
+
+    class Keyboard(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    return lambda *lines: monkeypatch.setattr("sys.stdin", Keyboard("".join(f"{line}\n" for line in lines)))
+
+
+def test_who_may_not_close_is_told_before_a_question(sluice: Any, admin: Any, typing: Callable[..., None]) -> None:
+    typing("y")
+    said = "this needs the role operator; shop-team has viewer"
+    forbidden = {"type": "urn:sluice:problem:forbidden", "title": "forbidden", "status": 403, "detail": said, "errors": []}
+    admin.answers["DELETE /v1/connections/7"] = (403, forbidden)
+    ran = sluice("connections", "close", 7)
+    assert (ran.code, "needs the role operator" in ran.err, "[y/N]" in ran.out + ran.err) == (5, True, False)
+    assert [write.query.get("dry_run") for write in admin.writes()] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "questions", "closed"),
+    [(["y"], 0, 1, True), (["si", "YES"], 0, 2, True), (["n"], 1, 1, False), ([""], 1, 1, False), (["q"] * 9, 1, 3, False)],
+)
+def test_a_question_takes_three_wrong_answers_at_most(
+    sluice: Any, admin: Any, typing: Callable[..., None], lines: list[str], code: int, questions: int, closed: bool
+) -> None:
+    typing(*lines)
+    ran = sluice("connections", "close", 7)
+    assert (ran.code, (ran.out + ran.err).count("[y/N]")) == (code, questions)
+    assert any(not write.query.get("dry_run") for write in admin.writes()) is closed
+    assert ("nothing was changed" in ran.err) is not closed
 
 
 def test_a_dry_run_of_closing_says_so(sluice: Any, admin: Any) -> None:

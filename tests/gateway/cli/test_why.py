@@ -105,6 +105,26 @@ def test_the_wait_for_a_limit_that_is_being_hit_is_told(gateway: BusyGateway) ->
         gateway.cli("limits", "unset", *ROCKET)
 
 
+def test_a_limit_of_the_client_alone_is_named_as_what_refuses_the_topic(gateway: BusyGateway) -> None:
+    """No rule is per client here: only a live change of that one client's limit, set in an incident."""
+    gateway.cli("limits", "set", "client", "127.0.0.1", "--messages", "5/s", "--reason", "incident 13", "--for", "30m")
+    try:
+        wait_until(lambda: found(gateway, *RABBIT)["limit"]["per"] == "client", within=30, what="it is the client's limit that refuses")
+        text = why(gateway, *RABBIT).stdout
+        head = re.sub(r"\s+", " ", text)
+        assert head.startswith("amqp / orders order.created: limited now by the limit for the client 127.0.0.1, since ")
+        assert part(text, "limit").startswith("5/s (burst ")
+        assert part(text, "set by").startswith("admin at ")
+        assert "reason: incident 13" in part(text, "set by")
+        assert "of rule orders: " in part(text, "also")
+        raised, back, _ = found(gateway, *RABBIT)["commands"]
+        assert re.fullmatch(r"sluice limits set client 127\.0\.0\.1 --messages \d+/s --for 1h --reason '\.\.\.'", raised)
+        assert back == "sluice limits unset client 127.0.0.1 --reason '...'"
+    finally:
+        gateway.cli("limits", "unset", "client", "127.0.0.1")
+    wait_until(lambda: found(gateway, *RABBIT)["limit"]["per"] == "topic", within=30, what="it is the topic's own again")
+
+
 def test_a_quota_names_its_night(gateway: BusyGateway) -> None:
     quota = {"protocol": "rocketmq", "topic": "orders", "messages": {"rate": 25, "burst": 25}}
     snapshot = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "test", "inputs": [], "parameters": {}, "quotas": [quota],
