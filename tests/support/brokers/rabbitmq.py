@@ -137,7 +137,7 @@ class RabbitMQ:
     def start_node(self) -> None:
         """Start the node, with what it has stored; for the first time, or after `kill`."""
         self._server = Process([PROGRAMS / "rabbitmq-server"], log=self.directory / "stdout.log", env=self._environment())
-        self._server.wait_until(self._speaks_amqp, within=60, what="RabbitMQ")
+        self._server.wait_until(self._speaks_amqp, within=180, what="RabbitMQ")  # 5 s, where nothing else runs
 
     def kill(self) -> None:
         """SIGKILL the node: nothing is said to anybody; what it has stored stays for `start_node`."""
