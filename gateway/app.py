@@ -41,6 +41,7 @@ from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
 from gateway.listeners.factory import listeners_of, open_listeners
 from gateway.listeners.listener import Arrival, Listener
+from gateway.listeners.resolver import Resolver
 from gateway.ports import LastReload, RuleSource
 from gateway.session.ending import close_gracefully
 from gateway.session.session import Session
@@ -340,6 +341,7 @@ class Gateway:
 
     async def run(self, host: Host) -> None:
         """Serve, and drain when asked to. The listeners are open."""
+        trio.socket.set_custom_hostname_resolver(Resolver())
         if self.access_log is not None:
             self.access_log.start()
         if self.span_export is not None:

@@ -17,7 +17,7 @@ import socket
 import struct
 from typing import Any, Final
 
-from mypy_extensions import i64, u8
+from mypy_extensions import i64, mypyc_attr, u8
 
 from gateway.transport.channel_states import (
     FIN_PENDING,
