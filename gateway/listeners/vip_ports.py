@@ -21,13 +21,15 @@ from gateway.settings.port_ranges import VIP
 
 def with_vip(ports: Iterable[int]) -> list[int]:
     """The brokers' ports, and those two below."""
-    return [each for port in ports for each in (port, port - VIP)]
+    return [each for port in ports for each in (port, port - VIP) if each > 0]
 
 
 def open_vip(listener: Listener, port: int, inherited: socket.socket | None) -> None:
-    """Let the listener, which is open on `port`, listen two below as well; a log line where that cannot be had."""
+    """Let the listener, which is open on `port`, listen two below as well, if there is such a port; a log line where it cannot be had."""
+    if port <= VIP:
+        return
     try:
         listener.open_vip(port - VIP, inherited)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         remedy = "let nothing else listen there, or set vipChannelEnabled to false in the clients that have it on; others need nothing"
         log.event(logging.WARNING, "vip_port_unavailable", listener=listener.name, port=port - VIP, err=str(error), remedy=remedy)

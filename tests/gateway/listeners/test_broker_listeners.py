@@ -20,6 +20,7 @@ from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, apply
 from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import apply_tls, listeners_of, read_tls
 from gateway.listeners.listener import Arrival, Listener
+from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError
 from gateway.settings import load
 from gateway.settings.addresses import Address
@@ -252,6 +253,13 @@ def test_vip_ports_are_there_again_after_a_restart_and_are_taken_over_from_the_p
     finally:
         old.close()
         new.close()
+
+
+def test_the_lowest_ports_have_none_below_them() -> None:
+    assert with_vip([1, 2, 3, 5]) == [1, 2, 3, 1, 5, 3]
+    listener = Mock(spec=Listener)
+    open_vip(listener, 2, None)
+    listener.open_vip.assert_not_called()
 
 
 def test_a_route_to_a_vip_port_of_its_own_is_a_loop(house: Callable[..., House]) -> None:
