@@ -167,7 +167,7 @@ class RabbitMQ:
         self._server = Process(
             as_seen_by_rabbitmq(PROGRAMS / "rabbitmq-server"), log=self.directory / "stdout.log", env=self._environment()
         )
-        self._server.wait_until(self._speaks_amqp, within=60, what="RabbitMQ")
+        self._server.wait_until(self._speaks_amqp, within=120, what="RabbitMQ")  # 54 s were seen of 4.0 beside a whole CI run
 
     def kill(self) -> None:
         """SIGKILL the node: nothing is said to anybody; what it has stored stays for `start_node`."""
