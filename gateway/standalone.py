@@ -211,7 +211,7 @@ class Standalone:
 
     def _sockets(self) -> list[socket.socket]:
         """All that listen, for the next process."""
-        listening = [listener.sock for listener in self.gateway.listening.values() if listener.sock is not None]
+        listening = [sock for listener in self.gateway.listening.values() for sock in listener.sockets()]
         return [*listening, *self.admin_server.sockets()]
 
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:

@@ -2,12 +2,12 @@
 
 A name server's listener (`protocol: rocketmq-nameserver`) has one `BrokerListeners`. Its conversations ask it for each address in a route
 (`find`), and it answers with a port of its own that leads there: NAME/BROKER/ID, e.g. `names/broker-a/0`, an ordinary `rocketmq` listener
-with the settings of the name server's. Only what the configured name server answers gets that far; no client can have a port opened.
+with the settings of the name server's, and with a VIP port (`vip_ports.py`). Only what the configured name server answers gets that far;
+no client can have a port opened.
 
 A broker keeps its port: when its address changes (new connections go to the new one), when it is away, and over restarts
 (`broker_ports.py`). Ports are few. When they are used up, the broker that no route has named for longest gives up its own: never one that
-has connections, and not before the clients that still live have asked again for the routes that named it. Its socket is handed over, so
-its port is never without an owner.
+has connections, and not before the clients that still live have asked again for the routes that named it. Its socket is handed over.
 
 Opening is synchronous, for it happens within a session's turn. Accepting on the open listeners is the gateway's affair (`attend`).
 """
@@ -26,10 +26,12 @@ from gateway import log
 from gateway.listeners.broker_addresses import parse, reaches
 from gateway.listeners.broker_ports import MAX_NAME_CHARS, Broker, BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import listener_of
+from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError, Routes
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from gateway.settings.addresses import Address
+from gateway.settings.port_ranges import VIP
 from gateway.settings.tls_files import hops
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.transport.trusted_proxies import TrustedProxies
@@ -93,7 +95,7 @@ class BrokerListeners(Routes):
         systemd's sockets on ports of the range are kept, also those that no broker has yet: so no other process can bind there.
         """
         if inheritance is not None:
-            handed = {port: inheritance.at((self.names.bind[0], port)) for port in self.ports}
+            handed = {port: inheritance.at((self.names.bind[0], port)) for port in with_vip(self.ports)}
             self._inherited = {port: sock for port, sock in handed.items() if sock is not None}
         try:
             restored = self._file.read()
@@ -108,16 +110,15 @@ class BrokerListeners(Routes):
                 if assigned.port not in self.ports:
                     raise RouteError(f"port {assigned.port} is not of broker_ports ({self.entry.broker_ports}) any more")
                 listener = self._build_listener(assigned)
-                listener.open(self._inherited.pop(assigned.port, None))
+                self._open(listener, assigned.port)
             except (RouteError, OSError, TlsFileError) as error:
                 log.event(
                     logging.WARNING, "broker_port_lost", listener=self._name(assigned.broker), port=assigned.port, err=str(error),
                     remedy="the broker gets another port with the next route; clients that kept the old one find out within 30 s",
                 )  # fmt: skip
                 continue
-            assigned.seen = min(
-                assigned.seen, self._wall_clock()
-            )  # the clock may have been set back since; such a broker would never lose its port
+            # The clock may have been set back since; such a broker would never lose its port.
+            assigned.seen = min(assigned.seen, self._wall_clock())
             self._take_in(assigned, listener)
 
     def begin(self, attend: Attend) -> None:
@@ -197,7 +198,7 @@ class BrokerListeners(Routes):
             assigned = BrokerPort(broker, port, address, now)
             listener = self._make_listener(assigned)
             try:
-                listener.open(self._inherited.pop(port, None))
+                self._open(listener, port)
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     continue
@@ -223,7 +224,7 @@ class BrokerListeners(Routes):
         ]
         if not unnamed:
             raise RouteError(self._used_up())
-        old = min(unnamed, key=_seen_at)
+        old = min(unnamed, key=lambda one: one.seen)
         assigned = BrokerPort(broker, old.port, address, now)
         listener = self._make_listener(assigned)
         before = self.opened[old.broker]
@@ -232,6 +233,7 @@ class BrokerListeners(Routes):
             listener.open(before.sock.dup())
         except OSError as error:
             raise RouteError(f"no listener can be opened for {broker[0]} ({broker[1]}): {error.strerror}") from error
+        open_vip(listener, old.port, None if before.vip_sock is None else before.vip_sock.dup())
         listener.inherited = before.inherited
         del self.by_broker[old.broker], self.opened[old.broker], self.listening[before.name]
         self._dismiss.pop(old.broker)()
@@ -266,6 +268,10 @@ class BrokerListeners(Routes):
         self.opened[assigned.broker] = listener
         self.listening[listener.name] = listener
 
+    def _open(self, listener: Listener, port: int) -> None:
+        listener.open(self._inherited.pop(port, None))
+        open_vip(listener, port, self._inherited.pop(port - VIP, None))
+
     def _make_listener(self, assigned: BrokerPort) -> Listener:
         try:
             return self._build_listener(assigned)
@@ -288,9 +294,10 @@ class BrokerListeners(Routes):
     def _own_listener(self, address: Address) -> Listener | None:
         """The listener of this gateway that a connection to `address` would reach."""
         for listener in self.listening.values():
-            if not listener.inherited and listener.bind[1] not in {0, address.port}:
+            if not listener.inherited and listener.bind[1] not in {0, address.port, address.port + VIP}:
                 continue  # asking the kernel where it listens takes longer than all the rest, and a route has many addresses
-            if reaches(address, listener.address, self.host if listener in self.opened.values() else ""):
+            called = self.host if listener in self.opened.values() else ""
+            if any(reaches(address, bound, called) for bound in listener.addresses()):
                 return listener
         return None
 
@@ -352,7 +359,3 @@ def apply_entries(brokers: dict[str, BrokerListeners], settings: Settings) -> No
 
 def _in_use(listener: Listener) -> bool:
     return listener.active + listener.arriving > 0
-
-
-def _seen_at(assigned: BrokerPort) -> float:
-    return assigned.seen

@@ -64,7 +64,7 @@ Handover = Callable[["Listener", Arrival], None]
 
 
 class Listener:
-    """One bound socket, the brokers behind it, and counters. opened = closed + active + arriving, always."""
+    """A bound socket (two with a VIP port), the brokers behind it, and counters. opened = closed + active + arriving, always."""
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class Listener:
         self.arriving = 0
         self.closed: dict[str, int] = {}  # cause -> connections
         self.sock: socket.socket | None = None
+        self.vip_sock: socket.socket | None = None  # of RocketMQ's VIP channel, where it has a port; opened by `broker_listeners.py`
         self.inherited = False  # it outlives this process: clients that come after `close` wait for the next process
         self._accepting = trio.CancelScope()
 
@@ -104,17 +105,11 @@ class Listener:
         if inherited is not None:
             self.sock = inherited
             return
-        family = socket.AF_INET6 if ":" in self.bind[0] else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setblocking(False)
-            sock.bind(self.bind)
-            sock.listen(BACKLOG)
-        except OSError as error:
-            sock.close()
-            raise cannot_bind(error, self.name, self.bind) from error
-        self.sock = sock
+        self.sock = _listen(self.bind, self.name)
+
+    def open_vip(self, port: int, inherited: socket.socket | None = None) -> None:
+        """Listen on `port` as well. Raises OSError with the address in its message."""
+        self.vip_sock = inherited if inherited is not None else _listen((self.bind[0], port), self.name)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -124,32 +119,41 @@ class Listener:
         host, port = self.sock.getsockname()[:2]
         return host, port
 
+    def addresses(self) -> list[tuple[str, int]]:
+        """All that it listens on."""
+        return [self.address] if self.vip_sock is None else [self.address, self.vip_sock.getsockname()[:2]]
+
     def count_closed(self, cause: str) -> None:
         self.closed[cause] = self.closed.get(cause, 0) + 1
 
     async def accept_forever(self, handover: Handover) -> None:
         """Accept until cancelled; every client gets its own short-lived task that brings it in."""
         assert self.sock is not None
+        async with trio.open_nursery() as nursery:
+            with self._accepting:
+                async with trio.open_nursery() as accepting:
+                    for sock in self.sockets():
+                        accepting.start_soon(self._accept_on, sock, nursery, handover)
+
+    async def _accept_on(self, sock: socket.socket, nursery: trio.Nursery, handover: Handover) -> None:
         reserve = _reserve()
         try:
-            async with trio.open_nursery() as nursery:
-                with self._accepting:
-                    while True:
-                        await trio.lowlevel.wait_readable(self.sock)
-                        for _ in range(MAX_ACCEPTS_PER_TURN):
-                            try:
-                                client, address = self.sock.accept()
-                            except BlockingIOError:
-                                break
-                            except OSError as error:
-                                if error.errno not in OUT_OF_DESCRIPTORS:
-                                    continue  # the client was gone before we accepted it (ECONNABORTED and its kin, accept(2))
-                                reserve = self._shed(reserve, error)
-                                await trio.sleep(0.1)
-                                break
-                            self.opened += 1
-                            self.arriving += 1
-                            nursery.start_soon(self._connect, client, (plain(address[0]), address[1]), handover)
+            while True:
+                await trio.lowlevel.wait_readable(sock)
+                for _ in range(MAX_ACCEPTS_PER_TURN):
+                    try:
+                        client, address = sock.accept()
+                    except BlockingIOError:
+                        break
+                    except OSError as error:
+                        if error.errno not in OUT_OF_DESCRIPTORS:
+                            continue  # the client was gone before we accepted it (ECONNABORTED and its kin, accept(2))
+                        reserve = self._shed(sock, reserve, error)
+                        await trio.sleep(0.1)
+                        break
+                    self.opened += 1
+                    self.arriving += 1
+                    nursery.start_soon(self._connect, client, (plain(address[0]), address[1]), handover)
         finally:
             if reserve >= 0:
                 os.close(reserve)
@@ -158,13 +162,12 @@ class Listener:
         """Accept nobody any more; who was accepted goes on coming in."""
         self._accepting.cancel()
 
-    def _shed(self, reserve: int, error: OSError) -> int:
+    def _shed(self, sock: socket.socket, reserve: int, error: OSError) -> int:
         """Out of descriptors: use the reserve to accept one client and close it at once."""
-        assert self.sock is not None
         if reserve >= 0:
             os.close(reserve)
         try:
-            client, _ = self.sock.accept()
+            client, _ = sock.accept()
             client.close()
             self.opened += 1
             self.count_closed("overload")
@@ -257,13 +260,32 @@ class Listener:
 
     def close(self) -> None:
         """Stop accepting. An inherited socket stays open for its other holders."""
-        if self.sock is not None:
-            self.sock.close()
-            self.sock = None
+        for sock in self.sockets():
+            sock.close()
+        self.sock = None
+        self.vip_sock = None
+
+    def sockets(self) -> list[socket.socket]:
+        """Those it listens on."""
+        return [sock for sock in (self.sock, self.vip_sock) if sock is not None]
 
     def __repr__(self) -> str:
         state = "open" if self.sock is not None else "closed"
         return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active} arriving={self.arriving}>"
+
+
+def _listen(bind: tuple[str, int], name: str) -> socket.socket:
+    """A socket that listens there. Raises OSError with the address in its message."""
+    sock = socket.socket(socket.AF_INET6 if ":" in bind[0] else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind(bind)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise cannot_bind(error, name, bind) from error
+    return sock
 
 
 def cannot_bind(error: OSError, name: str, address: Sequence[Any]) -> OSError:

@@ -217,7 +217,7 @@ class Listener:
         Ports("20911-20950"),
         None,
         "rocketmq-nameserver: ports for the listeners of its brokers, which are opened as routes name them, on the host of bind and with "
-        "this listener's settings. A range has room for half as many brokers: the port two below a broker's is no other's.",
+        "this listener's settings. A range has room for half as many brokers: the port two below a broker's is its VIP port.",
     )
 
     @property

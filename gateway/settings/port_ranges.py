@@ -23,8 +23,8 @@ class PortRange(NamedTuple):
     def for_brokers(self) -> list[int]:
         """The ports brokers get, lowest first: two of every four, so that none is VIP below another.
 
-        Nobody listens VIP below a broker's port: a client with the VIP channel switched on must fail to connect there, and not reach
-        another broker.
+        VIP below a broker's port listens that broker's own listener or nobody (`listeners/vip_ports.py`): a client with the VIP channel
+        switched on must not reach another broker.
         """
         return [port for port in range(self.first, self.last + 1) if (port - self.first) % (2 * VIP) < VIP]
 

@@ -181,6 +181,9 @@ BROKERS: Final = {
     "broker_port_lost": lines(
         "warning", fields="listener port err remedy",
         meaning="A broker's port of the run before cannot be had again; it gets another one."),
+    "vip_port_unavailable": lines(
+        "warning", fields="listener port err remedy",
+        meaning="Two below a broker's port nothing can be opened for clients whose VIP channel is on. Others are not concerned."),
     "broker_ports_unreadable": lines(
         "warning", fields="listener err remedy", meaning="The brokers' ports of the run before cannot be read."),
     "route_not_rewritten": lines(

@@ -48,7 +48,7 @@ class Cluster:
         self.brokers = brokers
         self.a = brokers.port
         self.b, self.slave = brokers.add_brokers(("broker-b", 0), ("broker-a", 1))
-        topics = ["sent-533", "sent-498", "limited-533", "kept-533", *(f"sent-{library}" for library in LIBRARIES)]
+        topics = ["sent-533", "sent-498", "limited-533", "kept-533", "vip-533", "vip-498", *(f"sent-{library}" for library in LIBRARIES)]
         readers = [f"%RETRY%sent-readers-{reader}:1" for reader in ("533", "498", *LIBRARIES)]  # else clients learn of them up to 50 s late
         brokers.create_topics(*topics, *readers)
         brokers.create_topics(*topics, port=self.b)
@@ -137,6 +137,15 @@ def test_limits_hold_for_topics_on_several_brokers_together(cluster: Cluster, ne
     assert (fates["received"], fates["forwarded"], fates["refused"]) == (300, sent["ok"], sent["codes"]["215"])
     assert 50 <= sent["ok"] < 150
     assert sum(cluster.stored(topic, cluster.a, cluster.b)) == sent["ok"]
+
+
+def test_clients_with_the_vip_channel_on_reach_all_brokers_here_too(cluster: Cluster, client: RocketMQClient) -> None:
+    """They dial two below the port that the route told them."""
+    topic = name("vip", client)
+    (sent,) = client.produce("run", {"topic": topic, "mode": "sync", "count": 40}, vip=True).result()
+    assert (sent["ok"], sent["codes"]) == (40, {}), sent["errors"]
+    assert cluster.gateway.messages_by_fate("rocketmq", topic)["forwarded"] == 40
+    assert min(cluster.stored(topic, cluster.a, cluster.b)) > 0, "not all brokers were found"
 
 
 def test_operators_see_the_gateways_addresses_only(cluster: Cluster, tmp_path: Path) -> None:

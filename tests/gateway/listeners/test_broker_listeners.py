@@ -14,11 +14,13 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+import trio
 
 from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, apply_entries, brokers_of
 from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import apply_tls, listeners_of, read_tls
-from gateway.listeners.listener import Listener
+from gateway.listeners.listener import Arrival, Listener
+from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError
 from gateway.settings import load
 from gateway.settings.addresses import Address
@@ -26,7 +28,7 @@ from gateway.settings.known_settings import ListenerTls
 from gateway.systemd import Inheritance
 from gateway.transport.trusted_proxies import TrustedProxies
 from support.brokers.name_servers import port_range
-from support.processes import LOOPBACK
+from support.processes import LOOPBACK, is_free
 from support.tls import NAME, Authority
 
 ONE, TWO, THREE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -126,7 +128,7 @@ def test_master_slave_and_another_broker_have_ports_of_their_own_and_keep_them(h
 
 
 def test_two_below_a_brokers_port_is_never_another_brokers(house: Callable[..., House]) -> None:
-    """Clients with the VIP channel on dial there: they must fail, not reach another broker."""
+    """Clients with the VIP channel on dial there."""
     one = house(10)
     ports = {int(one.brokers.find("b", number, f"10.0.0.{number + 1}:1").rpartition(":")[2]) for number in range(6)}
     assert len(ports) == 6
@@ -183,6 +185,88 @@ def test_systemds_sockets_are_taken_for_brokers_that_are_known_and_for_those_to_
         before.close()
         for sock in held:
             sock.close()
+
+
+# ---- the VIP channel ---------------------------------------------------------------------------------------------------
+
+
+def test_two_below_its_port_a_brokers_listener_takes_clients_as_well(house: Callable[..., House]) -> None:
+    one = house()
+    one.brokers.find("broker-a", 0, ONE)
+    listener = one.listening["names/broker-a/0"]
+    first = first_port(one)
+    assert listener.addresses() == [(LOOPBACK, first), (LOOPBACK, first - 2)]
+    arrived: list[Arrival] = []
+
+    async def both_ports() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listener.accept_forever, lambda _, arrival: arrived.append(arrival))
+            streams = [await trio.open_tcp_stream(LOOPBACK, port) for port in (first, first - 2, first - 2)]
+            while listener.opened < 3:
+                await trio.sleep(0.01)
+            for stream in streams:
+                await stream.aclose()
+            nursery.cancel_scope.cancel()
+
+    trio.run(both_ports)
+    assert (listener.opened, listener.active + listener.arriving) == (3, 0), "one listener, one account"
+    listener.close()
+    assert [is_free(LOOPBACK, port) for port in (first, first - 2)] == [True, True]
+
+
+def test_a_vip_port_that_somebody_else_has_costs_the_broker_nothing(house: Callable[..., House], monkeypatch: pytest.MonkeyPatch) -> None:
+    said = heard(monkeypatch)
+    one = house()
+    first = first_port(one)
+    with closing(socket.create_server((LOOPBACK, first - 2))):
+        assert one.brokers.find("broker-a", 0, ONE) == f"127.0.0.1:{first}"
+        (fields,) = [fields for event, fields in said if event == "vip_port_unavailable"]
+        assert (fields["listener"], fields["port"]) == ("names/broker-a/0", first - 2)
+        assert one.listening["names/broker-a/0"].addresses() == [(LOOPBACK, first)]
+
+
+def test_a_port_that_goes_to_another_broker_takes_its_vip_port_along(house: Callable[..., House]) -> None:
+    one = house(4)
+    found = fill(one)
+    one.now += UNNAMED_S
+    one.brokers.find("old", 0, "10.0.1.1:1")
+    assert one.brokers.find("new", 0, ONE) == found[1]
+    port = int(found[1].rpartition(":")[2])
+    assert one.listening["names/new/0"].addresses() == [(LOOPBACK, port), (LOOPBACK, port - 2)]
+    socket.create_connection((LOOPBACK, port - 2), timeout=5).close()
+
+
+def test_vip_ports_are_there_again_after_a_restart_and_are_taken_over_from_the_process_before(tmp_path: Path) -> None:
+    first, last = port_range(4)
+    old = House(tmp_path, f"{first}-{last}").begin()
+    old.brokers.find("broker-a", 0, ONE)
+    passed = [("", sock.dup()) for listener in old.listening.values() for sock in listener.sockets() if listener.name != "names"]
+    new = House(tmp_path, f"{first}-{last}")
+    try:
+        inheritance = Inheritance(passed)
+        new.brokers.restore(inheritance)
+        new.brokers.begin(new.attend)
+        assert repr(inheritance) == "<Inheritance 0 left: >", "it would be closed"
+        assert new.listening["names/broker-a/0"].addresses() == [(LOOPBACK, first), (LOOPBACK, first - 2)]
+        old.close()
+        socket.create_connection((LOOPBACK, first - 2), timeout=5).close()
+    finally:
+        old.close()
+        new.close()
+
+
+def test_the_lowest_ports_have_none_below_them() -> None:
+    assert with_vip([1, 2, 3, 5]) == [1, 2, 3, 1, 5, 3]
+    listener = Mock(spec=Listener)
+    open_vip(listener, 2, None)
+    listener.open_vip.assert_not_called()
+
+
+def test_a_route_to_a_vip_port_of_its_own_is_a_loop(house: Callable[..., House]) -> None:
+    one = house()
+    one.brokers.find("broker-a", 0, ONE)
+    with pytest.raises(RouteError, match="loop"):
+        one.brokers.find("broker-b", 0, f"127.0.0.1:{first_port(one) - 2}")
 
 
 # ---- addresses ---------------------------------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ def test_a_client_that_is_turned_away_is_counted_as_opened_and_closed() -> None:
     listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstreams.at("x", [("127.0.0.1", 1)]))
     listener.open()
     client = socket.create_connection(listener.address)
-    reserve = listener._shed(os.open("/dev/null", os.O_RDONLY), OSError(errno.EMFILE, "x"))
+    reserve = listener._shed(listener.sockets()[0], os.open("/dev/null", os.O_RDONLY), OSError(errno.EMFILE, "x"))
     assert listener.opened - sum(listener.closed.values()) == listener.active + listener.arriving
     assert listener.closed == {"overload": 1}
     os.close(reserve)
@@ -307,9 +307,9 @@ def test_running_out_of_descriptors_is_logged_once_a_second(caplog: pytest.LogCa
     listener.open()
     reserve = -1
     for _ in range(10):
-        reserve = listener._shed(reserve, OSError(errno.EMFILE, "x"))
+        reserve = listener._shed(listener.sockets()[0], reserve, OSError(errno.EMFILE, "x"))
     listener._shed_log._logged_at -= LOG_EVERY_S
-    reserve = listener._shed(reserve, OSError(errno.EMFILE, "x"))
+    reserve = listener._shed(listener.sockets()[0], reserve, OSError(errno.EMFILE, "x"))
     assert [vars(record)["fields"]["times"] for record in caplog.records if record.getMessage() == "out_of_descriptors"] == [1, 10]
     os.close(reserve)
     listener.close()

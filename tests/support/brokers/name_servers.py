@@ -16,10 +16,11 @@ from support.rocketmq.frames import encode_request, read_response, response
 
 
 def port_range(count: int) -> tuple[int, int]:
-    """The first and the last of `count` ports in a row that nobody listens on, below those the kernel gives to outgoing connections."""
+    """The first and the last of `count` ports in a row that nobody listens on, nor on the two below, the first brokers' VIP ports; all
+    are below those the kernel gives to outgoing connections."""
     for _ in range(200):
         first = random.randrange(20_000, 30_000)
-        if all(is_free(LOOPBACK, first + step) for step in range(count)):
+        if all(is_free(LOOPBACK, first + step) for step in range(-2, count)):
             return first, first + count - 1
     raise RuntimeError(f"no {count} free ports in a row between 20000 and 30000")
 
