@@ -18,7 +18,7 @@ from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, Process, tree, wait_until
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.long]  # it takes the processor from whatever runs beside it, too
 
 RIVALS = 12  # endless loops on the processor that the gateway is on: it has a thirteenth of it
 HEARTBEAT_S = 10

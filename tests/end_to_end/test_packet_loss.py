@@ -18,7 +18,7 @@ from support.gateways import StartGateway, amqp_listener
 from support.namespaces import losing, own_loopback
 from support.processes import LOOPBACK
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.rabbitmq]
+pytestmark = [pytest.mark.namespaces, pytest.mark.rabbitmq, pytest.mark.long]
 
 CONNECTIONS = 4
 COUNT = 200  # messages of a connection
