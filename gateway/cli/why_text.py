@@ -20,6 +20,7 @@ from limiter.rules.rule_set import UNRULED
 JSONObject = dict[str, Any]
 MAX_WIDTH: Final = 100  # columns; longer lines are hard to read
 INDENT: Final = 12  # columns; of what stands beside a heading
+LATELY: Final = "in the last 10 s"  # that every rate is a mean over: it goes on for so long when a flood has ended
 LIFETIME: Final = "1h"  # of the change that is suggested: long enough to look for the cause
 WRITTEN: Final = ("vhost", "exchange")  # levels whose `thing` is percent-encoded already
 NEVER_MS: Final = 3_600_000.0  # ms; a longer wait is none: the limit is 0
@@ -188,14 +189,16 @@ def in_short(one: Limited) -> str:
 
 
 def client_text(client: Client) -> str:
-    """`10.0.0.7 (checkout-7, user shop, pika): 170/s refused`."""
+    """`10.0.0.7 (checkout-7, user shop, pika): 170/s refused in the last 10 s`."""
     known = [*sorted(client.names)[:3], *(f"user {user}" for user in sorted(client.users)[:3]), *sorted(client.libraries)]
     if client.refused_per_second or client.refused:
         many = (
-            f"{figures.rate(client.refused_per_second)} refused now" if client.refused_per_second else f"{client.refused:,} refused in all"
+            f"{figures.rate(client.refused_per_second)} refused {LATELY}"
+            if client.refused_per_second
+            else f"{client.refused:,} refused in all"
         )
     elif client.delayed_per_second or client.delayed:
-        many = f"{figures.rate(client.delayed_per_second)} held now" if client.delayed_per_second else f"{client.delayed:,} held"
+        many = f"{figures.rate(client.delayed_per_second)} held {LATELY}" if client.delayed_per_second else f"{client.delayed:,} held"
         many += ", of all its topics"
     else:
         many = ""

@@ -38,6 +38,11 @@ class RecentCounts:
             ring[at + number] = count
         self.at = (self.at + 1) % TICKS
 
+    @property
+    def seconds(self) -> float:
+        """How long the window is."""
+        return self.sums[0] / 1e9
+
     def rates(self) -> tuple[float, ...]:
         """Each count per second, over the window; zero before the first tick."""
         seconds = max(self.sums[0], 1) / 1e9

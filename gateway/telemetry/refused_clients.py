@@ -42,14 +42,15 @@ def consumer_group(protocol: str, topic: str) -> str | None:
 class Client:
     """One client's messages to one topic, counted since the client is listed."""
 
-    __slots__ = ("address", "forwarded", "last_rate", "previous", "rate", "recent", "refused", "window")
+    __slots__ = ("address", "forwarded", "last_rate", "lately", "lately_s", "previous", "recent", "refused", "window")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.forwarded = 0
         self.refused = 0  # or dropped
         self.previous = 0  # of `refused`, at the last tick
-        self.rate = 0.0  # refused per second, the mean over ten seconds
+        self.lately = 0  # refused in the last ten seconds
+        self.lately_s = 0.0  # seconds; how long those are: less, where it was refused first only now
         self.last_rate = 0.0  # the same, over the last tick
         self.window: RecentCounts | None = None  # None: none refused in the last ten seconds
         self.recent = 0.0  # refused of late: halved every second; decides who stays in the list
@@ -63,22 +64,30 @@ class Client:
             window = self.window = RecentCounts(1)
         if window is not None:
             window.add(seconds, (refused,))
-            self.rate = window.rates()[0]
+            self.lately, self.lately_s = window.sums[1], window.seconds
             if window.empty():
                 self.window = None
         self.recent /= 2
 
-    def describe(self) -> dict[str, object]:
+    def rate(self, seconds: float = 0.0) -> float:
+        """Refused per second, the mean over the last ten seconds, or as many of them as its topic's means are over (`seconds`).
+
+        A topic's begin with its first message, a client's with the first refused: over that alone it would have more than its topic.
+        """
+        return self.lately / max(self.lately_s, seconds, 1e-9)
+
+    def describe(self, seconds: float = 0.0) -> dict[str, object]:
+        """`seconds`: those that the means of its topic are over."""
         return {
             "client": self.address,
             "forwarded": self.forwarded,
             "refused": self.refused,
-            "refused_per_second": round(self.rate, 3),
+            "refused_per_second": round(self.rate(seconds), 3),
             "refused_per_second_1s": round(self.last_rate, 3),
         }
 
     def __repr__(self) -> str:
-        return f"<Client {self.address} refused={self.refused} {self.rate:.0f}/s forwarded={self.forwarded}>"
+        return f"<Client {self.address} refused={self.refused} {self.rate():.0f}/s forwarded={self.forwarded}>"
 
 
 class RefusedGroup:
@@ -166,7 +175,7 @@ class RefusedClients:
     def of(self, topic: TopicKey) -> list[Client]:
         """The listed clients of a topic, the one refused most of late first."""
         clients = self._topics.get(topic, {}).values()
-        return sorted(clients, key=lambda client: (-client.rate, -client.recent, -client.refused, client.address))
+        return sorted(clients, key=lambda client: (-client.lately, -client.recent, -client.refused, client.address))
 
     def __repr__(self) -> str:
         return f"<RefusedClients of {len(self._topics)} topics>"
@@ -187,9 +196,9 @@ def retry_samples(clients: RefusedClients) -> dict[str, list[Sample]]:
     """Metrics of the consumer groups whose retries were refused. Clients are no labels: their addresses come and go without end."""
     ratios: dict[str, float] = {}
     for name, group in clients.shown_groups.items():
-        rates = [client.rate for client in clients.of(group.topic)]
-        if sum(rates) > 0:
-            ratios[name] = max(rates) / sum(rates)
+        refused = [client.lately for client in clients.of(group.topic)]
+        if sum(refused) > 0:
+            ratios[name] = max(refused) / sum(refused)
     rest = clients.refused_of_others
     others: list[Sample] = [((OTHER,), rest)] if rest else []
     return {

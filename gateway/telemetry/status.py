@@ -233,6 +233,7 @@ def topics(gateway: Gateway, wanted: list[tuple[tuple[str, str, str], TopicTotal
 def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
     """One topic of `GET /v1/topics`."""
     place = (totals.protocol, totals.text, totals.operation)
+    seconds = 0.0 if totals.recent is None else totals.recent.seconds
     return {
         "protocol": totals.protocol,
         "topic": totals.text,
@@ -257,5 +258,5 @@ def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
         "refused_per_second_1s": round(totals.last_rates[2], 3),
         "bytes_per_second_1s": round(totals.last_rates[3], 3),
         "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
-        "clients": [client.describe() for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
+        "clients": [client.describe(seconds) for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
     }

@@ -52,9 +52,9 @@ def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals()
 @pytest.mark.parametrize(
     ("client", "said"),
     [
-        (Client("10.0.0.7", refused=9, refused_per_second=2.0, delayed=5), "10.0.0.7: 2/s refused now"),
+        (Client("10.0.0.7", refused=9, refused_per_second=2.0, delayed=5), "10.0.0.7: 2/s refused in the last 10 s"),
         (Client("10.0.0.7", refused=9000), "10.0.0.7: 9,000 refused in all"),
-        (Client("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s held now, of all its topics"),
+        (Client("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s held in the last 10 s, of all its topics"),
         (Client("10.0.0.7", delayed=650), "10.0.0.7: 650 held, of all its topics"),
         (Client("10.0.0.7", users={"shop"}), "10.0.0.7 (user shop)"),
     ],

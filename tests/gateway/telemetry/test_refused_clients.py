@@ -69,6 +69,21 @@ def test_clients_of_amqp_are_listed_too() -> None:
     assert counted.metric("sluice_retries_refused_total") == {}
 
 
+def test_a_client_is_refused_no_more_a_second_than_its_topic_is() -> None:
+    """The topic was within its limit for 7 s, and then one client's flood came: both means are over the same 9 s."""
+    counted = Counted()
+    for second in range(9):
+        counted.add("10.0.0.7", refused=900 if second >= 7 else 0, forwarded=50)
+        for _ in counted.accounts.tick(1.0):
+            pass
+        counted.clients.tick(1.0)
+    totals = counted.accounts.topics[WORKERS]
+    (client,) = counted.clients.of(WORKERS)
+    assert totals.recent is not None
+    assert (client.rate(), totals.rates[2]) == (900.0, 200.0)
+    assert client.describe(totals.recent.seconds)["refused_per_second"] == totals.rates[2]
+
+
 def test_rates_are_means_over_ten_seconds_with_the_last_second_beside() -> None:
     counted = Counted()
     counted.add("10.0.0.7", 900)
@@ -80,7 +95,7 @@ def test_rates_are_means_over_ten_seconds_with_the_last_second_beside() -> None:
     assert client.describe() == {**named, "refused_per_second": 300.0, "refused_per_second_1s": 0.0}
     for _ in range(TICKS):
         counted.clients.tick(1.0)
-    assert (client.rate, client.window) == (0.0, None)
+    assert (client.rate(), client.window) == (0.0, None)
 
 
 def test_the_client_refused_most_now_comes_before_the_one_refused_most_earlier() -> None:
