@@ -37,6 +37,16 @@ def explained(body: JSONObject) -> Iterator[str]:
             yield f"  and {level['more']} more"
 
 
+def folded(body: JSONObject) -> Iterator[str]:
+    """The limits of a client, user, queue and so on, line by line, as a topic's are shown."""
+    key = str(body.get("key") or "")
+    yield key
+    for level in body.get("levels") or []:
+        yield ""
+        yield f"{level.get('operation')} per {level.get('per')}: {held(level)}"
+        yield from details(level, "rocketmq" if key.startswith("rocketmq ") else "amqp")
+
+
 def held(level: JSONObject) -> str:
     rule = "no rule" if level.get("rule") == UNRULED.name else f"{level.get('rule')}{at(level)}"
     return f"{limit(level.get('limit') or {})}  of {rule}"

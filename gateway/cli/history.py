@@ -8,11 +8,11 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import path
-from gateway.cli.explain import moment
+from gateway.cli.limit_columns import time_of
 from gateway.cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from gateway.cli.names import typed_path
 from gateway.cli.output import counted, print_status, summarise
-from gateway.cli.tables import Read, TableColumn, column
+from gateway.cli.tables import TableColumn, column
 from gateway.cli.verb import DRY, Change, Group, Remote, changing, remote, report_change
 
 
@@ -27,11 +27,6 @@ def _became(item: dict[str, Any]) -> object:
     if len(changes) != 1:
         return f"{len(changes)} changes"
     return f"{summarise(changes[0].get('before'))} -> {summarise(changes[0].get('after'))}"
-
-
-def time_of(name: str) -> Read:
-    """The time in this member, for people: one of today by its hour; UTC."""
-    return lambda item: moment(str(item[name])) if item.get(name) else None
 
 
 when: Final = time_of("at")

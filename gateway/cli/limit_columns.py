@@ -7,9 +7,14 @@ from typing import Any, Final
 from gateway.cli import figures
 from gateway.cli.explain import in_flight, limit, moment, tried_beside
 from gateway.cli.names import typed
-from gateway.cli.tables import TableColumn, column
+from gateway.cli.tables import Read, TableColumn, column
 from gateway.cli.traffic_columns import byte_limit, limit_in_figures, wait
 from limiter.units import format_size
+
+
+def time_of(name: str) -> Read:
+    """The time in this member, for people: one of today by its hour; UTC."""
+    return lambda item: moment(str(item[name])) if item.get(name) else None
 
 
 def _byte_burst(level: dict[str, Any]) -> object:
@@ -55,8 +60,8 @@ LEVELS: Final[list[TableColumn]] = [
     column("rule", "rule", rank=4),
     column("place", "place", rank=9),
     column("by", "by", rank=8),
-    column("at", "at", rank=22),
-    column("until", "expires", rank=7),
+    TableColumn("at", column("", "at").read, 22, people=time_of("at"), whole=True),
+    TableColumn("until", column("", "expires").read, 7, people=time_of("expires"), whole=True),
     column("reason", "reason", rank=10),
 ]
 IN_USE: Final[list[TableColumn]] = [

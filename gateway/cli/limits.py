@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import click
 
 from gateway.cli.client import Reply
 from gateway.cli.exits import USAGE, CommandError
-from gateway.cli.explain import explained
+from gateway.cli.explain import explained, folded
 from gateway.cli.key_completion import complete_any_key
 from gateway.cli.keys import CONSUME, OPERATION, is_topic, topic_path
 from gateway.cli.keys import key_path as any_key_path
 from gateway.cli.limit_columns import IN_USE, LEVELS
 from gateway.cli.listing import limit_option, sort_option, watchable
-from gateway.cli.output import Column, print_status, prose, summarise
+from gateway.cli.output import Column, on_terminal, print_status, prose, summarise, wide_wanted
 from gateway.cli.tables import column
 from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 from limiter.protocols import PROTOCOL_NAMES
@@ -154,6 +154,11 @@ def show(remote: Remote, reply: Reply, rows: Callable[[dict[str, Any]], Any], sh
         remote.emit(body)
 
 
+def show_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        prose(line, DETAIL if line.startswith(" ") else "")
+
+
 def _preview(body: dict[str, Any]) -> list[dict[str, Any]]:
     """A dry run as rows: each topic's levels as they are and as they would be."""
     return [
@@ -234,7 +239,10 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
     """
     if key[0] not in PROTOCOL_NAMES or (operation == CONSUME and key[0] == "rocketmq" and not any(sender.values())):
         reply = remote.client.ask("GET", any_key_path(key, operation))
-        show_key(remote, reply)
+        if remote.form == "table" and on_terminal() and not wide_wanted() and isinstance(reply.body, dict) and reply.body.get("levels"):
+            show_lines(folded(reply.body))
+        else:
+            show_key(remote, reply)
         if isinstance(reply.body, dict) and not reply.body.get("levels"):
             print_status("no limit holds for this key alone; `sluice limits set` gives it one")
         return
@@ -245,8 +253,7 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
         show_key(remote, reply)
         return
     if body.get("explanation"):
-        for line in explained(body):
-            prose(line, DETAIL if line.startswith(" ") else "")
+        show_lines(explained(body))
     if not body.get("levels"):
         print_status("no limit holds for this key")
 

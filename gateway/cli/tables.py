@@ -7,13 +7,14 @@ columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 GAP: Final = "  "
 MAX_CELL: Final = 36  # columns; a cell beside the name; longer text is shortened in the middle (a guess)
 ELSEWHERE: Final = 60  # the rank of columns that people see within another one, so that a narrower table does not miss them
+ESSENTIAL: Final = 3  # columns of this rank and below make room for none
 MIN_CELL: Final = 14  # columns; what is left of shortened words (a guess)
 NAME_SHARE: Final = 0.45  # of the terminal's width; a longer name has a line of its own (a guess: at 80 columns 36)
 MIN_NAME: Final = 24  # columns; what a name has at least
@@ -35,6 +36,7 @@ class TableColumn(NamedTuple):
     rank: int = 50
     short: str = ""
     people: Read | None = None  # the same with units and three digits; None: as it is
+    whole: bool = False  # its cells are never shortened: a less important column makes room, or it is not there
 
     @property
     def title_for_people(self) -> str:
@@ -150,15 +152,24 @@ def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: i
     order = sorted(range(len(shown)), key=lambda at: (shown[at].rank, at))
     name, *others = order
     others = [at for at in others if shown[at].rank < ELSEWHERE and any(row[at] != "-" for row in rows)]
-    widest = {at: max([cell_width(shown[at].title_for_people), *(min(cell_width(row[at]), MAX_CELL) for row in rows)]) for at in others}
+    most = {at: width if shown[at].whole else MAX_CELL for at in others}
+    widest = {at: max([cell_width(shown[at].title_for_people), *(min(cell_width(row[at]), most[at]) for row in rows)]) for at in others}
     longest = max([cell_width(shown[name].title_for_people), *(cell_width(row[name]) for row in rows)])
     name_width = min(longest, width, max(MIN_NAME, int(width * NAME_SHARE)))
     left = width - name_width
-    kept = []
+    kept: list[int] = []
     for at in others:
+        if shown[at].whole:
+            if longest > name_width:  # the longest has a line of its own anyway: so its column needs less
+                given = min(max(widest[at] + len(GAP) - left, 0), max(name_width - MIN_NAME, 0))
+                name_width -= given
+                left += given
+            for gone in _making_room([each for each in kept if shown[each].rank > ESSENTIAL], widest, widest[at] + len(GAP) - left):
+                kept.remove(gone)
+                left += widest[gone] + len(GAP)
         if widest[at] + len(GAP) > left:
             room = max(left - len(GAP), 0)
-            if right[at] or room < max(MIN_CELL, cell_width(shown[at].title_for_people)):
+            if right[at] or shown[at].whole or room < max(MIN_CELL, cell_width(shown[at].title_for_people)):
                 continue
             widest[at] = room  # words may be shortened, figures not
         left -= widest[at] + len(GAP)
@@ -180,6 +191,17 @@ def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: i
     for row in rows:
         lines += _row([row[name], *(shorten(row[at], widest[at]) for at in kept)], widths, sides, width)
     return Table(lines, len(others) - len(kept), cut)
+
+
+def _making_room(kept: Sequence[int], widest: Mapping[int, int], missing: int) -> list[int]:
+    """The columns, the least important first, that go where one needs `missing` columns of the terminal; none where all would not do."""
+    gone = []
+    for at in reversed(kept):
+        if missing <= 0:
+            break
+        gone.append(at)
+        missing -= widest[at] + len(GAP)
+    return gone if missing <= 0 else []
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool], width: int) -> Iterator[str]:

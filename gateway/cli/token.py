@@ -10,7 +10,7 @@ import click
 
 from gateway.cli.client import path
 from gateway.cli.exits import FAILED, USAGE, CommandError
-from gateway.cli.history import time_of
+from gateway.cli.limit_columns import time_of
 from gateway.cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
 from gateway.cli.output import Column, clean, column, print_status
 from gateway.cli.verb import DRY, Change, Group, Remote, acting, remote, report_change

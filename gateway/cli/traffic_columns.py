@@ -86,7 +86,7 @@ TOPICS: Final[list[TableColumn]] = [
     column("wait ms", "wait_ms", rank=12, short="wait", figure=wait),
     column("origin", "limit.origin", rank=30),
     column("group", "group", rank=36),
-    TableColumn("refused most", culprits, 10, "worst client", worst_client),
+    TableColumn("refused most", culprits, 10, "worst client", worst_client, whole=True),
 ]
 
 

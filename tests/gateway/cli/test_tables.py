@@ -56,6 +56,21 @@ def test_80_columns_have_what_an_operator_asks_first(terminal: Any, capsys: pyte
     assert capsys.readouterr().err == "12 columns more with -o wide\n"
 
 
+@pytest.mark.parametrize("client", ["127.0.0.77", "203.0.113.177", "2001:db8:85a3:8d3:1319:8a2e:370:7348"])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_address_of_the_worst_client_is_whole_or_not_there(terminal: Any, client: str, width: int) -> None:
+    """Of an address without its middle nobody knows whose it is."""
+    rates = {"received_per_second": 1152.5, "forwarded_per_second": 12.25, "refused_per_second": 1140.25, "bytes_per_second": 235_200.0}
+    clients = [{"client": client, "refused": 83456, "refused_per_second": 1140.25}]
+    busy = {**TOPIC, **rates, "topic": "%2F/amq.default/orders.of.the.warehouse", "limit": {"messages": "2500/s"}, "clients": clients}
+    head, *lines = terminal(width, [busy], TOPICS)
+    assert tables.ELLIPSIS not in "".join(lines)
+    assert max(map(cell_width, lines)) <= width
+    assert [title for title in ("in", "passed", "refused") if title not in head.split()] == []
+    assert "limit" in head.split() or width < 120 or len(client) > 30
+    assert f"{client} 1.14k/s" in lines[-1] or (len(client) > 30 and width < 120)
+
+
 def test_wider_terminals_have_more_and_wide_has_all(terminal: Any, capsys: pytest.CaptureFixture[str]) -> None:
     seen = [set(terminal(width, [TOPIC], TOPICS)[0].split("  ")) - {""} for width in (80, 120, 200)]
     assert [len(some) for some in seen] == sorted({len(some) for some in seen})
