@@ -18,6 +18,8 @@ from types import FrameType
 from typing import Any, Final
 
 from gateway.cli.exits import FAILED
+from gateway.cli.output import clean
+from gateway.cli.tables import cell_width
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the alternate screen, no cursor, and lines cut at its edge
 LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -44,13 +46,18 @@ class Screen:
         self._typed = b""
 
     def draw(self, lines: list[str], *, cut: bool = False) -> None:
-        """Show `lines`, as many as the terminal has rows; unless they are just `cut`, a last one says how many more there are."""
-        rows = os.get_terminal_size(sys.stdout.fileno()).lines
+        """Show `lines`, as many as the terminal has rows; unless they are just `cut`, a last one says how many more there are.
+
+        Behind a line as wide as the terminal nothing is cleared: the cursor still is on its last letter, which would go.
+        """
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
         if len(lines) > rows and cut:
             lines = lines[:rows]
         elif len(lines) > rows:
             lines = [*lines[: rows - 1], f"{len(lines) - rows + 1} lines more: a taller terminal or --limit"]
-        shown = [f"{line}\x1b[0m{CLEAR_LINE}" if "\x1b" in line else line + CLEAR_LINE for line in lines]
+        shown = [
+            (f"{line}\x1b[0m" if "\x1b" in line else line) + ("" if cell_width(clean(line)) >= columns else CLEAR_LINE) for line in lines
+        ]
         sys.stdout.write(HOME + "\r\n".join(shown) + (CLEAR_BELOW if len(lines) < rows else ""))
         sys.stdout.flush()
 

@@ -21,6 +21,7 @@ JSONObject = dict[str, Any]
 MAX_WIDTH: Final = 100  # columns; longer lines are hard to read
 INDENT: Final = 12  # columns; of what stands beside a heading
 LATELY: Final = "in the last 10 s"  # that every rate is a mean over: it goes on for so long when a flood has ended
+MOST: Final = 0.5  # of what is refused; the part above which one client makes most of it
 LIFETIME: Final = "1h"  # of the change that is suggested: long enough to look for the cause
 WRITTEN: Final = ("vhost", "exchange")  # levels whose `thing` is percent-encoded already
 NEVER_MS: Final = 3_600_000.0  # ms; a longer wait is none: the limit is 0
@@ -237,7 +238,26 @@ def commands_of(findings: Findings) -> list[str]:
             found.append(f"sluice limits unset {key} --reason '...'")
         elif level.get("rule") != UNRULED.name:
             found.append(f"sluice rules set {shlex.quote(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
+    contained = containment(findings)
+    if contained is not None:
+        found.append(contained[1])
     return [*found, f"sluice limits get {shlex.join(findings.words)}"]
+
+
+def containment(findings: Findings) -> tuple[Client, str] | None:
+    """The client that makes most of what is refused of the topic, and the command that holds it back alone; None where no client does.
+
+    It is left half of the topic's limit, so that the others have the other half.
+    """
+    one = findings.worst
+    if one is None or one.level.get("per") != "topic" or one.level.get("operation") == "consume":
+        return None
+    left = float((one.level.get("limit") or {}).get("messages_per_second") or 0) / 2
+    refused = sum(float(item.get("refused_per_second") or 0) for item in findings.traffic)
+    worst = max(findings.clients, key=lambda each: each.refused_per_second, default=None)
+    if worst is None or left < 1 or worst.refused_per_second <= refused * MOST:
+        return None
+    return worst, f"sluice limits set client {worst.address} --messages {int(left)}/s --for {LIFETIME} --reason '...'"
 
 
 def live_change_path(level: JSONObject) -> str:
@@ -288,9 +308,16 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
     if not libraries:
         yield from beside("-", "See what your client library shows, and what to change there: add --all-libraries.", width, indent=4)
     *changes, look = commands_of(findings)
+    contained = containment(findings)
+    if contained is not None:
+        changes.remove(contained[1])
+        text = f"Or hold {contained[0].address} back, which makes most of what is refused, so that the others pass:"
     if changes:
         yield from beside("-", "Ask for more; whoever runs the gateway types:", width, indent=4)
         yield from (f"      {command}" for command in changes)
+    if contained is not None:
+        yield from beside("-", text, width, indent=4)
+        yield f"      {contained[1]}"
     yield from beside("-", "See every rule, and why it holds or not:", width, indent=4)
     yield f"      {look}"
 

@@ -21,7 +21,7 @@ from gateway.log_files.names import look
 from gateway.transport.tls.context import client_hop
 from support.access_logs import SyntheticLog, steady
 from support.admin.serving import serving
-from support.busy_gateway import BusyGateway
+from support.busy_gateway import VIEWER, BusyGateway
 from support.log_files import NOON, log_file
 from support.pages import ROOT, Block, shown
 from support.readers import APT_GET, HDFS, JOURNALCTL, PIP, SSH, SYSTEMCTL, Reader
@@ -190,7 +190,10 @@ def test_quotas_are_reported(busy: BusyGateway, tmp_path: Path) -> None:
 
 
 def test_a_developer_is_told_why(busy: BusyGateway, tmp_path: Path) -> None:
-    said = at(busy, tmp_path).run(shown("docs/my-messages-are-refused.md", "sluice why"))
+    (tmp_path / "orders-team.token").write_text(VIEWER)
+    (tmp_path / "orders-team.token").chmod(0o600)
+    reader = Reader(tmp_path, {"http://127.0.0.1:9180": busy.admin}, {})
+    said = reader.run(shown("docs/my-messages-are-refused.md", "sluice why"))
     assert said.count("limited now") == 3, said
 
 

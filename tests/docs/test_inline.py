@@ -70,6 +70,9 @@ CASES: Final = {
     "token new prometheus --role viewer --file prometheus.token": Case(
         before=("?token revoke prometheus --yes", "!rm -f prometheus.token")
     ),
+    "token new orders-team --role viewer --file orders-team.token": Case(
+        before=("?token revoke orders-team --yes", "!rm -f orders-team.token")
+    ),
     # what is asked on a terminal is answered with --yes
     "token rotate grafana --overlap 10m": Case("token rotate grafana --overlap 10m --yes", GRAFANA),
     "token revoke grafana": Case("token revoke grafana --yes", GRAFANA),
@@ -299,6 +302,7 @@ NAMED_ONLY: Final = {  # not to be executed as they stand -> why
     "python docs/plots/protecting.py": "writes into the tree; tests/contracts/test_protecting_plot.py draws the same and compares",
     "PYTHONPATH=.:tests .venv/bin/python -m support.public_names": "writes into the tree; tests/contracts/test_names.py asks what it would",
     "apt-get install openjdk-17-jre-headless": "changes the machine; deploy/system-packages.sh installs the same for `make test`",
+    "rabbitmqctl shutdown": "ends the broker of the machine; the tests end those that they start",
     "apt-get install rabbitmq-server": "changes the machine; deploy/system-packages.sh installs it for `make test`",
 }
 OF_OTHERS: Final = sorted({text for page in pages() for _, text in inline(page) if OTHER.match(text) and "$" not in text})

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED
 from gateway.cli.why_facts import Client, Findings, Limited, to_do
-from gateway.cli.why_text import client_text, written
+from gateway.cli.why_text import client_text, commands_of, written
 
 PIKA = {"product": "Pika Python Client Library", "version": "1.4.4"}
 WORDS = ("amqp", "/", "bills", "bill.eu")
@@ -47,6 +47,33 @@ def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals()
     assert "9.6/s is delivered; what the broker has more waits for its turn" in text
     assert "To do:" not in text
     assert (to_do(AMQP_CLIENTS[0], (CONSUMING,)), to_do(AMQP_CLIENTS[0], (REFUSED,))) == (None, AMQP_CLIENTS[0].to_do)
+
+
+@pytest.mark.parametrize(
+    ("rate", "per", "limit", "contained"),
+    [(60.0, "topic", 10.0, True), (40.0, "topic", 10.0, False), (60.0, "client", 10.0, False), (60.0, "topic", 1.0, False)],
+)
+def test_one_client_with_most_of_the_refusals_is_held_back_alone(rate: float, per: str, limit: float, contained: bool) -> None:
+    """With half of the topic's limit, beside the larger limit that is proposed."""
+    limits = {"messages": f"{limit:g}/s", "messages_burst": 10, "messages_per_second": limit}
+    clients = [Client("10.0.0.8", refused_per_second=100 - rate), Client("10.0.0.7", refused_per_second=rate)]
+    if rate < 50:
+        clients.append(Client("10.0.0.9", refused_per_second=rate / 2))
+        clients[0].refused_per_second = rate
+    found = Findings(
+        WORDS,
+        {"protocol": "amqp", "topic": KEY},
+        [Limited(level(per=per, limit=limits))],
+        [{"refused_per_second": 100.0}],
+        clients,
+        None,
+        {},
+    )
+    command = "sluice limits set client 10.0.0.7 --messages 5/s --for 1h --reason '...'"
+    assert (command in commands_of(found)) is contained
+    assert page(found).count(command) == contained
+    assert ("Or hold 10.0.0.7 back" in page(found)) is contained
+    assert any("limits set amqp / bills bill.eu" in each or "rules set" in each for each in commands_of(found))
 
 
 @pytest.mark.parametrize(
