@@ -178,7 +178,8 @@ test-storage: .venv/.dependencies ## The quota job on HDFS, on S3 and on YARN, e
 SECONDS ?= 60
 BUILD   ?= source
 fuzz: .venv/.dependencies ## Fuzz all parsers in turn, SECONDS=60 in all; BUILD=compiled: the installed wheel.
-	@$(if $(filter compiled,$(BUILD)),$(MAKE) --no-print-directory install,$(BIN)/python -c 'import atheris' 2>/dev/null || { $(BIN)/python deploy/lock.py deploy/tools.lock atheris > build/atheris.txt && $(LOCKED) -r build/atheris.txt; })
+	@$(if $(filter compiled,$(BUILD)),$(MAKE) --no-print-directory install)
+	@$(if $(filter compiled,$(BUILD)),,$(BIN)/python -c 'import atheris' 2>/dev/null || { mkdir -p build && $(BIN)/python deploy/lock.py deploy/tools.lock atheris > build/atheris.txt && $(LOCKED) -r build/atheris.txt; })
 	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) --build $(BUILD)
 
 # A build of its own, in build/asan: the compiled modules with the address sanitizer, and the tests of what they decode. Python's own

@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.protocols.rocketmq.long_headers import KEPT_BYTES
 from gateway.protocols.rocketmq.size_checks import MAX_HEADER_BYTES
@@ -133,3 +134,13 @@ def test_a_client_is_not_known_before_its_first_request_is_whole() -> None:
     assert not talk.conversation.handshake_done
     talk.client(data[-1:])
     assert talk.conversation.handshake_done
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"{" + b" " * MAX_HEADER_BYTES + b"}", json_header(0, {"x": "y" * MAX_HEADER_BYTES}, opaque=5, flag=1)],
+    ids=["no opaque", "an answer"],
+)
+def test_what_cannot_be_answered_ends_the_connection(header: bytes) -> None:
+    with pytest.raises(ProtocolError, match="header of"):
+        Talk("rocketmq", rule(messages=100)).client(b"", [frame(header)])
