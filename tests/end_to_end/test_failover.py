@@ -84,6 +84,7 @@ def switches(gateway: Gateway) -> list[str]:
 
 
 @pytest.mark.rabbitmq
+@pytest.mark.long  # a newcomer in the dying broker's accept queue is told 320: see the page
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_broker_that_is_killed_under_load(pair: tuple[RabbitMQ, RabbitMQ], start_gateway: StartGateway, workers: int) -> None:
     """No newcomer is refused, whoever is at the other broker goes on, and the first one returns once, after its hold."""
@@ -121,6 +122,7 @@ def test_a_broker_that_is_killed_under_load(pair: tuple[RabbitMQ, RabbitMQ], sta
 
 
 @pytest.mark.rabbitmq
+@pytest.mark.long  # with the one before, whose broker it needs
 def test_a_broker_that_hangs_under_load(pair: tuple[RabbitMQ, RabbitMQ], start_gateway: StartGateway) -> None:
     """It takes connections and says nothing. Newcomers are at the other one in less than 10 s, and are not refused."""
     first, second = pair
