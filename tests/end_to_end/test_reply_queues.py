@@ -17,8 +17,8 @@ MIB = 1 << 20
 NAMES = 100_000
 BURST = 1000  # names; sent at once
 FLAT_AFTER = 10_000  # names: as many topics have totals of their own
-# What the other 90,000 may add: 10,000 more keys of the connection, 50,000 names that the access log knows, and what the heap keeps; 28
-# without those names, 38 to 61 with them (measured 2026-11).
+# What the other 90,000 may add: 10,000 more keys of the connection and what the heap keeps, 28 MiB; and names that the access log has on
+# probation, two generations of 50,000 at some 220 bytes, 21 MiB (`known_names.py`). 38 to 61 were measured in November 2026.
 MOST = 80 * MIB
 REAL = "%2F/amq.default/real"
 WITHIN_S = 60.0  # seconds; until the topic is seen: names that are used once give way after ten
