@@ -124,7 +124,18 @@ def test_the_readmes_first_limit_can_be_followed(tmp_path: Path) -> None:
 def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
     """From a checkout and the install command on: what is run is what pip has made of it, in the folder that the page has made."""
     checkout, stranger = tmp_path / "checkout", tmp_path / "sluice-try"
-    parts = ["limiter", "gateway", "admin", "spark_jobs", "pyproject.toml", "setup.py", "README.md", "LICENSE"]
+    parts = [
+        "limiter",
+        "gateway",
+        "admin",
+        "spark_jobs",
+        "config",
+        "deploy/packaging",
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+    ]
     listed = subprocess.run(["git", "ls-files", "-z", *parts], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
