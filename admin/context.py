@@ -20,6 +20,7 @@ from limiter.rules.rule import RuleError
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
+    from admin.authentication import Authentication
     from admin.log_level import LiveLogLevel
     from admin.ports import Gateway, Sample
     from admin.quota_watch import QuotaWatch
@@ -61,6 +62,8 @@ class Context:
     log_level: LiveLogLevel
     still_allowed: Callable[[], bool]  # whether the same request would be answered now: its token may have been revoked
     routes: list[Route]
+    authentication: Authentication
+    secure: bool  # whether the API is served over TLS
 
     @property
     def author(self) -> Author:

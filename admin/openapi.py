@@ -69,6 +69,7 @@ TAGS: Final = {  # by the first word of the path
     "status": "The gateway as a whole.",
     "config": "The configuration.",
     "drain": "The end.",
+    "session": "Signing in with a browser.",
     "tokens": "Who may ask.",
     "openapi": "This document.",
     "probes": "For supervisors and scrapers.",

@@ -86,6 +86,7 @@ class Route:
     statuses: tuple[int, ...] = (200,)
     refusals: tuple[int, ...] = ()  # statuses of problems that do not follow from the rest (`openapi.py`)
     answers_secret: bool = False  # the answer must not be kept for a request that is sent again
+    answers_session: bool = False  # it begins or ends a session, and writes its own line of the journal
     any_query: bool = False  # the query is for the page's own script, and not looked at
 
     @property

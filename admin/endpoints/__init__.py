@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from admin.endpoints import dashboard, events, history, level_limits, limits, log_level, openapi, process, quotas, rules, tokens, traffic
+from admin.endpoints import (
+    dashboard,
+    events,
+    history,
+    level_limits,
+    limits,
+    log_level,
+    openapi,
+    process,
+    quotas,
+    rules,
+    session,
+    tokens,
+    traffic,
+)
 from admin.routing import Route
 
 ROUTES: Final[list[Route]] = [
@@ -17,6 +31,7 @@ ROUTES: Final[list[Route]] = [
     *events.ROUTES,
     *log_level.ROUTES,
     *process.ROUTES,
+    *session.ROUTES,
     *tokens.ROUTES,
     *openapi.ROUTES,
     *dashboard.ROUTES,
