@@ -32,6 +32,7 @@ from admin.http import Head, RefusedError
 from admin.idempotency import HEADER, REPLAYED, IdempotencyKeys
 from admin.line_brake import LineBrake
 from admin.log_level import LiveLogLevel
+from admin.marks import Marks
 from admin.preconditions import etag, require_stated
 from admin.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.quota_watch import QuotaWatch
@@ -83,6 +84,7 @@ class Admin:
         self._refusals_audited = LineBrake(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
         self.hub = StreamHub(gateway)
+        self.marks = Marks(store)
         self.log_level = LiveLogLevel(gateway, wall_clock)
         self._idempotency = IdempotencyKeys()
         self.server = Server(self.respond)
@@ -167,7 +169,9 @@ class Admin:
     async def _authenticate(self, head: Head, peer: Peer, route: Route | None, request_id: str, *, cookies: bool) -> Actor:
         """The actor behind a request; raises ProblemError (`Authentication.actor`)."""
         action = self._known_action(head, route)
-        actor = await self.authentication.actor(head, peer.address, route and route.role, action, request_id, cookies=cookies)
+        actor = await self.authentication.actor(
+            head, peer.address, None if route is None else route.role, action, request_id, cookies=cookies
+        )
         peer.authenticated = actor.role is not Role.NOBODY
         return actor
 
@@ -183,7 +187,7 @@ class Admin:
         context = Context(
             request, self._gateway, self._store, self._tokens, self.tokens_made, self._wall_clock, self.quota_watch, self.own_metrics,
             self.hub, self.log_level, partial(self.authentication.still_allowed, request.head, request.actor, route.role), ROUTES,
-            self.authentication, self._access.tls is not None,
+            self.authentication, self.marks, self._access.tls is not None,
         )  # fmt: skip
         if HEADER in request.head.headers and route.method not in READS and not route.answers_secret and not request.flag("dry_run"):
             return await self._once(context, route)

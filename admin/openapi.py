@@ -63,6 +63,7 @@ TAGS: Final = {  # by the first word of the path
     "topics": "Traffic by topic.",
     "connections": "Clients that are connected.",
     "listeners": "Addresses that clients connect to.",
+    "series": "Points for charts.",
     "events": "What happens, as the log has it.",
     "stream": "What happens, live.",
     "log": "The gateway's own log.",

@@ -277,6 +277,7 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/connections/{id}": {"GET", "DELETE"},
         "/v1/listeners": {"GET"},
         "/v1/clients": {"GET"},
+        "/v1/series": {"GET"},
         "/v1/status": {"GET"},
         "/v1/events": {"GET"},
         "/v1/stream": {"GET"},
