@@ -1,6 +1,6 @@
 """The control plane, put together: from a request's head to its answer, and `serve`, which the gateway starts.
 
-    head ─► Host, origin ─► route ─► token (401, 429) ─► role (403) ─► query ─► If-Match (428) ─► body (413, 415) ─► handler
+    head ─► Host, origin ─► route ─► token or session (401, 429) ─► role (403) ─► query ─► If-Match (428) ─► body (413, 415) ─► handler
 
 Every answer has a request id; every attempt to change something leaves a line in the journal, also when it was refused.
 """
@@ -21,15 +21,19 @@ import trio.abc
 
 from admin import log
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, addresses_of, bound, text_of, token_files
-from admin.auth import Actor, FailureBrake, Role, Tokens, bearer
+from admin.auth import Actor, Role, Tokens
+from admin.authentication import Authentication
 from admin.boundary import READS, Boundary
 from admin.changes import Author, WriteFailedError
 from admin.context import Context
 from admin.endpoints import ROUTES
 from admin.exchange import Deadlines
+from admin.glance import Glance
 from admin.http import Head, RefusedError
 from admin.idempotency import HEADER, REPLAYED, IdempotencyKeys
+from admin.line_brake import LineBrake
 from admin.log_level import LiveLogLevel
+from admin.marks import Marks
 from admin.preconditions import etag, require_stated
 from admin.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.quota_watch import QuotaWatch
@@ -45,9 +49,7 @@ if TYPE_CHECKING:
     from admin.ports import Gateway, Sample
     from admin.store import Store
 
-SECOND: Final = 1_000_000_000  # ns
 GRACE_S: Final = 3.0  # seconds; requests under way when the gateway stops; a change takes milliseconds (guess)
-FAILURES_PER_SECOND: Final = 1  # journal lines of requests without a good token; the others are counted
 REFUSALS_PER_SECOND: Final = 10  # journal lines of refused requests with one; each is an fsync for which changes wait; a guess
 MAX_PATH: Final = 512  # characters of a path in a journal line (a guess)
 MAX_PROBES: Final = 32  # connections of the probes' listener at once; they take no place of the admin API's (a guess)
@@ -78,13 +80,12 @@ class Admin:
         self._wall_clock = wall_clock
         self._clock = clock
         self._router = Router(ROUTES)
-        self._brake = FailureBrake()
         self._requests: dict[tuple[str, str, int], int] = {}  # (template, method, status); bounded by the routes
-        self._auth_failures = 0
-        self._failures_audited = LineBrake(FAILURES_PER_SECOND)
+        self.authentication = Authentication(tokens, store, clock)
         self._refusals_audited = LineBrake(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
-        self.hub = StreamHub(gateway)
+        self.hub = StreamHub(gateway, Glance(gateway, store), clock)
+        self.marks = Marks(store)
         self.log_level = LiveLogLevel(gateway, wall_clock)
         self._idempotency = IdempotencyKeys()
         self.server = Server(self.respond)
@@ -140,7 +141,7 @@ class Admin:
                 if probes_only:
                     raise
                 missing = error
-            actor = await self._authenticate(head, peer, route, request_id)
+            actor = await self._authenticate(head, peer, route, request_id, cookies=not probes_only)
             if route is None:
                 assert missing is not None
                 raise missing
@@ -166,32 +167,14 @@ class Admin:
         route, names = self._router.find(head.method, head.path)
         return (replace(route, role=Role.NOBODY) if self._access.metrics_open else route), names
 
-    async def _authenticate(self, head: Head, peer: Peer, route: Route | None, request_id: str) -> Actor:
-        """The actor behind a request; raises ProblemError 401, or 429 after too many failures."""
-        address = peer.address
-        presented = bearer(head.headers.get("authorization"))
-        found = None if presented is None else self._tokens.find(presented)
-        peer.authenticated = found is not None
-        if found is not None:
-            return Actor(found[0], found[1], address)
-        if route is not None and route.role is Role.NOBODY:
-            return Actor("nobody", Role.NOBODY, address)
-        self._auth_failures += 1
-        wait = self._brake.fail(address, self._clock())
-        await self._audit_failure(self._known_action(head, route), address, request_id)
-        if wait:
-            seconds = str(-(-wait // 1_000_000_000))
-            raise ProblemError(429, "slow-down", "too many requests without a good token", headers={"Retry-After": seconds})
-        raise ProblemError(
-            401, "unauthorised", "send Authorization: Bearer and a token; the first one is in the state directory, in admin.token",
-            headers={"WWW-Authenticate": 'Bearer realm="sluice"'},
-        )  # fmt: skip
-
-    def _still_allowed(self, request: Request, route: Route) -> bool:
-        """Whether the token of a request that is being answered is still good for it."""
-        presented = bearer(request.head.headers.get("authorization"))
-        found = None if presented is None else self._tokens.find(presented)
-        return found is not None and found[0] == request.actor.name and found[1] >= route.role
+    async def _authenticate(self, head: Head, peer: Peer, route: Route | None, request_id: str, *, cookies: bool) -> Actor:
+        """The actor behind a request; raises ProblemError (`Authentication.actor`)."""
+        action = self._known_action(head, route)
+        actor = await self.authentication.actor(
+            head, peer.address, None if route is None else route.role, action, request_id, cookies=cookies
+        )
+        peer.authenticated = actor.role is not Role.NOBODY
+        return actor
 
     async def _handle(self, request: Request, route: Route, receive: ReceiveBody) -> Answer:
         if request.actor.role < route.role:
@@ -204,7 +187,8 @@ class Admin:
         request = replace(request, body=await self._body(request, route, receive))
         context = Context(
             request, self._gateway, self._store, self._tokens, self.tokens_made, self._wall_clock, self.quota_watch, self.own_metrics,
-            self.hub, self.log_level, partial(self._still_allowed, request, route), ROUTES,
+            self.hub, self.log_level, partial(self.authentication.still_allowed, request.head, request.actor, route.role), ROUTES,
+            self.authentication, self.marks, self._access.tls is not None,
         )  # fmt: skip
         if HEADER in request.head.headers and route.method not in READS and not route.answers_secret and not request.flag("dry_run"):
             return await self._once(context, route)
@@ -227,7 +211,7 @@ class Admin:
     async def _worked_on(self, context: Context, route: Route) -> Answer:
         await self._gateway.gather(route.template)
         answer = await route.handler(context)
-        if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.role > Role.NOBODY:
+        if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.template.startswith("/v1/"):
             answer = replace(answer, etag=etag(answer.body))
         return answer
 
@@ -249,8 +233,10 @@ class Admin:
 
     async def _audit_done(self, head: Head, route: Route, actor: Actor, request_id: str, answer: Answer) -> None:
         """Write a line for an action that changed no state; a change of the state has its line already."""
+        if head.method in READS or route.conditional or route.answers_session or answer.status >= 300:
+            return
         query = parse_query(route, head.query)
-        if head.method in READS or route.conditional or answer.status >= 300 or query.get("dry_run") in ON or REPLAYED in answer.headers:
+        if query.get("dry_run") in ON or REPLAYED in answer.headers:
             return
         reason = answer.reason or query.get("reason", "")
         await self._store.note(Author(actor.name, actor.role.word, actor.address, request_id), _action(head), "done", reason=reason)
@@ -267,14 +253,6 @@ class Admin:
         action = self._known_action(head, route) if route is None else _action(head)
         await self._store.note(author, action, outcome, f"{problem.status} {problem.detail}{more}")
 
-    async def _audit_failure(self, action: str, address: str, request_id: str) -> None:
-        unaudited = self._failures_audited.admit(self._clock())
-        if unaudited < 0:
-            return
-        detail = f"401 no good token; {unaudited} more since the line before" if unaudited else "401 no good token"
-        log.event(logging.WARNING, "admin_unauthorised", client=address, request_id=request_id, suppressed=unaudited)
-        await self._store.note(Author("nobody", "", address, request_id), action, "refused", detail)
-
     def _known_action(self, head: Head, route: Route | None) -> str:
         """A request without a good token, for the audit: of its path only what is known, since a token may stand there by mistake."""
         path = self._router.without_names(head.path) if route is None else route.template
@@ -289,7 +267,7 @@ class Admin:
         counts = self.server.counts
         single = {
             "sluice_ready": int(not self._gateway.ready()),
-            "sluice_admin_auth_failures_total": self._auth_failures,
+            "sluice_admin_auth_failures_total": self.authentication.failures,
             "sluice_admin_connections_active": len(self.server.open),
             "sluice_admin_connections_opened_total": counts.opened,
             "sluice_admin_connections_refused_total": counts.turned_away,
@@ -317,27 +295,6 @@ class Admin:
             **self.quota_watch.samples(),
             **{name: [((), value)] for name, value in single.items()},
         }
-
-
-class LineBrake:
-    """At most so many journal lines a second; the others are counted."""
-
-    def __init__(self, per_second: int) -> None:
-        self._per_second = per_second
-        self._began = 0
-        self._lines = 0
-        self._left_out = 0
-
-    def admit(self, now: int) -> int:
-        """How many lines were left out before this one; -1 to leave this one out too. `now` is monotonic ns."""
-        if not self._began or now - self._began >= SECOND:
-            self._began, self._lines = now, 0
-        self._lines += 1
-        if self._lines > self._per_second:
-            self._left_out += 1
-            return -1
-        left_out, self._left_out = self._left_out, 0
-        return left_out
 
 
 def _action(head: Head) -> str:

@@ -73,6 +73,14 @@ class FileToken(NamedTuple):
     path: Path
 
 
+class FoundToken(NamedTuple):
+    """A token that is valid now. `ends`: seconds since 1970; None: it has no end."""
+
+    name: str
+    role: Role
+    ends: float | None = None
+
+
 class KnownTokens(NamedTuple):
     """What the token files say: the tokens by digest, and warnings about files."""
 
@@ -85,7 +93,7 @@ class OtherTokens(Protocol):
 
     warning: str | None
 
-    def find(self, digest: bytes, now: float) -> tuple[str, Role] | None: ...
+    def find(self, digest: bytes, now: float) -> FoundToken | None: ...
 
 
 class Tokens:
@@ -140,13 +148,16 @@ class Tokens:
         """The tokens of files that are valid now."""
         return list(self._by_digest.values())
 
-    def find(self, presented: bytes) -> tuple[str, Role] | None:
-        """The name and role of the token `presented`; notes its use."""
-        digest = hashlib.sha256(presented).digest()
+    def find(self, presented: bytes) -> FoundToken | None:
+        """The token `presented`, if it is a good one; notes its use."""
+        return self.find_digest(hashlib.sha256(presented).digest())
+
+    def find_digest(self, digest: bytes) -> FoundToken | None:
+        """The same of a token whose digest is known."""
         found = self._by_digest.get(digest)
         if found is not None:
             self.used[found.name] = self._clock()
-            return found.name, found.role
+            return FoundToken(found.name, found.role)
         return None if self._others is None else self._others.find(digest, self._clock())
 
     def __repr__(self) -> str:

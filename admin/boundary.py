@@ -60,14 +60,28 @@ class Boundary:
         if site is not None:
             if site not in (b"same-origin", b"none"):
                 raise ProblemError(403, "cross-site", "a page of another site may not change anything here")
-            return
-        origin = head.headers.get("origin")
-        if origin is None:
-            return
-        own = head.headers.get("host", b"").decode("latin-1").lower()
-        try:
-            parts = urlsplit(origin.decode("latin-1").lower())
-        except ValueError:
-            parts = urlsplit("")
-        if parts.scheme not in ("http", "https") or not own or parts.netloc != own:
+        elif "origin" in head.headers and not _of_our_origin(head):
             raise ProblemError(403, "cross-site", "a page of another origin may not change anything here")
+
+
+def comes_from_here(head: Head) -> bool:
+    """Whether a browser says that a page of this origin asks. Browsers say it of every change; a page cannot say it for itself."""
+    site = head.headers.get("sec-fetch-site")
+    return site == b"same-origin" if site is not None else _of_our_origin(head)
+
+
+def denies_to_come_from_here(head: Head) -> bool:
+    """Whether a browser says that another origin asks; of a read without a word about it, none does."""
+    site = head.headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in (b"same-origin", b"none")
+    return "origin" in head.headers and not _of_our_origin(head)
+
+
+def _of_our_origin(head: Head) -> bool:
+    own = head.headers.get("host", b"").decode("latin-1").lower()
+    try:
+        parts = urlsplit(head.headers.get("origin", b"").decode("latin-1").lower())
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(own) and parts.netloc == own

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admin.bodies import pointer
 from admin.changes import Author, Plan, WriteFailedError
+from admin.hindsight import SECONDS, WouldHaveRefused, would_have_refused
 from admin.level_targets import is_level_target, level_key_of, words_of
 from admin.level_views import holding
 from admin.limit_views import levels_of
@@ -20,7 +21,9 @@ from limiter.rules.rule import RuleError
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
+    from admin.authentication import Authentication
     from admin.log_level import LiveLogLevel
+    from admin.marks import Marks
     from admin.ports import Gateway, Sample
     from admin.quota_watch import QuotaWatch
     from admin.routing import Request, Route
@@ -61,6 +64,9 @@ class Context:
     log_level: LiveLogLevel
     still_allowed: Callable[[], bool]  # whether the same request would be answered now: its token may have been revoked
     routes: list[Route]
+    authentication: Authentication
+    marks: Marks
+    secure: bool  # whether the API is served over TLS
 
     @property
     def author(self) -> Author:
@@ -116,7 +122,17 @@ class Context:
         for key in keys[:MAX_TOPICS_SHOWN]:
             now, then = (levels_of(holding(rules, key), key.operation) for rules in (before, after))
             topics.append(TopicChange(key.protocol or protocol_of_level(key.per) or "", words_of(key), now, then))
-        return Preview(plan.state.revision, plan.changes, len(affected), topics)
+        return Preview(plan.state.revision, plan.changes, len(affected), topics, would_have_refused=self._hindsight(plan))
+
+    def _hindsight(self, plan: Plan) -> WouldHaveRefused | None:
+        """What the new limit of a topic would have refused; None where another thing changes, or several."""
+        targets = [change.target for change in plan.changes]
+        if len(targets) != 1 or is_level_target(targets[0]) or not targets[0].startswith("limits/"):
+            return None
+        name = key_of(targets[0])
+        place = (name.protocol, name.text(), "produce")
+        limit = next((each.rule.limit for each in plan.rules.effective(name) if each.per == "topic"), None)
+        return None if limit is None else would_have_refused(self.gateway.received_lately(place, SECONDS), limit)
 
 
 async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:

@@ -31,6 +31,7 @@ NEVER: Final = (9, 0.0)  # above every claim
 STALLED_S: Final = 1.0  # seconds; that a client may leave a piece of its answer when all places are taken; a guess
 PIECE: Final = 32 * 1024  # bytes a stream is gathered to before it is written
 LINGER: Final = 1024 * 1024  # bytes read and thrown away after an early answer, so that a reset does not overtake it
+WITHOUT_BODY: Final = frozenset({204, 304})  # they end with their head, and say no length (RFC 9110, 8.6)
 FIXED_HEADERS: Final = {  # of every answer; one that an answer states itself takes the place of ours
     "Cache-Control": "no-store",
     "Content-Security-Policy": CONTENT_SECURITY,
@@ -229,7 +230,8 @@ class Exchange:
             await self._stream_out(connection, answer, headers, method)
             return
         body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
-        headers.append(("Content-Length", str(len(body))))
+        if answer.status not in WITHOUT_BODY:
+            headers.append(("Content-Length", str(len(body))))
         out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""
         if body and method != "HEAD":
             out += connection.send(h11.Data(data=body)) or b""

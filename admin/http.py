@@ -36,6 +36,7 @@ _ONCE: Final = frozenset(
         b"authorization",
         b"content-length",
         b"content-type",
+        b"cookie",
         b"host",
         b"idempotency-key",
         b"if-match",

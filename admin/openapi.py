@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from admin.auth import Role
+from admin.exchange import WITHOUT_BODY
 from admin.problems import ProblemBody
 from admin.routing import JSON, Parameter, Route
 
@@ -51,6 +52,7 @@ LAST_EVENT_ID: Final = {
 }
 PATH_EXAMPLES: Final = {
     "topic": "orders", "vhost": "/", "exchange": "orders", "routing_key": "order.created", "name": "orders", "revision": "41", "id": "7",
+    "protocol": "rocketmq",
 }  # fmt: skip
 TAGS: Final = {  # by the first word of the path
     "limits": "Limits of topics and other keys: effective ones, and live changes of them.",
@@ -61,12 +63,14 @@ TAGS: Final = {  # by the first word of the path
     "topics": "Traffic by topic.",
     "connections": "Clients that are connected.",
     "listeners": "Addresses that clients connect to.",
+    "series": "Points for charts.",
     "events": "What happens, as the log has it.",
     "stream": "What happens, live.",
     "log": "The gateway's own log.",
     "status": "The gateway as a whole.",
     "config": "The configuration.",
     "drain": "The end.",
+    "session": "Signing in with a browser.",
     "tokens": "Who may ask.",
     "openapi": "This document.",
     "probes": "For supervisors and scrapers.",
@@ -163,7 +167,7 @@ def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any]
         "tags": [tag_of(route)],
         "x-role": route.role.word,
         "responses": {
-            **{str(status): {"description": "Done." if status < 300 else "Not now.", "content": content} for status in route.statuses},
+            **{str(status): _response(status, content) for status in route.statuses},
             **{str(status): {"$ref": f"#/components/responses/{name}"} for status, name in _refusals(route).items()},
         },
     }
@@ -176,12 +180,18 @@ def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any]
     return operation
 
 
+def _response(status: int, content: dict[str, Any]) -> dict[str, Any]:
+    if status in WITHOUT_BODY:
+        return {"description": "Done." if status < 300 else "It is what `If-None-Match` names."}
+    return {"description": "Done." if status < 300 else "Not now.", "content": content}
+
+
 def tag_of(route: Route) -> str:
     """The first word of the path: `limits` of /v1/limits/rocketmq/{topic}."""
     words = re.findall(r"\w+", route.template.removeprefix("/v1"))
     if route.template.startswith("/v1/"):
         return str(words[0])
-    return "dashboard" if not words or words[0] == "dashboard" else "probes"
+    return "dashboard" if route.any_query else "probes"
 
 
 def _refusals(route: Route) -> dict[int, str]:
@@ -222,6 +232,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _name(route: Route) -> str:
     """`put_limits_rocketmq_topic`: stable, one per method and path."""
     words = re.findall(r"\w+", route.template.removeprefix("/v1")) or ["front_page"]
+    if route.any_query and words[0] not in ("dashboard", "front_page"):
+        words.insert(0, "page")  # /topics is a page, /v1/topics what it shows
     return "_".join([route.method.lower(), *words])
 
 

@@ -103,6 +103,16 @@ class Gateway(Protocol):
         Received, forwarded, refused, dropped, abandoned, waiting, bytes, and rates now.
         """
 
+    async def series_of(self, place: TopicPlace | None, *, day: bool, since: int = 0) -> JSONObject:
+        """What happened to a topic's messages (None: to those of all topics) lately: each second of 15 minutes, or 10 seconds of a day.
+
+        `step`, `start`, `end`, `known`, `missing` (numbers of workers that are not in it) and `points`: lists by field, None: not known.
+        Only points from `since` on (seconds since 1970).
+        """
+
+    def received_lately(self, place: TopicPlace, seconds: int) -> list[float | None]:
+        """Messages of a topic that arrived in each of the last `seconds`; an empty list where it has no series."""
+
     def metrics(self, others: Mapping[str, Iterable[Sample]]) -> Iterator[str]:
         """The Prometheus text exposition, `others` at its end, in pieces small enough to give the loop a turn in between.
 

@@ -86,6 +86,8 @@ class Route:
     statuses: tuple[int, ...] = (200,)
     refusals: tuple[int, ...] = ()  # statuses of problems that do not follow from the rest (`openapi.py`)
     answers_secret: bool = False  # the answer must not be kept for a request that is sent again
+    answers_session: bool = False  # it begins or ends a session, and writes its own line of the journal
+    any_query: bool = False  # the query is for the page's own script, and not looked at
 
     @property
     def segments(self) -> list[str]:
@@ -183,6 +185,8 @@ def _match(shape: list[str], segments: list[bytes]) -> dict[str, bytes] | None:
 
 def parse_query(route: Route, query: str) -> dict[str, str]:
     """The query's parameters, checked against those `route` knows; raises ProblemError 422 naming every fault."""
+    if route.any_query:
+        return {}
     known = {parameter.name: parameter for parameter in route.parameters}
     values: dict[str, str] = {}
     faults: list[Fault] = []

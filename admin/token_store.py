@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from admin import files as durable
-from admin.auth import Role, new_token
+from admin.auth import FoundToken, Role, new_token
 from admin.state import format_time, parse_time
 
 FILE: Final = "tokens.json"
@@ -80,13 +80,13 @@ class TokenStore:
                 self._by_digest[token.previous] = (token, min(end, parse_time(token.previous_until)))
         self.by_name = tokens
 
-    def find(self, digest: bytes, now: float) -> tuple[str, Role] | None:
-        """The name and role of the token with this digest, if it is valid at `now`; notes its use."""
+    def find(self, digest: bytes, now: float) -> FoundToken | None:
+        """The token with this digest, if it is valid at `now`; notes its use."""
         found = self._by_digest.get(digest.hex())
         if found is None or now >= found[1]:
             return None
         self._used[found[0].name] = now
-        return found[0].name, Role[found[0].role.upper()]
+        return FoundToken(found[0].name, Role[found[0].role.upper()], None if found[1] == float("inf") else found[1])
 
     def last_used(self, name: str) -> str | None:
         used = self._used.get(name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from admin.hindsight import WouldHaveRefused
 from admin.journal import Change, Entry
 from admin.limit_views import Level
 from admin.state import PublishedQuotas
@@ -26,7 +27,8 @@ class TopicChange(msgspec.Struct, frozen=True):
 class Preview(msgspec.Struct, frozen=True):
     """The answer of a dry run. `topics_affected` counts topics in use (and named) whose limit, its candidate, end or reason would differ.
 
-    The first 100 are shown.
+    The first 100 are shown. `would_have_refused`: of a change of one topic's limit, what the new one would have refused in the last five
+    minutes; null where the topic has no series (`GET /v1/series`), or something else is changed.
     """
 
     would_be_revision: int
@@ -34,6 +36,7 @@ class Preview(msgspec.Struct, frozen=True):
     topics_affected: int
     topics: list[TopicChange]
     dry_run: bool = True
+    would_have_refused: WouldHaveRefused | None = None
 
 
 class QuotasPublished(msgspec.Struct, frozen=True):

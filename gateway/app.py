@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -141,6 +141,7 @@ class Gateway:
         self.refused_clients = RefusedClients()
         self.client_ranking = ClientRanking()
         self.topic_limits = TopicLimits(self.accounts.shown)
+        self.each_second: list[Callable[[int, float], Iterator[None]]] = []  # called with a second that is over, and how long it took
         self.adaptive_caps = AdaptiveCaps(judge)
         self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.client_ranking.add, self.topic_limits.add]
         self.access_log = self._open_access_log(tidy=tidy_access_log)

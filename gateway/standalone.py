@@ -42,7 +42,11 @@ from gateway.remote_admin import RemoteAdmin
 from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, live_snapshot, status
+from gateway.telemetry.glance import RecentOverhead
+from gateway.telemetry.moving_topics import MovingTopics
 from gateway.telemetry.recent_events import RecentEvents
+from gateway.telemetry.series import SeriesStore
+from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
@@ -93,6 +97,11 @@ class Standalone:
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
         ]  # fmt: skip
+        self.recent_overhead = RecentOverhead(self.gateway.overhead.bounds)
+        self.moving_topics = MovingTopics(self.gateway.accounts)
+        self.series = SeriesStore(settings.admin.series_topics, messages_limit)
+        self.gateway.each_second.append(self._note_second)
+        self.reloads.members.append(lambda new: partial(self.series.resize, new.admin.series_topics))
         self._begun = False
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
@@ -133,7 +142,21 @@ class Standalone:
         return await collect_cooperatively(status.topics(self.gateway, chosen))
 
     async def snapshot(self) -> dict[str, object]:
-        return {**await result_cooperatively(live_snapshot.snapshot(self.gateway)), "warnings": self.warnings()}
+        found = await result_cooperatively(live_snapshot.snapshot(self.gateway))
+        overhead = self.recent_overhead.look(self.gateway.overhead.counts, time.monotonic())
+        return {**found, "overhead_ms": overhead, "warnings": self.warnings()}
+
+    async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
+        return {**await result_cooperatively(self.series.read(place, day=day, since=since)), "missing": []}
+
+    def received_lately(self, place: tuple[str, str, str], seconds: int) -> list[float | None]:
+        return self.series.received(place, seconds)
+
+    def _note_second(self, second: int, elapsed_s: float) -> Iterator[None]:
+        """Write down what happened in a second that is over."""
+        if self.series.most:
+            rows = yield from self.moving_topics.rows()
+            yield from self.series.close_second(second, elapsed_s, rows, self.store.rules())
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         return exposition.pieces(collector.metric_lines(self.gateway, {**self.log_keeping.samples(), **self.webhooks.samples(), **others}))

@@ -1,14 +1,18 @@
-"""The web dashboard: static files, served beside the API. To add a page, put its file here and name it in PAGES.
+"""The web dashboard: static files, served beside the API. To add a file, put it here and name it in PAGES.
 
 A file holds no data. It is the same for everybody and for every gateway, so it is shown without a token, as the probes are. A page that
-shows data reads it over `/v1` like any other client, with the operator's token, and keeps that token in memory only. So there is one way
-to the data, with its roles, limits and audit, and nothing in this folder can leak it.
+shows data reads it over `/v1` like any other client, with a session that the operator's token began (`admin/endpoints/session.py`). So
+there is one way to the data, with its roles, limits and audit, and nothing in this folder can leak it.
 
 PAGES is all that can be asked for: a path is looked up in it and never joined to a folder's, so no path leads out. The bytes are read
 once, when the routes are made (`admin/endpoints/dashboard.py`). A file missing from the wheel thus stops the start instead of one request.
 
-POLICY lets a page take its style from here and nothing else from anywhere. There is no script, so none is allowed. The first page
-with one keeps it in a file here and adds `script-src 'self'; connect-src 'self'`, but never 'unsafe-inline', nor another host.
+VIEWS are the addresses of the screens. All have the one page, whose script shows the screen that the address names. So a screen can be
+linked to, and the back button works. A topic in an address is one segment: its text (`%2F/orders/order.created`), percent-encoded once
+more.
+
+POLICY lets a page run, show and ask what comes from here, and nothing else from anywhere: no script or style in the page itself, no other
+host. `data:` is for pictures that a script has drawn.
 
 Files must be in the wheel: their endings stand in pyproject.toml, [tool.setuptools.package-data].
 """
@@ -16,14 +20,22 @@ Files must be in the wheel: their endings stand in pyproject.toml, [tool.setupto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from admin.http import CONTENT_SECURITY
 
 HTML: Final = "text/html; charset=utf-8"
-CSS: Final = "text/css; charset=utf-8"
-POLICY: Final = f"{CONTENT_SECURITY}; style-src 'self'"
+TYPES: Final[dict[str, str]] = {  # by a file's ending
+    ".css": "text/css; charset=utf-8",
+    ".html": HTML,
+    ".js": "text/javascript; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+POLICY: Final = f"{CONTENT_SECURITY}; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+VENDOR: Final = "/dashboard/vendor/"  # files of others, with their version in the path: what is served there never changes
 FOLDER: Final = Path(__file__).parent
 
 
@@ -31,15 +43,32 @@ FOLDER: Final = Path(__file__).parent
 class Page:
     """A file of this folder, as it is served."""
 
-    file: str
-    content_type: str
+    file: str  # its path in this folder
     summary: str  # in the API's description
 
     def read(self) -> bytes:
         return (FOLDER / self.file).read_bytes()
 
+    @property
+    def content_type(self) -> str:
+        return TYPES[PurePosixPath(self.file).suffix]
 
+
+VIEWS: Final[dict[str, str]] = {  # a screen's address -> what it shows
+    "/": "The overview: what is wrong now",
+    "/topics": "All topics",
+    "/topics/{protocol}/{topic}": "All topics, with one of them open",
+    "/connections": "All connections",
+    "/connections/{id}": "One connection",
+    "/brokers": "Brokers and listeners",
+    "/changes": "The history of changes",
+    "/changes/{revision}": "One change",
+    "/quotas": "Quotas",
+    "/quotas/{protocol}/{topic}": "The quota of one topic",
+    "/configuration": "The configuration",
+    "/t/{protocol}/{topic}": "One topic, for the team it belongs to",
+}
 PAGES: Final[dict[str, Page]] = {  # path -> what is served there
-    "/": Page("index.html", HTML, "The front page: what this port is, and where to go on"),
-    "/dashboard/style.css": Page("style.css", CSS, "The style of the dashboard's pages"),
+    **{path: Page("index.html", f"A page: {what}") for path, what in VIEWS.items()},
+    "/dashboard/style.css": Page("style.css", "The style of the dashboard's pages"),
 }

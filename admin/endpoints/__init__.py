@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from admin.endpoints import dashboard, events, history, level_limits, limits, log_level, openapi, process, quotas, rules, tokens, traffic
+from admin.endpoints import (
+    dashboard,
+    events,
+    history,
+    level_limits,
+    limits,
+    log_level,
+    openapi,
+    process,
+    quotas,
+    rules,
+    series,
+    session,
+    tokens,
+    traffic,
+)
 from admin.routing import Route
 
 ROUTES: Final[list[Route]] = [
@@ -14,9 +29,11 @@ ROUTES: Final[list[Route]] = [
     *quotas.ROUTES,
     *history.ROUTES,
     *traffic.ROUTES,
+    *series.ROUTES,
     *events.ROUTES,
     *log_level.ROUTES,
     *process.ROUTES,
+    *session.ROUTES,
     *tokens.ROUTES,
     *openapi.ROUTES,
     *dashboard.ROUTES,

@@ -401,6 +401,10 @@ class Accounts:
             found.append(others)
         return found
 
+    def moving_topics(self) -> list[TopicTotals]:
+        """Those whose rates are not zero, and some that have just come to rest."""
+        return list(self._moving)
+
     def abandoned(self) -> int:
         """Messages of all topics, also of those that are forgotten."""
         return self.forgotten.abandoned + sum([totals.abandoned for totals in self.topics.values()])

@@ -447,6 +447,12 @@ class Admin:
         (),
         "Bearer tokens beside state/admin.token and those made by `sluice token new`.",
     )
+    series_topics: int = setting(
+        Whole(0, 10_000, 280),
+        280,
+        "Topics whose last 15 minutes (second by second) and last 24 hours (by 10 seconds) are kept for charts: the busiest, 95 KB each. "
+        "0: no charts.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "drain": "at the next stop; one that has begun keeps its time",
     "admin.names": AT_ONCE,
     "admin.tls": f"{NEW_CONNECTIONS}. The files are read again. {TLS_OFF}",
+    "admin.series_topics": f"{AT_ONCE}. With fewer the least busy topics lose theirs",
     "admin.tokens": f"{AT_ONCE}. All token files are read again; requests with a token that is gone fail, and its streams end",
     "probes.metrics": AT_ONCE,
     "access_log.roll_every": AT_ONCE,

@@ -21,12 +21,13 @@ from gateway.telemetry.exposition import Sample, escape, heading
 from gateway.telemetry.metrics import METRICS
 from limiter.decisions.origins import subject_of
 from limiter.rules.rule_set import UNRULED
+from limiter.rules.subject import Subject
+from limiter.topics import parse_topic
 
 if TYPE_CHECKING:
     from limiter.keys import Key, Tally
     from limiter.limits import Limit
     from limiter.rules.rule_set import RuleSet
-    from limiter.rules.subject import Subject
 
 MAX_GONE_RULES: Final = 100  # rules; that are not in force any more and have series of their own (a guess)
 
@@ -128,6 +129,17 @@ class TopicLimits:
 
     def __repr__(self) -> str:
         return f"<TopicLimits of {len(self._subjects)} topics, {len(self._counts)} rules>"
+
+
+def messages_limit(rules: RuleSet, place: Place) -> float | None:
+    """The limit that is enforced for a topic, whoever sends to it: messages per second. None: there is none."""
+    protocol, text, operation = place
+    try:
+        name = parse_topic(protocol, text)
+    except ValueError:  # __other__, the sum of those that are not counted one by one
+        return None
+    limits = limits_of(rules, Subject(name, text, None, None, None, None, operation))
+    return next((rate for dimension, rate, _ in limits if dimension == "messages"), None)
 
 
 def limits_of(rules: RuleSet, subject: Subject) -> Iterator[tuple[str, float, str]]:

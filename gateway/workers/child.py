@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from gateway.workers.named_series import NamedSeries
     from gateway.workers.retired_topics import RetiredTopics
+    from gateway.workers.summed_seconds import SummedSeconds
     from gateway.workers.wire import AnyMessage, Message
     from limiter.judge import Judge
 
@@ -65,10 +66,12 @@ class Child:
         owner: LeaseOwner,
         take_event: Callable[[dict[str, object]], None] | None = None,
         retired_topics: RetiredTopics | None = None,
+        summed_seconds: SummedSeconds | None = None,
     ) -> None:
         """`take_event` is called with each event of the worker's log, at most a second or so after it was logged.
 
-        What the worker has counted of a topic that it forgets is added to `retired_topics`.
+        What the worker has counted of a topic that it forgets is added to `retired_topics`, what it has counted in each second to
+        `summed_seconds`.
         """
         self.worker = worker
         self.generation = generation
@@ -76,6 +79,7 @@ class Child:
         self.owner = owner
         self.take_event = take_event
         self.retired_topics = retired_topics
+        self.summed_seconds = summed_seconds
         self.pid = 0
         self.started = time.monotonic()
         self.last_heard = self.started  # when its last message came
@@ -230,6 +234,9 @@ class Child:
                 if self.take_event is not None:
                     for event in msgspec.msgpack.decode(data):
                         self.take_event(event)
+            elif name == "series":
+                if self.summed_seconds is not None:
+                    self.summed_seconds.add(self.worker, msgspec.msgpack.decode(data), time.monotonic())
             elif name == "forgotten":
                 if self.retired_topics is not None:
                     self.retired_topics.add_forgotten(msgspec.msgpack.decode(data))

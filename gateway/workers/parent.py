@@ -51,14 +51,18 @@ from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, r
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.settings.effective import values_with_origins
-from gateway.telemetry import exposition, live_snapshot
+from gateway.telemetry import exposition, glance, live_snapshot
+from gateway.telemetry.glance import RecentOverhead
 from gateway.telemetry.recent_events import RecentEvents
+from gateway.telemetry.series import SeriesStore
+from gateway.telemetry.topic_limits import messages_limit
 from gateway.workers import named_series, overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.settings_text import described
 from gateway.workers.shared_counts import SharedCounts
+from gateway.workers.summed_seconds import SummedSeconds
 from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
@@ -80,8 +84,8 @@ PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while wor
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
 FORGET_S: Final = 60.0  # seconds; between two looks for topics that no worker knows any more; a guess
-GATHERED: Final = ("status", "listeners", "topics", "metrics", "events")  # once a second: what remains of a worker that is killed
-OVER: Final = "over"  # once a second where there are webhooks: the limits that are over
+OVER: Final = "over"  # the limits that are over
+GATHERED: Final = ("status", "listeners", "topics", "metrics", "events", "series", OVER)  # once a second: what remains of a killed worker
 DEMAND: Final = "demand"  # once an hour, for the intraday raise
 NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that their answers are made of
     "/metrics": ["metrics", "status"],
@@ -124,6 +128,9 @@ class Parent:
         self.replaced = 0
         self.retired_topics = RetiredTopics()
         self.retired_families: scrapes.Families = {}  # of workers that have ended, without what `named_series` have
+        self.recent_overhead = RecentOverhead(exposition.OVERHEAD_BUCKETS)
+        self.seconds = SummedSeconds()
+        self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self.named_series = named_series.all_named()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.admin_server = AdminServer(self, store, settings)
@@ -131,6 +138,7 @@ class Parent:
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
         ]  # fmt: skip
+        self.reloads.members.append(lambda new: partial(self.series.resize, new.admin.series_topics))
         self.counts = SharedCounts.made(settings.gateway.workers)
         self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
@@ -241,9 +249,27 @@ class Parent:
         views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
         none: dict[str, Any] = {}
         memory = reduce(summing.add, (view["memory"] for view in self.views("status")), none)
-        return await result_cooperatively(
+        counts = [view["overhead"] for view in self.views("status") if "overhead" in view]
+        summed = await result_cooperatively(
             live_snapshot.summed({**self.status(), "memory": memory}, views, summing.topics, self.retired_topics.sums)
         )
+        return {
+            **summed,
+            "listeners": glance.in_short(self.listeners()),
+            "over": glance.over_limits(*self.views(OVER)),
+            "overhead_ms": self.recent_overhead.look([sum(column) for column in zip(*counts, strict=True)], time.monotonic())
+            if counts
+            else None,
+        }
+
+    async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
+        """The sum over the workers; what has ended with a worker stays in it."""
+        found = await result_cooperatively(self.series.read(place, day=day, since=since))
+        missing = [worker for worker in range(1, self.settings.gateway.workers + 1) if worker not in self.seconds.seen]
+        return {**found, "missing": missing if self.series.most else []}
+
+    def received_lately(self, place: tuple[str, str, str], seconds: int) -> list[float | None]:
+        return self.series.received(place, seconds)
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
@@ -361,7 +387,9 @@ class Parent:
         """Keep a worker running at this place until the end. Started when the first one serves; raises OSError where that one cannot."""
         pause = PAUSE_S
         for generation in count():
-            child = self.children[place] = Child(place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics)
+            child = self.children[place] = Child(
+                place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds
+            )
             child.send(self._begin(child))
             child.send(LogLevel(self.log_level()))
             code: list[int] = []
@@ -423,7 +451,9 @@ class Parent:
             with loop:
                 self._excuse(asleep_s, now)
                 self.owner.expire(now_ns())
-                await self._gather([*GATHERED, OVER] if self.webhooks.wanted else list(GATHERED))
+                await self._gather(list(GATHERED))
+                for second, elapsed_s, rows in self.seconds.take({child.worker for child in self.serving()}, time.monotonic()):
+                    await run_cooperatively(self.series.close_second(second, elapsed_s, rows, self.store.rules()))
                 for child in self.serving():
                     for each in self.named_series:
                         each.report(str(child.worker), child.families, now_ns())

@@ -34,6 +34,7 @@ from gateway.settings import ConfigError, Settings
 from gateway.settings.reloading import merged
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, status
+from gateway.telemetry.moving_topics import SecondsToReport
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.workers import rules as rule_sets
@@ -68,7 +69,7 @@ from limiter.judge import Judge
 from limiter.leases.lease import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from gateway.counting.accounts import TopicTotals
     from gateway.workers.wire import AnyMessage
@@ -125,6 +126,8 @@ class Worker:
         if begin.counts >= 0:
             os.set_inheritable(begin.counts, False)
             self.gateway.count_with(SharedCounts(begin.counts, begin.workers, begin.worker))
+        self.seconds = SecondsToReport(self.gateway.accounts)
+        self.gateway.each_second.append(self._note_second)
         self.gateway.accounts.observers.append(self.bucket_ids.note_change)
         self.gateway.accounts.forget_observers.append(self._note_forgotten)
 
@@ -252,6 +255,10 @@ class Worker:
         candidates = self.bucket_ids.candidate_counters(self.outbox)
         return StateReport(number, views, self.bucket_ids.counters(self.outbox, now_ns()), candidates)
 
+    def _note_second(self, second: int, elapsed_s: float) -> Iterator[None]:
+        if self.gateway.settings.admin.series_topics:
+            yield from self.seconds.close_second(second, elapsed_s)
+
     def _note_forgotten(self, totals: TopicTotals) -> None:
         """Observes `Accounts`."""
         self._forgotten_topics.append(totals)
@@ -274,12 +281,15 @@ class Worker:
             case "demand":
                 self.gateway.accounts.fold(now_ns())
                 return encoded(readings_of(self.gateway.accounts))
+            case "series":
+                return encoded(self.seconds.take())
             case "over":
                 return encoded(self.gateway.limit_events.over())
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":
-                return encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage()})
+                overhead = list(self.gateway.overhead.counts)
+                return encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage(), "overhead": overhead})
             case _:
                 assert name == "metrics"
                 return "".join(exposition.pieces(collector.metric_lines(self.gateway, {}))).encode()

@@ -38,7 +38,7 @@ def tokens(tmp_path: Path) -> Tokens:
 
 
 def test_the_right_token_is_found(tokens: Tokens) -> None:
-    assert tokens.find(GOOD.encode()) == ("ci", Role.OPERATOR)
+    assert tokens.find(GOOD.encode()) == ("ci", Role.OPERATOR, None)
 
 
 ODD = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import tomllib
 from html.parser import HTMLParser
@@ -12,8 +13,9 @@ from urllib.parse import urljoin, urlsplit
 import click
 import pytest
 
-from admin.dashboard import FOLDER, HTML, PAGES
+from admin.dashboard import FOLDER, HTML, PAGES, VENDOR, VIEWS
 from admin.endpoints import ROUTES
+from admin.endpoints.dashboard import FOR_EVER
 from admin.routing import Router
 from gateway.cli.main import sluice
 from support.admin.admin_client import Control, control
@@ -83,12 +85,15 @@ async def test_a_browser_takes_style_from_here_and_nothing_else_from_anywhere(ap
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+        "script-src 'self'",
         "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
     ]
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-resource-policy"] == "same-origin"
-    assert headers["cache-control"] == "no-store"
+    assert headers["cache-control"] == (FOR_EVER if path.startswith(VENDOR) else "no-cache")
     assert len(headers["x-request-id"]) == 16
 
 
@@ -98,6 +103,67 @@ async def test_head_says_the_same_without_a_body(api: Control, path: str) -> Non
     shown, head = ({name: value for name, value in answer.headers.items() if name != "x-request-id"} for answer in answers)
     assert (answers[1].status, answers[1].body, head) == (200, b"", shown)
     assert head["content-length"] == str(len(PAGES[path].read()))
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_browser_that_has_the_file_is_told_so(api: Control, path: str) -> None:
+    for encoding in ("identity", "gzip"):
+        whole = await api.ask("GET", path, role=None, headers={"Accept-Encoding": encoding})
+        for sent in (whole.etag, f'"other", {whole.etag}', f"W/{whole.etag}", "*"):
+            known = {"Accept-Encoding": encoding, "If-None-Match": sent}
+            answer = await api.ask("GET", path, role=None, headers=known)
+            assert (answer.status, answer.body, answer.etag) == (304, b"", whole.etag)
+            assert "content-length" not in answer.headers
+            for name in ("cache-control", "content-security-policy"):
+                assert answer.headers[name] == whole.headers[name]
+        other = {"Accept-Encoding": encoding, "If-None-Match": '"other"'}
+        assert (await api.ask("GET", path, role=None, headers=other)).body == whole.body
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_what_gzip_makes_smaller_is_sent_so_to_who_takes_it(api: Control, path: str) -> None:
+    plain = await api.ask("GET", path, role=None)
+    packed = await api.ask("GET", path, role=None, headers={"Accept-Encoding": "gzip, br"})
+    refused = await api.ask("GET", path, role=None, headers={"Accept-Encoding": "gzip;q=0"})
+    assert (refused.body, refused.etag) == (plain.body, plain.etag)
+    if "content-encoding" in packed.headers:
+        assert packed.headers["content-encoding"] == "gzip"
+        assert len(packed.body) < len(plain.body)
+        assert gzip.decompress(packed.body) == plain.body
+        assert packed.etag != plain.etag, "one strong ETag for two bodies"
+        assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
+    else:
+        assert packed.body == plain.body
+
+
+def test_something_is_compressed() -> None:
+    """Else the test above holds of nothing."""
+    assert max(len(page.read()) for page in PAGES.values()) > 2000
+
+
+VIEWED: Final = {
+    "/": "/", "/topics?q=orders&sort=refused": "/topics", "/topics/amqp/%252F%2Forders%2Forder.created": "/topics/{protocol}/{topic}",
+    "/t/amqp/%252F%2Forders%2Forder.created": "/t/{protocol}/{topic}", "/t/rocketmq/%3Cscript%3E": "/t/{protocol}/{topic}",
+    "/connections": "/connections", "/connections/7": "/connections/{id}", "/brokers": "/brokers", "/changes": "/changes",
+    "/changes/42": "/changes/{revision}", "/quotas": "/quotas", "/quotas/rocketmq/orders": "/quotas/{protocol}/{topic}",
+    "/configuration?lang=zh": "/configuration",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", VIEWED)
+async def test_every_screen_has_an_address(api: Control, path: str) -> None:
+    answer = await api.ask("GET", path, role=None)
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, HTML, PAGES["/"].read())
+
+
+def test_every_address_of_a_screen_is_tried() -> None:
+    assert set(VIEWED.values()) == set(VIEWS)
+
+
+async def test_a_token_in_the_address_of_a_screen_is_refused(api: Control) -> None:
+    answer = await api.ask("GET", f"/topics?token={api.token()}", role=None)
+    assert answer.status == 400
+    assert api.token() not in answer.body.decode()
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -209,11 +275,12 @@ def test_paths_and_commands_on_the_front_page_exist() -> None:
 
 
 def test_every_file_of_the_folder_is_a_page() -> None:
-    files = {file.name for file in FOLDER.iterdir() if file.is_file() and file.suffix != ".py"}
+    files = {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.is_file() and file.suffix not in {".py", ".pyc"}}
     assert files == {page.file for page in PAGES.values()}
 
 
 def test_every_file_is_in_the_wheel() -> None:
     patterns = tomllib.loads(PYPROJECT.read_text())["tool"]["setuptools"]["package-data"]["sluice.admin.dashboard"]
     for page in PAGES.values():
-        assert any(PurePosixPath(page.file).match(pattern) for pattern in patterns), f"{page.file}: name its ending in pyproject.toml"
+        ending = PurePosixPath(page.file).suffix
+        assert f"**/*{ending}" in patterns, f"{page.file}: name its ending in pyproject.toml"

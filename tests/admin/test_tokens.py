@@ -220,7 +220,7 @@ async def test_when_tokens_were_used_last_is_written_now_and_then(tmp_path: Path
     token, digest = made()
     await store.put(StoredToken("grafana", "viewer", digest, "2026-11-21T12:00:00Z", "admin"))
     tokens = Tokens([], store, lambda: 1_795_000_777.0)
-    assert tokens.find(token.encode()) == ("grafana", Role.VIEWER)
+    assert tokens.find(token.encode()) == ("grafana", Role.VIEWER, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.keep_last_used, 0.01)
         with trio.fail_after(30):

@@ -42,7 +42,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB"},
         "disk": {"low_watermark": "12%"},
         "drain": {"timeout": "27s", "hold": "at_once"},
-        "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": []},
+        "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": [], "series_topics": 280},
         "probes": "off",
         "access_log": {
             "directory": str(tmp_path / "access-log"), "roll_every": "5min", "roll_size": "128MiB",

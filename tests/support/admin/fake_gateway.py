@@ -9,8 +9,11 @@ from admin.access import Access
 from admin.app import Admin
 from admin.auth import TokenError
 from admin.ports import ReloadFailedError
+from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition
 from gateway.telemetry.recent_events import RecentEvents
+from gateway.telemetry.series import SeriesStore
+from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
 from limiter.keys import Origin
 from limiter.request import Request
@@ -49,6 +52,8 @@ class FakeGateway:
         self.has_begun = True
         self.admin: Admin | None = None  # what a reload changes, and to what
         self.access = Access()
+        self.series = SeriesStore(100, messages_limit)
+        self.missing_workers: list[int] = []
         self._origin: Origin = self._judge.origin("rocketmq", "rocket", "127.0.0.1", None)
 
     @property
@@ -109,6 +114,12 @@ class FakeGateway:
             return self.seen_topics
         by_place = {place_of(item): item for item in self.seen_topics}
         return [by_place[place] for place in wanted if place in by_place]
+
+    async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
+        return {**await result_cooperatively(self.series.read(place, day=day, since=since)), "missing": self.missing_workers}
+
+    def received_lately(self, place: tuple[str, str, str], seconds: int) -> list[float | None]:
+        return self.series.received(place, seconds)
 
     async def snapshot(self) -> dict[str, object]:
         self.snapshots += 1

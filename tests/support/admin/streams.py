@@ -35,7 +35,7 @@ class Reader:
         self._text = ""
 
     async def begin(self, path: str, headers: dict[str, str]) -> None:
-        request = h11.Request(method="GET", target=path, headers=[("Host", "127.0.0.1"), *headers.items()])
+        request = h11.Request(method="GET", target=path, headers=list({"Host": "127.0.0.1", **headers}.items()))
         await self.stream.send_all(self._connection.send(request) + self._connection.send(h11.EndOfMessage()))
         while not self.status:
             event = self._connection.next_event()
@@ -84,8 +84,9 @@ def parsed(block: str) -> Said:
 async def reading(
     api: Control, query: str = "", role: str = "viewer", headers: dict[str, str] | None = None, token: str | None = None
 ) -> AsyncIterator[Reader]:
-    """An open stream, or the refusal of one."""
+    """An open stream, or the refusal of one; with the token "" no token is sent."""
     async with await api.connect() as stream:
         reader = Reader(stream)
-        await reader.begin(f"/v1/stream{query}", {"Authorization": f"Bearer {token or api.token(role)}", **(headers or {})})
+        known = {} if token == "" else {"Authorization": f"Bearer {token or api.token(role)}"}
+        await reader.begin(f"/v1/stream{query}", {**known, **(headers or {})})
         yield reader

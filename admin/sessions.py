@@ -1,0 +1,113 @@
+"""Sessions of browsers: a token is presented once, and a cookie stands for it from then on (`/v1/session`).
+
+A page's script cannot read the cookie (HttpOnly), so what runs in a page by mistake cannot take it along; a token in the page's memory it
+could. A session is worth less than its token, too: it ends after IDLE_NS without a request, after LONGEST_NS in any case, with the process,
+and with its token. It keeps the token's digest and asks for it at each request, so a token that is revoked or expires, or has another role
+after a reload, needs no word to its sessions.
+
+Of a session's secret only the digest is kept, as of tokens. Their number is bounded, of one token and of all: then the one that was idle
+longest ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admin.auth import FoundToken, Tokens
+
+COOKIE: Final = "sluice_session"
+SECRET_BYTES: Final = 32  # bytes of randomness
+LONGEST_NS: Final = 12 * 3_600_000_000_000  # ns; a working day and a shift's handover (guess)
+IDLE_NS: Final = 3_600_000_000_000  # ns; without a request and without an open stream (guess)
+MAX_SESSIONS: Final = 1024  # of all tokens; 0.4 MB (guess)
+MAX_PER_TOKEN: Final = 256  # a whole team behind one viewer's token (guess)
+SECOND: Final = 1_000_000_000  # ns
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser that signed in. Times are monotonic ns."""
+
+    token: bytes  # digest
+    began: int
+    used: int
+
+    def over(self, now: int) -> bool:
+        return now - self.began >= LONGEST_NS or now - self.used >= IDLE_NS
+
+
+class Sessions:
+    """The sessions that are open, by the digest of their secret, the one idle longest first."""
+
+    def __init__(self, tokens: Tokens, clock: Callable[[], int]) -> None:
+        """`clock`: monotonic ns."""
+        self._tokens = tokens
+        self._clock = clock
+        self._open: OrderedDict[bytes, Session] = OrderedDict()
+        self._by_token: Counter[bytes] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, presented: bytes) -> str:
+        """A new session of the token `presented`, which is a good one; the secret that its cookie has."""
+        now, token = self._clock(), hashlib.sha256(presented).digest()
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        if self._by_token[token] >= MAX_PER_TOKEN:
+            self._end(next(digest for digest, session in self._open.items() if session.token == token))
+        elif len(self._open) >= MAX_SESSIONS:
+            self._end(next(iter(self._open)))
+        self._open[hashlib.sha256(secret.encode()).digest()] = Session(token, now, now)
+        self._by_token[token] += 1
+        return secret
+
+    def find(self, secret: bytes) -> FoundToken | None:
+        """The token of the session with this secret; None where it is over, or its token is. It was used now."""
+        digest = hashlib.sha256(secret).digest()
+        session, now = self._open.get(digest), self._clock()
+        if session is None:
+            return None
+        found = None if session.over(now) else self._tokens.find_digest(session.token)
+        if found is None:
+            self._end(digest)
+            return None
+        session.used = now
+        self._open.move_to_end(digest)
+        return found
+
+    def ends_in(self, secret: bytes) -> int:
+        """Seconds until it ends in any case, rounded up; 0: there is no such session."""
+        session = self._open.get(hashlib.sha256(secret).digest())
+        return 0 if session is None else max(0, -((self._clock() - session.began - LONGEST_NS) // SECOND))
+
+    def end(self, secret: bytes) -> None:
+        digest = hashlib.sha256(secret).digest()
+        if digest in self._open:
+            self._end(digest)
+
+    def _end(self, digest: bytes) -> None:
+        token = self._open.pop(digest).token
+        self._by_token[token] -= 1
+        if not self._by_token[token]:
+            del self._by_token[token]
+
+    def __repr__(self) -> str:
+        return f"<Sessions {len(self._open)} open>"
+
+
+def secrets_in(header: bytes | None) -> list[bytes]:
+    """The secrets in a Cookie header. There may be several: a cookie does not say of which port of this host it is (RFC 6265, 8.5)."""
+    pairs = (pair.strip().partition(b"=") for pair in (header or b"").split(b";"))
+    return [value for name, _, value in pairs if name == COOKIE.encode() and value]
+
+
+def cookie(secret: str, seconds: int, *, secure: bool) -> str:
+    """The value of Set-Cookie; with 0 seconds a browser forgets it."""
+    return f"{COOKIE}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
