@@ -203,6 +203,21 @@ fuzz: .venv/.dependencies ## Fuzz all parsers in turn, SECONDS=60 in all; BUILD=
 	@$(if $(filter compiled,$(BUILD)),,$(BIN)/python -c 'import atheris' 2>/dev/null || { mkdir -p build && $(BIN)/python deploy/lock.py deploy/tools.lock atheris > build/atheris.txt && $(LOCKED) -r build/atheris.txt; })
 	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) --build $(BUILD)
 
+# As long as it says: both brokers, five disturbances in turn, churn, live changes, reloads, brokers that end and hang, quotas from the log.
+HOURS ?= 2
+soak: $(PRODUCT) ## A gateway before both brokers for HOURS=2: nothing may grow. Report: build/soak.json.
+	@$(SYSTEM) python compiler java maven rabbitmq
+	@$(BIN)/python tests/soak/run.py --hours $(HOURS)
+
+# Every fault that the tests know, on the wheel and with real brokers, those that take minutes as well.
+CHAOS := $(wildcard $(addprefix tests/end_to_end/test_,damaged_state.py dead_peers.py failover.py log_sink.py memory.py memory_group.py network_faults.py \
+         no_processor.py packet_loss.py pressure.py rabbitmq_faults.py readiness.py reload_storm.py slow_resolver.py system_calls.py takeover.py))
+ROUNDS ?= 1
+chaos: $(PRODUCT) ## Faults of the network, the disk, the brokers and the machine, ROUNDS=1 times; a quarter of an hour each.
+	@$(SYSTEM) python compiler java maven rabbitmq iproute2 strace
+	@for round in $$(seq $(ROUNDS)); do \
+	    SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 0 $(COMPILED) $(CHAOS) || exit 1; done
+
 # A build of its own, in build/asan: the compiled modules with the address sanitizer, and the tests of what they decode. Python's own
 # allocator would hide what is used after it was freed; nothing is said of leaks, as Python frees little at its end.
 ASAN := build/asan
