@@ -74,7 +74,7 @@ define wheel
 	@mv build/modules.new build/modules
 	@find build -maxdepth 1 -name 'lib*' -exec find {} -type f -not -name '*.so' -delete \;
 	@if [ "$(SLUICE_COMPILE)" = 0 ]; then rm -rf build/lib*; fi
-	@rm -f dist/sluice_gateway-*.whl
+	@rm -f dist/sluice_gateway-*.whl dist/SHA256SUMS
 	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 endef
 
@@ -92,11 +92,11 @@ release: .venv/.dependencies build/tools/.installed ## All of a version in dist/
 # Of the compiled wheel, with the dependencies of .venv, which are the locked ones.
 deb: build ## The Debian package, in dist/.
 	@$(SYSTEM) packages
-	@$(BIN)/python deploy/debian/build.py dist/sluice_gateway-*-cp*.whl dist
+	@$(BIN)/python deploy/debian/build.py dist/sluice_gateway-*.whl dist
 
 image: build ## The container image as an OCI archive, in dist/, built without a daemon.
 	@$(SYSTEM) packages
-	@$(BIN)/python deploy/container/image.py dist/sluice_gateway-*-cp*.whl dist
+	@$(BIN)/python deploy/container/image.py dist/sluice_gateway-*.whl dist
 
 spark-zip: .venv/.dependencies ## The quota job for spark-submit, in dist/: a zip, its program, and the workers' packages, pinned.
 	@$(BIN)/python deploy/spark_zip.py dist
@@ -163,7 +163,7 @@ test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, c
 	$(call from-the-source-tree,long and not airflow and not storage and not packages)
 
 # Debian from its mirror, 60 MB, kept in build/packages.
-test-packages: .venv/.dependencies ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; ten minutes.
+test-packages: .venv/.dependencies build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; ten minutes.
 	@$(SYSTEM) python compiler packages
 	$(call from-the-source-tree,packages)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,6 @@ from support.environments import ROOT
 from support.packages import PURE, chrooted, deb, debian, inside, release, tree
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports
-
-PAGE = "docs/deploy/debian.md"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ def test_lintian_says_nothing(package: Path) -> None:
 @pytest.fixture
 def serving(machine: Path) -> Iterator[tuple[Process, str]]:
     """The service's command, by the service's user, on ports of this test; and the URL of its admin port."""
-    block = shown(PAGE, "apt-get install")
+    block = shown("docs/deploy/debian.md", "apt-get install")
     assert f"sluice_{VERSION}-1_amd64.deb" in block.text
     before = tree(machine)
     (machine / "root/before").write_text("\n".join(sorted(before)))
@@ -156,6 +155,18 @@ def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Pro
 
 
 @pytest.mark.packages
+def test_a_topic_is_limited_as_the_page_says(machine: Path, serving: tuple[Process, str]) -> None:
+    """But for systemd, which is not there: `serving` has started what its unit would."""
+    _, url = serving
+    check, start = shown("docs/deploy/debian.md", "systemctl enable").text.splitlines()
+    assert start == "systemctl enable --now sluice"
+    assert inside(machine, *shlex.split(check.removesuffix(" --strict"))).returncode == 0
+    for line in shown("docs/deploy/debian.md", "limits set").text.splitlines():
+        said = inside(machine, *shlex.split(line), "--admin", url, "--token-file", "/var/lib/sluice/admin.token").stdout
+    assert "100/s" in said
+
+
+@pytest.mark.packages
 def test_an_upgrade_whose_configuration_is_refused_says_so_and_disturbs_nobody(
     machine: Path, serving: tuple[Process, str], package: Path, tmp_path: Path
 ) -> None:
@@ -194,5 +205,5 @@ def test_a_full_disk_leaves_the_version_before(machine: Path, package: Path, tmp
 
 
 def test_the_page_names_the_package_that_is_built(package: Path) -> None:
-    assert package.name in shown(PAGE, "apt-get install").text
-    assert ROOT.joinpath(PAGE).exists()
+    assert package.name in shown("docs/deploy/debian.md", "apt-get install").text
+    assert ROOT.joinpath("docs/deploy/debian.md").exists()

@@ -1,4 +1,4 @@
-"""The container image: an OCI archive that others' tools read, small, and its root filesystem runs as nobody, read-only, without a capability.
+"""The container image: an OCI archive that others' tools read; its root filesystem runs as nobody, read-only, without a capability.
 
 There is no container daemon here: bubblewrap gives what `docker run --read-only --cap-drop ALL --user 65532` would, but for cgroups and the
 runtime's seccomp profile. `make test-packages`.
@@ -7,7 +7,6 @@ runtime's seccomp profile. `make test-packages`.
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import tarfile
@@ -22,7 +21,6 @@ from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports, wait_until
 
 pytestmark = pytest.mark.packages
-PAGE = "docs/deploy/container.md"
 MOST = 90 * 10**6  # bytes, compressed
 
 
@@ -41,7 +39,7 @@ def root(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root filesystem, as umoci makes it of the archive's layers."""
     folder = tmp_path_factory.mktemp("bundle")
     layout, bundle = folder / "layout", folder / "bundle"
-    block = shown(PAGE, "skopeo copy")
+    block = shown("docs/deploy/container.md", "skopeo copy")
     assert f"dist/{archive.name}" in block.text
     words = ["skopeo", "copy", "--quiet", f"oci-archive:{archive}:{VERSION}", f"oci:{layout}:{VERSION}"]
     subprocess.run(words, check=True, timeout=300)
@@ -60,7 +58,7 @@ def contained(root: Path, writable: Path, *words: str) -> list[str]:
     return [
         "setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", "--no-new-privs",
         "bwrap", "--unshare-all", "--share-net", "--cap-drop", "ALL", "--die-with-parent", "--ro-bind", str(root), "/", "--proc", "/proc",
-        "--dev", "/dev", "--tmpfs", "/tmp",  # noqa: S108  -- in there
+        "--dev", "/dev", "--tmpfs", "/tmp",
         "--bind", str(writable / "state"), "/var/lib/sluice", "--bind", str(writable / "log"), "/var/log/sluice", "--clearenv",
         "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "PYTHONDONTWRITEBYTECODE", "1", "--chdir", "/var/lib/sluice", "--", *words,
     ]  # fmt: skip
@@ -69,7 +67,7 @@ def contained(root: Path, writable: Path, *words: str) -> list[str]:
 @pytest.fixture
 def writable(root: Path, tmp_path: Path) -> Path:
     for folder in (tmp_path, *tmp_path.parents, root, *root.parents):  # the image's user must be able to come here
-        if folder.is_relative_to("/dev/shm") or folder.is_relative_to("/tmp"):  # noqa: S108
+        if folder.is_relative_to("/dev/shm") or folder.is_relative_to("/tmp"):
             folder.chmod(folder.stat().st_mode | 0o011)
     return tmp_path
 
@@ -109,15 +107,16 @@ def test_it_serves_as_nobody_on_a_read_only_root(root: Path, writable: Path) -> 
         health = contained(root, writable, "/usr/bin/sluice", "health", "--admin", url)
         asked = subprocess.run(health, capture_output=True, text=True, check=False, timeout=60)
         assert (asked.returncode, "unreachable" in asked.stdout + asked.stderr) == (1, True), asked  # there is no broker
-        asked = subprocess.run(contained(root, writable, "/usr/bin/sluice", "limits", "set", "amqp", "/", "orders", "order.created", "--messages",
-                                         "100/s", "--reason", "test", "--admin", url), capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+        change = ["limits", "set", "amqp", "/", "orders", "order.created", "--messages", "100/s", "--reason", "test", "--admin", url]
+        by_command = contained(root, writable, "/usr/bin/sluice", *change)
+        asked = subprocess.run(by_command, capture_output=True, text=True, check=False, timeout=60)
         assert asked.returncode == 0, asked
         status = Path(f"/proc/{child(running.pid)}/status").read_text()
         assert "CapEff:\t0000000000000000" in status
         assert "NoNewPrivs:\t1" in status
         assert "Uid:\t65532\t65532" in status
     finally:
-        running.send(signal.SIGTERM) if hasattr(running, "send") else running.stop()
+        running.stop()
     assert (writable / "state" / "admin.token").stat().st_uid == 65532
 
 
