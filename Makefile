@@ -75,7 +75,7 @@ define wheel
 	@mv build/modules.new build/modules
 	@find build -maxdepth 1 -name 'lib*' -exec find {} -type f -not -name '*.so' -delete \;
 	@if [ "$(SLUICE_COMPILE)" = 0 ]; then rm -rf build/lib*; fi
-	@rm -f dist/sluice_gateway-*.whl
+	@rm -f dist/sluice_gateway-*.whl dist/SHA256SUMS
 	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 endef
 
@@ -89,6 +89,15 @@ COMPILED_WHEEL ?= once
 release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; four minutes.
 	@$(SYSTEM) python compiler
 	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python))
+
+# Of the compiled wheel, with the dependencies of .venv, which are the locked ones.
+deb: build ## The Debian package, in dist/.
+	@$(SYSTEM) packages
+	@$(BIN)/python deploy/debian/build.py dist/sluice_gateway-*.whl dist
+
+image: build ## The container image as an OCI archive, in dist/, built without a daemon.
+	@$(SYSTEM) packages
+	@$(BIN)/python deploy/container/image.py dist/sluice_gateway-*.whl dist
 
 spark-zip: .venv/.dependencies ## The quota job for spark-submit, in dist/: a zip, its program, and the workers' packages, pinned.
 	@$(BIN)/python deploy/spark_zip.py dist
@@ -126,7 +135,7 @@ test: ## Everything: lint, source, e2e; three quarters of an hour on two cores.
 	@$(MAKE) --no-print-directory e2e
 
 COMPILED := -o pythonpath=tests
-APART    := not airflow and not kubernetes and not storage and not long# tests with targets of their own: what they need is large, or they take minutes
+APART    := not airflow and not kubernetes and not storage and not packages and not long# tests with targets of their own: what they need is large, or they take minutes
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
@@ -152,7 +161,12 @@ e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real b
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
 	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh
-	$(call from-the-source-tree,long and not airflow and not kubernetes and not storage)
+	$(call from-the-source-tree,long and not airflow and not kubernetes and not storage and not packages)
+
+# Debian from its mirror, 60 MB, kept in build/packages.
+test-packages: .venv/.dependencies build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; ten minutes.
+	@$(SYSTEM) python compiler packages
+	$(call from-the-source-tree,packages)
 
 # Debian's newer suites have RabbitMQ 4: one is unpacked in build/, 80 MB to download the first time, and nothing of it is installed.
 SUITE ?= trixie

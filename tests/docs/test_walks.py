@@ -33,6 +33,8 @@ RULES: Final = [
 MEETS_A_GATEWAY: Final = ("docs/admin-api.md", "docs/changing-limits.md", "docs/how-a-decision-is-made.md")
 EVERY_NIGHT: Final = "tests/deploy/test_every_night.py"
 DEPLOY: Final = "tests/docs/test_deploy_pages.py"
+DEBIAN: Final = "tests/deploy/test_debian.py"
+INSTALLED: Final = "tests/deploy/test_installed.py"
 BLOCKS: Final = "tests/docs/test_blocks.py"
 ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/access-log.md", "sluice log compact"): Ran(f"{BLOCKS}::test_the_log_is_compacted"),
@@ -43,6 +45,17 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/deploy/kubernetes.md", "kubectl apply -k"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
     ("docs/deploy/kubernetes.md", "limits get amqp"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
     ("docs/deploy/kubernetes.md", "helm install"): Ran(f"{DEPLOY}::test_helms_command_names_the_chart"),
+    ("docs/deploy/container.md", "skopeo copy"): Ran(
+        "tests/deploy/test_image.py::test_it_serves_as_nobody_on_a_read_only_root", by="packages"
+    ),
+    ("docs/deploy/debian.md", "apt-get install"): Ran(f"{DEBIAN}::test_installed_upgraded_removed_and_purged", by="packages"),
+    ("docs/deploy/debian.md", "systemctl enable"): Ran(f"{DEBIAN}::test_a_topic_is_limited_as_the_page_says", by="packages"),
+    ("docs/deploy/debian.md", "limits set"): Ran(f"{DEBIAN}::test_a_topic_is_limited_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "-m venv"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "pipx install"): Ran(f"{INSTALLED}::test_pipx_and_uv_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "--require-hashes"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "sluice run"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "limits set"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
     ("docs/monitoring.md", "runbook_url"): Ran(
         "tests/deploy/test_prometheus_rules.py::test_the_line_of_the_page_makes_a_link_of_each_runbook"
     ),

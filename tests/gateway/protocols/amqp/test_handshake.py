@@ -80,7 +80,7 @@ def test_the_password_is_not_kept() -> None:
         elif isinstance(thing, list | tuple | set):
             for value in thing:
                 look(value)
-        elif type(thing).__module__.startswith("gateway"):
+        elif type(thing).__module__.startswith(("gateway", "sluice.gateway")):
             for name in dir(thing):
                 if not name.startswith("__"):
                     look(getattr(thing, name, None))

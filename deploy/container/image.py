@@ -1,0 +1,149 @@
+"""`make image`: the container image as an OCI archive, without a container daemon: mmdebstrap unpacks Python from Debian, and no shell.
+
+python deploy/container/image.py WHEEL TARGET                  TARGET/sluice-VERSION-PROCESSOR.oci.tar, and the tree in build/image/root
+python deploy/container/image.py --files-only WHEEL FOLDER     what the Containerfile copies over its base
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+HERE: Final = Path(__file__).resolve().parent
+ROOT: Final = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent / "packaging"))
+
+from environment import PREFIX, environment  # noqa: E402  -- its folder is not on the path before
+from oci import image, layer  # noqa: E402
+from sources import RefusedError, moment, version  # noqa: E402
+
+WORK: Final = ROOT / "build" / "image"
+PYTHON: Final = "3.11"  # of Debian 12
+USER: Final = 65532
+WRITTEN: Final = ("var/lib/sluice", "var/log/sluice")
+# Unpacked, not installed: nothing of it runs, so there is no shell and no package manager in the image.
+PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "base-files")
+UNUSED: Final = (
+    "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/bash-completion", "usr/share/info", "var/cache",
+    "var/lib/apt", "var/lib/dpkg/info", "var/log/apt", "etc/apt", "dev", "usr/share/python3", "usr/share/binfmts", "usr/bin/pdb3.11",
+    *(f"usr/lib/python{PYTHON}/{name}" for name in ("ensurepip", "idlelib", "lib2to3", "pydoc_data")),
+)  # fmt: skip
+
+
+def files(tree: Path, wheel: Path) -> None:
+    """sluice, its user, its folders and its configuration, compiled already: the root filesystem is read-only."""
+    environment(tree / PREFIX[1:], wheel, f"/usr/bin/python{PYTHON}")
+    (tree / "usr/bin").mkdir(parents=True, exist_ok=True)
+    (tree / "usr/bin/sluice").symlink_to("../lib/sluice/bin/sluice")
+    for folder in (*WRITTEN, "etc/sluice", "tmp"):
+        (tree / folder).mkdir(parents=True, exist_ok=True)
+    (tree / "tmp").chmod(0o1777)
+    for name in ("sluice.yaml", "limits.yaml"):
+        shutil.copyfile(HERE / name, tree / "etc/sluice" / name)
+    compiled(tree / PREFIX[1:] / "lib", f"{PREFIX}/lib")
+
+
+def compiled(folder: Path, there: str) -> None:
+    """By their content, not by the time of the source: `there` is where it will be."""
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(folder, quiet=2, stripdir=str(folder), prependdir=there, invalidation_mode=mode)
+
+
+def base(tree: Path, at: int) -> None:
+    """Debian's Python in the new folder `tree`. Raises RefusedError where mmdebstrap or Debian's mirror is not to be had."""
+    if shutil.which("mmdebstrap") is None:
+        raise RefusedError("mmdebstrap is not installed (on Debian: apt-get install mmdebstrap)")
+    words = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={','.join(PACKAGES)}", "bookworm", str(tree)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "SOURCE_DATE_EPOCH": str(at)})
+    if done.returncode:
+        raise RefusedError(f"mmdebstrap ended with {done.returncode}: {done.stderr.strip()[-600:]}")
+    certificates(tree)
+    for name in UNUSED:
+        path = tree / name
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+    for folder in ("dev", "proc", "sys", "run"):
+        (tree / folder).mkdir(exist_ok=True)  # on a read-only root filesystem nobody can make what is mounted there
+    for folder in ("usr/bin", "usr/sbin", "bin", "sbin"):  # programs of packages that others need to be installed, as awk is
+        for path in (tree / folder).glob("*"):
+            if path.name != f"python{PYTHON}" and not path.is_dir():
+                path.unlink()
+    (tree / "etc/passwd").write_text(f"root:x:0:0:root:/root:/sbin/nologin\nsluice:x:{USER}:{USER}:sluice:/var/lib/sluice:/sbin/nologin\n")
+    (tree / "etc/group").write_text(f"root:x:0:\nsluice:x:{USER}:\n")
+    (tree / "etc/nsswitch.conf").write_text("hosts: files dns\n")
+    compiled(tree / f"usr/lib/python{PYTHON}", f"/usr/lib/python{PYTHON}")
+
+
+def certificates(tree: Path) -> None:
+    """The public authorities in one file, as ca-certificates would write it; its own dependencies (Perl, OpenSSL) are left out."""
+    fetched = WORK / "certificates"
+    shutil.rmtree(fetched, ignore_errors=True)
+    fetched.mkdir(parents=True)
+    fetched.chmod(0o777)  # apt fetches as a user of its own
+    done = subprocess.run(["apt-get", "-q", "download", "ca-certificates"], cwd=fetched, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RefusedError(f"apt-get cannot fetch ca-certificates: {done.stderr.strip()[-300:]}")
+    subprocess.run(["dpkg-deb", "-x", str(next(fetched.glob("*.deb"))), str(fetched / "tree")], check=True)
+    found = sorted((fetched / "tree/usr/share/ca-certificates").rglob("*.crt"))
+    target = tree / "etc/ssl/certs/ca-certificates.crt"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("".join(f"{path.read_text().rstrip()}\n" for path in found))
+
+
+def config(processor: str) -> dict[str, Any]:
+    labels = {
+        "title": "sluice", "description": "A gateway that limits topics in front of RabbitMQ and RocketMQ", "version": version(),
+        "licenses": "Apache-2.0", "base.name": f"Debian 12, Python {PYTHON}",
+    }  # fmt: skip
+    return {
+        "User": f"{USER}:{USER}", "WorkingDir": "/var/lib/sluice", "Entrypoint": ["/usr/bin/sluice"],
+        "Cmd": ["run", "-c", "/etc/sluice/sluice.yaml"],
+        "Env": ["PATH=/usr/bin:/bin", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1",
+                "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"],
+        "StopSignal": "SIGTERM", "ExposedPorts": {"5670/tcp": {}, "9180/tcp": {}}, "Volumes": {f"/{folder}": {} for folder in WRITTEN},
+        "Labels": {f"org.opencontainers.image.{name}": text for name, text in labels.items()},
+        # Not in OCI's specification; Docker reads it. Kubernetes has probes: docs/reaching-the-admin-port.md
+        "Healthcheck": {"Test": ["CMD", "/usr/bin/sluice", "health"], "Interval": 10**10, "Timeout": 5 * 10**9, "StartPeriod": 15 * 10**9},
+    }  # fmt: skip
+
+
+def build(wheel: Path, target: Path) -> Path:
+    at = moment()
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    debian, ours, root = WORK / "debian", WORK / "sluice", WORK / "root"
+    base(debian, at)
+    ours.mkdir()
+    files(ours, wheel)
+    processor = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+    layers = [layer(debian, at, {}), layer(ours, at, dict.fromkeys(WRITTEN, USER))]
+    target.mkdir(parents=True, exist_ok=True)
+    made = target / f"sluice-{version()}-{processor}.oci.tar"
+    made.write_bytes(image(layers, config(processor), processor, at, version()))
+    shutil.copytree(debian, root, symlinks=True)
+    shutil.copytree(ours, root, symlinks=True, dirs_exist_ok=True)
+    return made
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--files-only", action="store_true")
+    options = parser.parse_args()
+    os.umask(0o022)
+    try:
+        if options.files_only:
+            files(options.target, options.wheel)
+            for name in WRITTEN:
+                os.chown(options.target / name, USER, USER)
+        else:
+            print(build(options.wheel, options.target))
+    except (RefusedError, ValueError, OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"make image: {error}")

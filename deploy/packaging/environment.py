@@ -1,0 +1,77 @@
+"""A Python environment of sluice's own, as a folder: what the Debian package and the container image have under /usr/lib/sluice.
+
+The dependencies are those of the environment that runs this, file by file: pip has installed them by the hashes of the lock, and that they
+are the locked versions is checked. So nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from dependencies import dependencies
+
+PREFIX: Final = "/usr/lib/sluice"
+EXTRAS: Final = ("zstd", "redis")  # small, and what a gateway may want: 8 MB
+COMMAND: Final = """#!{python}
+import sys
+
+from sluice.gateway.cli.main import main
+
+sys.exit(main())
+"""
+
+
+def environment(folder: Path, wheel: Path, interpreter: str) -> Path:
+    """Lay out, in the new `folder`, what is to stand in PREFIX. `interpreter`: of the machine it will run on, as /usr/bin/python3.11.
+
+    Raises ValueError where the wheel or a dependency is not for that Python.
+    """
+    version = Path(interpreter).name.removeprefix("python")
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if version != here:
+        raise ValueError(f"dependencies of Python {here} do not run on {interpreter}: run this by that version")
+    tag = f"cp{version.replace('.', '')}"
+    if not wheel.name.endswith("-none-any.whl") and f"-{tag}-" not in wheel.name:
+        raise ValueError(f"{wheel.name} is for another Python than {version}")
+    site = folder / "lib" / f"python{version}" / "site-packages"
+    site.mkdir(parents=True)
+    for each in dependencies():
+        if not each.extras or set(each.extras) & set(EXTRAS):
+            _copy(each.name, site)
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "python3").symlink_to("../../.." + interpreter.removeprefix("/usr"))  # of the machine that gets it, not of this one
+    (programs / "sluice").write_text(COMMAND.format(python=f"{PREFIX}/bin/python3"))
+    (folder / "pyvenv.cfg").write_text(f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\nversion = {version}\n")
+    _strip(site.rglob("*.so*"))
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path == programs / "sluice" else 0o644)
+    return folder
+
+
+def _copy(name: str, site: Path) -> None:
+    distribution = metadata.distribution(name)
+    base = Path(str(distribution.locate_file("")))
+    for file in distribution.files or []:
+        source = Path(str(file.locate()))
+        if ".." in file.parts or "__pycache__" in file.parts or file.name in {"RECORD", "direct_url.json"} or "tests" in file.parts:
+            continue  # commands of others, what this machine has compiled, and what names it
+        target = site / source.relative_to(base)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def _strip(libraries: Iterable[Path]) -> None:
+    found = [str(path) for path in libraries]
+    if found and shutil.which("strip") is not None:
+        subprocess.run(["strip", "--strip-unneeded", "--remove-section=.comment", "--remove-section=.note", *found], check=True)

@@ -1,0 +1,138 @@
+"""The container image: an OCI archive that others' tools read; its root filesystem runs as nobody, read-only, without a capability.
+
+There is no container daemon here: bubblewrap gives what `docker run --read-only --cap-drop ALL --user 65532` would, but for cgroups and the
+runtime's seccomp profile. `make test-packages`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from gateway.build import VERSION
+from support.environments import ROOT
+from support.packages import PURE, release
+from support.pages import shown
+from support.processes import LOOPBACK, Process, free_ports, wait_until
+
+pytestmark = pytest.mark.packages
+MOST = 90 * 10**6  # bytes, compressed
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the pure wheel."""
+    target = tmp_path_factory.mktemp("image")
+    words = [sys.executable, str(ROOT / "deploy/container/image.py"), str(release(target) / PURE), str(target)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def root(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root filesystem, as umoci makes it of the archive's layers."""
+    folder = tmp_path_factory.mktemp("bundle")
+    layout, bundle = folder / "layout", folder / "bundle"
+    block = shown("docs/deploy/container.md", "skopeo copy")
+    assert f"dist/{archive.name}" in block.text
+    words = ["skopeo", "copy", "--quiet", f"oci-archive:{archive}:{VERSION}", f"oci:{layout}:{VERSION}"]
+    subprocess.run(words, check=True, timeout=300)
+    subprocess.run(["umoci", "unpack", "--image", f"{layout}:{VERSION}", str(bundle)], check=True, timeout=300, capture_output=True)
+    assert json.loads((bundle / "config.json").read_text())["process"]["user"] == {"uid": 65532, "gid": 65532}
+    return bundle / "rootfs"
+
+
+def contained(root: Path, writable: Path, *words: str) -> list[str]:
+    """What a runtime would be told: the image's user, its root read-only, no capability, no new privileges."""
+    for name in ("state", "log"):
+        place = writable / name
+        place.mkdir(exist_ok=True)
+        subprocess.run(["chown", "65532:65532", str(place)], check=True)
+        place.chmod(0o700)
+    return [
+        "setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", "--no-new-privs",
+        "bwrap", "--unshare-all", "--share-net", "--cap-drop", "ALL", "--die-with-parent", "--ro-bind", str(root), "/", "--proc", "/proc",
+        "--dev", "/dev", "--tmpfs", "/tmp",
+        "--bind", str(writable / "state"), "/var/lib/sluice", "--bind", str(writable / "log"), "/var/log/sluice", "--clearenv",
+        "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "PYTHONDONTWRITEBYTECODE", "1", "--chdir", "/var/lib/sluice", "--", *words,
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def writable(root: Path, tmp_path: Path) -> Path:
+    for folder in (tmp_path, *tmp_path.parents, root, *root.parents):  # the image's user must be able to come here
+        if folder.is_relative_to("/dev/shm") or folder.is_relative_to("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    return tmp_path
+
+
+def test_the_image_is_small_and_says_what_it_is(archive: Path) -> None:
+    assert archive.stat().st_size < MOST
+    with tarfile.open(archive) as packed:
+        blobs = {member.name: packed.extractfile(member).read() for member in packed.getmembers()}  # type: ignore[union-attr]
+    (manifest,) = json.loads(blobs["index.json"])["manifests"]
+    described = json.loads(blobs["blobs/sha256/" + json.loads(blobs["blobs/sha256/" + manifest["digest"][7:]])["config"]["digest"][7:]])
+    config = described["config"]
+    assert config["User"] == "65532:65532"
+    assert config["StopSignal"] == "SIGTERM"
+    assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/sluice", "health"]
+    assert config["Labels"]["org.opencontainers.image.version"] == VERSION
+
+
+def test_there_is_no_shell_and_nothing_else_to_run(root: Path) -> None:
+    programs = {path.name for folder in ("bin", "sbin", "usr/bin", "usr/sbin") for path in (root / folder).glob("*")}
+    assert programs == {"python3.11", "sluice"}
+    assert not [path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o6000], "setuid"
+
+
+def test_it_serves_as_nobody_on_a_read_only_root(root: Path, writable: Path) -> None:
+    ports = free_ports(3)
+    settings = [
+        "--set", f"listeners.rabbit.bind={LOOPBACK}:{ports[0]}", "--set", f"listeners.rabbit.upstream={LOOPBACK}:{ports[1]}",
+        "--admin-bind", f"{LOOPBACK}:{ports[2]}",
+    ]  # fmt: skip
+    words = contained(root, writable, "/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml", *settings)
+    running = Process(words, log=writable / "log.txt")
+    try:
+        url = f"http://{LOOPBACK}:{ports[2]}"
+        wait_until(
+            lambda: subprocess.run(["curl", "-sf", f"{url}/livez"], capture_output=True, check=False).returncode == 0, within=60, what="it"
+        )
+        health = contained(root, writable, "/usr/bin/sluice", "health", "--admin", url)
+        asked = subprocess.run(health, capture_output=True, text=True, check=False, timeout=60)
+        assert (asked.returncode, "unreachable" in asked.stdout + asked.stderr) == (1, True), asked  # there is no broker
+        change = ["limits", "set", "amqp", "/", "orders", "order.created", "--messages", "100/s", "--reason", "test", "--admin", url]
+        by_command = contained(root, writable, "/usr/bin/sluice", *change)
+        asked = subprocess.run(by_command, capture_output=True, text=True, check=False, timeout=60)
+        assert asked.returncode == 0, asked
+        status = Path(f"/proc/{child(running.pid)}/status").read_text()
+        assert "CapEff:\t0000000000000000" in status
+        assert "NoNewPrivs:\t1" in status
+        assert "Uid:\t65532\t65532" in status
+    finally:
+        running.stop()
+    assert (writable / "state" / "admin.token").stat().st_uid == 65532
+
+
+def child(pid: int) -> int:
+    """The gateway: the last of those that began each other."""
+    while True:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if not found:
+            return pid
+        pid = int(found[0])
+
+
+def test_where_nothing_can_be_written_one_line_says_so(root: Path, writable: Path) -> None:
+    words = contained(root, writable, "/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml", "--state-directory", "/etc/state")
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "/etc/state" in ended.stderr.strip().splitlines()[-1]
+    assert "Read-only file system" in ended.stderr

@@ -1,0 +1,93 @@
+"""What `make release` leaves, installed into clean environments by pip, pipx and uv; and each small extra alone.
+
+`make test-packages`: it fetches some 100 MB: pip asks the index for what the wheel needs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.build import VERSION
+from support.environments import ROOT
+from support.packages import PURE, SOURCE, release
+from support.pages import shown
+from support.processes import LOOPBACK, Process, free_ports
+
+pytestmark = pytest.mark.packages
+EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "ship": "boto3"}  # extra -> what it brings
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with dist/ in it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    release(folder / "dist")
+    return folder
+
+
+def shell(text: str, folder: Path, **environment: str) -> str:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SLUICE_", "VIRTUAL_ENV"))
+    }  # and its index's
+    clean = kept | {"HOME": str(folder)} | environment
+    done = subprocess.run(["sh", "-euxc", text], cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_pip_and_a_first_limit_as_the_page_says(checkout: Path) -> None:
+    assert f"sluice {VERSION} (pure Python" in shell(shown("docs/deploy/pip.md", "-m venv").text, checkout)
+    shell(shown("docs/deploy/pip.md", "--require-hashes").text, checkout)
+    ports = free_ports(3)
+    words = shown("docs/deploy/pip.md", "sluice run").text.strip().replace(":5670", f":{ports[0]}").replace(":5672", f":{ports[1]}")
+    admin = f"{LOOPBACK}:{ports[2]}"
+    running = Process(["sh", "-c", f"exec {words} --admin-bind {admin}"], log=checkout / "log", cwd=checkout)
+    try:
+        there = ["curl", "-sf", f"http://{admin}/livez"]
+        running.wait_until(lambda: subprocess.run(there, capture_output=True, check=False).returncode == 0, within=60, what="the gateway")
+        assert "100/s" in shell(shown("docs/deploy/pip.md", "limits set").text, checkout, SLUICE_ADMIN=f"http://{admin}")
+    finally:
+        running.stop()
+
+
+def test_pipx_and_uv_as_the_page_says(checkout: Path, tmp_path: Path) -> None:
+    by_pipx, by_uv = shown("docs/deploy/pip.md", "pipx install").text.splitlines()
+    (tmp_path / "dist").symlink_to(checkout / "dist")
+    assert shutil.which("pipx") is not None, "make test-packages installs it"
+    shell(by_pipx, tmp_path, PIPX_HOME=str(tmp_path / "pipx"), PIPX_BIN_DIR=str(tmp_path / "a"), PIPX_DEFAULT_PYTHON=sys.executable)
+    uv = ROOT / "build/tools/bin"
+    assert (uv / "uv").exists(), "make test-packages installs it"
+    places = {"UV_TOOL_DIR": str(tmp_path / "uv"), "UV_TOOL_BIN_DIR": str(tmp_path / "b"), "UV_PYTHON": sys.executable}
+    shell(by_uv, tmp_path, PATH=f"{uv}:{os.environ['PATH']}", **places)
+    (example,) = tmp_path.glob("uv/**/sluice/config/sluice.yaml")
+    for folder in ("a", "b"):
+        said = shell(f"{folder}/sluice --version; {folder}/sluice check {example} 2>&1", tmp_path)
+        assert f"sluice {VERSION} (" in said
+        assert "0 warnings" in said
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_extra_alone(checkout: Path, tmp_path: Path, extra: str) -> None:
+    shell(f"{sys.executable} -m venv e; e/bin/pip -q install 'sluice-gateway[{extra}] @ file://{checkout}/dist/{PURE}'", tmp_path)
+    shell(f"e/bin/python -c 'import {EXTRAS[extra]}'; e/bin/sluice --version", tmp_path)
+    others = [name for other, name in EXTRAS.items() if other not in {extra, "zstd"}]
+    for name in others:
+        assert subprocess.run([tmp_path / "e/bin/python", "-c", f"import {name}"], capture_output=True, check=False).returncode == 1, name
+
+
+def test_the_source_distribution_without_a_compiler(checkout: Path, tmp_path: Path) -> None:
+    """pip fetches what builds it; no compiler is on the path."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sh", "env", "ls"):
+        (programs / name).symlink_to(f"/bin/{name}" if name != "env" else "/usr/bin/env")
+    shell(f"{sys.executable} -m venv e", tmp_path)
+    said = shell(f"e/bin/pip -v install {checkout}/dist/{SOURCE} 2>&1", tmp_path, PATH=str(programs), CC="cc")
+    assert "sluice: building pure Python (no C compiler)" in said
+    assert "(pure Python" in shell("e/bin/sluice --version", tmp_path)
