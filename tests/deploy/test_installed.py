@@ -32,9 +32,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(text: str, folder: Path, **environment: str) -> str:
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SLUICE_", "VIRTUAL_ENV"))
-    }  # and its index's
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SLUICE_", "VIRTUAL_ENV"))}
     clean = kept | {"HOME": str(folder)} | environment
     done = subprocess.run(["sh", "-euxc", text], cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
