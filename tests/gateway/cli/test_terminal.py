@@ -352,7 +352,9 @@ def test_events_are_listed_followed_and_told_as_json(gateway: Gateway, shell: Op
     assert all("limit_reached" in line for line in lines)
     events = [json.loads(line) for line in gateway.cli("events", "--topic", "orders", "--limit", "2", "-o", "json").stdout.splitlines()]
     assert {event["topic"] for event in events} == {"orders"}
-    terminal = shell("events", "-f", "--limit", "1", "--kind", "limit_reached,change_applied,log_level_changed", "--topic", "orders")
+    terminal = shell(
+        "events", "-f", "--all", "--limit", "1", "--kind", "limit_reached,change_applied,log_level_changed", "--topic", "orders"
+    )
     terminal.read_until("limit_reached")
     at = len(terminal.text)
     terminal.read_until("limit_reached", after=at)
