@@ -45,9 +45,7 @@ LEVELS: Final = ("info", "warning", "error", "critical")
     help="json: an object per line; yaml: a document each; csv: what all events have, and their other fields as JSON.",
 )  # fmt: skip
 @reaching
-def events(
-    remote: Remote, follow: bool, kind: str | None, topic: str | None, level: str | None, most: int, every: bool, shape: str
-) -> None:  # noqa: FBT001  -- click's way
+def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, **chosen: str | None) -> None:
     """Show the gateway's last events, the latest last: limits reached and recovered, changes, connections refused, brokers gone, reloads.
 
     A limit that goes on being reached says so once a second. As text that is its first line and one that stands for the others, with their
