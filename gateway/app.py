@@ -115,6 +115,7 @@ class Gateway:
         self.fleet = fleet
         self.last_reload = last_reload or LastReload()
         self.started = time.monotonic()
+        self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
         self.draining = False
         self.holding = False  # it drains, and clients are served until they leave
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now

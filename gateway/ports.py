@@ -54,6 +54,7 @@ class RunningGateway(Protocol):
     settings: Settings
     boot: str  # tells this run from others of the same name
     started: float  # seconds, monotonic
+    took_over_at: float | None  # Unix time, in seconds; None: no process was before it
     draining: bool
     judge: Judge
     executor: Executor

@@ -218,6 +218,7 @@ class Standalone:
         self.store.take()
         self.gateway.enforce(self.store.rules())
         self.fill_levels.restore()
+        self.gateway.took_over_at = time.time()
 
     async def _hand_over(self) -> None:
         """Give up to the next process what only one can have, then drain. When this returns the next one may have it."""

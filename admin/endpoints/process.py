@@ -80,6 +80,8 @@ async def drain(context: Context) -> Answer:
     body = decode(context.request.body, ConfirmBody)
     if not body.confirm:
         raise invalid("draining ends the gateway", [Fault("/confirm", 'send {"confirm": true}; it cannot be undone')])
+    if context.request.flag("dry_run"):
+        return Answer(Done("would begin to drain; nothing is changed"), status=202)
     log.event(logging.INFO, "stopping", by=context.request.actor.name)
     context.gateway.drain()
     return Answer(
@@ -140,7 +142,7 @@ ROUTES: Final[list[Route]] = [
     Route("POST", "/v1/config:reload", Role.ADMIN, reload, "Read the configuration again", answer=dict[str, Any], body=ReasonBody,
           body_required=False, parameters=(DRY_RUN, REASON)),
     Route("POST", "/v1/drain", Role.ADMIN, drain, "Stop gracefully, as SIGTERM does", answer=Done, body=ConfirmBody, statuses=(202,),
-          parameters=(REASON,)),
+          parameters=(DRY_RUN, REASON)),
     Route("GET", "/livez", Role.NOBODY, livez, "Whether the process is alive", answer=Live),
     Route("GET", "/readyz", Role.NOBODY, readyz, "Whether traffic is served", answer=Ready, statuses=(200, 503)),
     Route("GET", "/startupz", Role.NOBODY, startupz, "Whether clients are accepted, or were before a drain", answer=Started,

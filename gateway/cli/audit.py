@@ -24,7 +24,7 @@ LINES: Final[list[TableColumn]] = [
     column("address", "address", rank=6),
     column("action", "action", rank=0),
     column("outcome", "outcome", rank=2),
-    column("reason", "reason", rank=4),
+    column("reason", "reason", rank=4, below=True),
     column("detail", "detail", rank=5),
 ]
 JOURNALS: Final[Sequence[Column]] = columns("file", "ok", "lines", "first", "since", "last")

@@ -14,11 +14,13 @@ from gateway.cli.exits import INTERRUPTED, UNREACHABLE, CommandError
 from gateway.cli.explain import moment
 from gateway.cli.names import quoted, typed
 from gateway.cli.output import clean, colourful, emit, emit_rows, on_terminal, print_status, terminal_width
+from gateway.cli.repeats import STANDS_FOR, Following, folded
 from gateway.cli.tables import fold
 from gateway.cli.verb import Remote, Verb, reaching
 
 RETRY_S: Final = 2.0  # seconds; before another attempt to reach the gateway
-SHOWN_APART: Final = ("id", "ts", "level", "event")
+MOST: Final = 500  # events; of one answer, and looked through for those that repeat others
+SHOWN_APART: Final = ("id", "ts", "level", "event", STANDS_FOR)
 ROW: Final = ("id", "ts", "level", "event", "protocol", "topic")  # columns of the CSV; the last one has the other fields, as JSON
 INDENT: Final = " " * 10  # of the lines after an event's first, on a terminal: below its level
 COLOURS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
@@ -28,37 +30,48 @@ LEVELS: Final = ("info", "warning", "error", "critical")
 @click.command(
     cls=Verb,
     example="sluice events --limit 20\nsluice events -f --kind limit_reached,limit_recovered\nsluice events --topic orders -o json\n"
-    "sluice events --level warning -o csv",
+    "sluice events --level warning -o csv\nsluice events --all --kind limit_reached",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until ctrl-c.")
 @click.option("--kind", metavar="NAMES", help="Only these events, with commas between: limit_reached,limit_recovered.")
 @click.option("--topic", metavar="NAME", help="Only events of this topic, as logs name it: orders, %2F/orders/order.created.")
 @click.option("--level", type=click.Choice(LEVELS), help="Only events of this level and above.")
 @click.option(
-    "--limit", "most", type=click.IntRange(1, 500), default=50, show_default=True, help="The latest so many; with -f to begin with."
+    "--limit", "most", type=click.IntRange(1, MOST), default=50, show_default=True, help="The latest so many; with -f to begin with."
 )
+@click.option("--all", "every", is_flag=True, help="Also as text each line of a limit that goes on being reached.")
 @click.option(
     "-o", "--output", "shape", type=click.Choice(["text", "json", "yaml", "csv"]), default="text", show_default=True,
     help="json: an object per line; yaml: a document each; csv: what all events have, and their other fields as JSON.",
 )  # fmt: skip
 @reaching
-def events(remote: Remote, follow: bool, kind: str | None, topic: str | None, level: str | None, most: int, shape: str) -> None:  # noqa: FBT001  -- click's way
+def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, **chosen: str | None) -> None:
     """Show the gateway's last events, the latest last: limits reached and recovered, changes, connections refused, brokers gone, reloads.
+
+    A limit that goes on being reached says so once a second. As text that is its first line and one that stands for the others, with their
+    number (lines) and sum; with -f one a minute. json, yaml and csv have each line.
 
     With -f a gateway that is gone is waited for, and nothing that it still has in memory is missed.
     """
-    query = {name: value for name, value in (("kind", kind), ("topic", topic), ("level", level)) if value}
+    every = every or shape != "text"
+    query = {name: value for name, value in chosen.items() if value}
     client = remote.client
-    page = client.ask("GET", "/v1/events", query={**query, "limit": str(most)}).body
+    page = client.ask("GET", "/v1/events", query={**query, "limit": str(most if every else MOST)}).body
+    begin = listed(page)
     if shape == "csv":
         emit_rows([[*ROW, "fields"]])
-    for event in listed(page):
+    for event in begin if every else folded(begin)[-most:]:
         show(event, shape)
     if not follow:
         return
+    following = Following()
+    for event in begin:  # their episodes are known already
+        following.show(event)
     try:
         for event in followed(client, query, str(page.get("next") or "")):
-            show(event, shape)
+            shown = event if every else following.show(event)
+            if shown is not None:
+                show(shown, shape)
     except KeyboardInterrupt:
         click.get_current_context().exit(INTERRUPTED)
 
@@ -111,6 +124,8 @@ def as_text(event: dict[str, Any], width: int | None = None) -> str:
         if key not in {*SHOWN_APART, "topic", "protocol"} and value is not None
     ]
     head = clean(f"{moment(str(event.get('ts')))}  {level:7}  {event.get('event')}")
+    if event.get(STANDS_FOR):
+        fields = [f"{STANDS_FOR}={event[STANDS_FOR]}", *fields]  # first: it says what the others are sums of
     parts = [*([clean(name)] if name else []), *fields]
     if width is None:
         text = "  ".join(filter(None, (head, clean(name), " ".join(fields))))

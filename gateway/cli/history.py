@@ -65,7 +65,7 @@ COLUMNS: Final[list[TableColumn]] = [
     column("action", "action", rank=8),
     TableColumn("what", _targets, 0, people=_typed_targets),
     TableColumn("change", _became, 4, people=_became_in_short),
-    column("reason", "reason", rank=5),
+    column("reason", "reason", rank=5, below=True),
 ]
 CHANGES: Final[list[TableColumn]] = [
     column("what", "target", rank=0, people=lambda change: typed_path(str(change.get("target")))),

@@ -215,7 +215,8 @@ DRAIN_S: Final = 13.0  # seconds; beyond `drain.timeout`, until the process must
 @remote
 def drain(remote: Remote, change: Change, wait: bool) -> None:  # noqa: FBT001  -- click's way
     """Have the gateway stop gracefully: it accepts no new connections, finishes what is in flight, and ends."""
-    change.confirm(f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere.")
+    question = f"Drain the gateway at {remote.url}? It stops, and clients have to connect elsewhere."
+    change.confirm(question, lambda: remote.client.ask("POST", "/v1/drain", query=DRY, body={"confirm": True}))
     if change.dry_run:
         status = remote.client.ask("GET", "/v1/status").body
         remote.emit({"connections": status.get("connections") if isinstance(status, dict) else None, "draining": False})

@@ -7,7 +7,7 @@ columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ ESSENTIAL: Final = 3  # columns of this rank and below make room for none
 MIN_CELL: Final = 14  # columns; what is left of shortened words (a guess)
 NAME_SHARE: Final = 0.45  # of the terminal's width; a longer name has a line of its own (a guess: at 80 columns 36)
 MIN_NAME: Final = 24  # columns; what a name has at least
+BELOW: Final = "    "  # before what stands below a line
 ELLIPSIS: Final = "…"
 _NUMBER: Final = re.compile(r"-|-?[0-9.]+")
 _FIGURE: Final = re.compile(r"-|-?[0-9][0-9.]*[kMGT]?(/s)?|-?[0-9][0-9.]* ([KMGT]i)?B(/s)?|-?[0-9.]+ %")
@@ -37,6 +38,8 @@ class TableColumn(NamedTuple):
     short: str = ""
     people: Read | None = None  # the same with units and three digits; None: as it is
     whole: bool = False  # its cells are never shortened: a less important column makes room, or it is not there
+    below: bool = False  # prose: where a cell would be shortened, the column's cells stand below their lines, whole
+    pressing: int | None = None  # the rank where one of its cells is not 0; None: as ever
 
     @property
     def title_for_people(self) -> str:
@@ -52,8 +55,9 @@ def ranked(shown: Sequence[AnyColumn]) -> list[TableColumn]:
 
 
 def column(
-    title: str, *names: str, rank: int = 50, short: str = "", figure: Callable[[float], str] | None = None, people: Read | None = None
-) -> TableColumn:
+    title: str, *names: str, rank: int = 50, short: str = "", figure: Callable[[float], str] | None = None, people: Read | None = None,
+    below: bool = False, pressing: int | None = None,
+) -> TableColumn:  # fmt: skip
     """A column that shows the first member of an item that exists; `a.b` is the member b of a. `figure` writes its number for people."""
 
     def read(item: dict[str, Any]) -> object:
@@ -69,7 +73,7 @@ def column(
         value = read(item)
         return figure(value) if figure is not None and isinstance(value, int | float) and not isinstance(value, bool) else value
 
-    return TableColumn(title, read, rank, short, people or (written if figure is not None else None))
+    return TableColumn(title, read, rank, short, people or (written if figure is not None else None), below=below, pressing=pressing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +152,23 @@ def plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> Table:
     """As many columns as fit into `width`, by rank; the name comes first. A column without any value is left out, and not missed."""
+    below = next((at for at, each in enumerate(shown) if each.below and any(row[at] != "-" for row in rows)), None)
+    made, whole = _fitted(shown, rows, width, None)
+    return made if below is None or below in whole else _fitted(shown, rows, width, below)[0]
+
+
+def _rank(shown: TableColumn, cells: Iterable[str]) -> int:
+    """A column that has something to say comes before those that are asked for less."""
+    return shown.rank if shown.pressing is None or all(cell in {"-", "0"} for cell in cells) else shown.pressing
+
+
+def _fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int, below: int | None) -> tuple[Table, set[int]]:
+    """The table, and its columns whose cells are all whole. The cells of the column `below` stand below their lines."""
     right = _right(rows, len(shown))
-    order = sorted(range(len(shown)), key=lambda at: (shown[at].rank, at))
+    ranks = [_rank(each, (row[at] for row in rows)) for at, each in enumerate(shown)]
+    order = sorted(range(len(shown)), key=lambda at: (ranks[at], at))
     name, *others = order
-    others = [at for at in others if shown[at].rank < ELSEWHERE and any(row[at] != "-" for row in rows)]
+    others = [at for at in others if at != below and ranks[at] < ELSEWHERE and any(row[at] != "-" for row in rows)]
     most = {at: width if shown[at].whole else MAX_CELL for at in others}
     widest = {at: max([cell_width(shown[at].title_for_people), *(min(cell_width(row[at]), most[at]) for row in rows)]) for at in others}
     longest = max([cell_width(shown[name].title_for_people), *(cell_width(row[name]) for row in rows)])
@@ -164,7 +181,7 @@ def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: i
                 given = min(max(widest[at] + len(GAP) - left, 0), max(name_width - MIN_NAME, 0))
                 name_width -= given
                 left += given
-            for gone in _making_room([each for each in kept if shown[each].rank > ESSENTIAL], widest, widest[at] + len(GAP) - left):
+            for gone in _making_room([each for each in kept if ranks[each] > ESSENTIAL], widest, widest[at] + len(GAP) - left):
                 kept.remove(gone)
                 left += widest[gone] + len(GAP)
         if widest[at] + len(GAP) > left:
@@ -190,7 +207,10 @@ def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: i
     lines = [_line([shown[at].title_for_people for at in places], widths, sides)]
     for row in rows:
         lines += _row([row[name], *(shorten(row[at], widest[at]) for at in kept)], widths, sides, width)
-    return Table(lines, len(others) - len(kept), cut)
+        if below is not None and row[below] != "-":
+            lines += fold([f"{shown[below].title_for_people}:", *row[below].split(" ")], width, indent=BELOW, first=BELOW)
+    whole = {at for at in kept if all(cell_width(row[at]) <= widest[at] for row in rows)}
+    return Table(lines, len(others) - len(kept), cut), whole
 
 
 def _making_room(kept: Sequence[int], widest: Mapping[int, int], missing: int) -> list[int]:

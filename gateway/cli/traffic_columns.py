@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.cli import figures
 from gateway.cli.names import topic_of, typed
-from gateway.cli.tables import Read, TableColumn, column
+from gateway.cli.tables import ESSENTIAL, Read, TableColumn, column
 from limiter.units import parse_byte_rate, parse_rate
 
 
@@ -79,7 +79,7 @@ TOPICS: Final[list[TableColumn]] = [
     column("refused", "refused", rank=32, short="total refused", figure=figures.count),
     column("dropped", "dropped", rank=42, figure=figures.count),
     column("abandoned", "abandoned", rank=43, figure=figures.count),
-    column("waiting", "waiting", rank=20, figure=figures.count),
+    column("waiting", "waiting", rank=20, figure=figures.count, pressing=ESSENTIAL),
     column("limit", "limit.messages", rank=5, people=lambda item: limit_in_figures(item.get("limit"))),
     column("byte limit", "limit.bytes", rank=11, people=lambda item: byte_limit(item.get("limit"))),
     column("used", "used", rank=4, figure=figures.percent),
@@ -115,23 +115,23 @@ CONNECTIONS: Final[list[TableColumn]] = [
     column("id", "id", rank=1),
     column("listener", "listener", rank=30),
     column("client", "client", rank=0),
-    column("name", "client_properties.connection_name", rank=5),
-    column("user", "user", rank=12),
+    column("name", "client_properties.connection_name", rank=9),
+    column("user", "user", rank=3),
     column("vhost", "vhost", rank=25),
-    column("state", "state", rank=2),
-    column("bottleneck", "bottleneck", rank=3, people=_bottleneck),
+    column("state", "state", rank=7),
+    column("bottleneck", "bottleneck", rank=2, people=_bottleneck),
     column("rule", "held_by.rule", rank=11),
-    column("topic", "held_by.topic", rank=7, people=held_topic),
-    column("forwarded", "messages_forwarded", rank=8, short="passed", people=some("messages_forwarded", figures.count)),
-    column("held", "held_messages", rank=6, people=some("held_messages", figures.count)),
+    column("topic", "held_by.topic", rank=8, people=held_topic),
+    column("forwarded", "messages_forwarded", rank=6, short="passed", people=some("messages_forwarded", figures.count)),
+    column("held", "held_messages", rank=4, people=some("held_messages", figures.count)),
     column("held bytes", "held_bytes", rank=22, figure=figures.size),
     column("flow s", "credit.reader.blocked_seconds", rank=31, short="in flow", figure=figures.duration),
     column("blocked s", "broker_blocked_seconds", rank=32, short="blocked", figure=figures.duration),
     column("send blocked s", "send_blocked_seconds", rank=33, short="send blocked", figure=figures.duration),
     column("age s", "age_seconds", rank=13, short="age", figure=figures.duration),
-    column("delivered", "messages_delivered", rank=9, people=some("messages_delivered", figures.count)),
-    column("unread", "backlog_to_client", rank=4, people=some("backlog_to_client", figures.size)),
-    column("unread s", "unread_seconds", rank=10, short="unread for", people=some("unread_seconds", figures.duration)),
+    column("delivered", "messages_delivered", rank=10, people=some("messages_delivered", figures.count)),
+    column("unread", "backlog_to_client", rank=5, people=some("backlog_to_client", figures.size)),
+    column("unread s", "unread_seconds", rank=12, short="unread for", people=some("unread_seconds", figures.duration)),
 ]
 
 

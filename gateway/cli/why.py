@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Final
 
 import click
 
 from gateway.cli.exits import OK, USAGE, CommandError
 from gateway.cli.key_completion import complete_key
-from gateway.cli.keys import OF_LEVELS
+from gateway.cli.keys import CONSUME, OF_LEVELS
 from gateway.cli.output import clean
 from gateway.cli.verb import Remote, Verb, remote
-from gateway.cli.why_facts import as_json, gathered, libraries_of
+from gateway.cli.why_facts import Findings, as_json, gathered, libraries_of
 from gateway.cli.why_text import commands_of, written
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 
 WHY_EXAMPLE: Final = """\
 sluice why amqp / orders order.created
 sluice why rocketmq orders --library java
-sluice why amqp / amq.default jobs -o json"""
+sluice why amqp / amq.default jobs -o json
+sluice why queue / jobs"""
 
 
 def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
@@ -36,6 +38,16 @@ def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
         USAGE, f"{word}: no such protocol; a topic is {forms}",
         [f"to see those that are used, as they are typed: sluice topics -q {shlex.quote(rest[-1] if rest else word)}"],
     )  # fmt: skip
+
+
+def queue_note(key: tuple[str, ...], findings: Findings) -> Iterator[str]:
+    """Of a queue somebody may mean its deliveries, or what another exchange brings into it: how to ask for these."""
+    yield ""
+    if not any(one.level.get("operation") == CONSUME for one in findings.levels):
+        yield "No limit holds for its deliveries to consumers. This sets one:"
+        yield f"  sluice limits set {shlex.join(key)} --messages 100/s --reason '...'"
+    yield "What other exchanges bring into this queue has keys of its own:"
+    yield f"  sluice topics -q {shlex.quote(key[-1])}"
 
 
 @click.command(cls=Verb, example=WHY_EXAMPLE)
@@ -68,7 +80,7 @@ def why(
     findings = gathered(remote.client, topic_words(key), sender)
     libraries = libraries_of(findings, library, every=all_libraries)
     if remote.form == "table":
-        for line in written(findings, libraries):
+        for line in [*written(findings, libraries), *(queue_note(key, findings) if key[0] == "queue" else [])]:
             click.echo(clean(line).rstrip())
     else:
         remote.emit(as_json(findings, libraries, commands_of(findings)))

@@ -210,6 +210,8 @@ def unseen(findings: Findings) -> str:
     uptime = findings.status.get("uptime_seconds")
     since = f", which was {figures.duration(round(float(uptime)))} ago" if isinstance(uptime, int | float) else ""
     text = f"not since the start of this gateway{since}, or long ago"
+    if findings.status.get("taken_over_at"):
+        text += f" (it took over from another at {moment(str(findings.status['taken_over_at']))} UTC, whose counters ended with it)"
     if any(PATTERN.search(word) for word in findings.words[1:]):
         text += "; `why` takes one topic's own name, not a pattern"
     if findings.near:
@@ -236,6 +238,8 @@ def commands_of(findings: Findings) -> list[str]:
             key = typed_path(live_change_path(level))
             found.append(f"sluice limits set {key} {options} --for {LIFETIME} --reason '...'")
             found.append(f"sluice limits unset {key} --reason '...'")
+        elif level.get("per") == "topic" and level.get("operation") == "consume":
+            found.append(f"sluice limits set {shlex.join(consumed_words(findings))} {options} --for {LIFETIME} --reason '...'")
         elif level.get("rule") != UNRULED.name:
             found.append(f"sluice rules set {shlex.quote(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
     contained = containment(findings)
@@ -245,19 +249,25 @@ def commands_of(findings: Findings) -> list[str]:
 
 
 def containment(findings: Findings) -> tuple[Client, str] | None:
-    """The client that makes most of what is refused of the topic, and the command that holds it back alone; None where no client does.
+    """The client that makes most of what is refused or held of the topic, and the command that holds it back alone; None where none does.
 
-    It is left half of the topic's limit, so that the others have the other half.
+    It is left half of the limit in the way, so that the others have the other half. A limit of one client holds it back already.
     """
     one = findings.worst
-    if one is None or one.level.get("per") != "topic" or one.level.get("operation") == "consume":
+    if one is None or one.level.get("per") in {"client", "connection"} or one.level.get("operation") == "consume":
         return None
-    left = float((one.level.get("limit") or {}).get("messages_per_second") or 0) / 2
-    refused = sum(float(item.get("refused_per_second") or 0) for item in findings.traffic)
-    worst = max(findings.clients, key=lambda each: each.refused_per_second, default=None)
-    if worst is None or left < 1 or worst.refused_per_second <= refused * MOST:
+    limits = one.level.get("limit") or {}
+    messages, size = (float(limits.get(name) or 0) / 2 for name in ("messages_per_second", "bytes_per_second"))
+    worst = max(findings.clients, key=_over, default=None)
+    if worst is None or _over(worst) <= sum(map(_over, findings.clients)) * MOST or max(messages, size) < 1:
         return None
-    return worst, f"sluice limits set client {worst.address} --messages {int(left)}/s --for {LIFETIME} --reason '...'"
+    options = " ".join([*([f"--messages {int(messages)}/s"] if messages >= 1 else []), *([f"--bytes {int(size)}B/s"] if size >= 1 else [])])
+    return worst, f"sluice limits set client {worst.address} {options} --for {LIFETIME} --reason '...'"
+
+
+def _over(client: Client) -> float:
+    """Messages per second: refused or held."""
+    return client.refused_per_second + client.delayed_per_second
 
 
 def live_change_path(level: JSONObject) -> str:
@@ -272,6 +282,12 @@ def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
     thing = str(level.get("thing") or "")
     group = thing.endswith(".#") and not findings.words[-1].endswith(".#")
     return (*findings.words[:-1], thing.rpartition("/")[2]) if group else findings.words
+
+
+def consumed_words(findings: Findings) -> tuple[str, ...]:
+    """The key by which the limit on its deliveries is changed: an AMQP topic's is its queue, which the default exchange is named after."""
+    protocol, vhost, *_, name = findings.words
+    return ("queue", vhost, name) if protocol == "amqp" else (*findings.words, "--operation", "consume")
 
 
 def twice(limits: JSONObject) -> str:
@@ -311,7 +327,7 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
     contained = containment(findings)
     if contained is not None:
         changes.remove(contained[1])
-        text = f"Or hold {contained[0].address} back, which makes most of what is refused, so that the others pass:"
+        text = f"Or hold {contained[0].address} back, which makes most of what is over the limit, so that the others pass:"
     if changes:
         yield from beside("-", "Ask for more; whoever runs the gateway types:", width, indent=4)
         yield from (f"      {command}" for command in changes)

@@ -10,6 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from gateway import log
 from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
 from gateway.build import build
@@ -53,6 +54,7 @@ def status(gateway: Gateway) -> dict[str, object]:
         "boot": gateway.boot,
         "pid": os.getpid(),
         "uptime_seconds": round(time.monotonic() - gateway.started, 3),
+        "taken_over_at": None if gateway.took_over_at is None else log.moment(gateway.took_over_at),
         "ready": not gateway.ready(),
         "not_ready_because": gateway.ready(),
         "draining": gateway.draining,

@@ -101,7 +101,7 @@ def by_refusals(pair: tuple[str, int]) -> tuple[int, str]:
 class Candidate:
     """The candidate of one bucket: an algorithm of its own, with breaker and counts."""
 
-    __slots__ = ("algorithm", "algorithm_name", "breaker", "counts", "limit")
+    __slots__ = ("algorithm", "algorithm_name", "before", "breaker", "counts", "limit")
 
     def __init__(self, rule: Rule, limit: Limit, now: int) -> None:
         self.algorithm_name = rule.algorithm
@@ -109,6 +109,16 @@ class Candidate:
         self.algorithm: Algorithm = ALGORITHMS[rule.algorithm](limit, now)
         self.breaker = Breaker(rule.breaker_ns())
         self.counts = CandidateCounts(now)
+        self.before: tuple[Limit, CandidateCounts] | None = None  # what was tried before the last change, which may be undone
+
+    def change(self, limit: Limit, now: int) -> None:
+        """Go on with another limit: the fill keeps its proportion. Counts begin anew, but for those of the limit of before, which go on."""
+        before = self.before
+        self.before = self.limit, self.counts
+        self.counts = before[1] if before is not None and before[0] == limit else CandidateCounts(now)
+        self.algorithm.change(limit, now)
+        self.breaker.close()
+        self.limit = limit
 
     def judge(self, count: int, messages: int, size: int, client: str, now: int) -> int:
         """Take for as many of `count` requests alike as would pass, as the enforced limit does it; how many that are."""
@@ -129,18 +139,13 @@ class Candidate:
 
 
 def next_candidate(before: Candidate | None, rule: Rule, limit: Limit | None, now: int) -> Candidate | None:
-    """The candidate to go on with under `rule`, by `limit` (None: none): `before` itself where it is the same; a changed one keeps its fill
-    and counts anew.
-    """
+    """The candidate to go on with under `rule`, by `limit` (None: none): `before` itself, changed where its limit has changed."""
     if limit is None:
         return None
     if before is None or before.algorithm_name != rule.algorithm:
         return Candidate(rule, limit, now)
     if before.limit != limit:
-        before.algorithm.change(limit, now)
-        before.breaker.close()
-        before.limit = limit
-        before.counts = CandidateCounts(now)
+        before.change(limit, now)
     if before.breaker.open_for_ns != rule.breaker_ns():
         before.breaker = Breaker(rule.breaker_ns())
     return before

@@ -154,7 +154,9 @@ def test_another_state_directory_or_a_stopping_process_is_refused_in_words(start
         code, said = gateway.try_to_replace()
         assert (code, "has another gateway.state_directory" in said) == (1, True), said
         gateway.config.write_text(good)
+        assert gateway.get("/v1/status")["taken_over_at"] is None
         assert '"event": "taken_over"' in gateway.replace()
+        assert gateway.get("/v1/status")["taken_over_at"]
 
 
 def test_a_limit_is_one_over_all_processes(start_gateway: StartGateway) -> None:

@@ -88,6 +88,16 @@ def test_who_may_not_close_is_told_before_a_question(sluice: Any, admin: Any, ty
     assert [write.query.get("dry_run") for write in admin.writes()] == ["1"]
 
 
+def test_who_may_not_drain_is_told_before_a_question(sluice: Any, admin: Any, typing: Callable[..., None]) -> None:
+    typing("y")
+    said = "this needs the role admin; shop-team has viewer"
+    forbidden = {"type": "urn:sluice:problem:forbidden", "title": "forbidden", "status": 403, "detail": said, "errors": []}
+    admin.answers["POST /v1/drain"] = (403, forbidden)
+    ran = sluice("drain")
+    assert (ran.code, "needs the role admin" in ran.err, "[y/N]" in ran.out + ran.err) == (5, True, False)
+    assert [write.query.get("dry_run") for write in admin.writes()] == ["1"]
+
+
 @pytest.mark.parametrize(
     ("lines", "code", "questions", "closed"),
     [(["y"], 0, 1, True), (["si", "YES"], 0, 2, True), (["n"], 1, 1, False), ([""], 1, 1, False), (["q"] * 9, 1, 3, False)],

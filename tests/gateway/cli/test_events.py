@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
 
 from gateway.cli.events import as_text
+from gateway.cli.repeats import Following
 from gateway.cli.tables import cell_width, fold
 
 EVENTS: list[dict[str, Any]] = [
@@ -73,6 +75,43 @@ def test_an_order_of_the_other_view_is_refused_with_those_there_are(sluice: Any,
     assert (ran.code, ran.err) == (
         2, "sluice: --sort refused is not for connections; they sort by wait, backlog, forwarded, blocked, age, name\n",
     )  # fmt: skip
+
+
+def reached(second: int, topic: str = "orders", since: str = "12:00:00", refused: int = 10) -> dict[str, Any]:
+    at = f"2026-11-21T12:{second // 60:02}:{second % 60:02}.000Z"
+    return {
+        "id": f"b-{second}-{topic}", "ts": at, "level": "warning", "event": "limit_reached", "protocol": "rocketmq", "topic": topic,
+        "per": "topic", "thing": topic, "rule": "all", "operation": "produce", "since": since, "refused": refused, "delayed": 0,
+    }  # fmt: skip
+
+
+def test_a_limit_that_goes_on_being_reached_is_two_lines_and_all_shows_each(sluice: Any, admin: Any) -> None:
+    flood = [event for second in range(58) for event in (reached(second), reached(second, "bills", refused=1))]
+    between = {"id": "c", "ts": "2026-11-21T12:00:30.000Z", "level": "info", "event": "changed", "by": "ops"}
+    again = reached(59, since="12:00:59")
+    admin.answers["GET /v1/events"] = (200, {"items": [*flood[:60], between, *flood[60:], again], "next": "c", "more": False, "gap": False})
+    lines = sluice("events").out.splitlines()
+    assert [(re.findall(r"12:\d\d:\d\d", line)[0], re.findall(r"limit_reached|changed", line)[0]) for line in lines] == [
+        ("12:00:00", "limit_reached"), ("12:00:00", "limit_reached"), ("12:00:30", "changed"), ("12:00:57", "limit_reached"),
+        ("12:00:57", "limit_reached"), ("12:00:59", "limit_reached"),
+    ]  # fmt: skip
+    assert all(said in lines[3] for said in ("orders  lines=57 ", "refused=570 "))
+    assert sum("lines=" in line for line in lines) == 2
+    assert len(sluice("events", "--limit", "2").out.splitlines()) == 2
+    assert len(sluice("events", "--all").out.splitlines()) == len(flood) + 2
+    assert admin.requests[-1].query["limit"] == "50"
+    assert len(sluice("events", "-o", "json").out.splitlines()) == len(flood) + 2
+
+
+def test_followed_events_tell_a_limit_that_goes_on_once_a_minute_and_lose_no_message() -> None:
+    following = Following()
+    shown = [following.show(reached(second)) for second in range(121)]
+    told = [each for each in shown if each is not None]
+    assert [each["ts"][14:19] for each in told] == ["00:00", "01:00", "02:00"]
+    assert [each.get("lines") for each in told] == [None, 60, 60]
+    assert sum(each["refused"] for each in told) == 121 * 10
+    assert following.show(reached(122, since="12:02:02")) is not None, "another episode"
+    assert following.show(EVENTS[1]) == EVENTS[1]
 
 
 LONG = "shop.orders.europe.germany.berlin.warehouse-12.created.v2.and-a-tail.that.never.ends"

@@ -56,6 +56,30 @@ def test_80_columns_have_what_an_operator_asks_first(terminal: Any, capsys: pyte
     assert capsys.readouterr().err == "12 columns more with -o wide\n"
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_messages_that_wait_show_at_any_width_and_none_makes_no_column(terminal: Any, width: int) -> None:
+    wide = {**TOPIC, "received_per_second": 123_456.0, "limit": {"messages": "123456/s", "bytes": "5MiB/s"}}
+    held = {**wide, "refused_per_second": 0.0, "clients": [], "waiting": 312}
+    for topics in ([held], [wide, held]):
+        head, *lines = terminal(width, topics, TOPICS)
+        assert ("waiting" in head.split(), "312" in lines[-1].split()) == (True, True), head
+        assert max(map(cell_width, lines)) <= width
+    assert "waiting" not in terminal(80, [wide], TOPICS)[0]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_prose_that_does_not_fit_stands_whole_below_its_line(terminal: Any, capsys: pytest.CaptureFixture[str], width: int) -> None:
+    prose = [column("name", "name", rank=0), column("number", "number", rank=1), column("reason", "reason", rank=2, below=True)]
+    long = "the warehouse in Berlin had its disks full, and its clients sent everything twice " * 2
+    lines = terminal(width, [{"name": "a", "number": 1, "reason": long}, {"name": "b", "number": 2}], prose)
+    assert lines[0].split() == ["name", "number"]
+    assert [lines[1].split(), lines[-1].split()] == [["a", "1"], ["b", "2"]]
+    assert " ".join(" ".join(lines[2:-1]).split()) == f"reason: {long.strip()}"
+    assert max(map(cell_width, lines)) <= width
+    assert "-o wide" not in capsys.readouterr().err, "nothing is missed"
+    assert terminal(width, [{"name": "a", "number": 1, "reason": "short"}], prose)[1].split() == ["a", "1", "short"]
+
+
 @pytest.mark.parametrize("client", ["127.0.0.77", "203.0.113.177", "2001:db8:85a3:8d3:1319:8a2e:370:7348"])
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_the_address_of_the_worst_client_is_whole_or_not_there(terminal: Any, client: str, width: int) -> None:

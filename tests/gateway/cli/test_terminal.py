@@ -178,7 +178,8 @@ def test_what_changed_is_told_with_its_name_author_and_reason(shell: Open, colum
     assert "admin" in " ".join(lines)
     for name in (f"client {CLIENT}", f"rule {LONG_RULE}"):
         assert any(name in line for line in lines), (name, lines)
-    assert ("reason" in head) == (columns >= 120)
+    assert "rev" in head
+    assert REASON in " ".join(" ".join(lines).split()), "whole, in its column or below its line"
     assert any(line.split("  ")[0].endswith(LONG) for line in lines) == (columns >= 120)
     audit = shown(shell("audit", "list", columns=columns))
     assert any("refused" in line and "PUT" in line for line in audit), audit
@@ -352,7 +353,9 @@ def test_events_are_listed_followed_and_told_as_json(gateway: Gateway, shell: Op
     assert all("limit_reached" in line for line in lines)
     events = [json.loads(line) for line in gateway.cli("events", "--topic", "orders", "--limit", "2", "-o", "json").stdout.splitlines()]
     assert {event["topic"] for event in events} == {"orders"}
-    terminal = shell("events", "-f", "--limit", "1", "--kind", "limit_reached,change_applied,log_level_changed", "--topic", "orders")
+    terminal = shell(
+        "events", "-f", "--all", "--limit", "1", "--kind", "limit_reached,change_applied,log_level_changed", "--topic", "orders"
+    )
     terminal.read_until("limit_reached")
     at = len(terminal.text)
     terminal.read_until("limit_reached", after=at)

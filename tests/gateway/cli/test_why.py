@@ -193,7 +193,10 @@ def test_a_pattern_and_a_misspelt_name_are_told_the_topics_that_come(gateway: Bu
 
 
 def test_what_is_no_topic_says_what_to_type(gateway: BusyGateway) -> None:
-    assert why(gateway, "queue", "/", "jobs").stdout.startswith("amqp / amq.default jobs: ")
+    queue = why(gateway, "queue", "/", "jobs").stdout
+    assert queue.startswith("amqp / amq.default jobs: ")
+    assert "No limit holds for its deliveries to consumers. This sets one:\n  sluice limits set queue / jobs --messages 100/s" in queue
+    assert "sluice topics -q jobs" in queue
     client = why(gateway, "client", "10.0.0.7")
     assert (client.returncode, "sluice limits get client 10.0.0.7" in client.stderr) == (2, True)
     word = why(gateway, "orders")

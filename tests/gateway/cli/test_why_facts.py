@@ -51,7 +51,14 @@ def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals()
 
 @pytest.mark.parametrize(
     ("rate", "per", "limit", "contained"),
-    [(60.0, "topic", 10.0, True), (40.0, "topic", 10.0, False), (60.0, "client", 10.0, False), (60.0, "topic", 1.0, False)],
+    [
+        (60.0, "topic", 10.0, True),
+        (60.0, "user", 10.0, True),
+        (60.0, "rule", 10.0, True),
+        (40.0, "topic", 10.0, False),
+        (60.0, "client", 10.0, False),
+        (60.0, "topic", 1.0, False),
+    ],
 )
 def test_one_client_with_most_of_the_refusals_is_held_back_alone(rate: float, per: str, limit: float, contained: bool) -> None:
     """With half of the topic's limit, beside the larger limit that is proposed."""
@@ -74,6 +81,28 @@ def test_one_client_with_most_of_the_refusals_is_held_back_alone(rate: float, pe
     assert page(found).count(command) == contained
     assert ("Or hold 10.0.0.7 back" in page(found)) is contained
     assert any("limits set amqp / bills bill.eu" in each or "rules set" in each for each in commands_of(found))
+
+
+def test_a_client_that_is_held_rather_than_refused_is_held_back_alone_too() -> None:
+    clients = [Client("10.0.0.8", delayed=9, delayed_per_second=2.0), Client("10.0.0.7", delayed=90, delayed_per_second=20.0)]
+    both = {"messages": "10/s", "messages_per_second": 10.0, "bytes": "1000B/s", "bytes_per_second": 1000.0}
+    assert "sluice limits set client 10.0.0.7 --messages 5/s --bytes 500B/s --for 1h --reason '...'" in page(
+        findings(level(limit=both), *clients)
+    )
+
+
+def test_the_limit_on_a_queues_deliveries_is_changed_by_the_queue() -> None:
+    found = Findings(("amqp", "/", "amq.default", "jobs"), {"protocol": "amqp"}, [Limited(level(operation="consume"))], [{}], [], None, {})
+    assert commands_of(found)[0].startswith("sluice limits set queue / jobs --messages ")
+
+
+def test_after_a_takeover_what_has_not_been_seen_is_told_since_then() -> None:
+    never = level(usage={})
+    status = {"uptime_seconds": 8.0, "taken_over_at": "2026-11-21T12:00:00.000Z"}
+    found = Findings(WORDS, {"protocol": "amqp", "topic": KEY}, [Limited(never)], [], [], None, status)
+    told = " ".join(page(found).split())
+    assert "not since the start of this gateway, which was 8s ago" in told
+    assert "it took over from another at 2026-11-21" in told
 
 
 @pytest.mark.parametrize(

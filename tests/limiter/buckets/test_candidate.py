@@ -188,6 +188,20 @@ def test_a_changed_candidate_counts_anew_and_gets_no_free_burst() -> None:
     assert of_levels(judge) == [(0, 5)]
 
 
+def test_a_live_change_that_is_undone_leaves_the_counts_as_they_were() -> None:
+    rules = (per_topic(100, candidate=tried(10), open_for_ns=0),)
+    judge = judge_of(*rules)
+    ask(judge, key_of(judge, "orders"), BEGIN, count=12)
+    judge.replace(RuleSet(rules, overrides={ORDERS: Override(messages=Rate(50))}), BEGIN)
+    ask(judge, key_of(judge, "orders"), BEGIN, count=5)
+    assert of_levels(judge) != [(10, 2)]
+    judge.replace(RuleSet(rules), BEGIN)
+    key_of(judge, "orders")
+    ask(judge, key_of(judge, "orders"), BEGIN, count=1)
+    (admitted, refused) = of_levels(judge)[0]
+    assert admitted + refused == 13, "as before, and one more"
+
+
 def test_an_unchanged_candidate_goes_on_over_a_reload() -> None:
     judge = judge_of(per_topic(100, candidate=tried(10)))
     ask(judge, key_of(judge, "orders"), BEGIN, count=12)
