@@ -79,7 +79,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
             assert all(process.alive() for process in processes), [process.output()[-1000:] for process in processes]
             try:
                 return int(cluster.state()["aliveworkers"]) == WORKERS
-            except OSError:
+            except (OSError, ValueError):  # not there yet, or a page in HTML: the master begins with those
                 return False
 
         processes[0].wait_until(registered, within=READY_S, what="both workers register")
