@@ -1,0 +1,1 @@
+export const brokers = () => ({ title: () => 'brokers', view: () => [] });

@@ -1,0 +1,1 @@
+export const configuration = () => ({ title: () => 'configuration', view: () => [] });

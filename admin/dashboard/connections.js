@@ -1,0 +1,1 @@
+export const connections = () => ({ title: () => 'connections', view: () => [] });

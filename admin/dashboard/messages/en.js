@@ -1,0 +1,55 @@
+// English. Keys are the same in every language; tests hold that none is missing.
+export default {
+  // the frame
+  overview: "Overview", topics: "Topics", connections: "Connections", brokers: "Brokers", changes: "Changes", quotas: "Quotas", configuration: "Configuration",
+  screens: "Screens", skip: "Skip to content", menu: "Menu", language: "Language", theme: "Theme", light: "Light", dark: "Dark", auto: "As the system",
+  sign_out: "Sign out", signed_out: "You are signed out.", session_over: "The session is over. Sign in again.", api_description: "API description",
+  link_lost: "The connection to the gateway was lost {since} ago. What you see is old. Trying again …",
+  role_viewer: "Viewer: may look", role_operator: "Operator: may change limits and close connections", role_admin: "Admin: may do everything",
+  missing_title: "There is no such screen", to_overview: "To the overview", loading: "Loading …", nothing_here: "Nothing here.", actions: "Actions",
+  unreachable: "The gateway cannot be reached.", forbidden: "Your role does not permit this.", request: "request", api_title: "The same from the API, as JSON",
+  // signing in
+  sign_in: "Sign in", sign_in_title: "Sign in to sluice", token: "Token", token_hint: "It is sent once. The browser then keeps a session that ends by itself.",
+  token_needed: "Paste a token.", token_wrong: "This token is not known here, or it has expired.", too_many_attempts: "Too many attempts. Try again in {seconds} s.",
+  where_token: "Where is a token?", where_token_1: "The gateway’s first start writes one with the role admin into its state directory:",
+  where_token_2: "For each person a token of their own is better. The roles are viewer, operator and admin:",
+  // units
+  unit_s: "s", unit_min: "min", unit_h: "h", unit_d: "d", no_end: "no end", unlimited: "unlimited", at_a_time: "{n} at a time",
+  // overview
+  ready: "ready", not_ready: "not ready", draining: "draining", broker_reachable: "broker reachable", broker_not_reachable: "broker unreachable", memory_full: "memory full",
+  live_changes: "live changes: {n}", without_end: " ({n} without end)", no_live_changes: "no live changes", quotas_of: "quotas of {date}", no_quotas: "no quotas", rules_rev: "revision {n}",
+  received: "In", passed: "Passed", waiting: "Held", refused: "Refused", added_p99: "p99 added", loop_lag: "Loop lag", memory: "Memory", limit: "Limit",
+  alarms: "Needs attention", all_calm: "Nothing is refused, and nothing else is wrong.", and_more: "and {n} more",
+  alarm_topic: "over its limit{since}: {rate}/s of {limit}, {share} refused{who}", for_time: " for {time}", alarm_who: " · {client}{user} {share} of it",
+  not_ready_because: "Not ready: {reason}", broker_unreachable: "{listener}: the broker {upstream} cannot be reached. {error}", broker_busy: "{listener}: the broker says that it is busy ({what})",
+  look: "look", limit_it: "limit …", worst_now: "Worst now", all_topics: "all {n} topics", no_traffic: "No message has come lately.", traffic: "Traffic",
+  topic: "Topic", rate: "Rate", used: "Used", wait: "Wait", since: "Since", who: "Who", last_change: "Last change", range: "Range", range_15m: "15 min", range_24h: "24 h",
+  live_now: "Live changes in force", what: "What", by: "By", reason: "Reason", ends: "Ends", ends_in: "ends in {time}", changes_marked: "change",
+  chart_spoken: "{label}: now {received} come, {passed} pass, {refused} are refused. At most {peak} came. Changes in this time: {marks}.",
+  origin_override: "live", origin_file: "file", origin_quota: "quota", origin_quota_hour: "quota, this hour", origin_default: "default",
+  // topics
+  search: "Search", search_hint: "part of a name", topics_all: "{n} topics", topics_found: "{n} of {all} topics", none_found: "No topic has this in its name.",
+  limit_per_second: "Limit per second", last_wait: "Last wait", last: "Last limited", last_limited: "Last limited", mode: "Mode", origin: "Origin", edit: "Edit",
+  mode_enforce: "enforced", mode_shadow: "shadow", mode_off: "off", consume: "consume",
+  // one topic
+  page_for_team: "page for the team", no_series: "There is no history of this topic yet: it is kept for the busiest topics.", limits_in_force: "Limits in force", no_limit: "No limit holds for it.",
+  worst_clients: "Clients refused most", nobody_refused: "No client is refused.", client: "Client", user: "User", client_name: "Name", library: "Library", refused_of: "Refused of sent",
+  per_topic: "for this topic", per_rule: "for all topics of the rule together", per_client: "for the client", per_user: "for the user", per_group: "for the group", per_listener: "for the listener",
+  per_vhost: "for the virtual host", per_exchange: "for the exchange", per_namespace: "for the namespace", per_queue: "for the queue",
+  rule_named: "rule {rule}{place}", rule_says: ", which says {limit}", set_live: "Changed live by {by} at {at}, over {rule}", holds_until: "until {at}, {time} from now", holds_on: "until it is taken back",
+  set_quota: "Learned quota of {date}, over {rule}", published_by: "published by {by} at {at}", raised_this_hour: "raised for this hour by the last hour’s demand",
+  set_file: "From {rule}, which names it", set_default: "From {rule}, as for all that it matches",
+  action_shadow: "Nothing is refused: it is only counted.", action_consume: "Deliveries wait for their turn.", action_reject_amqp: "What is over it is nacked; on a channel without confirms it waits.",
+  action_reject_rocketmq: "What is over it is refused with code {code}.", action_delay: "What is over it waits up to {max}, then it is refused.", action_block: "The connection is not read until the message may pass.",
+  action_drop: "What is over it is swallowed and counted.", action_close: "The channel or connection is closed.",
+  usage_line: "{passed} passed, {refused} refused, {held} held", breaker_open: "breaker open, {time} at a time",
+  why_this: "Why this limit, and no other?", why_holds: "Rule {rule} ({place}) holds: {limit}.", why_none: "No rule limits it here.", why_lost: "{rule} ({place}), {limit}: {reason}", why_missed: "{rule} ({place}) does not match: {reason}",
+  // changing a limit
+  change_limit: "Change the limit", presets: "Presets", presets_line: "One of these, or your own:", preset_hour: "{rate} – as in the last hour (p95)", preset_twice: "{rate} – twice as now", preset_half: "{rate} – half as now",
+  messages_limit: "Messages", messages_hint: "a number and its unit: 500/s, 30k/min", bytes_limit: "Bytes", bytes_hint: "10MiB/s", limit_bytes_too: "limit bytes, too", for_how_long: "For", reason_hint: "for the history, and for the team",
+  time_30m: "30 minutes", time_2h: "2 hours", time_8h: "8 hours", time_1d: "a day", time_7d: "a week", until_taken_back: "until it is taken back",
+  preview_wait: "The preview shows what would change.", preview_same: "This changes nothing.", would_have_refused: "It would have refused {n} of {of} messages in the last {time}.", topics_affected: "{n} topics affected",
+  apply: "Apply", apply_for: "Apply for {time}", cancel: "Cancel", take_back: "Take the live change back", saved: "Saved: {limit} is in force.", in_force: "In force: {limit}", undo: "Undo", undone: "Undone: it is as it was before.",
+  taken_back: "Taken back: the rule holds again.", see_history: "See the history", reason_over: "over its limit since {since}", reason_undo: "undone on the dashboard", reason_taken_back: "taken back on the dashboard",
+  conflict_title: "Somebody else was faster", conflict_text: "This limit has been changed since you opened it. Nothing of yours is saved yet.", conflict_theirs: "In force now", conflict_yours: "Yours", keep_theirs: "Keep theirs", apply_mine: "Apply mine over it", go_on_editing: "Go on editing", no_live_change: "No live change.",
+};

@@ -1,0 +1,1 @@
+export const myTopic = () => ({ title: () => 'my_topic', view: () => [] });
