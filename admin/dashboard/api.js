@@ -53,7 +53,7 @@ export async function pages(path, each, signal) {
   } while (cursor);
 }
 
-/** Runs `task` now and each `seconds` after it has ended, while the tab is looked at. stop() ends it. */
+/** Runs `task` now and each `seconds` (or what that function says) after it has ended, while the tab is looked at. stop() ends it. */
 export function poll(task, seconds) {
   let timer = 0;
   let stopped = false;
@@ -70,7 +70,7 @@ export function poll(task, seconds) {
       if (error.name !== "AbortError" && !(error instanceof Problem)) throw error;
     } finally {
       running = false;
-      if (!stopped) timer = setTimeout(run, seconds * 1000);
+      if (!stopped) timer = setTimeout(run, (typeof seconds === "function" ? seconds() : seconds) * 1000);
     }
   }
   const seen = () => !document.hidden && run();

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import * as f from "./format.js";
 import { language, t } from "./text.js";
 
-const HEIGHT = 220;
+const HEIGHT = 230;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -56,7 +56,7 @@ function options(width, marks) {
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.08)] } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit" })) },
+      { ...axis, space: 80, values: (_, ticks, __, ___, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) })) },
       { ...axis, size: 52, values: (_, ticks) => ticks.map((value) => f.number(value)) },
     ],
     series: [

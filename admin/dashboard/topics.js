@@ -59,7 +59,7 @@ export function topics(_, query) {
     } finally {
       arrange();
     }
-  }, 3);
+  }, () => (data.items.length > SLOW_ABOVE ? 15 : 3));
 
   /** When topics were limited last, of those that were. */
   async function lastLimited(signal) {
