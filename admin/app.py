@@ -28,6 +28,7 @@ from admin.changes import Author, WriteFailedError
 from admin.context import Context
 from admin.endpoints import ROUTES
 from admin.exchange import Deadlines
+from admin.glance import Glance
 from admin.http import Head, RefusedError
 from admin.idempotency import HEADER, REPLAYED, IdempotencyKeys
 from admin.line_brake import LineBrake
@@ -83,7 +84,7 @@ class Admin:
         self.authentication = Authentication(tokens, store, clock)
         self._refusals_audited = LineBrake(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
-        self.hub = StreamHub(gateway)
+        self.hub = StreamHub(gateway, Glance(gateway, store), clock)
         self.marks = Marks(store)
         self.log_level = LiveLogLevel(gateway, wall_clock)
         self._idempotency = IdempotencyKeys()

@@ -14,8 +14,9 @@ import trio
 from admin.level_targets import level_key_of, level_target
 from admin.level_views import holding
 from admin.limit_views import LimitInUse, in_use, level_of, usage_of, used_share
-from admin.paging import SortKey, matches, rest_after
+from admin.paging import SortKey, matches
 from admin.ports import JSONObject, TopicPlace
+from admin.slices import rest_after
 from admin.state import key_of
 from limiter.protocols import protocol_of_level
 

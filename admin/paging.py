@@ -16,6 +16,7 @@ import trio
 
 from admin.problems import Fault, invalid
 from admin.routing import Parameter, Request
+from admin.slices import rest_after
 from limiter.rules.rule import PROTOCOLS
 
 T = TypeVar("T")
@@ -23,8 +24,6 @@ SortKey = tuple[float, str]
 
 MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
 DEFAULT: Final = 100
-REST: Final = 2  # times as long as a slice took, messages go first: long lists take a third of the processor at most; a guess
-MAX_REST_S: Final = 0.01  # seconds; after one slice
 SLICE_ITEMS: Final = 500  # items sorted between two turns of the event loop: 0.5 ms
 LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
@@ -42,11 +41,6 @@ def one_long_list() -> trio.Lock:
         lock = trio.Lock()
         _one_long_list.set(lock)
         return lock
-
-
-async def rest_after(started: float) -> None:
-    """Give the event loop its turns after a slice of a long list: REST times as long as the slice took, but not for long."""
-    await trio.sleep(min(REST * (trio.current_time() - started), MAX_REST_S))
 
 
 async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request) -> tuple[list[T], str | None]:

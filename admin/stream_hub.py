@@ -7,8 +7,9 @@ sent. What it sends next it fetches when its last write is done, so a slow reade
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from admin import log
 from admin.problems import ProblemError
 
 if TYPE_CHECKING:
+    from admin.glance import Glance
     from admin.ports import Gateway
 
 MAX_STREAMS: Final = 64  # open at once; they have no part in the places of other requests; a guess
@@ -31,8 +33,11 @@ FAULT_EVERY_S: Final = 10.0  # seconds; between two log lines of snapshots that 
 class StreamHub:
     """What all streams share."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, glance: Glance, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        """`clock`: monotonic ns."""
         self._gateway = gateway
+        self._glance = glance
+        self._clock = clock
         self.events = gateway.recent_events
         self.snapshot_number = 0
         self.at_event = 0  # the number of the last event when the snapshot was made
@@ -98,7 +103,7 @@ class StreamHub:
 
     async def _renew(self) -> None:
         try:
-            found = await self._gateway.snapshot()
+            found = await self._glance.added_to(await self._gateway.snapshot(), self._clock())
         except Exception as error:  # the streams go on with events
             if trio.current_time() - self._failed_at >= FAULT_EVERY_S:
                 self._failed_at = trio.current_time()

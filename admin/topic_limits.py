@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from admin.limit_views import LimitText, used_share
-from admin.paging import rest_after
+from admin.slices import rest_after
+from admin.state import format_time
 from limiter.rules.subject import Subject
 from limiter.topics import parse_topic
 
 if TYPE_CHECKING:
-    from admin.context import Context
+    from collections.abc import Callable
+
+    from limiter.judge import Judge
     from limiter.rules.rule_set import Effective, RuleSet
 
 JSONObject = dict[str, Any]
@@ -31,19 +34,23 @@ def topic_limit(rules: RuleSet, item: JSONObject) -> Effective | None:
     return min(found, key=lambda effective: effective.rule.mode != "enforce", default=None)
 
 
-async def with_limits(context: Context, items: list[JSONObject]) -> list[JSONObject]:
-    """The items with `limit` (null: none), `used` (0 to 1, null: no rate to compare with) and `wait_ms` (null: not used yet)."""
-    rules = context.store.rules()
+async def with_limits(
+    limit_of: Callable[[JSONObject], Effective | None], judge: Judge, items: list[JSONObject], now: int
+) -> list[JSONObject]:
+    """The items with `limit` (null: none), `used` (0 to 1, null: no rate to compare with) and `wait_ms` (null: not used yet).
+
+    `limit_of`: `topic_limit` under the rules in force. `now`: monotonic ns.
+    """
     found: list[JSONObject] = []
     started = trio.current_time()
     for at, item in enumerate(items, 1):
-        effective = None if "limit" in item else topic_limit(rules, item)
+        effective = None if "limit" in item else limit_of(item)
         if "limit" in item:  # done before
             found.append(item)
         elif effective is None:
             found.append({**item, "limit": None, "used": None, "wait_ms": None})
         else:
-            state = context.gateway.judge.state_of(effective.identity, context.request.now)
+            state = judge.state_of(effective.identity, now)
             limit = effective.rule.limit if state is None else state.cap_now or state.rate_now or effective.rule.limit
             text = LimitText.of(limit)
             found.append({
@@ -57,6 +64,10 @@ async def with_limits(context: Context, items: list[JSONObject]) -> list[JSONObj
                     "origin": effective.origin,
                     "rule": effective.rule.name,
                     "mode": effective.rule.mode,
+                    "by": effective.by or None,
+                    "at": format_time(effective.at) if effective.at else None,
+                    "reason": effective.reason or None,
+                    "expires": None if effective.expires_at is None else format_time(effective.expires_at),
                 },
                 "used": used_share(limit, item),
                 "wait_ms": None if state is None else round(state.wait_ns / 1e6, 3),

@@ -41,6 +41,7 @@ from gateway.remote_admin import RemoteAdmin
 from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, live_snapshot, status
+from gateway.telemetry.glance import RecentOverhead
 from gateway.telemetry.moving_topics import MovingTopics
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.series import SeriesStore
@@ -95,6 +96,7 @@ class Standalone:
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
         ]  # fmt: skip
+        self.recent_overhead = RecentOverhead(self.gateway.overhead.bounds)
         self.moving_topics = MovingTopics(self.gateway.accounts)
         self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self.gateway.each_second.append(self._note_second)
@@ -139,7 +141,9 @@ class Standalone:
         return await collect_cooperatively(status.topics(self.gateway, chosen))
 
     async def snapshot(self) -> dict[str, object]:
-        return {**await result_cooperatively(live_snapshot.snapshot(self.gateway)), "warnings": self.warnings()}
+        found = await result_cooperatively(live_snapshot.snapshot(self.gateway))
+        overhead = self.recent_overhead.look(self.gateway.overhead.counts, time.monotonic())
+        return {**found, "overhead_ms": overhead, "warnings": self.warnings()}
 
     async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
         return {**await result_cooperatively(self.series.read(place, day=day, since=since)), "missing": []}

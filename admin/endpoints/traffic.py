@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from admin.auth import Role
 from admin.context import Context
-from admin.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page, page_in_order, rest_after
+from admin.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page, page_in_order
 from admin.problems import not_found
 from admin.routing import Answer, Parameter, Request, Route
-from admin.topic_limits import with_limits
+from admin.slices import rest_after
+from admin.topic_limits import topic_limit, with_limits
 from admin.views import Done, Items
 
 if TYPE_CHECKING:
@@ -82,12 +84,16 @@ async def topics(context: Context) -> Answer:
             matching = {_place(item) for item in await _matching(request, await gateway.topics([place for place, _ in ranked]))}
             ranked = [entry for entry in ranked if entry[0] in matching]
         if sort in BY_LIMIT:  # a topic at rest uses nothing of its limit, and nobody waits for it
-            moving = await with_limits(context, await gateway.topics([place for place, moves in ranked if moves]))
+            moving = await _with_limits(context, await gateway.topics([place for place, moves in ranked if moves]))
             shares = {_place(item): float(item[BY_LIMIT[sort]] or 0) for item in moving}
             ranked = [(place, shares.get(place, 0.0)) for place, _ in ranked]
         found, following = await page(ranked, _topic_key, request)
-        items = await with_limits(context, await gateway.topics([place for place, _ in found]))
+        items = await _with_limits(context, await gateway.topics([place for place, _ in found]))
     return Answer(Items(items, following, len(ranked)))
+
+
+async def _with_limits(context: Context, items: list[JSONObject]) -> list[JSONObject]:
+    return await with_limits(partial(topic_limit, context.store.rules()), context.gateway.judge, items, context.request.now)
 
 
 def _topic_key(entry: tuple[TopicPlace, float]) -> SortKey:

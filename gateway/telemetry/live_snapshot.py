@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.clock import now_ns
 from gateway.counting.accounts import TopicTotals
-from gateway.telemetry import status
+from gateway.telemetry import glance, status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ COUNTS: Final = ("received", "forwarded", "refused", "delayed", "dropped", "aban
 RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second")
 STATUS: Final = (
     "name", "version", "boot", "uptime_seconds", "ready", "not_ready_because", "draining", "connections", "revision", "memory_full",
-    "event_loop", "warnings",
+    "event_loop", "warnings", "memory_limit",
 )  # fmt: skip
 
 
@@ -67,7 +67,12 @@ def snapshot(gateway: Gateway) -> Generator[None, None, JSONObject]:
     described: list[JSONObject] = [topic for part in status.topics(gateway, shown) for topic in part]
     totals = {name: getattr(sums, name) for name in COUNTS}
     of_rates = dict(zip(RATES, (round(rate, 3) for rate in rates), strict=True))
-    return assembled(status.status(gateway), totals, of_rates, worst(described), len(everything))
+    found = assembled(status.status(gateway), totals, of_rates, worst(described), len(everything))
+    return {
+        **found,
+        "listeners": glance.in_short(status.listeners(gateway)),
+        "over": glance.over_limits(gateway.limit_events.over()),
+    }
 
 
 def summed(

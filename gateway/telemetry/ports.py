@@ -9,6 +9,7 @@ from gateway.ports import RunningGateway
 if TYPE_CHECKING:
     from gateway.broker_load.lag_watch import LagWatch
     from gateway.telemetry.client_ranking import ClientRanking
+    from gateway.telemetry.limit_events import LimitEvents
     from gateway.telemetry.refused_clients import RefusedClients
     from gateway.telemetry.span_export import SpanExport
     from gateway.telemetry.topic_limits import TopicLimits
@@ -19,6 +20,7 @@ class Gateway(RunningGateway, Protocol):
 
     lag_watch: LagWatch
     client_ranking: ClientRanking
+    limit_events: LimitEvents
     refused_clients: RefusedClients
     span_export: SpanExport | None
     topic_limits: TopicLimits

@@ -69,6 +69,7 @@ def status(gateway: Gateway) -> dict[str, object]:
         "fleet": None if gateway.fleet is None else gateway.fleet.describe(now_ns()),
         "memory_full": gateway.shared.memory_full,
         "memory": gateway.memory.describe(),
+        "memory_limit": memory_limit(gateway),
         "warnings": warnings(gateway),
         "access_log": None
         if gateway.access_log is None
@@ -88,6 +89,12 @@ def limiter(gateway: Gateway) -> dict[str, object]:
         for way, count in listener.config.judging.describe().items():
             batches[way] = batches.get(way, 0) + count
     return {"threads": gateway.settings.limiter.threads, "inline": gateway.executor.inline_mode, "batches": batches}
+
+
+def memory_limit(gateway: Gateway) -> dict[str, object]:
+    """How large the process is, how large it may become, and the steps it takes on the way there."""
+    limit = gateway.memory_limit
+    return {"step": limit.step, "size_bytes": limit.size, "limit_bytes": limit.limit, "doing": limit.doing() or None}
 
 
 def warnings(gateway: Gateway) -> list[str]:
@@ -141,6 +148,7 @@ def listeners(gateway: Gateway) -> list[dict[str, object]]:
             "remote_admin": listener.config.remote_admin is not None,
             "judged": listener.config.judging.describe(),
             "connections_active": listener.active,
+            "broker_blocked_connections": listener.config.flow.blocked_now,
             "connections_opened": listener.opened,
             "connections_closed": dict(listener.closed),
             "connections_refused": {cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},

@@ -86,6 +86,7 @@ def summed_status(parent: Parent) -> dict[str, object]:
         "limiter": reduce(summing.add, [each["limiter"] for each in views if "limiter" in each], {}),
         "fleet": None,
         "memory_full": any(each["memory_full"] for each in views),
+        "memory_limit": max((each["memory_limit"] for each in views if "memory_limit" in each), key=nearest_its_limit, default=None),
         "warnings": parent.warnings(),
         "access_log": None if parent.settings.access_log is None else summing.logs([each["access_log"] for each in views]),
         "limits": {
@@ -95,6 +96,11 @@ def summed_status(parent: Parent) -> dict[str, object]:
         "workers": [parent.children[place].describe() for place in sorted(parent.children)],
         "workers_replaced": parent.replaced,
     }
+
+
+def nearest_its_limit(memory: dict[str, Any]) -> tuple[int, float]:
+    """What sorts the workers' memory: the one that takes most steps last."""
+    return memory["step"], memory["size_bytes"] / (memory["limit_bytes"] or float("inf"))
 
 
 async def describe_connections(parent: Parent, numbers: Sequence[int]) -> list[dict[str, object]]:

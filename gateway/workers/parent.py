@@ -50,7 +50,8 @@ from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, r
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.settings.effective import values_with_origins
-from gateway.telemetry import exposition, live_snapshot
+from gateway.telemetry import exposition, glance, live_snapshot
+from gateway.telemetry.glance import RecentOverhead
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.series import SeriesStore
 from gateway.telemetry.topic_limits import messages_limit
@@ -82,8 +83,8 @@ PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while wor
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
 FORGET_S: Final = 60.0  # seconds; between two looks for topics that no worker knows any more; a guess
-GATHERED: Final = ("status", "listeners", "topics", "metrics", "events", "series")  # once a second: what remains of a worker that is killed
-OVER: Final = "over"  # once a second where there are webhooks: the limits that are over
+OVER: Final = "over"  # the limits that are over
+GATHERED: Final = ("status", "listeners", "topics", "metrics", "events", "series", OVER)  # once a second: what remains of a killed worker
 DEMAND: Final = "demand"  # once an hour, for the intraday raise
 NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that their answers are made of
     "/metrics": ["metrics", "status"],
@@ -126,6 +127,7 @@ class Parent:
         self.replaced = 0
         self.retired_topics = RetiredTopics()
         self.retired_families: scrapes.Families = {}  # of workers that have ended, without what `named_series` have
+        self.recent_overhead = RecentOverhead(exposition.OVERHEAD_BUCKETS)
         self.seconds = SummedSeconds()
         self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self.named_series = named_series.all_named()
@@ -246,9 +248,18 @@ class Parent:
         views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
         none: dict[str, Any] = {}
         memory = reduce(summing.add, (view["memory"] for view in self.views("status")), none)
-        return await result_cooperatively(
+        counts = [view["overhead"] for view in self.views("status") if "overhead" in view]
+        summed = await result_cooperatively(
             live_snapshot.summed({**self.status(), "memory": memory}, views, summing.topics, self.retired_topics.sums)
         )
+        return {
+            **summed,
+            "listeners": glance.in_short(self.listeners()),
+            "over": glance.over_limits(*self.views(OVER)),
+            "overhead_ms": self.recent_overhead.look([sum(column) for column in zip(*counts, strict=True)], time.monotonic())
+            if counts
+            else None,
+        }
 
     async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
         """The sum over the workers; what has ended with a worker stays in it."""
@@ -438,7 +449,7 @@ class Parent:
             with loop:
                 self._excuse(asleep_s, now)
                 self.owner.expire(now_ns())
-                await self._gather([*GATHERED, OVER] if self.webhooks.wanted else list(GATHERED))
+                await self._gather(list(GATHERED))
                 for second, elapsed_s, rows in self.seconds.take({child.worker for child in self.serving()}, time.monotonic()):
                     await run_cooperatively(self.series.close_second(second, elapsed_s, rows, self.store.rules()))
                 for child in self.serving():

@@ -288,7 +288,8 @@ class Worker:
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":
-                return encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage()})
+                overhead = list(self.gateway.overhead.counts)
+                return encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage(), "overhead": overhead})
             case _:
                 assert name == "metrics"
                 return "".join(exposition.pieces(collector.metric_lines(self.gateway, {}))).encode()

@@ -158,7 +158,7 @@ async def test_a_gap_is_said_before_what_is_left(api: Control, monkeypatch: pyte
 
 
 async def test_a_stream_has_what_it_was_asked_for(api: Control) -> None:
-    api.gateway.seen_topics = [{"topic": f"t{number}"} for number in range(80)]
+    api.gateway.seen_topics = [{"protocol": "rocketmq", "topic": f"t{number}", "operation": "produce"} for number in range(80)]
     async with reading(api, "?topics=3&events=0") as few, reading(api) as usual, reading(api, "?snapshots=0&kind=started") as events:
         assert [topic["topic"] for topic in (await few.next()).data["topics"]] == ["t0", "t1", "t2"]
         assert len((await usual.next()).data["topics"]) == 50
@@ -205,7 +205,9 @@ async def test_a_gateway_that_stops_ends_its_streams(tmp_path: Path) -> None:
 
 async def test_a_reader_that_does_not_read_is_closed(tmp_path: Path) -> None:
     async with control(tmp_path, deadlines=Deadlines(write=0.2)) as api:
-        api.gateway.seen_topics = [{"topic": "x" * 10_000, "n": number} for number in range(200)]
+        api.gateway.seen_topics = [
+            {"protocol": "rocketmq", "topic": f"{number}-{'x' * 10_000}", "operation": "produce"} for number in range(200)
+        ]
         async with reading(api, "?topics=200"), reading(api, "?snapshots=0") as other:
             with trio.fail_after(30):
                 while b"sluice_admin_slow_readers_total 1\n" not in (await api.ask("GET", "/metrics")).body:
