@@ -46,7 +46,7 @@ function marksPlugin(marks) {
   };
 }
 
-function options(width, marks) {
+function options(width, marks, span) {
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
   const line = (name, token, more = {}) => ({ label: t(name), stroke: colour(token), width: 1.5, points: { show: false }, value: (_, value) => f.rate(value), ...more });
   return {
@@ -54,9 +54,9 @@ function options(width, marks) {
     height: HEIGHT,
     legend: { live: false, show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.08)] } },
+    scales: { x: { time: true, range: (_, __, high) => [high - span.current, high] }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.08)] } },
     axes: [
-      { ...axis, space: 80, values: (_, ticks, __, ___, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) })) },
+      { ...axis, space: 80, size: 30, values: (_, ticks, __, ___, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) })) },
       { ...axis, size: 52, values: (_, ticks) => ticks.map((value) => f.number(value)) },
     ],
     series: [
@@ -94,7 +94,7 @@ function mount(element, props) {
   element.append(box, out);
   const make = () => {
     element.plot?.destroy();
-    const plot = new uPlot(options(Math.max(200, element.clientWidth || 600), marks), columns(element.series), box);
+    const plot = new uPlot(options(Math.max(200, element.clientWidth || 600), marks, element.span), columns(element.series), box);
     plot.over.addEventListener("mousemove", () => readout(element, plot, marks));
     plot.over.addEventListener("mouseleave", () => (out.textContent = ""));
     element.plot = plot;
@@ -103,6 +103,7 @@ function mount(element, props) {
   };
   element.series = props.series;
   element.marks = marks;
+  element.span = { current: props.series.step === 1 ? 900 : 86_400 }; // seconds that are shown, though there may be fewer yet
   queueMicrotask(() => {
     if (!element.isConnected) return;
     make();

@@ -51,7 +51,7 @@ export function editor(item, path, { open, current, refresh }) {
         const holds = read.body.levels?.find((each) => each.per === "topic");
         form.messages = job.base?.messages || holds?.limit.messages || "";
         form.bytes = job.base?.bytes || "";
-        const event = state.since.get(topicKey(item));
+        const event = state.over.get(topicKey(item));
         form.reason = event?.since ? t("reason_over", { since: f.moment(event.since) }) : "";
       }
       redraw();

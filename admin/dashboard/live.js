@@ -1,4 +1,4 @@
-// The stream of the gateway: a snapshot a second and the events of the log. It says when it is lost, comes back by itself and catches up.
+// The stream of the gateway: a snapshot a second. It says when it is lost, comes back by itself and catches up.
 
 import { get, Problem } from "./api.js";
 import { set, state, topicKey } from "./store.js";
@@ -8,25 +8,13 @@ const RETRY_MS = 2_000;
 const RING = 60;
 
 let source = null;
-let lastId = "";
 let retry = 0;
 let sleep = 0;
 
-function noteEvent(event) {
-  const key = topicKey(event);
-  if (event.event === "limit_reached" && event.topic) state.since.set(key, event);
-  if (event.event === "limit_recovered" && event.topic) state.since.delete(key);
-  state.events.push(event);
-  if (state.events.length > 200) state.events.shift();
-}
-
 function onSnapshot(message) {
-  if (message.lastEventId) lastId = message.lastEventId;
   const snapshot = JSON.parse(message.data);
-  if (state.boot && state.boot !== snapshot.boot) {
-    state.since.clear();
-    state.ring.length = 0;
-  }
+  if (state.boot && state.boot !== snapshot.boot) state.ring.length = 0;
+  state.over = new Map(snapshot.over.filter((each) => each.topic).map((each) => [topicKey(each), { ...each, since: new Date(each.since * 1000).toISOString() }]));
   const rates = snapshot.rates;
   state.ring.push([rates.received_per_second, rates.forwarded_per_second, rates.refused_per_second]);
   if (state.ring.length > RING) state.ring.shift();
@@ -51,14 +39,9 @@ async function again() {
 
 function open() {
   close();
-  const after = lastId ? `&after=${encodeURIComponent(lastId)}` : "";
-  source = new EventSource(`/v1/stream?topics=50${after}`);
+  source = new EventSource("/v1/stream?topics=50&events=0"); // each snapshot is whole: after a pause the next one has all there is
   const mine = source;
   source.addEventListener("snapshot", onSnapshot);
-  source.addEventListener("event", (message) => {
-    if (message.lastEventId) lastId = message.lastEventId;
-    noteEvent(JSON.parse(message.data));
-  });
   source.addEventListener("end", () => {
     lost();
     mine.close();
@@ -79,26 +62,15 @@ function close() {
   source = null;
 }
 
-/** Which limits are being reached, from the events that the gateway keeps; then the stream. */
-export async function start() {
+export function start() {
   stop();
-  try {
-    const found = await get("/v1/events?kind=limit_reached,limit_recovered&limit=500");
-    for (const event of found.items) noteEvent(event);
-    lastId = found.next || "";
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    if (error.status === 401) return;
-  }
   open();
 }
 
 export function stop() {
   close();
-  lastId = "";
   state.ring.length = 0;
-  state.since.clear();
-  state.events.length = 0;
+  state.over = new Map();
   state.snapshot = null;
   state.link = "connecting";
 }

@@ -60,7 +60,7 @@ export function myTopic({ protocol, topic }) {
   };
 
   function verdict(now) {
-    const since = state.since.get(topicKey(item))?.since;
+    const since = state.over.get(topicKey(item))?.since;
     if (!now) return h("p", { class: "verdict" }, badge(t("verdict_unseen")), " ", t("verdict_unseen_text"));
     if (now.refused_per_second > 0) return h("p", { class: "verdict" }, badge(t("verdict_refused"), "bad"), " ", t("verdict_refused_text", { share: f.percent(now.refused_per_second / Math.max(now.received_per_second, 1e-9)), since: since ? t("since_at", { at: f.moment(since) }) : "" }));
     if (now.waiting > 0) return h("p", { class: "verdict" }, badge(t("verdict_held"), "warn"), " ", t("verdict_held_text", { n: f.count(now.waiting) }));

@@ -4,27 +4,10 @@ import { get, poll } from "./api.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, bar, choice, csvOf, head, originText, problem, spark, table, topicAnchor } from "./parts.js";
+import { badge, bar, choice, csvOf, head, originText, spark, table, topicAnchor } from "./parts.js";
 import { seriesPath, topicLink } from "./router.js";
-import { may, redraw, set, state, topicKey } from "./store.js";
+import { may, redraw, state, topicKey } from "./store.js";
 import { t } from "./text.js";
-
-/** Live changes in force, the latest of each target, from the history; those that have ended are left out. */
-export function liveChanges(entries) {
-  const seen = new Set();
-  const found = [];
-  for (const entry of entries) {
-    for (const change of entry.changes || []) {
-      if (seen.has(change.target)) continue;
-      seen.add(change.target);
-      const after = change.after;
-      if (!after || change.target.startsWith("quotas")) continue;
-      if (after.expires && new Date(after.expires).getTime() <= Date.now()) continue;
-      found.push({ target: change.target, revision: entry.revision, ...after, by: after.by || entry.by, at: after.at || entry.at, reason: after.reason || entry.reason });
-    }
-  }
-  return found;
-}
 
 /** `limits/amqp/%2F/orders/x` as {protocol, topic}; null where it is no topic's. */
 export function topicOf(target) {
@@ -33,54 +16,62 @@ export function topicOf(target) {
   return { protocol: found[1], topic: found[1] === "amqp" ? found[2] : decodeURIComponent(found[2]) };
 }
 
-/** What needs a person, the worst first: {level, at, text, item}. */
-export function alarms(snapshot, listeners) {
+/** What needs a person, the worst first: {key, level, at, text, item, link}. */
+export function alarms(snapshot) {
   const found = [];
+  const { listeners, topics } = snapshot;
+  const unreachable = listeners.filter((each) => each.upstream_reachable === false);
   for (const reason of snapshot.not_ready_because || []) found.push({ key: `ready ${reason}`, level: "bad", text: t("not_ready_because", { reason }) });
-  for (const listener of listeners) {
-    if (listener.upstream_reachable === false)
-      found.push({ key: `broker ${listener.name}`, level: "bad", text: t("broker_unreachable", { listener: listener.name, upstream: listener.upstream, error: listener.upstream_error || "" }), link: "/brokers" });
-    const busy = Object.entries(listener.broker_busy || {}).filter(([, count]) => count);
-    if (busy.length) found.push({ key: `busy ${listener.name}`, level: "warn", text: t("broker_busy", { listener: listener.name, what: busy.map(([code, count]) => `${code}: ${f.count(count)}`).join(", ") }), link: "/brokers" });
+  for (const each of unreachable) found.push({ key: `broker ${each.name}`, level: "bad", text: t("broker_unreachable", { listener: each.name, upstream: each.upstream, error: each.upstream_error || "" }), link: "/brokers" });
+  for (const each of listeners) {
+    if (each.broker_blocked_connections) found.push({ key: `blocked ${each.name}`, level: "bad", text: t("broker_blocks", { listener: each.name, n: f.count(each.broker_blocked_connections) }), link: "/connections?sort=blocked" });
+    const busy = Object.entries(each.broker_busy || {}).filter(([, count]) => count);
+    if (busy.length) found.push({ key: `busy ${each.name}`, level: "warn", text: t("broker_busy", { listener: each.name, what: busy.map(([code, count]) => `${code}: ${f.count(count)}`).join(", ") }), link: "/brokers" });
   }
-  for (const item of snapshot.topics) {
-    if (!(item.refused_per_second > 0)) continue;
-    const event = state.since.get(topicKey(item));
-    const share = item.refused_per_second / Math.max(item.received_per_second, 1e-9);
-    const client = (item.clients || [])[0];
-    const all = (item.clients || []).reduce((sum, each) => sum + each.refused_per_second, 0);
-    const who = client ? t("alarm_who", { client: f.host(client.client), user: event?.user && f.host(client.client) === event.client ? ` (${event.user})` : "", share: f.percent(all ? client.refused_per_second / all : null) }) : "";
+  for (const over of snapshot.over) {
+    const item = over.topic ? { protocol: over.protocol, topic: over.topic, operation: over.operation } : null;
+    const now = item && topics.find((each) => topicKey(each) === topicKey(item));
+    const rate = now ? now.received_per_second : over.rate;
+    const share = now ? now.refused_per_second / Math.max(now.received_per_second, 1e-9) : null;
+    const first = now?.clients?.[0];
+    const all = (now?.clients || []).reduce((sum, each) => sum + each.refused_per_second, 0);
+    const who = over.client ? t("alarm_who", { client: over.client, user: over.user ? ` (${over.user})` : "", share: f.percent(first?.client === over.client && all ? first.refused_per_second / all : null) }) : "";
+    const since = new Date(over.since * 1000).toISOString();
     found.push({
-      key: topicKey(item), level: share > 0.5 ? "bad" : "warn", at: event?.since, item, weight: item.refused_per_second,
-      text: t("alarm_topic", { since: event?.since ? t("for_time", { time: f.ago(event.since) }) : "", rate: f.number(item.received_per_second), limit: event?.limit || f.limitText(item.limit), share: f.percent(share), who }),
+      key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, weight: share === null ? over.rate : now.refused_per_second,
+      text: t(now?.refused_per_second > 0 ? "alarm_topic" : "alarm_held", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: over.limit, share: f.percent(share), who }),
     });
   }
-  const bare = (snapshot.warnings || []).filter((text) => !/unreachable/.test(text) || !listeners.some((each) => each.upstream_reachable === false));
-  for (const text of bare) found.push({ key: `warning ${text}`, level: "warn", text });
+  for (const text of snapshot.warnings || []) if (!(unreachable.length && /unreachable|cannot be reached/.test(text))) found.push({ key: `warning ${text}`, level: "warn", text });
+  if (snapshot.memory_limit?.step > 1) found.push({ key: "memory", level: "bad", text: t("memory_step", { doing: snapshot.memory_limit.doing || snapshot.memory_limit.step }) });
+  if (snapshot.event_loop?.lag_ms > 200) found.push({ key: "lag", level: "warn", text: t("lag_high", { lag: f.milliseconds(snapshot.event_loop.lag_ms) }) });
   const rank = { bad: 0, warn: 1 };
   return found.sort((one, other) => rank[one.level] - rank[other.level] || (other.weight || 0) - (one.weight || 0));
 }
 
-function healthLine(snapshot, listeners, live, quotas) {
-  const reachable = listeners.every((each) => each.upstream_reachable !== false);
-  const endless = live.filter((each) => !each.expires).length;
+function healthLine(snapshot) {
+  const reachable = snapshot.listeners.every((each) => each.upstream_reachable !== false);
+  const { total, without_end: endless } = snapshot.live_changes;
+  const quotas = snapshot.quotas;
   return h(
     "p",
     { class: "health" },
     badge(snapshot.draining ? t("draining") : snapshot.ready ? t("ready") : t("not_ready"), snapshot.ready && !snapshot.draining ? "good" : "bad"),
-    listeners.length > 0 && h("a", { href: "/brokers" }, badge(reachable ? t("broker_reachable") : t("broker_not_reachable"), reachable ? "good" : "bad")),
-    h("a", { href: "/changes" }, live.length ? t("live_changes", { n: live.length }) + (endless ? t("without_end", { n: endless }) : "") : t("no_live_changes")),
-    h("a", { href: "/quotas" }, quotas?.published ? t("quotas_of", { date: quotas.published.date || f.moment(quotas.published.computed_at) }) : t("no_quotas")),
+    h("a", { href: "/brokers" }, badge(reachable ? t("broker_reachable") : t("broker_not_reachable"), reachable ? "good" : "bad")),
+    h("a", { href: "/changes" }, total ? t("live_changes", { n: total }) + (endless ? t("without_end", { n: endless }) : "") : t("no_live_changes")),
+    h("a", { href: "/quotas" }, quotas ? t("quotas_of", { date: quotas.date || f.moment(quotas.computed_at) }) : t("no_quotas")),
     h("span", null, t("rules_rev", { n: snapshot.revision })),
     snapshot.memory_full && badge(t("memory_full"), "bad"),
+    snapshot.fleet && h("span", null, t("fleet")),
   );
 }
 
-function figures(snapshot, listeners) {
+function figures(snapshot) {
   const rates = snapshot.rates;
   const ring = state.ring;
-  const seats = listeners.length ? Math.max(...listeners.map((each) => each.seats?.most || 0)) : 0;
-  const memory = snapshot.memory?.high_watermark ? (snapshot.memory.held_bytes + (snapshot.memory.delivery_bytes || 0)) / snapshot.memory.high_watermark : null;
+  const seats = Math.max(0, ...snapshot.listeners.map((each) => each.seats?.most || 0));
+  const { memory_limit: limit, memory: held } = snapshot;
+  const memory = Math.max(limit?.limit_bytes ? limit.size_bytes / limit.limit_bytes : 0, held?.high_watermark ? held.held_bytes / held.high_watermark : 0);
   const one = (name, value, more, className = "") => h("div", { key: name, class: `figure ${className}` }, h("dt", null, t(name)), h("dd", null, value, more));
   return h(
     "dl",
@@ -89,7 +80,7 @@ function figures(snapshot, listeners) {
     one("passed", f.rate(rates.forwarded_per_second), spark(ring.map((each) => each[1]), "passed")),
     one("waiting", f.count(snapshot.totals.waiting)),
     one("refused", f.rate(rates.refused_per_second), spark(ring.map((each) => each[2]), "refused"), rates.refused_per_second > 0 ? "bad" : ""),
-    snapshot.added_ms && one("added_p99", f.milliseconds(snapshot.added_ms.p99)),
+    snapshot.overhead_ms && one("added_p99", f.milliseconds(snapshot.overhead_ms.p99)),
     one("loop_lag", f.milliseconds(snapshot.event_loop?.lag_ms)),
     one("memory", f.percent(memory)),
     one("connections", `${f.count(snapshot.connections)}${seats ? ` / ${f.count(seats)}` : ""}`),
@@ -97,31 +88,8 @@ function figures(snapshot, listeners) {
 }
 
 export function overview() {
-  const data = { listeners: [], worst: [], history: [], quotas: null, series: null, range: "15m", error: null };
+  const data = { series: null, range: "15m" };
   const spoken = new Set();
-  let drawn = 0;
-  const polls = [
-    poll(async (signal) => {
-      data.listeners = (await get("/v1/listeners?limit=500", { signal })).items;
-      redraw();
-    }, 5),
-    poll(async (signal) => {
-      try {
-        data.worst = (await get("/v1/topics?sort=refused&limit=20", { signal })).items;
-        data.error = null;
-      } catch (error) {
-        if (error.name !== "AbortError" && error.status) data.error = error;
-        throw error;
-      } finally {
-        redraw();
-      }
-    }, 2),
-    poll(async (signal) => {
-      data.history = (await get("/v1/history?limit=200", { signal })).items;
-      data.quotas = await get("/v1/quotas/status", { signal });
-      redraw();
-    }, 5),
-  ];
   let charts = null;
   function draw() {
     charts?.stop();
@@ -133,7 +101,6 @@ export function overview() {
   draw();
 
   function announce(list) {
-    drawn += 1;
     const fresh = list.filter((each) => !spoken.has(each.key));
     const gone = [...spoken].filter((key) => !list.some((each) => each.key === key));
     for (const key of gone) spoken.delete(key);
@@ -156,28 +123,24 @@ export function overview() {
     );
   }
 
-  function worstNow(snapshot, live) {
-    const fresh = new Map(snapshot.topics.map((item) => [topicKey(item), item]));
-    const changed = new Map(live.map((each) => [each.target, each]));
-    const items = data.worst.map((item) => ({ ...item, ...fresh.get(topicKey(item)), limit: item.limit, used: item.used })).filter((item) => item.received_per_second > 0 || item.waiting > 0).slice(0, 10);
-    const rows = items.map((item) => {
-      const event = state.since.get(topicKey(item));
+  function worstNow(snapshot) {
+    const rows = snapshot.topics.filter((item) => item.received_per_second > 0 || item.waiting > 0).slice(0, 10).map((item) => {
+      const over = state.over.get(topicKey(item));
       const client = (item.clients || []).find((each) => each.refused_per_second > 0);
-      const path = `limits/${item.protocol}/${item.protocol === "amqp" ? item.topic : encodeURIComponent(item.topic)}`;
-      const change = changed.get(path);
+      const { limit } = item;
       return {
         key: topicKey(item),
         className: item.refused_per_second > 0 ? "bad" : "",
         cells: {
           topic: topicAnchor(item),
           rate: f.rate(item.received_per_second),
-          limit: f.limitText(item.limit),
+          limit: f.limitText(limit),
           used: bar(item.used),
           refused: item.refused_per_second > 0 ? f.rate(item.refused_per_second) : "0",
           wait: f.milliseconds(item.wait_ms),
-          since: item.refused_per_second > 0 && event?.since ? f.moment(event.since) : "–",
-          who: client ? h("bdi", null, f.host(client.client)) : "–",
-          change: change ? [h("bdi", null, [change.reason, change.by].filter(Boolean).join(", ")), ", ", change.expires ? t("ends_in", { time: f.until(change.expires) }) : t("no_end")] : item.limit ? originText(item.limit.origin) : "–",
+          since: over ? f.moment(over.since) : "–",
+          who: client ? h("bdi", null, client.client) : "–",
+          change: limit?.by ? [h("bdi", null, [limit.reason, limit.by].filter(Boolean).join(", ")), ", ", limit.expires ? t("ends_in", { time: f.until(limit.expires) }) : t("no_end")] : limit ? originText(limit.origin) : "–",
         },
       };
     });
@@ -192,23 +155,21 @@ export function overview() {
   return {
     title: () => t("overview"),
     leave: () => {
-      polls.forEach((each) => each.stop());
       charts.stop();
     },
     view() {
       const snapshot = state.snapshot;
-      const live = liveChanges(data.history);
       if (!snapshot) return [head(t("overview"), { api: "/v1/status" }), h("p", { class: "quiet" }, t("loading"))];
-      const list = alarms(snapshot, data.listeners);
+      const list = alarms(snapshot);
       announce(list);
+      const live = snapshot.live_changes.items;
       return [
         head(t("overview"), { api: "/v1/status" }),
-        healthLine(snapshot, data.listeners, live, data.quotas),
-        figures(snapshot, data.listeners),
+        healthLine(snapshot),
+        figures(snapshot),
         h("section", { "aria-labelledby": "alarms-title" }, h("h2", { id: "alarms-title", class: list.length ? "" : "unseen" }, t("alarms")),
           list.length ? h("ul", { class: "alarms" }, list.slice(0, 8).map(alarmLine), list.length > 8 && h("li", { key: "more", class: "quiet" }, t("and_more", { n: list.length - 8 }))) : h("p", { class: "calm" }, t("all_calm"))),
-        problem(data.error),
-        h("section", { "aria-labelledby": "worst-title" }, h("div", { class: "bar-head" }, h("h2", { id: "worst-title" }, t("worst_now")), h("a", { href: "/topics" }, t("all_topics", { n: f.count(snapshot.topics_known) })), h("a", { class: "button small", href: csvOf("/v1/topics?sort=refused"), download: "" }, "CSV")), worstNow(snapshot, live)),
+        h("section", { "aria-labelledby": "worst-title" }, h("div", { class: "bar-head" }, h("h2", { id: "worst-title" }, t("worst_now")), h("a", { href: "/topics" }, t("all_topics", { n: f.count(snapshot.topics_known) })), h("a", { class: "button small", href: csvOf("/v1/topics?sort=refused"), download: "" }, "CSV")), worstNow(snapshot)),
         h("section", { "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, (name) => {
           data.range = name;
           data.series = null;

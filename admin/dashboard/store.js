@@ -11,8 +11,7 @@ export const state = {
   snapshot: null, // the last one of the stream
   snapshotAt: 0, // ms
   ring: [], // the last 60 snapshots' rates, for the small charts
-  since: new Map(), // topic's key -> {since, client, user, retry}: the limits that are being reached, from events
-  events: [], // the last 200
+  over: new Map(), // topic's key -> {since, limit, client, user, ...}: limits that are over now
   boot: null,
 };
 
