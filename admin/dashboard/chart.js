@@ -54,7 +54,7 @@ function options(width, marks, span) {
     height: HEIGHT,
     legend: { live: false, show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { time: true, range: (_, __, high) => [high - span.current, high] }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.08)] } },
+    scales: { x: { time: true, range: (plot, low, high) => [Math.max(high - span.current, Math.min(low, high - span.current / 8)), high] }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.08)] } },
     axes: [
       { ...axis, space: 80, size: 30, values: (_, ticks, __, ___, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) })) },
       { ...axis, size: 52, values: (_, ticks) => ticks.map((value) => f.number(value)) },

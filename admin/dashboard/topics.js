@@ -135,7 +135,7 @@ export function topics(_, query) {
   function list() {
     const first = Math.max(0, Math.floor(top / ROW) - SPARE);
     const end = Math.min(data.shown.length, Math.ceil((top + height) / ROW) + SPARE);
-    const space = (key, rows) => h("tr", { key, class: "space", "aria-hidden": "true", style: { height: `${rows * ROW}px` } }, h("td", { colspan: columns().length }));
+    const space = (key, rows) => h("tr", { key, class: "space", "aria-hidden": "true", style: { height: `${rows * ROW}px` } }, h("td", null));
     return h(
       "div",
       {
