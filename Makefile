@@ -17,11 +17,12 @@ unexport PYTHONPATH
 BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PACKAGES := limiter gateway admin spark_jobs
-SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE
+SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE \
+            deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py $(wildcard config/*)
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
-.PHONY: help lock audit docs site demo demo-incident test test-airflow test-clients test-rabbitmq4 test-long test-storage fuzz asan bench bench-quick bench-brokers bench-quotas bench-limiter lint unit source coverage e2e build spark-zip install clean
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' Makefile)
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
@@ -68,7 +69,7 @@ audit: build/tools/.installed ## Known vulnerabilities of all that is locked.
 # Removed or renamed modules must not live on in setuptools' build folder; unchanged ones need not be compiled again.
 define wheel
 	@mkdir -p build dist
-	@find $(PACKAGES) -name '*.py' | sort > build/modules.new
+	@find $(PACKAGES) deploy/packaging/one_package.py -name '*.py' | sort > build/modules.new
 	@cmp -s build/modules.new build/modules || rm -rf build/lib* build/bdist*
 	@mv build/modules.new build/modules
 	@find build -maxdepth 1 -name 'lib*' -exec find {} -type f -not -name '*.so' -delete \;
@@ -81,6 +82,13 @@ build: .venv/.dependencies ## The wheel that users install, in dist/.
 	$(wheel)
 	@ls dist/sluice_gateway-*.whl
 
+# From a clean copy of what git knows, without network; the wheels are made from the source distribution, and each of them twice but the compiled
+# one, which takes minutes: COMPILED_WHEEL=twice, or no. PYTHONS='/path/python …' compiles for these, too; each must have what builds sluice.
+COMPILED_WHEEL ?= once
+release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; four minutes.
+	@$(SYSTEM) python compiler
+	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python))
+
 spark-zip: .venv/.dependencies ## The quota job for spark-submit, in dist/: a zip, its program, and the workers' packages, pinned.
 	@$(BIN)/python deploy/spark_zip.py dist
 
@@ -88,6 +96,7 @@ $(PRODUCT): .venv/.dependencies $(SOURCES)
 	@echo "Building sluice" >&2
 	$(wheel)
 	@$(PIP) install --no-deps --force-reinstall dist/sluice_gateway-*.whl
+	@$(BIN)/python deploy/packaging/sluice_source_names.py
 	@rm -f .venv/.product-*
 	@touch $@
 
@@ -116,7 +125,7 @@ test: ## Everything: lint, source, e2e; three quarters of an hour on two cores.
 	@$(MAKE) --no-print-directory e2e
 
 COMPILED := -o pythonpath=tests
-APART    := not airflow and not storage and not long# tests with targets of their own: what they need is large, or they take minutes
+APART    := not airflow and not kubernetes and not storage and not long# tests with targets of their own: what they need is large, or they take minutes
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
@@ -142,7 +151,7 @@ e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real b
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
 	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh
-	$(call from-the-source-tree,long and not airflow and not storage)
+	$(call from-the-source-tree,long and not airflow and not kubernetes and not storage)
 
 # Debian's newer suites have RabbitMQ 4: one is unpacked in build/, 80 MB to download the first time, and nothing of it is installed.
 SUITE ?= trixie
@@ -167,6 +176,17 @@ test-clients: ## Client libraries' own suites, directly and through the gateway;
 	@PYTHONPATH=tests $(BIN)/python -m suites.compare $(SUITES)
 	@$(if $(SUITES),,SLUICE_EVERY_STYLE=1 $(BIN)/pytest -q $(COMPILED) tests/end_to_end/test_rocketmq_suite.py)
 
+# An API server of Kubernetes with its etcd, Helm and Kustomize, from their sources: nine minutes on two cores the first time, then seconds.
+KUBERNETES := $(CURDIR)/build/kubernetes
+test-kubernetes: .venv/.dependencies ## The manifests and the chart of deploy/ with Helm, Kustomize and a real API server; GOLDEN=1 renews golden files.
+	@$(SYSTEM) go
+	@go version | grep -Eq 'go1\.(2[6-9]|[3-9][0-9])' || { echo 'make test-kubernetes: needs Go 1.26 or newer on the PATH; this is' "$$(go version)" >&2; exit 1; }
+	@GOBIN=$(KUBERNETES) go install helm.sh/helm/v3/cmd/helm@v3.22.0
+	@GOBIN=$(KUBERNETES) go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+	@cd tests/deploy/kubernetes/server && go build -o $(KUBERNETES)/etcd go.etcd.io/etcd/server/v3 && go build -o $(KUBERNETES)/monitors ./monitors \
+	    && go build -ldflags '-s -w' -o $(KUBERNETES)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+	@SLUICE_GOLDEN=$(GOLDEN) SLUICE_KUBERNETES=$(KUBERNETES) SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m kubernetes tests/deploy
+
 # Hadoop's mini cluster (90 MB) and hadoop-aws (690 MB) from Maven Central, once; moto in an environment of its own.
 test-storage: .venv/.dependencies ## The quota job on HDFS, on S3 and on YARN, each started here; 800 MB to download.
 	@$(SYSTEM) java maven
@@ -187,11 +207,12 @@ fuzz: .venv/.dependencies ## Fuzz all parsers in turn, SECONDS=60 in all; BUILD=
 ASAN := build/asan
 asan: .venv/.dependencies ## Protocol tests and the fuzzers' corpus on a build with the address sanitizer; three quarters of an hour.
 	@$(SYSTEM) python compiler
-	@rm -rf $(ASAN) && mkdir -p $(ASAN)/source && cp -r $(PACKAGES) pyproject.toml setup.py README.md LICENSE $(ASAN)/source/
+	@rm -rf $(ASAN) && mkdir -p $(ASAN)/source && cp -r $(PACKAGES) config deploy pyproject.toml setup.py MANIFEST.in README.md LICENSE $(ASAN)/source/
 	@$(PYTHON) -m venv $(ASAN)/venv && echo '$(CURDIR)/.venv/lib/'*'/site-packages' > "$$(echo $(ASAN)/venv/lib/*/site-packages)/dependencies.pth"
 	@cd $(ASAN)/source && SLUICE_COMPILE=1 CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g1' LDFLAGS=-fsanitize=address \
 	    LDSHARED='gcc -shared -fsanitize=address' ../../../$(PIP) wheel --no-build-isolation --no-deps --wheel-dir .. .
 	@$(ASAN)/venv/bin/python -m pip --disable-pip-version-check --quiet install --no-deps $(ASAN)/sluice_gateway-*.whl
+	@$(ASAN)/venv/bin/python deploy/packaging/sluice_source_names.py
 	@SLUICE_EXPECT_BUILD=compiled PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
 	    $(ASAN)/venv/bin/python -P -m pytest -q -n 0 -p no:cacheprovider $(COMPILED) -m 'not rabbitmq and not rocketmq and not bench' \
 	    tests/gateway/protocols tests/fuzz/test_corpus.py
@@ -234,6 +255,8 @@ site: .venv/.dependencies ## The documentation as a site, in build/site; any war
 
 docs: .venv/.dependencies ## What is generated from the code (docs/reference/, docs/openapi.json, schemas, pictures), then the site.
 	@$(BIN)/python docs/reference/generate.py
+	@$(BIN)/python deploy/prometheus/kubernetes.py
+	@PYTHONPATH=. $(BIN)/python deploy/helm/values_schema.py
 	@$(BIN)/python docs/plots/algorithms.py
 	@$(BIN)/python docs/plots/protecting.py
 	@$(MAKE) --no-print-directory site

@@ -115,13 +115,13 @@ class Tokens:
         known: dict[bytes, FileToken] = {}
         for file in files:
             try:
-                token, mode = _read(file)
+                token, exposed = _read(file)
             except TokenError as error:
                 if file.needed and not at_start:
                     raise
                 warnings.append(f"{error}; it is not valid until the file is mended and the configuration reloaded")
                 continue
-            if mode & 0o077:
+            if exposed:
                 warnings.append(f"token of {file.name!r}: others can read {file.path}; chmod 600 it")
             known[hashlib.sha256(token).digest()] = FileToken(file.name, file.role, file.path)
         return KnownTokens(known, warnings)
@@ -164,17 +164,25 @@ class Tokens:
         return f"<Tokens {[token.name for token in self.of_files()]} and {self._others!r}>"
 
 
-def _read(file: TokenFile) -> tuple[bytes, int]:
-    """The token in a file, and the file's mode. Raises TokenError."""
+def open_to_others(file: os.stat_result) -> bool:
+    """Whether others than this process may use a file that holds a secret.
+
+    One that is ours has mode 0600. One that is another's, such as root's in a Kubernetes Secret, can reach us by its group alone.
+    """
+    return bool(file.st_mode & 0o007 or (file.st_mode & 0o070 and file.st_uid == os.geteuid()))
+
+
+def _read(file: TokenFile) -> tuple[bytes, bool]:
+    """The token in a file, and whether others can read it. Raises TokenError."""
     try:
         with file.path.open("rb") as opened:
             token = opened.read(MAX_TOKEN_FILE_BYTES).strip()
-            mode = os.fstat(opened.fileno()).st_mode
+            exposed = open_to_others(os.fstat(opened.fileno()))
     except OSError as error:
         raise TokenError(f"token of {file.name!r}: {file.path}: {error.strerror}") from error
     if len(token) < MIN_TOKEN_BYTES:
         raise TokenError(f"token of {file.name!r}: {file.path} holds no token; write one with `sluice token new --file`")
-    return token, mode
+    return token, exposed
 
 
 def bearer(header: bytes | None) -> bytes | None:

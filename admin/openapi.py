@@ -150,6 +150,8 @@ def _one_of(schemas: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _operation(route: Route, answer: dict[str, Any] | None, body: dict[str, Any] | None) -> dict[str, Any]:
     content = {route.answer_type: {"schema": answer if answer is not None else NO_TYPE}}
+    if route.columns:
+        content["text/csv"] = {"schema": NO_TYPE}
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, **_example(PATH_EXAMPLES.get(name))}
         for name in re.findall(r"\{(\w+)\}", route.template)

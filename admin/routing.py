@@ -87,6 +87,7 @@ class Route:
     refusals: tuple[int, ...] = ()  # statuses of problems that do not follow from the rest (`openapi.py`)
     answers_secret: bool = False  # the answer must not be kept for a request that is sent again
     answers_session: bool = False  # it begins or ends a session, and writes its own line of the journal
+    columns: tuple[tuple[str, Callable[[dict[str, Any]], object]], ...] = ()  # of the list as CSV (`spreadsheet.py`); none: JSON alone
     any_query: bool = False  # the query is for the page's own script, and not looked at
 
     @property

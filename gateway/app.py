@@ -196,11 +196,14 @@ class Gateway:
     def _begin_session(self, listener: Listener, arrival: Arrival) -> None:
         """Take over a client whose broker was dialled."""
         client, address, upstream, permit = arrival.client, arrival.address, arrival.upstream, arrival.permit
+        greeted = arrival.broker_greeted
         assert upstream is not None
         assert permit is not None
         self._last_connection += 1
         try:
-            session = assemble(self._last_connection, client, address, upstream, listener.config, self.shared, permit)
+            session = assemble(
+                self._last_connection, client, address, upstream, listener.config, self.shared, permit, broker_greeted=greeted
+            )
         except Exception as error:  # let it crash: this client only
             client.close()
             upstream.close()

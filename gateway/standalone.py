@@ -29,6 +29,7 @@ from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
 from gateway.lifecycle.admin_server import AdminServer
+from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
@@ -245,6 +246,7 @@ class Standalone:
         return [
             *([] if point is None else [point.run]),
             partial(expire_changes, self.store),
+            partial(reload_on_change, lambda: self.gateway.settings, self.reload),
             partial(keep_fill_levels, self.fill_levels),
             self.log_keeping.run,
             self.hourly_raises.run,

@@ -20,9 +20,9 @@ HERE = Path(__file__).resolve().parent
 
 
 def make_importable() -> None:
-    """Run as a file, Python puts this folder on the path, where our modules would be found under wrong names: its parent is meant."""
+    """Run as a file, Python puts this folder on the path, where modules have wrong names: what holds the package is meant."""
     if sys.path and sys.path[0] and Path(sys.path[0]).resolve() == HERE:
-        sys.path[0] = str(HERE.parent)
+        sys.path[0] = str(next(folder for folder in HERE.parents if not (folder / "__init__.py").exists()))
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -113,9 +113,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)
 
     items.sort(key=lateness, reverse=hasattr(config, "workerinput"))
-    for item in items:
-        if lateness(item):
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -130,9 +127,6 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, exitstatus: int,
         for name, remark in getattr(report, "user_properties", ()):
             if name == "remark" and report.when == "call":
                 terminalreporter.write_line(f"{report.nodeid}: {remark}")
-    for report in terminalreporter.stats.get("rerun", ()):
-        reason = getattr(getattr(report.longrepr, "reprcrash", None), "message", str(report.longrepr))
-        terminalreporter.write_line(f"{report.nodeid}: run again, after: {reason[:600]}")
     folder = config.stash.get(IN_MEMORY, None)
     if folder is not None and exitstatus:
         terminalreporter.write_line(f"The folders of this run are kept in {folder} until the next.")

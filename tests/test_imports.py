@@ -27,6 +27,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/main.py": ("gateway", "limiter", "admin"),
     "gateway/standalone.py": ("gateway", "limiter", "admin"),
     "gateway/lifecycle/admin_server.py": ("gateway", "limiter", "admin"),
+    "gateway/lifecycle/file_watch.py": ("gateway", "limiter", "admin.ports"),
     "gateway/lifecycle/reload.py": ("gateway", "limiter", "admin.auth", "admin.ports"),
     "gateway/lifecycle/takeover.py": ("gateway", "limiter", "admin.unix_socket"),
     "gateway/workers/parent.py": ("gateway", "limiter", "admin"),

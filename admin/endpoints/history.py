@@ -14,6 +14,7 @@ from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid, not_found
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Request, Route
 from admin.snapshots import Publication
+from admin.spreadsheet import FORMAT, HISTORY
 from admin.state import Edit, PublishedQuotas, StateError, format_time, parse_time
 from admin.views import AuditPage, HistoryEntry, HistoryPage, Preview
 
@@ -158,7 +159,7 @@ FILTERS: Final = (BY, TARGET, TEXT, SINCE, UNTIL)
 OUTCOME: Final = Parameter("outcome", "text", "only lines of this outcome", choices=("applied", "done", "refused", "failed", "void"))
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/history", Role.VIEWER, list_history, "Changes, the latest first", answer=HistoryPage,
-          parameters=(LIMIT, BEFORE, *FILTERS)),
+          parameters=(LIMIT, BEFORE, *FILTERS, FORMAT), columns=HISTORY),
     Route("GET", "/v1/history/{revision}", Role.VIEWER, get, "One change", answer=HistoryEntry),
     Route("POST", "/v1/history/{revision}:rollback", Role.OPERATOR, rollback, "Restore the state as of a revision, as a new one",
           answer=HistoryEntry | Preview, body=ReasonBody, body_required=False, parameters=WRITE_PARAMETERS, conditional=True),

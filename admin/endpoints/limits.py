@@ -19,6 +19,7 @@ from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found, pattern
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.side_thread import beside
+from admin.spreadsheet import FORMAT, LIMITS
 from admin.state import StoredOverride, key_target
 from admin.views import Preview
 from limiter.protocols import PROTOCOL_NAMES, spoken_behind
@@ -249,7 +250,8 @@ LIST_PARAMETERS: Final = (
 )
 
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/limits", Role.VIEWER, list_limits, "Limits in use or changed live", answer=LimitPage, parameters=LIST_PARAMETERS),
+    Route("GET", "/v1/limits", Role.VIEWER, list_limits, "Limits in use or changed live", answer=LimitPage,
+          parameters=(*LIST_PARAMETERS, FORMAT), columns=LIMITS),
     *(
         route
         for template in (f"/v1/limits/{names.path}" for names in PROTOCOL_NAMES.values())

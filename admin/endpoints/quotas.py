@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from admin import spreadsheet
 from admin.auth import Role
 from admin.bodies import ReasonBody, decode
 from admin.context import Context
@@ -23,6 +24,7 @@ from admin.quota_watch import way_back
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.side_thread import beside
 from admin.snapshots import Publication, publication
+from admin.spreadsheet import FORMAT
 from admin.state import QUOTAS, SHADOW, Edit, PublishedQuotas, format_time
 from admin.views import Preview, QuotasPublished, QuotasStatus
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
@@ -170,7 +172,8 @@ def pointer(path: str) -> str:
 
 ANSWER: Final[Any] = dict[str, Any]
 ROUTES: Final[list[Route]] = [
-    Route("GET", "/v1/quotas", Role.VIEWER, get, "The published quota snapshot", answer=ANSWER, refusals=(404,)),
+    Route("GET", "/v1/quotas", Role.VIEWER, get, "The published quota snapshot", answer=ANSWER, refusals=(404,),
+          parameters=(FORMAT,), columns=spreadsheet.QUOTAS),
     Route("PUT", "/v1/quotas", Role.OPERATOR, put, "Publish a quota snapshot in place of the current one; ends the trial of another",
           answer=QuotasPublished | Preview, body=ANSWER, body_limit=BODY_LIMIT, parameters=(*WRITE_PARAMETERS, RETURN_ABOVE),
           conditional=True),

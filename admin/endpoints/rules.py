@@ -29,6 +29,7 @@ from admin.problems import Fault, ProblemError, invalid, not_found
 from admin.promotion import promoted
 from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.rule_views import RuleList, RuleView, rule_view
+from admin.spreadsheet import FORMAT, RULES
 from admin.state import Edit, StoredOverride, StoredRule, format_time, live_rule_target, rule_target
 from admin.views import Preview
 from limiter.rules.rule import PROTOCOLS
@@ -238,7 +239,7 @@ LIST_PARAMETERS: Final = (
 )
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/rules", Role.VIEWER, list_rules, "Rules, in the order in which they are tried", answer=RuleList,
-          parameters=LIST_PARAMETERS),
+          parameters=(*LIST_PARAMETERS, FORMAT), columns=RULES),
     Route("GET", "/v1/rules/{name}", Role.VIEWER, get, "One rule: as it holds, as the file has it", answer=RuleView),
     Route("PUT", "/v1/rules/{name}", Role.OPERATOR, put, "Change a rule's limit live, or add a rule", answer=RuleView | Preview,
           body=LimitBody | RuleBody, parameters=WRITE_PARAMETERS, conditional=True),

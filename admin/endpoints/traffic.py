@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from admin import spreadsheet
 from admin.auth import Role
 from admin.context import Context
 from admin.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page, page_in_order
 from admin.problems import not_found
 from admin.routing import Answer, Parameter, Request, Route
 from admin.slices import rest_after
+from admin.spreadsheet import FORMAT
 from admin.topic_limits import topic_limit, with_limits
 from admin.views import Done, Items
 
@@ -191,11 +193,11 @@ CONNECTION_SORT: Final = Parameter(
 )
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
-        answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR)),
+        answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.TOPICS),
     Route("GET", "/v1/clients", Role.VIEWER, clients, "Clients that limits refuse or hold, over all topics", answer=Items,
-          parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR)),
+          parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CLIENTS),
     Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck", answer=Items,
-          parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR)),
+          parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CONNECTIONS),
     Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),
     Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection in the way of its protocol", answer=Done,
           parameters=(DRY, REASON)),

@@ -129,7 +129,7 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
     remote.emit({**found.to_json(), "version": seen.etag.strip('"')})
 
 
-LATE: Final = {"backtest": "gateway.cli.quota_backtest:backtest", "nightly": "gateway.cli.quota_nightly:nightly"}
+LATE: Final = {"backtest": ".quota_backtest:backtest", "nightly": ".quota_nightly:nightly"}
 
 
 @click.group(cls=Group, late=LATE, example="sluice quotas plan quotas.json && echo nothing to do")

@@ -52,7 +52,7 @@ class Group(click.Group):
     def __init__(self, *args: Any, example: str, late: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.example = example
-        self.late = dict(late or {})  # verb -> "module:attribute"
+        self.late = dict(late or {})  # verb -> ".module:attribute", beside this file
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.late, *(name for name in super().list_commands(ctx) if name not in self.late)]
@@ -62,7 +62,7 @@ class Group(click.Group):
         if where is None:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = where.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(module, __package__), attribute)
         assert isinstance(command, click.Command)
         return command
 

@@ -57,6 +57,21 @@ def _own_ends(sock: socket.socket) -> Ends:
     return Ends((source[0], source[1]), (destination[0], destination[1]))
 
 
+async def greet(channel: Channel, greeting: bytes, hint: str) -> None:
+    """Send `greeting` and wait for the first byte of the answer, which stays where it is. Raises NoAnswerError, OSError."""
+    await write_all(channel, greeting)
+    if channel.write_error is not None:
+        raise channel.write_error
+    while True:
+        try:
+            if channel.sock.recv(1, socket.MSG_PEEK):
+                return
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(channel.fd)
+        else:
+            raise NoAnswerError(CLOSED, f"it closed the connection and did not answer{hint}")
+
+
 async def exchange(channel: Channel, question: Question, hint: str) -> None:
     """Ask `question` and read until it is answered. `hint`: why the connection may be closed instead. Raises NoAnswerError, OSError."""
     await write_all(channel, question.send)

@@ -31,6 +31,7 @@ from gateway.listeners.tcp import set_up
 from gateway.listeners.tls_handshake import protect
 from gateway.listeners.unreachable import OUT_OF_DESCRIPTORS
 from gateway.listeners.upstreams import Upstreams
+from gateway.protocols import PROTOCOLS
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
@@ -58,6 +59,7 @@ class Arrival:
     protected: bool = False  # TLS is up
     permit: ConnectionPermit | None = None
     upstream: Channel | None = None
+    broker_greeted: bool = False  # the broker has answered the protocol header
 
 
 Handover = Callable[["Listener", Arrival], None]
@@ -214,12 +216,24 @@ class Listener:
             await self._prepare(arrival)
             if self.accept_proxy:
                 arrival.permit.take_address(arrival.address[0])
+            head = b""
             if not arrival.protected:
                 opening_s = self.config.handshake_ns / 1e9 / OPENING_SHARE
-                await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass, within_s=opening_s)
+                head = await check_protocol(sock, self.protocol, self.config.max_frame, others=self.config.others_pass, within_s=opening_s)
         # Shielded: where accepting ends meanwhile, a client that has begun still gets in, and is told in its protocol.
         with trio.CancelScope(shield=True):
-            arrival.upstream = await self.upstreams.dial(arrival.ends)
+            greeting = self._greeting(head)
+            arrival.upstream = await self.upstreams.dial(arrival.ends, greeting)
+            arrival.broker_greeted = bool(greeting)
+
+    def _greeting(self, head: bytes) -> bytes:
+        """What the broker is to answer before this client, which began with `head` (b"": not known), is led to it; b"" for nothing.
+
+        Only where there is another address to go to. Over TLS the handshake has shown that a broker's process is there.
+        """
+        header = PROTOCOLS[self.protocol].opening.header
+        sure = head == header or not (head or self.config.others_pass)
+        return header if sure and len(self.upstreams.members) > 1 and self.upstreams.tls is None else b""
 
     async def _prepare(self, arrival: Arrival) -> None:
         """What comes before the protocol's own first byte: the PROXY header, then TLS. Does what is not done yet."""

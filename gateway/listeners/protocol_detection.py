@@ -46,8 +46,8 @@ async def begins_tls(sock: socket.socket) -> bool:
     return (await _peek(sock, 1, 1))[0] == HANDSHAKE
 
 
-async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, others: bool, within_s: float = math.inf) -> None:
-    """Wait for enough to tell whether `protocol` is spoken; what comes after the first byte may take `within_s`.
+async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, others: bool, within_s: float = math.inf) -> bytes:
+    """Wait for enough to tell whether `protocol` is spoken; what comes after the first byte may take `within_s`. Returns these bytes.
 
     Clients send these few bytes at once. One that trickles them would cost a connection to the broker once they are there, so it must not
     get so far. Raises ProtocolError, named after what is spoken instead; ConnectionError; trio.TooSlowError.
@@ -59,6 +59,7 @@ async def check_protocol(sock: socket.socket, protocol: str, max_frame: int, *, 
     opening.check(head, max_frame, others)
     if len(head) < opening.size:
         raise ProtocolError(f"the connection ended after {head!r}", cause="client")
+    return head
 
 
 async def _peek(sock: socket.socket, least: int, most: int) -> bytes:

@@ -31,7 +31,7 @@ from typing import Final
 import trio
 
 from gateway import log
-from gateway.listeners.connecting import connect, exchange, hint
+from gateway.listeners.connecting import connect, exchange, greet, hint
 from gateway.listeners.hold_down import GOOD_EVERY_S, HoldDown
 from gateway.listeners.unreachable import (
     HELD,
@@ -101,8 +101,9 @@ class Upstream:
         self._cut_short = False  # the last time it was asked was cancelled, and says nothing
         self._dial_slots = trio.CapacityLimiter(MAX_DIALS)
 
-    async def dial(self, ends: Ends | None) -> Channel:
-        """A connection for the client with these ends (None: for the gateway itself), TLS included.
+    async def dial(self, ends: Ends | None, greeting: bytes = b"") -> Channel:
+        """A connection for the client with these ends (None: for the gateway itself), TLS included, whose broker has begun to answer
+        `greeting`, if there is one.
 
         Raises UnreachableError, SparedError among them; OSError where this process is out of descriptors.
         """
@@ -127,10 +128,28 @@ class Upstream:
             finally:
                 if probes:
                     self._probing = False
+            if greeting:
+                await self._greet(channel, greeting)
         self.dials["ok"] += 1
         if probes or self.question is None:
             self._reached()
         return channel
+
+    async def _greet(self, channel: Channel, greeting: bytes) -> None:
+        """See that the broker begins to answer. One that dies resets the connections in its accept queue: then the client can still be led
+        to another address. Whether the broker is down the next question tells. Raises UnreachableError.
+        """
+        try:
+            with trio.fail_after(ANSWER_S):
+                await greet(channel, greeting, hint(send_proxy=self.send_proxy, tls=self.tls))
+        except BaseException as error:
+            channel.close()
+            if not isinstance(error, OSError | trio.TooSlowError):
+                raise
+            self.dials["failed"] += 1
+            self.heard.doubted = True
+            why = f"it takes connections and said nothing within {ANSWER_S:g} s" if isinstance(error, trio.TooSlowError) else reason(error)
+            raise UnreachableError(self._unreachable(why)) from error
 
     def move(self, address: tuple[str, int], tls: Hop | None) -> None:
         """The broker is at another address from now on. Nothing is known about that one."""

@@ -58,24 +58,26 @@ class Upstreams:
         members = [Upstream(listener, address, send_proxy=send_proxy, tls=hop_to(tls, address), question=question) for address in addresses]
         return cls(listener, members, tls)
 
-    async def dial(self, ends: Ends | None) -> Channel:
-        """A connection for the client with these ends (None: for the gateway itself), TLS included, to the first address that has one.
+    async def dial(self, ends: Ends | None, greeting: bytes = b"") -> Channel:
+        """A connection for the client with these ends (None: for the gateway itself), TLS included, to the first address that has one,
+        and whose broker begins to answer `greeting`, where the protocol has one.
 
         Raises UnreachableError; OSError where this process is out of descriptors.
         """
         if len(self.members) == 1:
             try:
-                return await self.members[0].dial(ends)
+                return await self.members[0].dial(ends, greeting)
             except SparedError:
                 self._spared += 1
                 raise
         with trio.move_on_after(DIAL_S):
-            return await self._dial_first(ends)
+            return await self._dial_first(ends, greeting)
         known = [f"{upstream.text}: {upstream.why}" for upstream in self.members if upstream.why]
         raise UnreachableError("; ".join([f"none of the brokers behind this gateway has answered within {DIAL_S:g} s", *known]))
 
-    async def _dial_first(self, ends: Ends | None) -> Channel:
+    async def _dial_first(self, ends: Ends | None, greeting: bytes) -> Channel:
         tried: list[Upstream] = []
+        failure: UnreachableError | None = None
         while True:
             upstream = next((each for each in self.members if each.ok is not False and each not in tried), None)
             if upstream is None:
@@ -83,18 +85,23 @@ class Upstreams:
             tried.append(upstream)
             if await upstream.confirm():
                 try:
-                    return await upstream.dial(ends)
-                except UnreachableError:
-                    continue
-        return await self._dial_any(ends, tried)
+                    return await upstream.dial(ends, greeting)
+                except UnreachableError as error:
+                    failure = error
+        try:
+            return await self._dial_any(ends, greeting, tried)
+        except UnreachableError:
+            if failure is None or self.ok is False:
+                raise
+            raise failure from None  # they are in use, and this client has found none
 
-    async def _dial_any(self, ends: Ends | None, tried: Sequence[Upstream]) -> Channel:
+    async def _dial_any(self, ends: Ends | None, greeting: bytes, tried: Sequence[Upstream]) -> Channel:
         """None is in use: whoever's turn it is probes one of them for all, the others hear at once why there is none. Those that
         this client has `tried` are not asked again."""
         spared = False
         for upstream in [each for each in self.members if each not in tried]:
             try:
-                return await upstream.dial(ends)
+                return await upstream.dial(ends, greeting)
             except SparedError:
                 spared = True
             except UnreachableError:

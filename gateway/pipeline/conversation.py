@@ -45,6 +45,7 @@ class ConversationContext:
     """What a conversation is told when it begins."""
 
     __slots__ = (
+        "broker_greeted",
         "certificate_user",
         "client",
         "client_port",
@@ -77,6 +78,7 @@ class ConversationContext:
         sends_proxy: bool = False,  # noqa: FBT001, FBT002
         routes: Routes | None = None,
         own_codes: frozenset[int] = frozenset(),
+        broker_greeted: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -91,6 +93,7 @@ class ConversationContext:
         self.lends_certificate = lends_certificate  # towards the broker the gateway has a certificate of its own
         self.sends_proxy = sends_proxy  # the broker has been sent a PROXY header first
         self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
+        self.broker_greeted = broker_greeted  # the broker has the protocol header already (`Opening.header`): the client's is not passed on
         self.routes = routes  # of a name server's listener
 
 

@@ -43,6 +43,7 @@ class Opening:
 
     size: int
     check: Callable[[bytes, int, bool], None]
+    header: bytes = b""  # what every client begins with, where the broker answers that at once, and clients send no more until it has
 
 
 @dataclass(frozen=True, slots=True)

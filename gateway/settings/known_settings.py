@@ -42,6 +42,12 @@ class Gateway:
         "another; or off.",
         key="watchdog",
     )
+    reload_on_change: bool = setting(
+        YesNo(),
+        False,
+        "Whether files of this configuration that change are read by themselves, within three seconds; rules, tokens and TLS included. "
+        "When Kubernetes swaps the links of a ConfigMap or Secret, they change. Where they are faulty, the last good configuration stays.",
+    )
     takeover: Path | None = setting(
         PathName("run/takeover.sock"),
         None,

@@ -21,6 +21,7 @@ TLS_OFF: Final = "To turn TLS off needs a restart: the port keeps its address, a
 NEXT_ROUND: Final = "at the next round, within minutes"
 
 RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
+    "gateway.reload_on_change": AT_ONCE,
     "rules_file": "for the next batch",
     "rules": "for the next batch",
     "quotas": AT_ONCE,

@@ -88,6 +88,8 @@ LIFE: Final = {
     "held_messages_released": lines(
         "warning", fields="messages deliveries",
         meaning="A graceful stop let pass what limits held, so that nothing is lost: the broker gets so many at once."),
+    "files_changed": lines(
+        "info", fields="files", meaning="Files of the configuration changed (`gateway.reload_on_change`); a reload follows."),
     "reloaded": lines(
         "info", fields="in_force needs_restart", meaning="The configuration was read again: what holds now, and what needs a restart."),
     "reload_failed": lines("error", fields="err remedy", meaning="The configuration could not be read; the last good one stays in force."),

@@ -146,7 +146,7 @@ class Child:
         mine, theirs = socket.socketpair()
         with theirs:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-P", "-m", "gateway.workers.worker", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", f"{__package__}.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno(), *descriptors],
                 env=environment(),
                 stdin=subprocess.DEVNULL,

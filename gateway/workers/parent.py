@@ -40,6 +40,7 @@ from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.drain import AFTER_S
+from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
@@ -350,6 +351,7 @@ class Parent:
             await self._gather(list(GATHERED))
             await nursery.start(self.admin_server.run)
             nursery.start_soon(expire_changes, self.store)
+            nursery.start_soon(reload_on_change, lambda: self.settings, self._reload_everywhere)
             nursery.start_soon(keep_fill_levels, self.fill_levels)
             nursery.start_soon(self.log_keeping.run)
             nursery.start_soon(self._every_second)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     from spark_jobs.backtest.contender import Contender
 
+# As they are called here; in the wheel they stand in a package. Texts, because a worker gets them before it can import either.
+LIMITER: Final = limiter.__name__
+SPARK_JOBS: Final = __name__.removesuffix(".backtest.distribution")
 MAX_SEEN: Final = 2_000_000  # senders and topics of a day that the driver puts into units: 1 GB of its memory (guess)
 MAX_CLIENTS_TOLD: Final = 100  # of each topic and contender, the most refused first: the driver adds them up over topics
 DAY_S: Final = 86_400  # seconds
@@ -135,7 +138,7 @@ def _of_topic(row: Any) -> Seen:
 
 def worker(spark: SparkSession, contenders: Sequence[Contender], counted: dict[tuple[str, str], int]) -> Any:
     """The function for `mapInArrow`. It knows nothing of the limiter until it has found it."""
-    root = Path(limiter.__file__).parent.parent
+    root = Path(limiter.__file__).parents[LIMITER.count(".") + 1]  # what is on the path
     here = (spark.sparkContext.master or "").startswith("local")
     if not here and root.is_dir():  # not a zip that was given to spark-submit, and so to the workers
         _send(spark, root)
@@ -197,13 +200,19 @@ def rows_of(replay: Any) -> Iterator[pa.RecordBatch]:
 
 def find_limiter(root: str | None) -> None:
     """Make `limiter` and `spark_jobs` importable in this worker, from `root` where nothing else has them. Raises ImportError."""
-    found = importlib.util.find_spec("limiter") is not None and importlib.util.find_spec("spark_jobs") is not None
-    if not found and root is not None:
+    if not (_found(LIMITER) and _found(SPARK_JOBS)) and root is not None:
         sys.path.append(root)
         importlib.invalidate_caches()
-    if importlib.util.find_spec("limiter") is None:
+    if not _found(LIMITER):
         raise ImportError("this worker has no limiter: give spark-submit the zip of sluice by --py-files")
     stand_in_for_mypyc()
+
+
+def _found(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # nor is what it stands in
+        return False
 
 
 def stand_in_for_mypyc() -> None:
@@ -224,7 +233,10 @@ def _send(spark: SparkSession, root: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="sluice-limiter-"))
     path = folder / "sluice-limiter.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for package in ("limiter", "spark_jobs"):
-            for source in sorted((root / package).rglob("*.py")):
-                file.write(source, source.relative_to(root).as_posix())
+        folders = [root / package.replace(".", "/") for package in (LIMITER, SPARK_JOBS)]
+        sources = {above / "__init__.py" for folder in folders for above in folder.parents if root in above.parents}
+        for folder in folders:
+            sources.update(folder.rglob("*.py"))
+        for source in sorted(sources):
+            file.write(source, source.relative_to(root).as_posix())
     spark.sparkContext.addPyFile(str(path))

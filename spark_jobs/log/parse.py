@@ -42,6 +42,16 @@ def parse(lines: DataFrame, day: Day, schema: StructType = LINE_FIELDS) -> DataF
     return checked(parsed, day, F.col("no_json"))
 
 
+def checked_lines(rows: DataFrame, day: Day, schema: StructType = LINE_FIELDS) -> DataFrame:
+    """(file, line, fields of `schema`), as `arrow_lines` has them → rows of ROW, as from `parse`: of a row with a line its fields are
+    parsed here."""
+    known = F.col("line").isNull()
+    parsed = rows.where("line is null or trim(line) != ''").withColumn("parsed", _parsed(schema))
+    fields = [F.when(known, F.col(name)).otherwise(F.col(f"parsed.{name}")).alias(name) for name in schema.fieldNames()]
+    no_json = ~known & (_no_json() | F.col(f"parsed.{CORRUPT}").isNotNull())
+    return checked(parsed.select("file", *fields, no_json.alias("no_json")), day, F.col("no_json"))
+
+
 def checked(rows: DataFrame, day: Day, no_json: Column | None = None) -> DataFrame:
     """Fields of lines, and `file` → rows of ROW, with the sender's fields where `rows` has them.
 
@@ -65,9 +75,12 @@ def corrupt_lines(lines: DataFrame, day: Day) -> DataFrame:
 
 
 def _fields(lines: DataFrame, schema: StructType) -> DataFrame:
+    return lines.select("file", "line", _parsed(schema).alias("fields"))
+
+
+def _parsed(schema: StructType) -> Column:
     with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return lines.select("file", "line", F.from_json("line", with_corrupt, options).alias("fields"))
+    return F.from_json("line", with_corrupt, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
 
 
 def _no_json() -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from admin.auth import (
     counted_address,
     first_token,
     new_token,
+    open_to_others,
 )
 from support.admin.admin_client import Control, control
 
@@ -147,6 +149,19 @@ def test_the_first_start_makes_a_token_that_only_its_owner_can_read(tmp_path: Pa
 
 def test_tokens_differ() -> None:
     assert len({new_token() for _ in range(100)}) == 100
+
+
+def test_a_token_of_roots_that_reaches_us_by_its_group_is_as_it_must_be(tmp_path: Path) -> None:
+    """Kubernetes' Secrets: root:fsGroup, mode 0440."""
+    file = tmp_path / "token"
+    file.write_text("x" * 40)
+    file.chmod(0o440)
+    about = file.stat()
+    assert open_to_others(about), "our own has mode 0600"
+    roots = os.stat_result((*about[:4], os.geteuid() + 1, *about[5:]))
+    assert not open_to_others(roots)
+    file.chmod(0o444)
+    assert open_to_others(os.stat_result((*file.stat()[:4], os.geteuid() + 1, *about[5:])))
 
 
 def test_a_token_others_can_read_is_warned_about(tmp_path: Path) -> None:

@@ -280,7 +280,7 @@ def test_every_file_of_the_folder_is_a_page() -> None:
 
 
 def test_every_file_is_in_the_wheel() -> None:
-    patterns = tomllib.loads(PYPROJECT.read_text())["tool"]["setuptools"]["package-data"]["admin.dashboard"]
+    patterns = tomllib.loads(PYPROJECT.read_text())["tool"]["setuptools"]["package-data"]["sluice.admin.dashboard"]
     for page in PAGES.values():
         ending = PurePosixPath(page.file).suffix
         assert f"**/*{ending}" in patterns, f"{page.file}: name its ending in pyproject.toml"

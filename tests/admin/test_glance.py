@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from admin import glance
+from admin.topic_limits import topic_limit
 from support.admin.admin_client import Control
 from support.admin.streams import reading
 
@@ -77,11 +78,10 @@ async def test_the_quotas_in_force_are_named(api: Control) -> None:
 
 async def test_limits_are_looked_up_once_for_each_topic(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = glance.topic_limit
 
     def counted(rules: Any, item: Any) -> Any:
         asked.append(item["topic"])
-        return real(rules, item)
+        return topic_limit(rules, item)
 
     monkeypatch.setattr(glance, "topic_limit", counted)
     api.gateway.seen_topics = [dict(ORDERS)]

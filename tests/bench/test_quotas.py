@@ -61,6 +61,21 @@ def test_the_time_of_a_process_that_its_parent_did_not_wait_for_counts() -> None
     assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
 
 
+FORGETTING = """
+import subprocess, sys
+sys.path.append("bench")
+from quotas.tree import run
+busy = "import time\\nwhile time.process_time() < 1.5: pass"
+parent = f"import signal, subprocess, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); subprocess.run([sys.executable, '-c', {busy!r}])"
+print(run([sys.executable, "-c", parent]).cpu_s > 1)
+"""
+
+
+def test_the_time_of_a_process_counts_also_where_its_parent_ignores_that_it_ends_as_sparks_daemon_does() -> None:
+    done = subprocess.run([sys.executable, "-c", FORGETTING], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("True", "")
+
+
 def test_the_table_shows_what_further_lines_cost() -> None:
     def row(lines: int, cpu_s: float) -> dict[str, object]:
         spark = {"cpu_s": cpu_s, "us_per_line": cpu_s / lines * 1e6, "peak_gb": 2.0, "wall_s": 9.0}

@@ -292,6 +292,7 @@ OTHER: Final = re.compile(
 )
 NAMED_ONLY: Final = {  # not to be executed as they stand -> why
     "kubectl port-forward": "the name of a command, without its arguments; it needs a cluster",
+    "kubectl exec": "the name of a command, without its arguments; the block that has it is run",
     "curl --json": "an option of curl, named in passing; requests with it are run above",
     "hdfs dfs -put": "the name of a command; the block that has it is run",
     "pip install py-spy": "a tool of others, which is no part of this project",

@@ -32,12 +32,17 @@ RULES: Final = [
 ]
 MEETS_A_GATEWAY: Final = ("docs/admin-api.md", "docs/changing-limits.md", "docs/how-a-decision-is-made.md")
 EVERY_NIGHT: Final = "tests/deploy/test_every_night.py"
+DEPLOY: Final = "tests/docs/test_deploy_pages.py"
 BLOCKS: Final = "tests/docs/test_blocks.py"
 ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/access-log.md", "sluice log compact"): Ran(f"{BLOCKS}::test_the_log_is_compacted"),
     ("docs/access-log.md", "sluice log ship"): Ran(f"{BLOCKS}::test_the_log_is_shipped_to_s3_once_and_again_and_again"),
     ("docs/access-log.md", "rclone copy"): Ran(f"{BLOCKS}::test_rclone_copies_what_is_compressed_and_nothing_else"),
     ("docs/access-log.md", "hdfs dfs"): Ran(f"{BLOCKS}::test_hadoops_client_copies_what_is_compressed_once"),
+    ("docs/deploy/kubernetes.md", "create secret generic"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
+    ("docs/deploy/kubernetes.md", "kubectl apply -k"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
+    ("docs/deploy/kubernetes.md", "limits get amqp"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
+    ("docs/deploy/kubernetes.md", "helm install"): Ran(f"{DEPLOY}::test_helms_command_names_the_chart"),
     ("docs/monitoring.md", "runbook_url"): Ran(
         "tests/deploy/test_prometheus_rules.py::test_the_line_of_the_page_makes_a_link_of_each_runbook"
     ),
@@ -124,7 +129,18 @@ def test_the_readmes_first_limit_can_be_followed(tmp_path: Path) -> None:
 def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
     """From a checkout and the install command on: what is run is what pip has made of it, in the folder that the page has made."""
     checkout, stranger = tmp_path / "checkout", tmp_path / "sluice-try"
-    parts = ["limiter", "gateway", "admin", "spark_jobs", "pyproject.toml", "setup.py", "README.md", "LICENSE"]
+    parts = [
+        "limiter",
+        "gateway",
+        "admin",
+        "spark_jobs",
+        "config",
+        "deploy/packaging",
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+    ]
     listed = subprocess.run(["git", "ls-files", "-z", *parts], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)

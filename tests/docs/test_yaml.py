@@ -6,12 +6,14 @@ Kubernetes are not here; of what is for them, the names are held against ours.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final, cast
 
+import jsonschema
 import pytest
 import yaml
 
@@ -19,6 +21,7 @@ from admin.endpoints import ROUTES
 from gateway.cli.main import main
 from gateway.settings.schema import schema
 from spark_jobs.method.pins import read_pins
+from support.manifests import CHART
 from support.pages import ROOT, Block, blocks, pages
 from support.prometheus import promtool
 from support.tls import Authority
@@ -39,6 +42,7 @@ KINDS: Final[dict[str, set[str]]] = {
     "prometheus": {"scrape_configs", "rule_files"},
     "grafana": {"apiVersion", "providers"},
     "kubernetes": KUBERNETES,
+    "values": {"config", "limits", "containers"},
     "settings": SECTIONS,
 }
 
@@ -121,7 +125,14 @@ def test_kubernetes_probes_are_paths_of_ours(block: Block) -> None:
         assert f"bind: 0.0.0.0:{ports[asked['port']]}" in page
 
 
+@pytest.mark.parametrize("block", of_kind("values"), ids=lambda block: block.id)
+def test_the_chart_takes_the_values(block: Block) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text()) | yaml.safe_load(block.text)
+    checked = jsonschema.Draft202012Validator(json.loads((CHART / "values.schema.json").read_text()))
+    assert [each.message for each in checked.iter_errors(values)] == []
+
+
 def test_there_are_blocks_of_every_kind() -> None:
     kinds = [kind_of(yaml.safe_load(block.text)) for block in SHOWN]
-    assert {"rules", "adapt", "settings", "pins", "prometheus", "grafana", "kubernetes"} == set(kinds)
+    assert {"rules", "adapt", "settings", "pins", "prometheus", "grafana", "kubernetes", "values"} == set(kinds)
     assert len(OURS) >= 25

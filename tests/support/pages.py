@@ -44,8 +44,9 @@ class Command:
 
 
 def pages() -> list[Path]:
-    """Pages that readers follow: the README, docs/, and what stands beside the README."""
-    return [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
+    """Pages that readers follow: the README, docs/ and docs/deploy/, and what stands beside the README."""
+    docs = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "deploy").glob("*.md"))]
+    return [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + docs
 
 
 def blocks(page: Path, *languages: str) -> list[Block]:

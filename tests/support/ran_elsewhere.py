@@ -10,7 +10,7 @@ from typing import Final
 
 from support.pages import ROOT
 
-APART: Final = {"storage", "airflow"}  # markers of what needs large downloads: targets of their own, not in `make test`
+APART: Final = {"storage", "airflow", "kubernetes"}  # markers of what needs large downloads: targets of their own, not in `make test`
 
 
 @cache

@@ -56,6 +56,25 @@ case "$1" in
 *) exit 1 ;;
 esac"""
 
+# kubectl: a Secret is made of files that are there, and mounted in $SECRETS; a base that is applied names resources that are there; `exec`
+# runs the command beside the gateway that stands for the pod's.
+KUBECTL: Final = f"""\
+case "$1 $2" in
+"create secret") [ "$3" = generic ] && shift 4
+    for word in "$@"; do file=${{word#--from-file=}}; [ -s "$file" ] && cp "$file" "$SECRETS/" || exit 1; done ;;
+"apply -k") exec {sys.executable} - "$3" <<'END'
+import pathlib, sys, yaml
+base = pathlib.Path(sys.argv[1])
+assert all((base / name).is_file() for name in yaml.safe_load((base / "kustomization.yaml").read_text())["resources"])
+END
+    ;;
+"rollout status") grep -rqs "^  name: ${{3#deployment/}}$" {ROOT}/deploy/kubernetes/*/deployment.yaml ;;
+"exec deployment/orders") [ "$3 $4 $5" = "-c sluice --" ] && shift 5 && exec "$@" ;;
+*) exit 1 ;;
+esac"""
+# helm: a chart and a file of values that are there.
+HELM: Final = '[ "$1" = install ] && [ -f "$3/Chart.yaml" ] && [ "$4" = -f ] && [ -f "$5" ]'
+
 
 class Reader:
     """Somebody who copies a page's commands into a shell. One shell for all blocks of a page: variables and the folder go on."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.protocols.amqp import handshake
 from gateway.protocols.amqp.conversation import AmqpConversation
+from gateway.protocols.amqp.frames import PROTOCOL_HEADER
 from gateway.protocols.amqp.question import QUESTION
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.protocol import BACKLOGS_OF_QUEUES, BLOCKED, SLOW_CONFIRMS, Opening, Protocol
@@ -31,7 +32,7 @@ AMQP: Final = Protocol(
     name=protocols.AMQP.name,
     names=protocols.AMQP,
     conversation=AmqpConversation,
-    opening=Opening(8, handshake.opening),
+    opening=Opening(8, handshake.opening, PROTOCOL_HEADER),
     close_causes=CLOSE_CAUSES,
     rejection=Rejection,
     adapt_reasons=(BLOCKED, SLOW_CONFIRMS),

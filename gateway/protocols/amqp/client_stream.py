@@ -212,7 +212,8 @@ class ClientStream:
             self.need = 8
             return start
         self.greeted = True
-        parts.append(Part(PLAIN, 0, data, start, start + 8))
+        if not self.context.broker_greeted:
+            parts.append(Part(PLAIN, 0, data, start, start + 8))
         return start + 8
 
     def _publish(self, data: bytes, pos: i64, stop: i64, end: i64, channel: AmqpChannel, parts: list[Part]) -> i64:

@@ -616,7 +616,7 @@ async def test_a_client_whose_broker_is_being_dialled_when_accepting_ends_still_
     """Messages that it has sent by then may be one-way: closing its connection would lose them."""
     dialling, reached = trio.Event(), trio.Event()
 
-    async def dial(upstream: Upstream, _: object) -> Channel:
+    async def dial(upstream: Upstream, *_: object) -> Channel:
         dialling.set()
         await reached.wait()
         return Channel(socket.create_connection(upstream.address))

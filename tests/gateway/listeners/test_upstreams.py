@@ -18,8 +18,10 @@ from gateway.listeners.hold_down import GOOD_PROBES, MIN_HOLD_S
 from gateway.listeners.unreachable import HELD, NO_ANSWER, REFUSED, NoAnswerError, UnreachableError
 from gateway.listeners.upstream import ANSWER_S, FRESH_S, MAX_BACKOFF_S, PROBE_EVERY_S, Upstream
 from gateway.listeners.upstreams import DIAL_S, Upstreams
+from gateway.protocols.amqp.frames import PROTOCOL_HEADER
 from gateway.protocols.amqp.question import QUESTION
 from gateway.transport.channel import Channel, Heard
+from gateway.transport.channel_io import read_some
 from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import upstream_hop
 from support.processes import LOOPBACK
@@ -441,3 +443,58 @@ def test_each_address_has_its_own_name_in_tls_unless_one_is_given() -> None:
     first = upstreams.members[0].tls
     assert first is not None
     assert first.failures is upstreams.tls.failures, "failed handshakes are counted per listener"
+
+
+class Server:
+    """A broker's port: accepts, reads what comes first, and answers it, or closes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.heard: list[bytes] = []
+        self.sock = socket.create_server((LOOPBACK, 0))
+        self.address: tuple[str, int] = self.sock.getsockname()
+
+    async def run(self) -> None:
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self.sock))
+        await trio.serve_listeners(self._serve, [listener])
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self.heard.append(await stream.receive_some(8))
+        if self.answer:
+            await stream.send_all(self.answer)
+            await stream.receive_some(1)
+        await stream.aclose()
+
+
+async def test_a_broker_that_closes_in_place_of_an_answer_leaves_the_client_to_the_next_one() -> None:
+    """As RabbitMQ does when it dies: the connections in its accept queue are reset."""
+    first, second = Server(b""), Server(b"\x01start")
+    upstreams = Upstreams.at("rabbit", [first.address, second.address])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.run)
+        nursery.start_soon(second.run)
+        channel = await upstreams.dial(None, PROTOCOL_HEADER)
+        assert channel.sock.getpeername() == second.address
+        assert await read_some(channel) == b"\x01start", "what was looked at is still there"
+        assert (first.heard, second.heard) == ([PROTOCOL_HEADER], [PROTOCOL_HEADER])
+        assert [each.heard.doubted for each in upstreams.members] == [True, False]
+        assert upstreams.dials() == {"ok": 1, "failed": 1, "spared": 0}
+        channel.close()
+        second.answer = b""
+        with pytest.raises(UnreachableError, match=r"it closed the connection and did not answer; does send_proxy_protocol \(none\) fit"):
+            await upstreams.dial(None, PROTOCOL_HEADER)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_takes_a_connection_and_hangs_leaves_the_client_to_the_next_one(autojump_clock: trio.testing.MockClock) -> None:
+    autojump_clock.autojump_threshold = 0.2  # the sockets are real
+    first, second = socket.create_server((LOOPBACK, 0)), Server(b"\x01start")
+    with first:
+        upstreams = Upstreams.at("rabbit", [first.getsockname(), second.address])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(second.run)
+            began = trio.current_time()
+            (await upstreams.dial(None, PROTOCOL_HEADER)).close()
+            assert ANSWER_S <= trio.current_time() - began < DIAL_S
+            assert second.heard == [PROTOCOL_HEADER]
+            nursery.cancel_scope.cancel()

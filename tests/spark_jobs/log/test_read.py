@@ -11,7 +11,8 @@ import pytest
 
 from spark_jobs.days import Day
 from spark_jobs.log.files import files_of
-from spark_jobs.log.read import read_lines, unpacked_lines
+from spark_jobs.log.read import read_lines
+from spark_jobs.log.unpack import unpacked_lines
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.location import Location
 

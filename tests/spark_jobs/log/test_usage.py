@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from spark_jobs.days import Day
 from spark_jobs.log import usage
 from spark_jobs.log.exclusions import Exclusion
-from spark_jobs.log.read import Unpack
+from spark_jobs.log.unpack import Unpack
 from spark_jobs.log.usage import PLACE, SHARE, SUMS, _TopicRows, added_up, quota_topics, topic_bounds, whole_topics
 from spark_jobs.schemas import COUNTS
 from spark_jobs.session import ship_by_value

@@ -1,0 +1,102 @@
+"""Reloads the configuration when one of its files has changed (`gateway.reload_on_change`).
+
+Once a second each file is looked at by its name: which inode the name leads to, how large it is, when it was written. Symbolic links are
+followed, so the swap of Kubernetes' `..data`, which replaces all files of a ConfigMap or Secret at once, is a change as well. inotify would
+have to watch each folder on the way of each link, and sees nothing of network file systems.
+
+A change is acted on when two looks in a row have found the same: what an editor writes in pieces is not read halfway. A configuration that
+is not good changes nothing (`reload_failed`); it is read again when its files change again.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+
+from admin.ports import ReloadFailedError
+from gateway import log
+from gateway.lifecycle.scheduling import SupervisedLoop
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+LOOK_EVERY_S: Final = 1.0  # seconds; so a change is in force within two or three. Kubernetes' own part takes up to a minute
+UNWATCHED: Final = frozenset({"command_line", "environ", "flags", "origins", "sources", "rules"})  # of `Settings`: no files are named there
+Look: TypeAlias = dict[Path, tuple[int, int, int, int] | None]  # device, inode, bytes, ns of the last writing; None: no file is there
+
+
+def watched(settings: Settings) -> tuple[Path, ...]:
+    """All files that the configuration names, itself included. Folders and sockets among them are no files to `look`."""
+    return tuple(dict.fromkeys(_paths(settings)))
+
+
+def _paths(value: object) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _paths(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            if each.name not in UNWATCHED:
+                yield from _paths(getattr(value, each.name))
+
+
+def look(paths: Iterable[Path]) -> Look:
+    """What these names lead to now. Blocks as long as the file systems do."""
+    found: Look = {}
+    for path in paths:
+        try:
+            about = path.stat()
+        except OSError:
+            found[path] = None
+            continue
+        found[path] = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns) if stat.S_ISREG(about.st_mode) else None
+    return found
+
+
+class Changes:
+    """Tells from looks that follow each other when files have changed."""
+
+    def __init__(self) -> None:
+        self._known: Look = {}  # what was read last
+        self._before: Look = {}
+
+    def seen(self, found: Look) -> list[str]:
+        """The names of files that have changed, and are as they were at the look before; empty while there is nothing to read."""
+        # A name that the configuration had not before is no change: it was read with it.
+        changed = sorted(str(path) for path, file in found.items() if self._known.get(path, file) != file)
+        settled = not changed or found == self._before
+        if settled:
+            self._known = found
+        self._before = found
+        return changed if settled else []
+
+
+async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[], Awaitable[object]]) -> None:
+    """Until cancelled: reload when the files of the settings in force have changed, while `gateway.reload_on_change` is set."""
+    loop, changes = SupervisedLoop("reload on change"), Changes()
+    while True:
+        with loop:
+            now = settings()
+            wanted = watched(now) if now.gateway.reload_on_change else ()
+            changed = changes.seen(await trio.to_thread.run_sync(look, wanted, abandon_on_cancel=True) if wanted else {})
+            if changed:
+                log.event(logging.INFO, "files_changed", files=changed)
+                await _reload(reload)
+        await trio.sleep(LOOK_EVERY_S)
+
+
+async def _reload(reload: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await reload()
+    except ReloadFailedError:
+        pass  # logged where it happened; the last good configuration stays
+    except Exception as error:  # a fault in reading a file must not end what serves
+        log.failure("reload_failed", error)

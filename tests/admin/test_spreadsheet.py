@@ -1,0 +1,140 @@
+"""Lists as comma-separated values (`admin/spreadsheet.py`)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from admin import spreadsheet
+from admin.endpoints import ROUTES
+from admin.routing import Route
+from admin.spreadsheet import CSV, MOST_ROWS, Column, cell
+from gateway.cli import clients, history, limit_columns, rules, tables, traffic_columns
+from gateway.cli.tables import TableColumn
+from limiter.topics import rocketmq_topic
+from support.admin.admin_client import Control, Reply
+
+LISTS: list[Route] = [route for route in ROUTES if route.columns]
+QUOTAS = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "1", "quotas": [
+    {"protocol": "rocketmq", "topic": "paid", "messages": {"rate": 5, "burst": 7}},
+]}  # fmt: skip
+
+
+def topic(name: str, refused: float = 0.0) -> dict[str, Any]:
+    numbers = dict.fromkeys(("received", "forwarded", "refused", "dropped", "abandoned", "waiting"), 3)
+    return {
+        "protocol": "rocketmq", "topic": name, "operation": "produce", "group": None, **numbers, "received_per_second": 12.5,
+        "forwarded_per_second": 12.5, "refused_per_second": refused, "bytes_per_second": 1000.0,
+        "clients": [{"client": "10.0.0.7", "refused": 9, "refused_per_second": refused}],
+    }  # fmt: skip
+
+
+def read(answer: Reply) -> list[dict[str, str]]:
+    assert (answer.status, answer.headers["content-type"]) == (200, CSV), answer.body
+    return list(csv.DictReader(io.StringIO(answer.body.decode(), newline="")))
+
+
+@pytest.mark.parametrize("route", LISTS, ids=[route.template for route in LISTS])
+async def test_every_list_is_there_for_spreadsheets(api: Control, route: Route) -> None:
+    for path, headers in ((f"{route.template}?format=csv", {}), (route.template, {"Accept": "text/csv"})):
+        answer = await api.ask("GET", path, role="viewer", headers=headers)
+        read(answer)
+        assert answer.body.endswith(b"\r\n")
+        assert answer.body.decode().split("\r\n")[0] == ",".join(title for title, _ in route.columns)
+        assert answer.headers["content-disposition"] == f'attachment; filename="sluice-{route.template.split("/")[2]}.csv"'
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/json"),
+        ("application/json", "application/json"),
+        ("text/csv, application/json", "application/json"),
+        ("text/html", "application/json"),
+        ("text/csv;q=0", "application/json"),
+        ("text/csv, */*", CSV),
+        ("application/json;q=0.5, text/csv;q=0.6", CSV),
+    ],
+)
+async def test_json_is_what_is_not_asked_for_as_csv(api: Control, accept: str, kind: str) -> None:
+    assert (await api.ask("GET", "/v1/topics", headers={"Accept": accept})).headers["content-type"] == kind
+    assert (await api.ask("GET", "/v1/topics?format=json", headers={"Accept": accept})).headers["content-type"] == "application/json"
+
+
+async def test_a_format_that_there_is_not(api: Control) -> None:
+    assert (await api.ask("GET", "/v1/topics?format=xlsx")).status == 422
+    assert (await api.ask("GET", "/v1/status?format=csv")).status == 422
+    assert (await api.ask("GET", "/v1/topics?format=csv", role=None)).status == 401
+
+
+async def test_the_whole_list_comes_unless_less_is_asked_for(api: Control) -> None:
+    api.gateway.seen_topics = [topic(f"t{number:04}", float(number)) for number in range(1203)]
+    found = read(await api.ask("GET", "/v1/topics?format=csv"))
+    assert [row["topic"] for row in found] == [f"t{number:04}" for number in range(1203)]
+    by_refused = read(await api.ask("GET", "/v1/topics?format=csv&sort=refused"))
+    assert [row["topic"] for row in by_refused[:2]] == ["t1202", "t1201"]
+    assert len(by_refused) == 1203
+    assert len(read(await api.ask("GET", "/v1/topics?format=csv&limit=7"))) == 7
+    assert len(read(await api.ask("GET", "/v1/topics?format=csv&q=t00"))) == 100
+    assert MOST_ROWS > 10_000
+
+
+async def test_what_stands_in_the_cells(api: Control) -> None:
+    api.gateway.seen_topics = [topic("orders", 4.0)]
+    (row,) = read(await api.ask("GET", "/v1/topics?format=csv"))
+    assert (row["received/s"], row["limit"], row["origin"], row["refused_most"]) == ("12.5", "2000/s", "default", "10.0.0.7 4/s")
+    assert row["group"] == ""
+    assert (await api.ask("PUT", "/v1/limits/rocketmq/orders?force=1", {"messages": "5/s", "reason": "=1+1"})).status == 200
+    (change,) = read(await api.ask("GET", "/v1/history?format=csv"))
+    assert (change["revision"], change["by"], change["what"], change["reason"]) == ("1", "admin", "limits/rocketmq/orders", "'=1+1")
+    api.gateway.flood(rocketmq_topic(b"orders"), 3000, 10**12)
+    (limit,) = read(await api.ask("GET", "/v1/limits?format=csv"))
+    assert (limit["for"], limit["messages"], limit["origin"]) == ("orders", "5/s", "override")
+    rule = read(await api.ask("GET", "/v1/rules?format=csv"))[0]
+    assert (rule["rule"], rule["messages"], rule["match"]) == ("rocketmq-topics", "2000/s", '{"protocol":"rocketmq"}')
+    assert (await api.ask("PUT", "/v1/quotas?force=1", QUOTAS)).status == 200
+    (quota,) = read(await api.ask("GET", "/v1/quotas?format=csv"))
+    assert (quota["topic"], quota["messages"], quota["messages_burst"], quota["bytes"]) == ("paid", "5", "7", "")
+
+
+HOSTILE = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1", '=cmd|" /C calc"!A0']
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_no_cell_is_a_formula(api: Control, text: str) -> None:
+    api.gateway.seen_topics = [topic(text)]
+    (row,) = read(await api.ask("GET", "/v1/topics?format=csv"))
+    assert row["topic"] == f"'{text}"
+
+
+def test_numbers_and_other_values_are_as_they_are() -> None:
+    assert [cell(value) for value in (-1, -0.5, None, True, "a=b", [1, "x"], {"a": -1})] == [
+        -1, -0.5, None, "true", "a=b", '[1,"x"]', '{"a":-1}',
+    ]  # fmt: skip
+    assert cell(["=1"]) == '["=1"]'
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (spreadsheet.TOPICS, traffic_columns.TOPICS),
+        (spreadsheet.CONNECTIONS, traffic_columns.CONNECTIONS),
+        (spreadsheet.CLIENTS, clients.CLIENTS),
+        (spreadsheet.LIMITS, limit_columns.IN_USE),
+        (spreadsheet.RULES, rules.RULES),
+        (spreadsheet.HISTORY, history.COLUMNS),
+    ],
+    ids=["topics", "connections", "clients", "limits", "rules", "history"],
+)
+def test_the_columns_are_those_of_the_command(ours: Sequence[Column], theirs: Sequence[TableColumn]) -> None:
+    assert [title for title, _ in ours] == [each.title.replace(" ", "_") for each in tables.ranked(theirs)]
+
+
+def test_the_values_are_those_of_the_command() -> None:
+    item = {**topic("orders", 4.0), "limit": {"messages": "5/s", "bytes": None, "origin": "override"}, "used": 0.5, "wait_ms": 1.5}
+    for own, their in zip(spreadsheet.TOPICS, traffic_columns.TOPICS, strict=True):
+        assert own[1](item) == their.read(item), own[0]

@@ -1,0 +1,250 @@
+"""The manifests and the chart that `deploy/` ships, without Kubernetes; test_kubernetes_server.py has the rest.
+
+What the chart makes of its values, and Kustomize of its bases, is kept in tests/deploy/kubernetes/golden; `make test-kubernetes` compares.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import pytest
+import yaml
+
+from admin.endpoints import ROUTES
+from gateway.build import VERSION
+from gateway.cli.main import main
+from gateway.lifecycle.drain import AFTER_S
+from gateway.settings import load
+from support.manifests import (
+    CHART,
+    DEPLOY,
+    GOLDEN,
+    KUSTOMIZED,
+    UNAPPLIED,
+    VALUES,
+    Manifest,
+    config_files,
+    containers,
+    documents,
+    pods,
+    resources,
+    sets,
+)
+from support.pages import ROOT
+
+SETS: Final = sets()
+PROBES: Final = {"startupProbe": "/startupz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+NIGHTLY: Final = documents(DEPLOY / "quotas-cronjob.yaml")
+OTHERS_STOP_S: Final = {"client": 30, "helm-application": 30}  # seconds; what the application may take before the gateway is told
+
+
+def written(manifests: list[Manifest], folder: Path) -> Path:
+    """The ConfigMap's files as the gateway's container finds them, with /etc and /var within the folder."""
+    for name, text in config_files(manifests).items():
+        (folder / name).write_text(text.replace("/etc/sluice-tokens", str(folder)).replace("/var/lib/sluice", str(folder)))
+    for name in ("prometheus", "operators"):
+        (folder / name).write_text(f"{name}-token-that-is-long-enough-to-be-one")
+        (folder / name).chmod(0o600)
+    return folder / "sluice.yaml"
+
+
+def gateway_container(manifests: list[Manifest]) -> tuple[Manifest, Manifest]:
+    """The gateway's pod and container."""
+    found = [(pod, each) for _, pod in pods(manifests) for each in containers(pod) if each["name"] == "sluice"]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_configuration_is_good(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(SETS[name], tmp_path)
+    code = main(["check", "--strict", "-c", str(file), "--set", "gateway.name=pod-0"])
+    assert code == 0, f"{file.read_text()}\n{capsys.readouterr()}"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_probes_ports_mounts_and_patience_fit_the_configuration(name: str, tmp_path: Path) -> None:
+    settings = load(written(SETS[name], tmp_path))
+    pod, container = gateway_container(SETS[name])
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert settings.probes is not None
+    assert settings.probes.bind.port == ports["probes"]
+    assert {str(route.template) for route in ROUTES} >= set(PROBES.values())
+    for probe, path in PROBES.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": "probes"}
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    assert mounts["/etc/sluice"]["readOnly"] is True
+    assert all("subPath" not in each for each in mounts.values()), "what is mounted by subPath never changes"
+    assert settings.gateway.reload_on_change
+    assert settings.gateway.state_directory.is_relative_to(tmp_path), "on the volume"
+    assert container["command"] == ["sluice", "run", "-c", "/etc/sluice/sluice.yaml"]
+    patience_s = settings.drain.timeout_ns / 1e9 + AFTER_S + 5
+    others_s = OTHERS_STOP_S.get(name, 0)
+    for other in pod["containers"]:
+        sleep = other.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
+        if sleep:  # the gateway's own preStop drains meanwhile
+            assert float(sleep[1]) >= settings.drain.timeout_ns / 1e9 + AFTER_S
+            assert container["lifecycle"]["preStop"]["exec"]["command"] == ["sluice", "drain", "--yes"]
+            others_s = int(sleep[1]) + 60
+    assert pod["terminationGracePeriodSeconds"] >= others_s + (patience_s if "lifecycle" not in container else 0)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_gateway_is_a_native_sidecar_where_others_are_in_its_pod(name: str) -> None:
+    pod, container = gateway_container(SETS[name])
+    alone = [each["name"] for each in pod["containers"]] == ["sluice"]
+    assert alone == (name == "helm-gateways")
+    assert container.get("restartPolicy") == (None if alone else "Always")
+    assert alone or container in pod["initContainers"]
+
+
+@pytest.mark.parametrize("name", [*SETS, "nightly"])
+def test_containers_are_locked_down_and_have_what_they_ask_for(name: str) -> None:
+    manifests = SETS.get(name, NIGHTLY)
+    for _, pod in pods(manifests):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for each in containers(pod):
+            if each["name"] in {"orders", "rabbitmq"}:
+                continue  # yours
+            assert each["securityContext"] == {
+                "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+            }  # fmt: skip
+            assert each["resources"]["requests"] == each["resources"]["limits"], each["name"]
+            assert set(each["resources"]["limits"]) == {"cpu", "memory"}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_names_lead_somewhere(name: str) -> None:
+    """Selectors find the pod's labels, services its ports, volumes the ConfigMap, and mounts the volumes."""
+    manifests = SETS[name]
+    (workload, pod), *_ = pods(manifests)
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    ports = {each["name"] for one in containers(pod) for each in one.get("ports", [])}
+    services = [each for each in manifests if each["kind"] == "Service"]
+    for service in services:
+        assert service["spec"]["selector"].items() <= labels.items()
+        assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
+    for each in manifests:
+        if each["kind"] in {"PodDisruptionBudget", "NetworkPolicy"}:
+            selector = each["spec"].get("selector") or each["spec"]["podSelector"]
+            assert selector["matchLabels"].items() <= labels.items()
+    volumes = {each["name"] for each in pod["volumes"]} | {
+        each["metadata"]["name"] for each in workload["spec"].get("volumeClaimTemplates", [])
+    }
+    assert {mount["name"] for one in containers(pod) for mount in one.get("volumeMounts", [])} <= volumes
+    (config,) = [each["configMap"]["name"] for each in pod["volumes"] if each["name"] == "sluice-config"]
+    assert config in {each["metadata"]["name"] for each in manifests if each["kind"] == "ConfigMap"}
+    if workload["kind"] == "StatefulSet":
+        assert workload["spec"]["serviceName"] in {each["metadata"]["name"] for each in services}
+
+
+@pytest.mark.parametrize("folder", KUSTOMIZED)
+def test_the_service_monitor_finds_the_service_and_the_alert_its_job(folder: str) -> None:
+    (monitor,) = documents(DEPLOY / "monitoring" / "servicemonitor.yaml")
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    (service,) = [
+        each for each in SETS[folder] if each["kind"] == "Service" and wanted.items() <= each["metadata"].get("labels", {}).items()
+    ]
+    assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "sluice"
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} == {each["name"] for each in service["spec"]["ports"]}
+
+
+@pytest.mark.parametrize("folder", KUSTOMIZED)
+def test_what_kustomize_made_has_the_manifests_of_now(folder: str) -> None:
+    """A change of a manifest without `make test-kubernetes GOLDEN=1` is found here, too."""
+
+    def by_name(manifests: list[Manifest]) -> list[str]:
+        return sorted(json.dumps(each, sort_keys=True) for each in manifests)
+
+    assert by_name(documents(GOLDEN / f"kustomize-{folder}.yaml")) == by_name(documents(*resources(DEPLOY / folder)))
+
+
+def test_every_file_is_in_a_base_or_said_to_be_a_part() -> None:
+    named = {file for folder in (*KUSTOMIZED, "monitoring") for file in resources(DEPLOY / folder)}
+    lone = {DEPLOY / name for name in (*UNAPPLIED, "quotas-cronjob.yaml", "quotas-sparkapplication.yaml")}
+    there = {file for file in DEPLOY.rglob("*.yaml") if file.name != "kustomization.yaml"}
+    assert there == named | lone
+
+
+# ---- written from other files --------------------------------------------------------------------------------------------
+
+
+def program(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_alerts_are_those_of_deploy() -> None:
+    made = program("deploy/prometheus/kubernetes.py")
+    rule, files = (target.read_text() for target in made.TARGETS)
+    assert rule == made.prometheus_rule()
+    assert files == made.RULES.read_text()
+    assert yaml.safe_load(rule)["spec"] == yaml.safe_load(files)
+
+
+def test_the_schema_of_values_is_the_gateways_and_the_version_ours() -> None:
+    assert (CHART / "values.schema.json").read_text() == program("deploy/helm/values_schema.py").text()
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    spark = (DEPLOY / "quotas-sparkapplication.yaml").read_text()
+    assert f"sluice-spark-{VERSION}.py" in spark
+    assert f"sluice-spark-{VERSION}.zip" in spark
+
+
+# ---- values that cannot work ---------------------------------------------------------------------------------------------
+
+
+def values(name: str) -> dict[str, Any]:
+    """The chart's values with those of a file over them."""
+    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    own: dict[str, Any] = yaml.safe_load((VALUES / f"{name}.yaml").read_text())
+    return found | own
+
+
+BAD: Final[dict[str, tuple[tuple[str | int, ...], object]]] = {
+    "a value that does not exist": (("replica",), 3),
+    "a setting that does not exist": (("config", "listener"), []),
+    "a setting with a wrong value": (("config", "listeners", 0, "protocol"), "http"),
+    "a limit that is none": (("limits", "rules", 0, "limit", "messages"), "500 per second"),
+    "a kind that has no pods": (("kind",), "DaemonSet"),
+    "a port beyond all": (("service",), {"amqp": 70000}),
+    "a name that no port can have": (("service",), {"AMQP port": 5672}),
+    "a role that does not exist": (("tokens", "roles"), {"ops": "root"}),
+    "no limit of memory": (("resources", "limits"), {"cpu": "1"}),
+    "a size that is none": (("state", "size"), "much"),
+    "quotas for pods without lasting names": (("quotas",), {"enabled": True}),
+}  # fmt: skip
+
+
+def validator() -> Any:
+    return jsonschema.Draft202012Validator(json.loads((CHART / "values.schema.json").read_text()))
+
+
+@pytest.mark.parametrize("file", sorted(VALUES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_good_values_are_taken(file: Path) -> None:
+    assert [each.message for each in validator().iter_errors(values(file.stem))] == []
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_bad_values_are_refused_before_anything_starts(fault: str) -> None:
+    made = deepcopy(values("application"))
+    path, value = BAD[fault]
+    here: Any = made
+    for part in path[:-1]:
+        here = here[part]
+    here[path[-1]] = value
+    assert list(validator().iter_errors(made)) != []
+
+
+def test_a_chart_without_listeners_is_refused() -> None:
+    assert list(validator().iter_errors(yaml.safe_load((CHART / "values.yaml").read_text()))) != []

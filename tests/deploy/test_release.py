@@ -1,0 +1,349 @@
+"""What `make release` leaves: one top-level package, the same bytes twice; and a version without a CHANGELOG is refused.
+
+The compiled wheel takes minutes: `make test-packages` (test_installed.py) and `make e2e`, which runs on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from gateway.build import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGING = ROOT / "deploy" / "packaging"
+sys.path.insert(0, str(PACKAGING))
+
+from one_package import PACKAGES, lay_out, rewritten  # noqa: E402
+from sources import RefusedError, changes, moment  # noqa: E402
+
+PURE = f"sluice_gateway-{VERSION}-py3-none-any.whl"
+SOURCE = f"sluice_gateway-{VERSION}.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the target does it, without the compiled wheel. Its own checks that two builds are the same have passed."""
+    target = tmp_path_factory.mktemp("dist")
+    words = [sys.executable, str(PACKAGING / "release.py"), str(target), "--compiled", "no"]
+    subprocess.run(words, check=True, timeout=600)
+    return target
+
+
+@pytest.fixture(scope="module")
+def names(released: Path) -> list[str]:
+    return zipfile.ZipFile(released / PURE).namelist()
+
+
+def test_the_checksums_are_of_all_that_is_there(released: Path) -> None:
+    lines = dict(line.split("  ")[::-1] for line in (released / "SHA256SUMS").read_text().splitlines())
+    assert set(lines) == {path.name for path in released.iterdir()} - {"SHA256SUMS"}
+    assert {PURE, SOURCE} < set(lines)
+    assert lines == {name: hashlib.sha256((released / name).read_bytes()).hexdigest() for name in lines}
+
+
+def test_the_wheel_has_one_package_and_what_belongs_to_it(released: Path, names: list[str]) -> None:
+    assert {name.partition("/")[0] for name in names} == {"sluice", f"sluice_gateway-{VERSION}.dist-info"}
+    wanted = {"sluice/py.typed", "sluice/limiter/py.typed", "sluice/__main__.py", "sluice/admin/dashboard/index.html"}
+    assert wanted <= set(names)
+    with zipfile.ZipFile(released / PURE) as wheel:
+        for example in ("sluice.yaml", "limits.yaml", "sluice.schema.json", "limits.schema.json"):
+            assert wheel.read(f"sluice/config/{example}") == (ROOT / "config" / example).read_bytes()
+        assert f"Version: {VERSION}\n" in wheel.read(f"sluice_gateway-{VERSION}.dist-info/METADATA").decode()
+    sources = {f"sluice/{path.relative_to(ROOT).as_posix()}" for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == sources | {"sluice/__init__.py", "sluice/__main__.py"}
+
+
+def test_the_source_distribution_has_what_builds_it_and_nothing_that_was_built(released: Path) -> None:
+    with tarfile.open(released / SOURCE) as packed:
+        found = {member.name.partition("/")[2] for member in packed.getmembers() if member.isfile()}
+    assert {
+        "setup.py",
+        "pyproject.toml",
+        "CHANGELOG.md",
+        "config/sluice.yaml",
+        "deploy/packaging/one_package.py",
+        "limiter/keys.py",
+    } <= found
+    assert not [name for name in found if name.startswith(("build/one_package", "tests/")) or name.endswith((".so", ".pyc"))]
+
+
+def test_the_sbom_is_cyclonedx_and_has_every_dependency(released: Path) -> None:
+    made = json.loads((released / f"sluice-{VERSION}.cdx.json").read_text())
+    by_name = {each["name"]: each for each in made["components"]}
+    assert {"trio", "h11", "pyyaml", "msgspec", "pamqp", "click", "rich", "librt"} <= {
+        name for name, each in by_name.items() if each["scope"] == "required"
+    }
+    assert {"pyspark", "redis", "boto3", "zstandard", "opentelemetry-sdk"} <= {
+        name for name, each in by_name.items() if each["scope"] == "optional"
+    }
+    references = {each["bom-ref"] for each in made["components"]} | {made["metadata"]["component"]["bom-ref"]}
+    assert {each["ref"] for each in made["dependencies"]} == references
+    assert {name for each in made["dependencies"] for name in each["dependsOn"]} <= references
+    jsonschema.validate(made, CYCLONEDX)
+    listed = (released / f"sluice-{VERSION}-licences.txt").read_text()
+    assert all(f"| {name} | {each['version']} | {each['licenses'][0]['expression']} |" in listed for name, each in by_name.items())
+
+
+# What CycloneDX 1.6 demands of the parts that are used here (its own schema is not in any package that the tests install).
+TEXT = {"type": "string", "minLength": 1}
+COMPONENT = {
+    "type": "object",
+    "required": ["type", "name"],
+    "properties": {
+        "type": {"enum": ["application", "library"]}, "bom-ref": TEXT, "name": TEXT, "version": TEXT, "purl": TEXT,
+        "description": {"type": "string"}, "scope": {"enum": ["required", "optional", "excluded"]},
+        "licenses": {"type": "array", "maxItems": 1, "items": {"type": "object", "required": ["expression"], "additionalProperties": False,
+                                                                "properties": {"expression": TEXT}}},
+        "externalReferences": {"type": "array", "items": {"type": "object", "required": ["url", "type"]}},
+        "properties": {"type": "array", "items": {"type": "object", "required": ["name", "value"], "additionalProperties": False,
+                                                  "properties": {"name": TEXT, "value": {"type": "string"}}}},
+    },
+    "additionalProperties": False,
+}  # fmt: skip
+CYCLONEDX = {
+    "type": "object",
+    "required": ["bomFormat", "specVersion"],
+    "properties": {
+        "$schema": {"const": "http://cyclonedx.org/schema/bom-1.6.schema.json"},
+        "bomFormat": {"const": "CycloneDX"}, "specVersion": {"const": "1.6"}, "version": {"type": "integer", "minimum": 1},
+        "serialNumber": {"pattern": "^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
+        "metadata": {"type": "object", "properties": {"component": COMPONENT}},
+        "components": {"type": "array", "uniqueItems": True, "items": COMPONENT},
+        "dependencies": {"type": "array", "uniqueItems": True, "items": {"type": "object", "required": ["ref"]}},
+    },
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+def test_locked_requirements_have_hashes_and_no_extras(released: Path) -> None:
+    text = (released / f"sluice-{VERSION}-requirements.txt").read_text()
+    assert "trio==" in text
+    assert "--hash=sha256:" in text
+    assert "pyspark" not in text
+
+
+# ---- installed ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, released: Path) -> Path:
+    """A virtual environment with the pure wheel; the dependencies are those of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
+    (place,) = (folder / "lib").glob("python*/site-packages")
+    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", str(folder / "bin" / "python")]
+    subprocess.run([*words, "install", "--no-deps", "--no-index", str(released / PURE)], check=True, timeout=120)
+    for path in map(Path, sys.path):  # without our own packages, which the source tree or an installed wheel has
+        for each in path.iterdir() if path.name == "site-packages" else ():
+            if each.name not in {*PACKAGES, "sluice"} and not each.name.startswith(("sluice_", "__")) and not (place / each.name).exists():
+                (place / each.name).symlink_to(each)
+    return folder
+
+
+def sluice(environment: Path, *words: str, by: tuple[str, ...] = ("sluice",), cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    clean = {"PATH": os.environ["PATH"], "HOME": str(environment)}
+    return subprocess.run(
+        [str(environment / "bin" / by[0]), *by[1:], *words],
+        cwd=cwd or environment,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("by", [("sluice",), ("python", "-m", "sluice")], ids=" ".join)
+def test_the_installed_command_works(environment: Path, by: tuple[str, ...]) -> None:
+    assert sluice(environment, "--version", by=by).stdout.startswith(f"sluice {VERSION} (pure Python, ")
+    (example,) = environment.glob("lib/python*/site-packages/sluice/config/sluice.yaml")
+    checked = sluice(environment, "check", str(example), by=by)
+    assert checked.returncode == 0, checked
+    assert checked.stderr.rstrip().endswith("0 warnings")
+
+
+def test_nobodys_module_is_shadowed(environment: Path) -> None:
+    tried = sluice(environment, "-c", "import sluice; import limiter", by=("python",))
+    assert "No module named 'limiter'" in tried.stderr
+
+
+def test_the_quota_job_finds_itself_run_as_a_file(environment: Path) -> None:
+    """As spark-submit does it: its own folder is first on the path."""
+    (job,) = environment.glob("lib/python*/site-packages/sluice/spark_jobs/nightly.py")
+    tried = sluice(environment, str(job), "--help", by=("python",))
+    assert (tried.returncode, tried.stderr) == (0, "")
+    assert "--allow-partial" in tried.stdout
+
+
+def test_every_verb_is_found_by_its_name(environment: Path) -> None:
+    listed = sluice(environment, "--help").stdout
+    for verb in ("limits", "quotas", "log", "support-bundle", "token", "completion"):
+        assert f"  {verb} " in listed
+        assert sluice(environment, verb, "--help").returncode == 0, verb
+
+
+def test_a_child_process_is_found_by_its_name(environment: Path, tmp_path: Path) -> None:
+    """Workers are started as `python -m` of a module, which is called otherwise in the wheel."""
+    config = tmp_path / "sluice.yaml"
+    written = {
+        "version": 1, "gateway": {"workers": 2, "state_directory": "state"}, "access_log": "off", "admin": {"bind": "127.0.0.1:0"},
+        "listeners": [{"name": "rabbit", "protocol": "amqp", "bind": "127.0.0.1:0", "upstream": "127.0.0.1:1"}],
+    }  # fmt: skip
+    config.write_text(yaml.safe_dump(written))
+    words = [str(environment / "bin" / "sluice"), "run", "-c", str(config), "--set", "log.format=json"]
+    said = []
+    with subprocess.Popen(words, cwd=tmp_path, env={"PATH": os.environ["PATH"]}, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            said.append(line)
+            if json.loads(line)["event"] == "started":
+                break
+        running.terminate()
+        running.stderr.read()
+    assert '"workers": 2' in said[-1], said
+    assert running.returncode == 0
+
+
+# ---- from the source distribution --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unpacked(released: Path, tmp_path: Path) -> Path:
+    with tarfile.open(released / SOURCE) as packed:
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's 3.11.2 has none yet
+        packed.extractall(tmp_path)
+    return tmp_path / f"sluice_gateway-{VERSION}"
+
+
+def wheel_of(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "wheel",
+        "-v",
+        "--no-index",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        "out",
+        ".",
+    ]
+    return subprocess.run(words, cwd=source, env={**os.environ, "SLUICE_COMPILE": "", **environment}, capture_output=True, text=True, check=False, timeout=300)
+
+
+def broken_compiler(folder: Path, does: str) -> str:
+    path = folder / "cc"
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("wanted", ["", "1"])
+def test_a_compiler_that_cannot_compile_makes_pure_python_and_says_why(unpacked: Path, wanted: str) -> None:
+    compiler = broken_compiler(unpacked, "echo 'try.c:2:10: fatal error: stdio.h: No such file or directory' >&2; exit 1")
+    done = wheel_of(unpacked, CC=compiler, SLUICE_COMPILE=wanted)
+    assert "stdio.h: No such file or directory" in done.stdout + done.stderr
+    if wanted:  # who insists is refused
+        assert done.returncode == 1
+        assert "SLUICE_COMPILE=1, but compiling is impossible" in done.stdout + done.stderr
+    else:
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "sluice: building pure Python" in done.stdout + done.stderr
+        assert [path.name for path in (unpacked / "out").iterdir()] == [PURE]
+
+
+def test_a_compiler_that_fails_later_makes_pure_python(unpacked: Path) -> None:
+    """It compiles three lines, and none of our modules: out of memory, or a header that it does not like."""
+    compiler = broken_compiler(unpacked, 'case "$*" in *one_package*|*native*) echo "cc: out of memory" >&2; exit 1;; esac; exec cc "$@"')
+    kept = tuple(f"limiter/{name}.py" for name in ("keys", "topics"))
+    listed = (unpacked / "pyproject.toml").read_text()
+    start, end = listed.index("compiled = ["), listed.index("[tool.pytest")
+    (unpacked / "pyproject.toml").write_text(
+        f"{listed[:start]}compiled = {json.dumps(kept)}\ninterpreted = []\n\n{listed[end:]}"
+    )  # mypyc is quick
+    done = wheel_of(unpacked, CC=compiler)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sluice: building pure Python (compiling failed: " in done.stdout + done.stderr
+    (made,) = (unpacked / "out").iterdir()
+    found = zipfile.ZipFile(made).namelist()
+    assert "sluice/limiter/keys.py" in found
+    assert not [name for name in found if name.endswith(".so")]
+
+
+# ---- refused -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "gateway").mkdir()
+    shutil.copy(ROOT / "gateway" / "build.py", tmp_path / "gateway")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("## [Unreleased]\n\n* a change\n", f"CHANGELOG.md has no section `## [{VERSION}] - YYYY-MM-DD`"),
+    (f"## [{VERSION}]\n\n* a change without a day\n", "has no section"),
+    (f"## [{VERSION}] - 2026-11-23\n\n## [0.0.1] - 2026-01-01\n\n* old\n", f"the section of {VERSION} is empty"),
+])  # fmt: skip
+def test_a_version_without_its_changes_is_refused(project: Path, text: str, words: str) -> None:
+    (project / "CHANGELOG.md").write_text(f"# Changelog\n\n{text}")
+    with pytest.raises(RefusedError) as refused:
+        changes(project)
+    assert words in str(refused.value)
+
+
+def test_the_files_of_a_release_are_as_old_as_its_changes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "CHANGELOG.md").write_text(f"## [{VERSION}] - 2026-11-23\n\n* a change\n")
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    assert moment(project) == 1795392000
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "12")
+    assert moment(project) == 12
+
+
+def test_imports_are_rewritten_and_nothing_else() -> None:
+    source = '''"""from limiter import x"""
+from gateway.app import App; import limiter
+from . import here
+import os, sys
+if True:
+    from  admin import (  # admin.bind
+        ports,
+    )
+SETTING = "admin.bind"
+'''
+    wanted = source.replace("from gateway.app", "from sluice.gateway.app").replace("import limiter\n", "from sluice import limiter\n")
+    assert rewritten(source, "x.py") == wanted.replace("from  admin", "from  sluice.admin")
+
+
+@pytest.mark.parametrize("line", [
+    "import gateway.app", "import os, limiter",
+    "import_module('gateway.app')", "run([python, '-P', '-m', 'gateway.app'])", "find_spec('limiter')",
+])  # fmt: skip
+def test_what_cannot_be_rewritten_is_refused_with_its_line(line: str) -> None:
+    with pytest.raises(ValueError, match=r"x\.py:2: "):
+        rewritten(f"\n{line}\n", "x.py")
+
+
+def test_what_is_gone_from_the_sources_is_gone_from_the_package(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    old = tmp_path / "sluice" / "limiter" / "gone" / "away.py"
+    old.parent.mkdir()
+    old.write_text("")
+    unchanged = (tmp_path / "sluice" / "limiter" / "keys.py").stat().st_mtime_ns
+    lay_out(tmp_path)
+    assert not old.parent.exists()
+    assert (tmp_path / "sluice" / "limiter" / "keys.py").stat().st_mtime_ns == unchanged
