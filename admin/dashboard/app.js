@@ -123,7 +123,7 @@ function draw() {
       show();
     }
     document.title = `${t("sign_in")} · sluice`;
-    patch(root, [h("div", { class: "corner", key: "corner" }, preferences()), signIn(entered)]);
+    patch(root, [h("header", { class: "corner", key: "corner" }, preferences()), signIn(entered)]);
     return;
   }
   document.title = `${screen.title()} · ${state.session.gateway || "sluice"}`;

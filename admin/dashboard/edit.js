@@ -122,8 +122,8 @@ export function editor(item, path, { open, current, refresh }) {
     }
     job.busy = false;
     redraw();
-    if (job.errors.size) document.getElementById(`edit-${[...job.errors.keys()][0].split("/")[1]}`)?.focus();
-    else if (job.done) document.getElementById("undo")?.focus();
+    const wrong = [...job.errors.keys()][0]?.split("/")[1];
+    requestAnimationFrame(() => document.getElementById(wrong ? `edit-${wrong}` : "undo")?.focus()); // once it is drawn
   }
 
   /** Somebody else was faster: both versions are shown, and nothing is written. */

@@ -104,7 +104,7 @@ export function myTopic({ protocol, topic }) {
       const one = level();
       const figure = (key, value, bad) => h("div", { class: bad ? "figure bad" : "figure", key }, h("dt", null, t(key)), h("dd", null, value));
       return [
-        head([h("bdi", null, f.topicName(item)), " ", badge(protocol === "amqp" ? "RabbitMQ" : "RocketMQ")], { api: path, csv: csvOf(seriesPath(item, data.range)) }),
+        head([h("bdi", null, f.topicName(item)), " ", badge(protocol === "amqp" ? "RabbitMQ" : "RocketMQ")], { api: path, csv: csvOf(`/v1/limits?protocol=${protocol}&q=${encodeURIComponent(topic)}`) }),
         h("p", { class: "crumbs" }, h("code", { class: "raw" }, topic), " · ", h("a", { href: `/topics/${protocol}/${encodeURIComponent(topic)}` }, t("all_details"))),
         problem(data.error),
         data.body && verdict(now),

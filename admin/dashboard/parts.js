@@ -43,7 +43,7 @@ export function table(label, columns, rows, { empty, sort, onSort, className = "
   });
   return h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    { class: "scroll", tabindex: "0", role: "group", "aria-label": label },
     h(
       "table",
       { class: className },

@@ -132,7 +132,7 @@ export function topic({ protocol, topic: name }, query) {
     view() {
       const now = fresh();
       return [
-        head([h("bdi", null, f.topicName(item)), " ", badge(protocol === "amqp" ? "RabbitMQ" : "RocketMQ"), item.operation === "consume" && badge(t("consume"))], { api: path, csv: csvOf(seriesPath(item, data.range)) }),
+        head([h("bdi", null, f.topicName(item)), " ", badge(protocol === "amqp" ? "RabbitMQ" : "RocketMQ"), item.operation === "consume" && badge(t("consume"))], { api: path, csv: csvOf(`/v1/limits?protocol=${protocol}&q=${encodeURIComponent(name)}`) }),
         h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${encodeURIComponent(name)}` }, t("page_for_team"))]),
         problem(data.error),
         facts(now),

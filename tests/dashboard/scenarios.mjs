@@ -55,7 +55,7 @@ const scenarios = {
     await clean(page);
   },
 
-  // From the alarm to a limit in force for half an hour: three clicks, one key less than the four allowed.
+  // From the alarm to a limit in force for half an hour: three clicks, where four are allowed.
   async change_a_limit() {
     const page = await open();
     let clicks = 0;
@@ -148,6 +148,11 @@ const scenarios = {
     await calm.evaluate(watch);
     await calm.waitForTimeout(3000);
     const noise = await longest(calm);
+    await calm.evaluate(() => setTimeout(() => {
+      const end = performance.now() + 150;
+      while (performance.now() < end);
+    }, 50));
+    await until(async () => (await longest(calm)) >= 120, "the observer to see a long task at all");
     await calm.context().close();
     const page = await open({ path: "/topics" });
     await until(async () => Number((await page.innerText(".tools [role=status]")).replace(/\D/g, "")) >= 10_000, "10,000 topics");
@@ -162,7 +167,7 @@ const scenarios = {
     await until(async () => page.evaluate("document.querySelectorAll('.long tbody tr[aria-rowindex]').length > 5"), "rows after scrolling");
     check((await state()) < 120, `${await state()} rows after scrolling`);
     const scrolling = await longest(page);
-    await page.fill("#search", "many.00042");
+    await page.fill("#search", "many.0042");
     await until(async () => (await page.innerText(".tools [role=status]")).startsWith("10 of"), "the search");
     await page.fill("#search", "");
     await page.click(".c-topic button");
@@ -213,6 +218,7 @@ const scenarios = {
 
   async keyboard_alone() {
     const page = await open({ signIn: null });
+    await page.waitForFunction("document.activeElement.id === 'token'");
     await page.keyboard.type(given.tokens.operator);
     await page.keyboard.press("Enter");
     await page.waitForSelector(".alarm");
@@ -306,21 +312,16 @@ const scenarios = {
 
   async addresses_and_size() {
     const page = await open({ signIn: null });
-    const sizes = new Map();
-    page.on("response", async (response) => {
-      if (new URL(response.url()).pathname.startsWith("/v1/")) return;
-      const found = await response.request().sizes().catch(() => null);
-      if (found) sizes.set(response.url(), found.responseBodySize);
-    });
-    await page.reload();
     await page.waitForSelector("#token");
     const paint = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime");
     await enter(page, given.tokens.operator);
-    await visit(page, topicAddress());
-    const total = [...sizes.values()].reduce((sum, each) => sum + each, 0);
-    process.stdout.write(`figures ${sizes.size} files, ${Math.round(total / 1000)} kB sent, first contentful paint ${paint.toFixed(0)} ms\n`);
+    const sizes = await page.evaluate(`[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+      .filter((each) => !new URL(each.name).pathname.startsWith("/v1/")).map((each) => each.encodedBodySize)`);
+    const total = sizes.reduce((sum, each) => sum + each, 0);
+    process.stdout.write(`figures ${sizes.length} files, ${Math.round(total / 1000)} kB sent, first contentful paint ${paint.toFixed(0)} ms\n`);
     check(total > 30_000 && total < 200_000, `${total} bytes are sent`);
     check(paint < 3000, `the first paint took ${paint} ms`); // the goal is 300 ms; the rest is for a busy machine
+    await visit(page, topicAddress());
     await page.click("#nav a[href='/brokers']");
     await until(async () => (await page.innerText("h1")) === "Brokers and listeners", "the screen");
     same(await page.evaluate("document.activeElement.id"), "title", "the focus on the new screen's title");
