@@ -104,10 +104,10 @@ install: $(PRODUCT) ## The product, built and installed into .venv.
 
 # ---- what it is for ------------------------------------------------------------------------------------------------
 
-demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas; three minutes.
+demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas; three minutes. STAY=1: it stays up, with its dashboard.
 	@$(SYSTEM) python compiler java rabbitmq
 	@$(MAKE) --no-print-directory install
-	@$(BIN)/python deploy/demo/demo.py
+	@STAY=$(STAY) $(BIN)/python deploy/demo/demo.py
 
 demo-incident: ## The incident that started it all: one group's retry storm, ten other topics, a limit; a minute and a half.
 	@$(SYSTEM) python compiler java maven

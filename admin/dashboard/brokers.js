@@ -3,7 +3,7 @@
 import { get, poll } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, csvOf, head, problem, table } from "./parts.js";
+import { badge, head, problem, table } from "./parts.js";
 import { redraw } from "./store.js";
 import { t } from "./text.js";
 
@@ -71,6 +71,6 @@ export function brokers() {
   return {
     title: () => t("brokers_title"),
     leave: () => lists.stop(),
-    view: () => [head(t("brokers_title"), { api: "/v1/listeners", csv: csvOf("/v1/listeners") }), problem(data.error), data.items ? h("div", { class: "cards" }, data.items.map(card)) : h("p", { class: "quiet" }, t("loading"))],
+    view: () => [head(t("brokers_title"), { api: "/v1/listeners" }), problem(data.error), data.items ? h("div", { class: "cards" }, data.items.map(card)) : h("p", { class: "quiet" }, t("loading"))],
   };
 }

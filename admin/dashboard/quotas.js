@@ -4,7 +4,7 @@ import { ask, get, poll } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { head, problem, spark, table, topicAnchor, say } from "./parts.js";
+import { csvOf, head, problem, spark, table, topicAnchor, say } from "./parts.js";
 import { amend } from "./router.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
@@ -119,7 +119,7 @@ export function quotas({ protocol, topic }, query) {
     title: () => t("quotas"),
     leave: () => lists.stop(),
     view: () => [
-      head(topic ? [h("bdi", null, f.topicName({ protocol, topic })), ` – ${t("quotas")}`] : t("quotas"), { api: topic ? "/v1/quotas" : "/v1/quotas/status" }),
+      head(topic ? [h("bdi", null, f.topicName({ protocol, topic })), ` – ${t("quotas")}`] : t("quotas"), { api: topic ? "/v1/quotas" : "/v1/quotas/status", csv: csvOf("/v1/quotas") }),
       topic && h("p", { class: "crumbs" }, h("a", { href: "/quotas" }, `‹ ${t("quotas")}`)),
       problem(data.error),
       data.status && !topic && h("div", { class: "cards", key: "cards" }, snapshotCard(t("in_force_now"), data.status.published, data.status.realised, waysOf("published")), data.status.shadow && snapshotCard(t("tried"), data.status.shadow, data.status.would_refuse, waysOf("shadow"))),

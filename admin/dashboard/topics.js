@@ -85,15 +85,11 @@ export function topics(_, query) {
   function arrange() {
     const words = by.q.toLowerCase().split(/\s+/).filter(Boolean);
     const column = COLUMNS.find((each) => each.name === by.sort) || COLUMNS[4];
-    const found = data.items.filter((item) => words.every((word) => item.search.includes(word)));
-    const keys = new Map(found.map((item) => [item, column.sort(item)]));
+    const found = []; // each with what it is sorted by, read once
+    for (const item of data.items) if (words.every((word) => item.search.includes(word))) found.push({ item, by: column.sort(item), rate: item.received_per_second });
     const sign = by.down ? -1 : 1;
-    found.sort((one, other) => {
-      const a = keys.get(one);
-      const b = keys.get(other);
-      return a < b ? -sign : a > b ? sign : other.received_per_second - one.received_per_second || (one.search < other.search ? -1 : 1);
-    });
-    data.shown = found;
+    found.sort((one, other) => (one.by < other.by ? -sign : one.by > other.by ? sign : other.rate - one.rate || (one.item.search < other.item.search ? -1 : 1)));
+    data.shown = found.map((each) => each.item);
     redraw();
   }
 

@@ -366,6 +366,7 @@ def cli_page() -> str:
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
+
 def dashboard_advice() -> str:
     """The table of client libraries as the dashboard reads it: an ES module."""
     rows = [

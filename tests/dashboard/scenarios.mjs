@@ -350,11 +350,12 @@ const scenarios = {
     await page.waitForSelector(".plot canvas");
     await picture(page, "topic");
     await visit(page, "/topics");
-    await picture(page, "topics");
     await page.context().close();
     const team = await open({ signIn: "viewer", path: `/t/amqp/${encodeURIComponent(given.topic)}`, dark: true, language: "zh" });
     await team.waitForSelector(".plot canvas");
     check((await team.innerText("main")).includes("正在被限流"), "the verdict, in Chinese");
+    await team.click("button:has-text('15 分钟')");
+    await settled(team);
     await picture(team, "my-topic-zh-dark");
     const phone = await open({ signIn: "operator", width: 390, height: 844 });
     await phone.waitForSelector(".alarm");

@@ -96,7 +96,12 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
     }  # fmt: skip
     environment = {**os.environ, "DASHBOARD_TEST": json.dumps(given)}
     process = subprocess.Popen(
-        [node, str(HERE / "scenarios.mjs")], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [node, str(HERE / "scenarios.mjs")],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     timer = threading.Timer(LONGEST_S, process.kill)
     timer.start()
@@ -135,7 +140,9 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
 def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None:
     with AMQPFlood(world.port, messages=12), AMQPFlood(world.port, key="order.slow", messages=1):
         wait_until(
-            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]), within=60, what="a flood to be refused"
+            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]),
+            within=60,
+            what="a flood to be refused",
         )
         for figure in play(scenario, world):
             record_property(scenario, figure)
@@ -145,7 +152,9 @@ def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None
 def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
     with AMQPFlood(world.port, messages=12):
         wait_until(
-            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]), within=60, what="a flood to be refused"
+            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]),
+            within=60,
+            what="a flood to be refused",
         )
         play("restart", world)
 

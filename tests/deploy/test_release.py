@@ -242,7 +242,9 @@ def wheel_of(source: Path, **environment: str) -> subprocess.CompletedProcess[st
         "out",
         ".",
     ]
-    return subprocess.run(words, cwd=source, env={**os.environ, "SLUICE_COMPILE": "", **environment}, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        words, cwd=source, env={**os.environ, "SLUICE_COMPILE": "", **environment}, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 def broken_compiler(folder: Path, does: str) -> str:
