@@ -132,7 +132,7 @@ def rabbitmq_story(scratch: Path, summary: list[str]) -> None:
 def _stay(gateway: Gateway, scratch: Path) -> None:
     """Traffic and a consumer until a person ends it. They have a group of their own, so Ctrl+C is for the demo alone."""
     url = f"amqp://guest:guest@{gateway.address}/"
-    programs = [[Path(__file__).with_name("consumer.py"), url, *TOPICS]]
+    programs: list[list[str | Path]] = [[Path(__file__).with_name("consumer.py"), url, *TOPICS]]
     programs += [[Path(__file__).with_name("traffic.py"), url, EXCHANGE, topic, str(rate), "1e9"] for topic, rate in TOPICS.items()]
     started = [Process([sys.executable, *words], log=scratch / f"stay-{at}.log") for at, words in enumerate(programs)]
     try:

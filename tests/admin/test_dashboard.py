@@ -286,7 +286,7 @@ def test_a_page_fits_a_telephone_and_a_dark_room(path: str) -> None:
 
 def test_vendored_files_are_what_they_were() -> None:
     folder = FOLDER / UPLOT
-    sums = dict(reversed(line.split()) for line in (folder / "SHA256.txt").read_text().splitlines())
+    sums = {line.split()[1]: line.split()[0] for line in (folder / "SHA256.txt").read_text().splitlines()}
     assert sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir() if file.name != "SHA256.txt"}
 
 

@@ -57,6 +57,12 @@ class World:
             channel.basic_publish("orders", key, b"x")
         connection.close()
 
+    def wait_for_refusals(self) -> None:
+        def refused() -> bool:
+            return any(item["refused_per_second"] for item in self.gateway.get("/v1/topics")["items"])
+
+        wait_until(refused, within=60, what="a flood to be refused")
+
     def please(self, what: str) -> None:
         """What a scenario asks for from outside its page."""
         path = limit_path("amqp", "/", "orders", "order.created")
