@@ -114,10 +114,10 @@ install: $(PRODUCT) ## The product, built and installed into .venv.
 
 # ---- what it is for ------------------------------------------------------------------------------------------------
 
-demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas; three minutes.
+demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas; three minutes. STAY=1: it stays up, with its dashboard.
 	@$(SYSTEM) python compiler java rabbitmq
 	@$(MAKE) --no-print-directory install
-	@$(BIN)/python deploy/demo/demo.py
+	@STAY=$(STAY) $(BIN)/python deploy/demo/demo.py
 
 demo-incident: ## The incident that started it all: one group's retry storm, ten other topics, a limit; a minute and a half.
 	@$(SYSTEM) python compiler java maven
@@ -137,12 +137,20 @@ test: ## Everything: lint, source, e2e; three quarters of an hour on two cores.
 COMPILED := -o pythonpath=tests
 APART    := not airflow and not kubernetes and not storage and not packages and not long# tests with targets of their own: what they need is large, or they take minutes
 
+# What drives the browser in tests/dashboard; the browser itself is Debian's.
+tests/dashboard/node_modules/.installed: tests/dashboard/package-lock.json
+	@$(SYSTEM) node
+	@cd tests/dashboard && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --silent --no-audit --no-fund
+	@touch $@
+
+dashboard-tests: tests/dashboard/node_modules/.installed ## What the dashboard's browser tests need, which make source and make test install by themselves.
+
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
 
-source: .venv/.dependencies ## The fast tests and Spark's, from the source tree as pure Python.
-	@$(SYSTEM) java redis-server chromium systemd iproute2 prometheus zsh fish rclone ssh
+source: .venv/.dependencies tests/dashboard/node_modules/.installed ## The fast tests and Spark's, from the source tree as pure Python.
+	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree

@@ -68,7 +68,46 @@ VIEWS: Final[dict[str, str]] = {  # a screen's address -> what it shows
     "/configuration": "The configuration",
     "/t/{protocol}/{topic}": "One topic, for the team it belongs to",
 }
+SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js alone is a classic script, which runs before the first paint
+    "theme.js": "the theme, before the first paint",
+    "app.js": "the frame of all screens",
+    "advice.js": "what client libraries show",
+    "advice_table.js": "what each client library shows, from `sluice why`",
+    "api.js": "requests",
+    "brokers.js": "brokers and listeners",
+    "changes.js": "the history",
+    "chart.js": "charts",
+    "configuration.js": "the configuration",
+    "confirm.js": "questions before something is done",
+    "connections.js": "connections",
+    "dom.js": "from state to elements",
+    "edit.js": "the change of a limit",
+    "format.js": "numbers and times",
+    "live.js": "the stream",
+    "my_topic.js": "the page for a team",
+    "overview.js": "the overview",
+    "parts.js": "what several screens have",
+    "quotas.js": "quotas",
+    "router.js": "addresses",
+    "sign_in.js": "signing in",
+    "store.js": "what the page knows",
+    "text.js": "languages",
+    "topic.js": "one topic",
+    "topics.js": "all topics",
+    "messages/en.js": "English",
+    "messages/zh.js": "Chinese",
+}
+UPLOT: Final = "vendor/uplot-1.6.32"
+VENDORED: Final[dict[str, str]] = {  # of others, unchanged
+    f"{UPLOT}/uPlot.iife.min.js": "uPlot 1.6.32, which draws charts",
+    f"{UPLOT}/uPlot.min.css": "The style of uPlot's charts",
+    f"{UPLOT}/LICENSE.txt": "The licence of uPlot (MIT)",
+    f"{UPLOT}/SHA256.txt": "The checksums of uPlot's files, as sha256sum checks them",
+}
 PAGES: Final[dict[str, Page]] = {  # path -> what is served there
     **{path: Page("index.html", f"A page: {what}") for path, what in VIEWS.items()},
     "/dashboard/style.css": Page("style.css", "The style of the dashboard's pages"),
+    "/dashboard/icon.svg": Page("icon.svg", "The picture that a browser shows in the page's tab"),
+    **{f"/dashboard/{file}": Page(file, f"A part of the dashboard's script: {what}") for file, what in SCRIPTS.items()},
+    **{f"/dashboard/{file}": Page(file, what) for file, what in VENDORED.items()},
 }

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from story import ROOT, Gateway, expect, perform, say  # isort: skip  -- sets the path to the tests' support
+from story import ROOT, Gateway, expect, perform, say, stay, stays  # isort: skip  -- sets the path to the tests' support
 from support.brokers.rabbitmq import RabbitMQ, RabbitMQMissingError
 from support.processes import Process
 
@@ -122,9 +122,24 @@ def rabbitmq_story(scratch: Path, summary: list[str]) -> None:
         )
         try:
             _rabbitmq_rounds(gateway, scratch, summary)
+            if stays():
+                _stay(gateway, scratch)
         finally:
             gateway.stop()
     summary.append("the gateway finished what was in flight and ended with 0")
+
+
+def _stay(gateway: Gateway, scratch: Path) -> None:
+    """Traffic and a consumer until a person ends it. They have a group of their own, so Ctrl+C is for the demo alone."""
+    url = f"amqp://guest:guest@{gateway.address}/"
+    programs: list[list[str | Path]] = [[Path(__file__).with_name("consumer.py"), url, *TOPICS]]
+    programs += [[Path(__file__).with_name("traffic.py"), url, EXCHANGE, topic, str(rate), "1e9"] for topic, rate in TOPICS.items()]
+    started = [Process([sys.executable, *words], log=scratch / f"stay-{at}.log") for at, words in enumerate(programs)]
+    try:
+        stay(gateway, scratch / "state" / "admin.token")
+    finally:
+        for each in started:
+            each.stop()
 
 
 def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> None:
@@ -225,6 +240,8 @@ def rocketmq_story(scratch: Path, summary: list[str]) -> None:
 
 def tell(scratch: Path, summary: list[str]) -> None:
     rabbitmq_story(scratch, summary)
+    if stays():
+        return
     rocketmq_story(scratch / "rocketmq-story", summary)
 
 

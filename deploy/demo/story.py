@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -100,6 +101,22 @@ def _configuration(scratch: Path, listeners: list[dict[str, object]], rules: lis
 Tell = Callable[[Path, list[str]], None]
 
 
+def stays() -> bool:
+    """Whether the demo goes on at its end until a person ends it: `make demo STAY=1`."""
+    return os.environ.get("STAY", "") not in {"", "0"}
+
+
+def stay(gateway: Gateway, token: Path) -> None:
+    """Say where the dashboard is, and wait until a person ends it."""
+    say(f"\nThe dashboard: http://{gateway.admin}/")
+    say(f"Sign in with this token: {token.read_text().strip()}")
+    say("Traffic goes on, with a flood. Ctrl+C ends the demo.")
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(1)
+    say("\nIt ends.")
+
+
 def perform(target: str, tell: Tell, missing: tuple[type[Exception], ...]) -> int:
     """Tell a story in a scratch folder, then its summary. The exit code: 0, or 1 and what failed.
 
@@ -125,4 +142,6 @@ def perform(target: str, tell: Tell, missing: tuple[type[Exception], ...]) -> in
     say(f"\nSummary ({time.monotonic() - started:.0f} s)")
     for line in summary:
         say(f"  * {line}")
+    if target == "demo" and not stays() and sys.stdout.isatty():
+        say("\nThe gateway has a dashboard, at its admin port: `make demo STAY=1` leaves all of this up and says its address.")
     return 0

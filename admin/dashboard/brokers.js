@@ -1,0 +1,76 @@
+// Brokers and listeners: whether each broker can be reached, whether it says that it is busy, its caps, places, and how long certificates last.
+
+import { get, poll } from "./api.js";
+import { h } from "./dom.js";
+import * as f from "./format.js";
+import { badge, head, problem, table } from "./parts.js";
+import { redraw } from "./store.js";
+import { t } from "./text.js";
+
+const UPSTREAM = { up: "good", down: "bad", held: "warn", unknown: "" };
+
+function pairs(found) {
+  return h("dl", { class: "pairs" }, found.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => h("div", { key: name }, h("dt", null, t(name)), h("dd", null, value))));
+}
+
+const numbers = (counts) => Object.entries(counts || {}).filter(([, value]) => value).map(([name, value]) => `${name} ${f.count(value)}`).join(", ");
+
+function tls(found) {
+  if (!found) return t("tls_off");
+  const ends = found.not_after || found.expires || found.certificate_expires;
+  return [t("tls_on"), ends && ` · ${t("certificate_ends", { at: f.moment(ends), time: f.until(ends) })}`];
+}
+
+const triple = (now, most) => `${f.count(now)} / ${most === null || most === undefined ? t("unlimited") : f.count(most)}`;
+
+function card(item) {
+  const busy = numbers(item.broker_busy);
+  return h(
+    "article",
+    { class: "card", key: item.name, "aria-labelledby": `listener-${item.name}` },
+    h("h2", { id: `listener-${item.name}` }, h("bdi", null, item.name), " ", badge(item.protocol === "amqp" ? "RabbitMQ" : item.protocol === "rocketmq" ? "RocketMQ" : item.protocol), " ",
+      badge(item.upstream_reachable === false ? t("broker_not_reachable") : item.upstream_reachable ? t("broker_reachable") : t("not_tried"), item.upstream_reachable === false ? "bad" : item.upstream_reachable ? "good" : "")),
+    item.upstream_error && h("p", { class: "fault" }, item.upstream_error),
+    busy && h("p", { class: "notice" }, t("busy_line", { what: busy })),
+    pairs([
+      ["listens_on", h("code", null, item.bind)],
+      ["connections", triple(item.connections_active, item.max_connections)],
+      ["places", item.seats && triple(item.seats.taken, item.seats.most)],
+      ["per_address", item.max_connections_per_address && f.count(item.max_connections_per_address)],
+      ["per_user_most", item.max_connections_per_user && f.count(item.max_connections_per_user)],
+      ["opened", f.count(item.connections_opened)],
+      ["closed_by_cause", numbers(item.connections_closed)],
+      ["refused_by_cause", numbers(item.connections_refused)],
+      ["tls_clients", tls(item.tls)],
+      ["tls_broker", tls(item.upstream_tls)],
+    ]),
+    table(t("addresses_of", { name: item.name }), [
+      { name: "address", title: t("address") }, { name: "state", title: t("state") }, { name: "n", title: t("connections"), number: true }, { name: "error", title: t("error") },
+    ], (item.upstreams || []).map((each) => ({ key: each.address, cells: {
+      address: h("code", null, each.address), state: badge(t(`upstream_${each.state}`), UPSTREAM[each.state]), n: f.count(each.connections), error: each.error || "–",
+    } })), { empty: t("no_addresses") }),
+    (item.caps || []).length > 0 && table(t("caps_of", { name: item.name }), [{ name: "rule", title: t("rule") }, { name: "rest", title: t("state"), wide: true }], item.caps.map((cap, at) => ({ key: at, cells: {
+      rule: h("bdi", null, cap.rule || cap.name || "–"), rest: h("bdi", null, Object.entries(cap).filter(([name, value]) => name !== "rule" && value !== null && typeof value !== "object").map(([name, value]) => `${name} ${value}`).join(" · ")),
+    } }))),
+  );
+}
+
+export function brokers() {
+  const data = { items: null, error: null };
+  const lists = poll(async (signal) => {
+    try {
+      data.items = (await get("/v1/listeners?limit=500", { signal })).items;
+      data.error = null;
+    } catch (error) {
+      if (error.name !== "AbortError") data.error = error;
+      throw error;
+    } finally {
+      redraw();
+    }
+  }, 3);
+  return {
+    title: () => t("brokers_title"),
+    leave: () => lists.stop(),
+    view: () => [head(t("brokers_title"), { api: "/v1/listeners" }), problem(data.error), data.items ? h("div", { class: "cards" }, data.items.map(card)) : h("p", { class: "quiet" }, t("loading"))],
+  };
+}

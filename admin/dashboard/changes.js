@@ -1,0 +1,93 @@
+// The history: who changed what, when and why, before and after; and the way back to the state as of a revision.
+
+import { ask, get, poll } from "./api.js";
+import { confirmation, diff } from "./confirm.js";
+import { h } from "./dom.js";
+import * as f from "./format.js";
+import { csvOf, head, problem, topicAnchor, say } from "./parts.js";
+import { topicOf } from "./overview.js";
+import { amend, go } from "./router.js";
+import { may, redraw } from "./store.js";
+import { t } from "./text.js";
+
+const target = (name) => {
+  const item = topicOf(name);
+  return item ? topicAnchor(item) : h("code", null, h("bdi", null, name));
+};
+
+export function changes({ revision }, query) {
+  const by = { q: query.get("q") || "" };
+  const data = { items: null, next: null, current: 0, error: null, etag: null };
+  const question = confirmation();
+  const api = () => (revision ? `/v1/history/${encodeURIComponent(revision)}` : `/v1/history${by.q ? `?q=${encodeURIComponent(by.q)}` : ""}`);
+  let most = 50;
+  const lists = poll(async (signal) => {
+    try {
+      const path = revision ? api() : `${api()}${by.q ? "&" : "?"}limit=${most}`;
+      const found = await ask("GET", path, { signal });
+      data.items = revision ? [found.body.entry] : found.body.items;
+      data.next = found.body.next || null;
+      data.current = found.body.revision;
+      data.error = null;
+    } catch (error) {
+      if (error.name !== "AbortError") data.error = error;
+      throw error;
+    } finally {
+      redraw();
+    }
+  }, 3);
+
+  async function rollBack(entry) {
+    const to = entry.revision - 1;
+    const path = `/v1/history/${to}:rollback`;
+    let preview = null;
+    let etag = null;
+    try {
+      etag = (await ask("GET", "/v1/history?limit=1")).etag;
+      preview = (await ask("POST", `${path}?dry_run=1`)).body;
+    } catch (error) {
+      data.error = error;
+      return redraw();
+    }
+    question.ask({
+      title: t("roll_back_title", { n: entry.revision }), text: preview.changes.length ? t("roll_back_text", { n: to }) : t("preview_same"), action: t("roll_back"), danger: true,
+      more: () => h("div", null, preview.changes.map((each) => h("div", { key: each.target }, h("p", null, target(each.target)), diff(each.before, each.after)))),
+      run: async (reason) => {
+        await ask("POST", path, { etag, body: { reason: reason || null } });
+        say(t("rolled_back"));
+        if (revision) go("/changes");
+        else lists.now();
+      },
+    });
+  }
+
+  const entryView = (entry) => h(
+    "li",
+    { class: "card change", key: entry.sequence },
+    h("p", null, h("a", { href: `/changes/${entry.revision}` }, t("revision_n", { n: entry.revision })), " · ", h("time", { datetime: entry.at }, f.moment(entry.at, true)), " · ", h("bdi", null, h("strong", null, entry.by)), entry.reason && [" · ", h("bdi", null, `“${entry.reason}”`)]),
+    (entry.changes || []).map((each) => h("div", { key: each.target }, h("p", null, target(each.target), " ", !each.after ? t("taken_back_word") : !each.before ? t("set_word") : t("changed_word")), diff(each.before, each.after))),
+    h("p", { class: "quiet" }, h("code", null, entry.action), entry.address && ` · ${entry.address}`, entry.detail && ` · ${entry.detail}`),
+    may("operator") && entry.revision > 0 && h("button", { type: "button", class: "small", onclick: () => rollBack(entry), "aria-label": `${t("roll_back_before")} ${entry.revision}` }, t("roll_back_before")),
+  );
+
+  return {
+    title: () => t("changes"),
+    leave: () => lists.stop(),
+    view: () => [
+      head(revision ? t("revision_n", { n: revision }) : t("changes"), revision ? { api: api() } : { api: api(), csv: csvOf(api()) }),
+      revision ? h("p", { class: "crumbs", key: "crumbs" }, h("a", { href: "/changes" }, `‹ ${t("changes")}`)) : h("div", { class: "tools", key: "tools" }, h("label", { for: "search" }, t("search")), h("input", { id: "search", type: "search", value: by.q, placeholder: t("search_changes"), autocomplete: "off", oninput: (event) => {
+        by.q = event.target.value;
+        amend({ q: by.q });
+        lists.now();
+        redraw();
+      } }), h("span", { class: "quiet" }, t("rules_rev", { n: data.current }))),
+      problem(data.error),
+      data.items && (data.items.length ? h("ol", { class: "plain changes", key: "list" }, data.items.map(entryView)) : h("p", { class: "quiet", key: "none" }, by.q ? t("none_found_changes") : t("no_changes"))),
+      data.next && h("button", { type: "button", onclick: () => {
+        most = Math.min(500, most + 100);
+        lists.now();
+      } }, t("older")),
+      question.view(),
+    ],
+  };
+}

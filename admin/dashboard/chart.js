@@ -1,0 +1,146 @@
+// Charts: what came, what passed and what was refused, against the limit, with a mark where somebody changed something. Drawn by uPlot.
+
+import { h } from "./dom.js";
+import * as f from "./format.js";
+import { language, t } from "./text.js";
+
+const HEIGHT = 230;
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** The points of /v1/series as uPlot has them: times, then one list for each field. */
+function columns(series) {
+  const length = series.points.received?.length || 0;
+  const times = Array.from({ length }, (_, at) => series.start + at * series.step);
+  const none = new Array(length).fill(null);
+  const points = series.points;
+  return [times, points.received || none, points.forwarded || none, points.refused || none, points.limit || none];
+}
+
+/** Vertical lines where a limit was changed, drawn over the chart. */
+function marksPlugin(marks) {
+  return {
+    hooks: {
+      draw: (plot) => {
+        const { ctx, bbox } = plot;
+        ctx.save();
+        ctx.strokeStyle = ctx.fillStyle = colour("--mark");
+        ctx.lineWidth = devicePixelRatio;
+        ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+        for (const mark of marks.current) {
+          const x = Math.round(plot.valToPos(mark.ts, "x", true));
+          if (x < bbox.left || x > bbox.left + bbox.width) continue;
+          ctx.beginPath();
+          ctx.moveTo(x, bbox.top);
+          ctx.lineTo(x, bbox.top + bbox.height);
+          ctx.stroke();
+          ctx.beginPath();
+          ctx.moveTo(x - 5 * devicePixelRatio, bbox.top);
+          ctx.lineTo(x + 5 * devicePixelRatio, bbox.top);
+          ctx.lineTo(x, bbox.top + 7 * devicePixelRatio);
+          ctx.fill();
+        }
+        ctx.restore();
+      },
+    },
+  };
+}
+
+function options(width, marks, span) {
+  const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
+  const line = (name, token, more = {}) => ({ label: t(name), stroke: colour(token), width: 1.5, points: { show: false }, value: (_, value) => f.rate(value), ...more });
+  return {
+    width,
+    height: HEIGHT,
+    legend: { live: false, show: false },
+    cursor: { drag: { x: false, y: false }, points: { size: 6 } },
+    scales: { x: { time: true, range: (plot, low, high) => [Math.max(high - span.current, Math.min(low, high - span.current / 8)), high] }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.08)] } },
+    axes: [
+      { ...axis, space: 80, size: 30, values: (_, ticks, __, ___, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) })) },
+      { ...axis, size: 52, values: (_, ticks) => ticks.map((value) => f.number(value)) },
+    ],
+    series: [
+      {},
+      line("received", "--received"),
+      line("passed", "--passed", { fill: colour("--passed-fill") }),
+      line("refused", "--refused"),
+      line("limit", "--limit", { dash: [6, 4], width: 2 }),
+    ],
+    plugins: [marksPlugin(marks)],
+  };
+}
+
+/** What the pointer is over, in words, under the chart. */
+function readout(element, plot, marks) {
+  const at = plot.cursor.idx;
+  const out = element.querySelector(".readout");
+  if (at === null || at === undefined) {
+    out.textContent = "";
+    return;
+  }
+  const [times, received, passed, refused, limit] = plot.data;
+  const near = marks.current.filter((mark) => Math.abs(mark.ts - times[at]) <= Math.max(3, (times.at(-1) - times[0]) / 200));
+  const words = [f.moment(times[at] * 1000, true), `${t("received")} ${f.rate(received[at])}`, `${t("passed")} ${f.rate(passed[at])}`, `${t("refused")} ${f.rate(refused[at])}`];
+  if (limit[at] !== null && limit[at] !== undefined) words.push(`${t("limit")} ${f.rate(limit[at])}`);
+  for (const mark of near) words.push(`▾ ${mark.by}: ${mark.reason || mark.what}`);
+  out.textContent = words.join(" · ");
+}
+
+function mount(element, props) {
+  const marks = { current: props.series?.marks || [] };
+  const box = document.createElement("div");
+  const out = document.createElement("p");
+  out.className = "readout";
+  element.append(box, out);
+  const make = () => {
+    element.plot?.destroy();
+    const plot = new uPlot(options(Math.max(200, element.clientWidth || 600), marks, element.span), columns(element.series), box);
+    plot.over.addEventListener("mousemove", () => readout(element, plot, marks));
+    plot.over.addEventListener("mouseleave", () => (out.textContent = ""));
+    element.plot = plot;
+    const canvas = box.querySelector("canvas");
+    canvas.setAttribute("aria-hidden", "true");
+  };
+  element.series = props.series;
+  element.marks = marks;
+  element.span = { current: props.series.step === 1 ? 900 : 86_400 }; // seconds that are shown, though there may be fewer yet
+  queueMicrotask(() => {
+    if (!element.isConnected) return;
+    make();
+    element.watch = new ResizeObserver(() => element.plot?.setSize({ width: Math.max(200, element.clientWidth), height: HEIGHT }));
+    element.watch.observe(element);
+    element.theme = new MutationObserver(make);
+    element.theme.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme", "lang"] });
+    element.media = matchMedia("(prefers-color-scheme: dark)");
+    element.media.onchange = make;
+  });
+}
+
+function update(element, props) {
+  if (element.series === props.series) return;
+  element.series = props.series;
+  element.marks.current = props.series.marks || [];
+  element.plot?.setData(columns(props.series));
+}
+
+function unmount(element) {
+  element.watch?.disconnect();
+  element.theme?.disconnect();
+  if (element.media) element.media.onchange = null;
+  element.plot?.destroy();
+}
+
+/** A chart of an answer of /v1/series, with its key, and a sentence for whoever cannot see it. */
+export function chart(series, { label, limit = true, key } = {}) {
+  if (!series) return h("p", { class: "quiet chart-wait" }, t("loading"));
+  const last = (name) => (series.points[name] || []).findLast((value) => value !== null && value !== undefined);
+  const peak = (name) => Math.max(0, ...(series.points[name] || []).map((value) => value || 0));
+  const spoken = t("chart_spoken", { label, received: f.rate(last("received")), passed: f.rate(last("forwarded")), refused: f.rate(last("refused")), peak: f.rate(peak("received")), marks: series.marks?.length || 0 });
+  const items = [["received", "received"], ["passed", "passed"], ["refused", "refused"], ...(limit ? [["limit", "limit"]] : []), ...(series.marks?.length ? [["mark", "changes_marked"]] : [])];
+  return h(
+    "figure",
+    { class: "chart", key },
+    h("figcaption", null, h("span", { class: "unseen" }, spoken), items.map(([name, text]) => h("span", { class: `key ${name}`, key: name, "aria-hidden": "true" }, t(text)))),
+    h("div", { class: "plot", mount, update, unmount, series, key: "plot" }),
+  );
+}

@@ -1,0 +1,65 @@
+// "Do it?" with a preview and a reason: for what ends, closes or restores something.
+
+import { h } from "./dom.js";
+import { described, dialog, field, problem } from "./parts.js";
+import { redraw } from "./store.js";
+import { t } from "./text.js";
+
+/** A question of a screen. ask({title, text, action, reason, run(reason)}); view() draws it while it is open. */
+export function confirmation() {
+  let open = null;
+  let from = null;
+  function close() {
+    open = null;
+    redraw();
+    const back = from;
+    requestAnimationFrame(() => back?.isConnected && back.focus());
+  }
+  async function run() {
+    open.busy = true;
+    open.error = null;
+    redraw();
+    try {
+      await open.run(open.reason.trim());
+      close();
+    } catch (error) {
+      open.error = error;
+      open.busy = false;
+      redraw();
+    }
+  }
+  return {
+    ask(what) {
+      from = document.activeElement;
+      open = { reason: "", busy: false, error: null, ...what };
+      redraw();
+    },
+    redraw,
+    view: () =>
+      open &&
+      dialog({ title: open.title, onclose: close, children: h(
+        "form",
+        { onsubmit: (event) => {
+          event.preventDefault();
+          run();
+        }, novalidate: true },
+        open.text && h("p", null, open.text),
+        open.more?.(),
+        open.fields?.(open.error),
+        field({ id: "why", label: t("reason"), hint: t("reason_hint"), error: open.error?.errors?.get("/reason"), children: h("input", { id: "why", value: open.reason, maxlength: 500, autocomplete: "off", oninput: (event) => (open.reason = event.target.value), ...described("why", true, open.error?.errors?.get("/reason")) }) }),
+        problem(open.error),
+        h("div", { class: "buttons" }, h("button", { type: "submit", class: open.danger ? "danger" : "main", disabled: open.busy }, open.action), h("button", { type: "button", onclick: close }, t("cancel"))),
+      ) }),
+  };
+}
+
+/** A change before and after, member by member. */
+export function diff(before, after) {
+  const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const names = [...new Set([...Object.keys(before || {}), ...Object.keys(after || {})])].filter((name) => !["by", "at"].includes(name));
+  const changed = names.filter((name) => text(before?.[name]) !== text(after?.[name]));
+  return h("div", { class: "diff" }, changed.map((name) => [
+    before && name in before && h("del", { key: `- ${name}` }, h("bdi", null, `${name}: ${text(before[name])}`)),
+    after && name in after && h("ins", { key: `+ ${name}` }, h("bdi", null, `${name}: ${text(after[name])}`)),
+  ]));
+}

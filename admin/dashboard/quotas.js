@@ -1,0 +1,131 @@
+// Quotas: the snapshot in force and the one tried, what they refuse, the evidence of each topic; rules' candidates; apply and roll back.
+
+import { ask, get, poll } from "./api.js";
+import { confirmation } from "./confirm.js";
+import { h } from "./dom.js";
+import * as f from "./format.js";
+import { csvOf, head, problem, spark, table, topicAnchor, say } from "./parts.js";
+import { amend } from "./router.js";
+import { may, redraw } from "./store.js";
+import { t } from "./text.js";
+
+const MOST = 200; // topics shown at once
+
+const pair = (limit, unit) => (limit ? `${f.number(limit.rate)}${unit}/s` : "–");
+
+function evidence(found, path = "") {
+  return Object.entries(found || {}).flatMap(([name, value]) => {
+    const full = path ? `${path}.${name}` : name;
+    if (value === null || value === "") return [];
+    if (Array.isArray(value) && value.length > 1 && value.every((each) => typeof each === "number")) return [h("div", { key: full }, h("dt", null, h("code", null, full)), h("dd", null, spark(value, "passed"), ` ${f.number(Math.min(...value))} … ${f.number(Math.max(...value))}`))];
+    if (typeof value === "object" && !Array.isArray(value)) return evidence(value, full);
+    return [h("div", { key: full }, h("dt", null, h("code", null, full)), h("dd", null, h("bdi", null, typeof value === "number" ? f.number(value) : typeof value === "object" ? JSON.stringify(value) : String(value))))];
+  });
+}
+
+export function quotas({ protocol, topic }, query) {
+  const data = { status: null, snapshot: null, shadow: null, rules: [], error: null, q: query.get("q") || "", etag: null };
+  const question = confirmation();
+  let sha = null;
+  const lists = poll(async (signal) => {
+    try {
+      data.status = await get("/v1/quotas/status", { signal });
+      const now = `${data.status.published?.sha256} ${data.status.shadow?.sha256}`;
+      if (sha !== now) {
+        const found = await ask("GET", "/v1/quotas", { signal });
+        data.snapshot = found.body;
+        data.etag = found.etag;
+        data.shadow = data.status.shadow ? await get("/v1/quotas/shadow", { signal }) : null;
+        sha = now;
+      }
+      data.rules = (await get("/v1/rules?limit=500", { signal })).items.filter((rule) => rule.candidate);
+      data.error = null;
+    } catch (error) {
+      if (error.name !== "AbortError") data.error = error;
+      throw error;
+    } finally {
+      redraw();
+    }
+  }, 5);
+
+  function snapshotCard(title, one, realised, ways) {
+    return h("div", { class: "card", key: title }, h("h2", null, title), one
+      ? [
+          h("p", null, h("strong", null, t("quotas_n", { n: f.count(one.quotas) })), ` · ${t("computed_at", { at: one.date || f.moment(one.computed_at) })} · ${t("published_by", { by: one.by || "?", at: f.moment(one.at) })}`, one.reason && [" · ", h("bdi", null, `“${one.reason}”`)]),
+          one.put_back && h("p", { class: "notice" }, one.put_back),
+          realised && h("p", null, t("realised_line", { refused: f.count(realised.refused), offered: f.count(realised.offered), share: `${(realised.ratio * 100).toFixed(3)} %`, since: f.moment(realised.since) }), one.target_refused_ppm && ` · ${t("target_line", { share: `${one.target_refused_ppm / 10000} %` })}`),
+          realised?.topics?.length > 0 && table(`${title}: ${t("refused_most")}`, [{ name: "topic", title: t("topic"), wide: true }, { name: "refused", title: t("refused"), number: true }, { name: "offered", title: t("received"), number: true }], realised.topics.slice(0, 8).map((each) => ({ key: `${each.protocol} ${each.topic}`, cells: { topic: topicAnchor(each), refused: f.count(each.refused), offered: f.count(each.offered) } }))),
+          ways,
+        ]
+      : h("p", { class: "quiet" }, t("none_published")));
+  }
+
+  async function etagOf(path) {
+    return (await ask("GET", path)).etag;
+  }
+
+  const button = (text, what, danger) => h("button", { type: "button", class: danger ? "danger" : "main", onclick: () => question.ask({ title: text, action: text, danger, ...what }) }, text);
+
+  function waysOf(kind) {
+    if (!may("operator")) return null;
+    if (kind === "published")
+      return h("div", { class: "buttons" }, button(t("quotas_back"), { text: t("quotas_back_text"), run: async (reason) => {
+        await ask("POST", "/v1/quotas:rollback", { etag: await etagOf("/v1/quotas"), body: { reason: reason || null } });
+        say(t("rolled_back"));
+        lists.now();
+      } }, true));
+    return h("div", { class: "buttons" },
+      button(t("quotas_apply"), { text: t("quotas_apply_text"), run: async (reason) => {
+        await ask("PUT", `/v1/quotas${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag: await etagOf("/v1/quotas"), body: data.shadow });
+        lists.now();
+      } }),
+      button(t("trial_end"), { run: async (reason) => {
+        await ask("DELETE", `/v1/quotas/shadow${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag: await etagOf("/v1/quotas/shadow") });
+        lists.now();
+      } }, true));
+  }
+
+  function topicsTable() {
+    const found = (data.snapshot?.quotas || []).filter((each) => (topic ? each.topic === topic && each.protocol === protocol : `${each.topic} ${f.topicName(each)}`.toLowerCase().includes(data.q.toLowerCase())));
+    const tried = new Map((data.shadow?.quotas || []).map((each) => [`${each.protocol} ${each.topic}`, each]));
+    return [
+      !topic && h("div", { class: "tools", key: "tools" }, h("label", { for: "search" }, t("search")), h("input", { id: "search", type: "search", value: data.q, placeholder: t("search_hint"), autocomplete: "off", oninput: (event) => {
+        data.q = event.target.value;
+        amend({ q: data.q });
+        redraw();
+      } })),
+      table(t("quotas_per_topic"), [{ name: "topic", title: t("topic"), wide: true }, { name: "messages", title: t("messages_limit"), number: true }, { name: "bytes", title: t("bytes_limit"), number: true }, { name: "tried", title: t("tried"), number: true }, { name: "status", title: t("status") }], found.slice(0, MOST).map((each) => {
+        const other = tried.get(`${each.protocol} ${each.topic}`);
+        return { key: `${each.protocol} ${each.topic}`, cells: { topic: h("a", { class: "topic", href: `/quotas/${each.protocol}/${encodeURIComponent(each.topic)}` }, h("bdi", null, f.topicName(each))), messages: pair(each.messages, ""), bytes: each.bytes ? `${f.bytes(each.bytes.rate)}/s` : "–", tried: other ? pair(other.messages, "") : "–", status: h("bdi", null, String(each.evidence?.status ?? "–")) } };
+      }), { empty: t("none_found") }),
+      found.length > MOST && h("p", { class: "quiet", key: "more" }, t("and_more", { n: f.count(found.length - MOST) })),
+      topic && found[0] && h("div", { class: "card", key: "evidence" }, h("h2", null, t("evidence")), found[0].evidence?.reason && h("p", null, h("bdi", null, String(found[0].evidence.reason))), h("dl", { class: "pairs" }, evidence(found[0].evidence)), h("p", null, topicAnchor(found[0]), ` – ${t("to_topic")}`)),
+    ];
+  }
+
+  function candidates() {
+    return table(t("candidates"), [{ name: "rule", title: t("rule") }, { name: "now", title: t("limit"), number: true }, { name: "candidate", title: t("candidate"), number: true }, { name: "would", title: t("would_refuse"), number: true }, { name: "since", title: t("since"), number: true }, ...(may("operator") ? [{ name: "ways", title: "", spoken: t("promote") }] : [])], data.rules.map((rule) => ({ key: rule.name, cells: {
+      rule: h("bdi", null, rule.name), now: f.limitText(rule.limit), candidate: f.limitText(rule.candidate),
+      would: rule.candidate_usage ? `${f.count(rule.candidate_usage.would_refuse)} / ${f.count(rule.candidate_usage.would_refuse + rule.candidate_usage.would_admit)}` : "–", since: f.moment(rule.candidate_usage?.since),
+      ways: button(t("promote"), { text: t("promote_text", { rule: rule.name, limit: f.limitText(rule.candidate) }), run: async (reason) => {
+        const path = `/v1/rules/${encodeURIComponent(rule.name)}`;
+        await ask("POST", `${path}:promote`, { etag: await etagOf(path), body: { reason: reason || null } });
+        lists.now();
+      } }),
+    } })), { empty: t("no_candidates") });
+  }
+
+  return {
+    title: () => t("quotas"),
+    leave: () => lists.stop(),
+    view: () => [
+      head(topic ? [h("bdi", null, f.topicName({ protocol, topic })), ` – ${t("quotas")}`] : t("quotas"), { api: topic ? "/v1/quotas" : "/v1/quotas/status", csv: csvOf("/v1/quotas") }),
+      topic && h("p", { class: "crumbs" }, h("a", { href: "/quotas" }, `‹ ${t("quotas")}`)),
+      problem(data.error),
+      data.status && !topic && h("div", { class: "cards", key: "cards" }, snapshotCard(t("in_force_now"), data.status.published, data.status.realised, waysOf("published")), data.status.shadow && snapshotCard(t("tried"), data.status.shadow, data.status.would_refuse, waysOf("shadow"))),
+      data.status?.published && h("section", { key: "topics" }, h("h2", null, t("quotas_per_topic")), topicsTable()),
+      !topic && data.status && h("section", { key: "candidates" }, h("h2", null, t("candidates")), candidates()),
+      question.view(),
+    ],
+  };
+}

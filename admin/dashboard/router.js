@@ -1,0 +1,81 @@
+// The address says which screen is shown, so that it can be sent to others, and the back button works.
+
+const ROUTES = [
+  [/^\/$/, "overview", []],
+  [/^\/topics$/, "topics", []],
+  [/^\/topics\/([^/]+)\/([^/]+)$/, "topic", ["protocol", "topic"]],
+  [/^\/connections$/, "connections", []],
+  [/^\/connections\/([^/]+)$/, "connections", ["id"]],
+  [/^\/brokers$/, "brokers", []],
+  [/^\/changes$/, "changes", []],
+  [/^\/changes\/([^/]+)$/, "changes", ["revision"]],
+  [/^\/quotas$/, "quotas", []],
+  [/^\/quotas\/([^/]+)\/([^/]+)$/, "quotas", ["protocol", "topic"]],
+  [/^\/configuration$/, "configuration", []],
+  [/^\/t\/([^/]+)\/([^/]+)$/, "my_topic", ["protocol", "topic"]],
+];
+
+/** {screen, params, query} of the present address; screen "missing" where there is none. */
+export function here() {
+  for (const [pattern, screen, names] of ROUTES) {
+    const found = pattern.exec(location.pathname);
+    if (!found) continue;
+    const params = {};
+    try {
+      names.forEach((name, at) => (params[name] = decodeURIComponent(found[at + 1])));
+    } catch {
+      break;
+    }
+    return { screen, params, query: new URLSearchParams(location.search) };
+  }
+  return { screen: "missing", params: {}, query: new URLSearchParams() };
+}
+
+let moved = () => {};
+
+export function onMove(listener) {
+  moved = listener;
+}
+
+export function go(path) {
+  if (path !== location.pathname + location.search) history.pushState(null, "", path);
+  moved(true);
+}
+
+/** Change what stands behind `?` without a step in the history: a search as it is typed. */
+export function amend(values) {
+  const query = new URLSearchParams(location.search);
+  for (const name in values) values[name] ? query.set(name, values[name]) : query.delete(name);
+  const text = query.toString();
+  history.replaceState(null, "", location.pathname + (text ? `?${text}` : ""));
+}
+
+addEventListener("popstate", () => moved(false));
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href]");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const url = new URL(link.href);
+  if (url.origin !== location.origin || link.target || link.hasAttribute("download") || url.pathname.startsWith("/v1/") || url.hash) return;
+  event.preventDefault();
+  go(url.pathname + url.search);
+});
+
+const segment = encodeURIComponent;
+
+export const topicLink = (item, more = "") => {
+  const query = new URLSearchParams(more);
+  if (item.operation === "consume") query.set("operation", "consume");
+  const text = query.toString();
+  return `/topics/${item.protocol}/${segment(item.topic)}${text ? `?${text}` : ""}`;
+};
+
+/** The API's path of a topic's limits. The text of an AMQP topic is percent-encoded already, part by part. */
+export const limitPath = (item) => {
+  const name = item.protocol === "amqp" ? item.topic : segment(item.topic);
+  if (item.operation !== "consume") return `/v1/limits/${item.protocol}/${name}`;
+  return item.protocol === "amqp" ? `/v1/limits/consume/queue/${name}` : `/v1/limits/consume/rocketmq/${name}`;
+};
+
+export const seriesPath = (item, range) =>
+  `/v1/series?range=${range}` +
+  (item ? `&protocol=${item.protocol}&topic=${segment(item.topic)}${item.operation === "consume" ? "&operation=consume" : ""}` : "");

@@ -1,0 +1,60 @@
+// Signing in: the token once. It is sent, and then forgotten; the browser keeps a cookie that no script can read.
+
+import { ask } from "./api.js";
+import { h } from "./dom.js";
+import { described, field } from "./parts.js";
+import { redraw, set, state } from "./store.js";
+import { t } from "./text.js";
+
+const form = { error: "", busy: false };
+
+async function submit(event, entered) {
+  event.preventDefault();
+  const input = document.getElementById("token");
+  const token = input.value.trim();
+  form.error = "";
+  if (!token) {
+    form.error = t("token_needed");
+    redraw();
+    input.focus();
+    return;
+  }
+  form.busy = true;
+  redraw();
+  try {
+    const found = await ask("POST", "/v1/session", { body: { token } });
+    input.value = "";
+    form.busy = false;
+    set({ session: found.body, notice: null });
+    entered();
+  } catch (error) {
+    form.busy = false;
+    form.error =
+      error.status === 401 ? t("token_wrong") : error.status === 429 ? t("too_many_attempts", { seconds: error.retryAfter || "?" }) : error.status === 0 ? t("unreachable") : error.message;
+    redraw();
+    input.focus();
+    input.select();
+  }
+}
+
+export function signIn(entered) {
+  return h(
+    "main",
+    { id: "main", class: "sign-in", tabindex: "-1" },
+    h("h1", { id: "title", tabindex: "-1" }, t("sign_in_title")),
+    state.notice && h("p", { class: "notice", role: "status" }, t(state.notice)),
+    h(
+      "form",
+      { onsubmit: (event) => submit(event, entered), novalidate: true },
+      field({
+        id: "token",
+        label: t("token"),
+        hint: t("token_hint"),
+        error: form.error,
+        children: h("input", { id: "token", name: "token", type: "password", autocomplete: "off", spellcheck: "false", autofocus: true, required: true, mount: (element) => queueMicrotask(() => element.focus()), ...described("token", true, form.error) }),
+      }),
+      h("button", { type: "submit", class: "main", disabled: form.busy }, t("sign_in")),
+    ),
+    h("details", null, h("summary", null, t("where_token")), h("p", null, t("where_token_1")), h("pre", null, h("code", null, "cat state/admin.token")), h("p", null, t("where_token_2")), h("pre", null, h("code", null, "sluice token new ana --role operator --file ana.token"))),
+  );
+}

@@ -1,0 +1,43 @@
+// What the page knows, in one place, and who wants to hear of it. Screens change it with set() and are drawn again in the next frame.
+
+const listeners = new Set();
+let asked = false;
+
+export const state = {
+  session: undefined, // {name, role, expires, gateway, version}; null: signed out; undefined: not known yet
+  notice: null, // why one was signed out
+  link: "connecting", // the stream: connecting, live, lost
+  lostAt: null, // ms
+  snapshot: null, // the last one of the stream
+  snapshotAt: 0, // ms
+  ring: [], // the last 60 snapshots' rates, for the small charts
+  over: new Map(), // topic's key -> {since, limit, client, user, ...}: limits that are over now
+  boot: null,
+};
+
+/** Change the state, and draw once, in the next frame. A hidden tab has none, and so draws nothing. */
+export function set(change) {
+  Object.assign(state, change);
+  redraw();
+}
+
+export function redraw() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    for (const each of listeners) each();
+  });
+}
+
+export function subscribe(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+const RANKS = { nobody: 0, viewer: 1, operator: 2, admin: 3 };
+
+/** Whether the API would let this user do what needs `role`. */
+export const may = (role) => RANKS[state.session?.role ?? "nobody"] >= RANKS[role];
+
+export const topicKey = (item) => `${item.protocol} ${item.operation || "produce"} ${item.topic}`;

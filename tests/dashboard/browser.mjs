@@ -1,0 +1,86 @@
+// A page of the dashboard in Debian's Chromium, with what must never happen on it counted: errors, policy violations, requests elsewhere.
+
+import readline from "node:readline";
+import { chromium } from "playwright-core";
+
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
+export const WAIT = 60_000; // ms; a busy machine takes its time
+
+export const given = JSON.parse(process.env.DASHBOARD_TEST);
+export const topicAddress = (topic = given.topic, protocol = "amqp") => `/topics/${protocol}/${encodeURIComponent(topic)}`;
+
+const browser = await chromium.launch({ executablePath: given.chromium, args: FLAGS });
+const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+/** Let the test that started this do something to the gateway, and wait until it is done. */
+export async function please(what) {
+  process.stdout.write(`please ${what}\n`);
+  return (await answers.next()).value;
+}
+
+export function check(held, what) {
+  if (!held) throw new Error(what);
+}
+
+export const same = (found, wanted, what) => check(JSON.stringify(found) === JSON.stringify(wanted), `${what}: ${JSON.stringify(found)} is not ${JSON.stringify(wanted)}`);
+
+/** Waits until `read` gives something true. */
+export async function until(read, what, within = WAIT) {
+  const end = Date.now() + within;
+  for (;;) {
+    const found = await read();
+    if (found) return found;
+    if (Date.now() > end) throw new Error(`not within ${within / 1000} s: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+export async function open({ width = 1280, height = 900, dark = false, language = "en", signIn = "operator", path = "/" } = {}) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", locale: language === "zh" ? "zh-CN" : "en-GB", reducedMotion: "reduce" });
+  context.setDefaultTimeout(WAIT);
+  await context.addInitScript(() => {
+    window.violations = [];
+    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
+  });
+  const page = await context.newPage();
+  page.faults = [];
+  page.asked = [];
+  page.bytes = new Map();
+  page.on("pageerror", (error) => page.faults.push(String(error)));
+  page.on("console", (message) => {
+    const expected = /status of (401|412|422|403|404|429)|ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY/; // answers that the page is made for
+    if (message.type() === "error" && !expected.test(message.text())) page.faults.push(message.text());
+  });
+  page.on("request", (request) => page.asked.push(request.url()));
+  await page.goto(given.admin + path);
+  if (signIn) await enter(page, given.tokens[signIn]);
+  return page;
+}
+
+export async function enter(page, token) {
+  await page.fill("#token", token);
+  await page.press("#token", "Enter");
+  await page.waitForSelector("#nav", { state: "attached" });
+}
+
+/** Nothing bad has happened on the page so far. */
+export async function clean(page) {
+  same(page.faults, [], "errors");
+  same(await page.evaluate("window.violations"), [], "violations of the policy");
+  const elsewhere = page.asked.filter((url) => !url.startsWith(given.admin) && !url.startsWith("data:") && !url.startsWith("blob:"));
+  same(elsewhere, [], "requests to other places");
+}
+
+export const wider = (page) => page.evaluate("document.documentElement.scrollWidth - innerWidth");
+
+export async function run(scenarios) {
+  try {
+    await scenarios[given.scenario]();
+    process.stdout.write("held\n");
+  } catch (error) {
+    process.stdout.write(`failed ${JSON.stringify(String(error.stack || error))}\n`);
+    for (const context of browser.contexts()) for (const page of context.pages()) process.stderr.write(`${page.url()}\n${(await page.innerText("body").catch(() => "")).slice(0, 2000)}\n`);
+  }
+  await browser.close();
+  process.exit(0);
+}

@@ -1,0 +1,203 @@
+"""The dashboard as a person has it: a browser, a gateway with a flood, and what is done on the page (scenarios.mjs, one scenario a test)."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import pika
+import pytest
+
+from support.brokers import stand_ins
+from support.brokers.stand_ins import StandIn
+from support.floods import AMQPFlood
+from support.gateways import Gateway, amqp_listener, limit_path
+from support.processes import LOOPBACK, free_ports, wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+HERE: Final = Path(__file__).parent
+PICTURES: Final = os.environ.get("SLUICE_DASHBOARD_PICTURES", "")  # a folder that the documentation's pictures are written to
+LONGEST_S: Final = 600  # seconds; a scenario on a busy machine
+TOPIC: Final = "%2F/orders/order.created"
+MANY: Final = 10_000
+HOSTILE: Final = ["<img src=x onerror=alert(1)>", "\u202egnp.exe\u202c \u0634\u062d\u0646", "n" * 250, "a%2Fb{c}&amp;\u00e9\u4e2d"]
+RULES: Final[list[dict[str, object]]] = [
+    {"name": "amqp-topics", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "50/s"}, "breaker": {"open_for": "0s"}},
+]
+
+
+class World:
+    """A gateway before a stand-in broker, with tokens of each role."""
+
+    def __init__(self, folder: Path, broker: StandIn) -> None:
+        port = free_ports(1)[0]
+        listener = {**amqp_listener(broker.address), "bind": f"{LOOPBACK}:{port}"}  # the same after a restart
+        self.port = port
+        self.gateway = Gateway(folder, [listener], RULES)
+        self.gateway.start(within=90)
+        self.tokens = {"admin": self.gateway.token}
+        for name, role in (("ana", "operator"), ("team", "viewer")):
+            made = self.gateway.request("POST", "/v1/tokens", {"name": name, "role": role})
+            assert made.status in {200, 201}, made
+            self.tokens[role] = made.json["token"]
+
+    def publish(self, *keys: str) -> None:
+        connection = pika.BlockingConnection(pika.URLParameters(f"amqp://shop:secret@{LOOPBACK}:{self.port}/%2F"))
+        channel = connection.channel()
+        for key in keys:
+            channel.basic_publish("orders", key, b"x")
+        connection.close()
+
+    def wait_for_refusals(self) -> None:
+        def refused() -> bool:
+            return any(item["refused_per_second"] for item in self.gateway.get("/v1/topics")["items"])
+
+        wait_until(refused, within=60, what="a flood to be refused")
+
+    def please(self, what: str) -> None:
+        """What a scenario asks for from outside its page."""
+        path = limit_path("amqp", "/", "orders", "order.created")
+        if what == "change the limit":
+            self.gateway.put(path, {"messages": "33/s", "reason": "somebody else"})
+        elif what == "take it back":
+            assert self.gateway.request("DELETE", f"{path}?force=1").status == 200
+        elif what == "stop":
+            self.gateway.stop()
+        elif what == "start":
+            self.gateway.start(within=90)
+        else:
+            raise AssertionError(what)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with stand_ins.rabbitmq() as broker:
+        made = World(tmp_path / "gateway", broker)
+        try:
+            yield made
+        finally:
+            if made.gateway.alive():
+                assert made.gateway.stop(within=60) == 0
+
+
+def play(scenario: str, world: World, **more: Any) -> list[str]:
+    """Run a scenario to its end; the figures that it tells."""
+    chromium = shutil.which("chromium")
+    assert chromium is not None, "no chromium: run `sh deploy/system-packages.sh chromium`"
+    node = shutil.which("node")
+    assert node is not None, "no node: run `sh deploy/system-packages.sh node`"
+    assert (HERE / "node_modules").is_dir(), "no playwright-core: run `make dashboard-tests`"
+    given = {
+        "scenario": scenario, "admin": world.gateway.admin, "tokens": world.tokens, "topic": TOPIC, "chromium": chromium,
+        "pictures": PICTURES, "hostile": [f"%2F/orders/{quote(key, safe='')}" for key in HOSTILE], **more,
+    }  # fmt: skip
+    environment = {**os.environ, "DASHBOARD_TEST": json.dumps(given)}
+    process = subprocess.Popen(
+        [node, str(HERE / "scenarios.mjs")],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    timer = threading.Timer(LONGEST_S, process.kill)
+    timer.start()
+    figures: list[str] = []
+    outcome = "it ended without an outcome"
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word == "please":
+                world.please(rest)
+                process.stdin.write("done\n")
+                process.stdin.flush()
+            elif word == "figures":
+                figures.append(rest)
+            else:
+                outcome = line.strip()
+        _, errors = process.communicate(timeout=60)
+    finally:
+        timer.cancel()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert outcome == "held", f"{outcome}\n{errors[-4000:]}"
+    return figures
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "sign_in", "numbers_move", "change_a_limit", "field_errors", "lost_race", "keyboard_alone", "accessible", "widths_and_languages",
+        "viewer", "addresses_and_size", "pictures",
+    ],
+)  # fmt: skip
+def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None:
+    with AMQPFlood(world.port, messages=12), AMQPFlood(world.port, key="order.slow", messages=1):
+        wait_until(
+            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]),
+            within=60,
+            what="a flood to be refused",
+        )
+        for figure in play(scenario, world):
+            record_property(scenario, figure)
+            print(figure)
+
+
+def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
+    with AMQPFlood(world.port, messages=12):
+        wait_until(
+            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]),
+            within=60,
+            what="a flood to be refused",
+        )
+        play("restart", world)
+
+
+def test_ten_thousand_topics(world: World) -> None:
+    world.publish(*(f"many.{at:05}" for at in range(MANY)))
+    wait_until(lambda: world.gateway.get("/v1/topics?limit=1")["total"] >= MANY, within=60, what="the topics to be known")
+    for figure in play("ten_thousand_topics", world):
+        print(figure)
+
+
+def test_hostile_names(world: World) -> None:
+    world.publish(*HOSTILE)
+    wait_until(lambda: world.gateway.get("/v1/topics?limit=1")["total"] >= len(HOSTILE), within=60, what="the topics to be known")
+    play("hostile_names", world)
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """A page of another origin."""
+
+    def do_GET(self) -> None:
+        body = b"<!doctype html><title>elsewhere</title><body></body>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_page_of_another_origin_can_neither_read_nor_write(world: World) -> None:
+    with http.server.ThreadingHTTPServer((LOOPBACK, 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            play("another_origin", world, elsewhere=f"http://localhost:{server.server_address[1]}/")
+        finally:
+            server.shutdown()
