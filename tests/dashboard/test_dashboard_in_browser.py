@@ -1,4 +1,4 @@
-"""The dashboard as a person has it: a browser, a gateway with a flood, and what is done on the page (scenarios.mjs, one scenario a test)."""
+"""The dashboard as a person has it: a browser, a gateway with a flood, and what is done on the page (scenarios.mjs)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from support.pages import ROOT
 
-APART: Final = {"storage", "airflow", "kubernetes", "packages"}  # markers of what needs large downloads: targets of their own, not in `make test`
+# Markers of what needs large downloads: targets of their own, not in `make test`.
+APART: Final = {"storage", "airflow", "kubernetes", "packages"}
 
 
 @cache
