@@ -31,7 +31,8 @@ help: ## This list.
 
 # Only what deploy/requirements.lock has, by its hashes. What builds those that come as sources (pyspark) is installed first, from there too:
 # pip would otherwise fetch it by itself, unhashed. Where PyPI's wheels are not for this Python, or a package has vanished, pip says so.
-LOCKED := $(PIP) install --require-hashes --no-build-isolation
+# Nothing is resolved, all is in the lock: for `coverage[toml]`, Debian's pip would take the newest version, locked or not, and then refuse it.
+LOCKED := $(PIP) install --no-deps --require-hashes --no-build-isolation
 .venv/.dependencies: pyproject.toml deploy/requirements.lock deploy/lock.py deploy/system-packages.sh
 	@$(SYSTEM) python compiler
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -45,7 +46,7 @@ LOCKED := $(PIP) install --require-hashes --no-build-isolation
 # uv and pip-audit, in an environment of their own.
 build/tools/.installed: deploy/tools.lock
 	@test -x build/tools/bin/python || { mkdir -p build && $(PYTHON) -m venv build/tools; }
-	@build/tools/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r $<
+	@build/tools/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes --only-binary :all: -r $<
 	@touch $@
 
 # uv writes the hashes of all files of a version, so the lock holds for every processor and Python.

@@ -242,9 +242,8 @@ def wheel_of(source: Path, **environment: str) -> subprocess.CompletedProcess[st
         "out",
         ".",
     ]
-    return subprocess.run(
-        words, cwd=source, env={**os.environ, "SLUICE_COMPILE": "", **environment}, capture_output=True, text=True, check=False, timeout=300
-    )
+    surroundings = {**os.environ, "SLUICE_COMPILE": "", **environment}
+    return subprocess.run(words, cwd=source, env=surroundings, capture_output=True, text=True, check=False, timeout=300)
 
 
 def broken_compiler(folder: Path, does: str) -> str:
