@@ -240,7 +240,7 @@ def test_links_lead_to_what_is_shown_without_a_token(path: str) -> None:
 
 @pytest.mark.parametrize("path", OURS)
 def test_no_file_names_another_site_or_reads_markup(path: str) -> None:
-    """Texts are texts: what would read them as markup is not there. The one address names SVG elements; nobody asks it."""
+    """Nothing reads a text as markup. The one address is the name that SVG elements go by, never asked for."""
     text = PAGES[path].read().decode()
     assert set(re.findall(r"\w+://[^\s/'\"<]+", text)) <= {"http://www.w3.org"}
     assert re.findall(r"url\(|@import|@font-face|expression\(", text) == []

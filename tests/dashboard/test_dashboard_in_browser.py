@@ -1,4 +1,4 @@
-"""The dashboard as a person has it: a browser, a gateway with a flood, and what is done on the page (scenarios.mjs)."""
+"""The dashboard as a person has it: a browser, a gateway with a flood, and what is done on the page (`scenarios.mjs`)."""
 
 from __future__ import annotations
 
@@ -145,11 +145,7 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
 )  # fmt: skip
 def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None:
     with AMQPFlood(world.port, messages=12), AMQPFlood(world.port, key="order.slow", messages=1):
-        wait_until(
-            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]),
-            within=60,
-            what="a flood to be refused",
-        )
+        world.wait_for_refusals()
         for figure in play(scenario, world):
             record_property(scenario, figure)
             print(figure)
@@ -157,11 +153,7 @@ def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None
 
 def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
     with AMQPFlood(world.port, messages=12):
-        wait_until(
-            lambda: any(item["refused_per_second"] for item in world.gateway.get("/v1/topics")["items"]),
-            within=60,
-            what="a flood to be refused",
-        )
+        world.wait_for_refusals()
         play("restart", world)
 
 
