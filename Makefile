@@ -138,18 +138,19 @@ COMPILED := -o pythonpath=tests
 APART    := not airflow and not kubernetes and not storage and not packages and not long# tests with targets of their own: what they need is large, or they take minutes
 
 # What drives the browser in tests/dashboard; the browser itself is Debian's.
-tests/dashboard/node_modules/.installed: tests/dashboard/package-lock.json
+BROWSER := tests/dashboard/node_modules
+$(BROWSER)/.installed: tests/dashboard/package-lock.json
 	@$(SYSTEM) node
 	@cd tests/dashboard && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --silent --no-audit --no-fund
 	@touch $@
 
-dashboard-tests: tests/dashboard/node_modules/.installed ## What the dashboard's browser tests need, which make source and make test install by themselves.
+dashboard-tests: $(BROWSER)/.installed ## What the dashboard's browser tests need, which make source and make test install by themselves.
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
 
-source: .venv/.dependencies tests/dashboard/node_modules/.installed ## The fast tests and Spark's, from the source tree as pure Python.
+source: .venv/.dependencies $(BROWSER)/.installed ## The fast tests and Spark's, from the source tree as pure Python.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and $(APART))
 
@@ -232,13 +233,13 @@ soak: $(PRODUCT) ## A gateway before both brokers for HOURS=2: nothing may grow.
 	@$(BIN)/python tests/soak/run.py --hours $(HOURS)
 
 # Every fault that the tests know, on the wheel and with real brokers, those that take minutes as well.
-CHAOS := $(wildcard $(addprefix tests/end_to_end/test_,damaged_state.py dead_peers.py failover.py log_sink.py memory.py memory_group.py network_faults.py \
-         no_processor.py packet_loss.py pressure.py rabbitmq_faults.py readiness.py reload_storm.py slow_resolver.py system_calls.py takeover.py))
+FAULTS := damaged_state dead_peers failover log_sink memory memory_group network_faults no_processor packet_loss pressure rabbitmq_faults readiness \
+          reload_storm slow_resolver system_calls takeover
 ROUNDS ?= 1
 chaos: $(PRODUCT) ## Faults of the network, the disk, the brokers and the machine, ROUNDS=1 times; a quarter of an hour each.
 	@$(SYSTEM) python compiler java maven rabbitmq iproute2 strace
 	@for round in $$(seq $(ROUNDS)); do \
-	    SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 0 $(COMPILED) $(CHAOS) || exit 1; done
+	    SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 0 $(COMPILED) $(addprefix tests/end_to_end/,$(FAULTS:%=test_%.py)) || exit 1; done
 
 # A build of its own, in build/asan: the compiled modules with the address sanitizer, and the tests of what they decode. Python's own
 # allocator would hide what is used after it was freed; nothing is said of leaks, as Python frees little at its end.

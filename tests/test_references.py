@@ -24,6 +24,7 @@ FOREIGN = frozenset(
 )  # of other projects, or written by sluice
 MADE = (  # paths of what is made when something runs
     "bench/bin", "bench/results/STAMP", "bench/results/scale-NAME", "config/state", "docs/images/algorithm-NAME", "tests/fuzz/crashes",
+    "tests/dashboard/node_modules",
 )  # fmt: skip
 
 SECTION = r"(?:[FI]\d{1,2}|\d+(?:\.\d+)*)"

@@ -303,6 +303,10 @@ NAMED_ONLY: Final = {  # not to be executed as they stand -> why
     "python docs/plots/protecting.py": "writes into the tree; tests/contracts/test_protecting_plot.py draws the same and compares",
     "PYTHONPATH=.:tests .venv/bin/python -m support.public_names": "writes into the tree; tests/contracts/test_names.py asks what it would",
     "apt-get install openjdk-17-jre-headless": "changes the machine; deploy/system-packages.sh installs the same for `make test`",
+    "apt-get remove sluice": "changes the machine; tests/deploy/test_debian.py does the same in a Debian of its own",
+    "apt-get purge sluice": "changes the machine; tests/deploy/test_debian.py does the same in a Debian of its own",
+    "pip install -v": "an option of pip, named in passing",
+    "python -m": "how Python is told a module's name, named in passing",
     "rabbitmqctl shutdown": "ends the broker of the machine; the tests end those that they start",
     "apt-get install rabbitmq-server": "changes the machine; deploy/system-packages.sh installs it for `make test`",
 }
@@ -340,8 +344,8 @@ def test_commands_of_other_programs(line: str) -> None:
         words = [sys.executable, *words[1:], "--help"]  # takes minutes; its arguments are ones that it knows
         environment["PYTHONPATH"] = f"{environment.get('PYTHONPATH', '')}:{ROOT}"  # as after `make install`
     elif program == "pip":
-        (extra,) = re.fullmatch(r"sluice-gateway\[(\w+)\]", words[2]).groups()  # type: ignore[union-attr]
-        assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        (extras,) = re.fullmatch(r"sluice-gateway\[([\w,]+)\]", words[2]).groups()  # type: ignore[union-attr]
+        assert set(extras.split(",")) <= set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
         return
     else:
         raise AssertionError(f"no test runs {line}; let one run it, or say in NAMED_ONLY why it is not run")
