@@ -43,6 +43,9 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/deploy/kubernetes.md", "kubectl apply -k"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
     ("docs/deploy/kubernetes.md", "limits get amqp"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
     ("docs/deploy/kubernetes.md", "helm install"): Ran(f"{DEPLOY}::test_helms_command_names_the_chart"),
+    ("docs/deploy/systemd.md", "python3 -m venv"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
+    ("docs/deploy/systemd.md", "sluice init"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
+    ("docs/deploy/systemd.md", "systemctl enable --now sluice.socket"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
     ("docs/monitoring.md", "runbook_url"): Ran(
         "tests/deploy/test_prometheus_rules.py::test_the_line_of_the_page_makes_a_link_of_each_runbook"
     ),
