@@ -5,18 +5,21 @@ Stand-ins take what the real programs would take (support/readers.py); behind th
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.brokers.stand_ins import rabbitmq as rabbitmq_stand_in
 from support.busy_gateway import BusyGateway
 from support.floods import AMQPFlood
+from support.gateways import command
 from support.manifests import DEPLOY, config_files, documents, resources
-from support.pages import ROOT, shown
-from support.processes import LOOPBACK, free_ports, wait_until
-from support.readers import HELM, KUBECTL, Reader
+from support.pages import ROOT, blocks, shown
+from support.processes import LOOPBACK, accepts, free_ports, wait_until
+from support.readers import HELM, KUBECTL, SYSTEMCTL, Reader
 
 
 @pytest.fixture
@@ -62,3 +65,51 @@ def test_kubernetes_from_nothing_to_a_limited_message(pod: tuple[BusyGateway, Re
 def test_helms_command_names_the_chart(tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("")
     Reader(tmp_path, {" deploy/": f" {ROOT}/deploy/"}, {}, {"helm": HELM}).run(shown("docs/deploy/kubernetes.md", "helm install"))
+
+
+def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
+    """Its folders lie in the test's own; `pip` and `systemctl` stand in. The gateway then runs with the configuration that came of it.
+
+    The units themselves run under a real systemd in tests/end_to_end/test_systemd.py.
+    """
+    for name in ("opt", "usr/bin", "etc/systemd/system", "etc/sluice", "var/lib", "var/log"):
+        (tmp_path / name).mkdir(parents=True)
+    with rabbitmq_stand_in() as broker:
+        port, admin = free_ports(2)
+        names = ("/etc/systemd", "/etc/sluice", "/opt/sluice", "/usr/bin/sluice", "/var/lib", "/var/log")
+        places = {name: f"{tmp_path}{name}" for name in names} | {" deploy/": f" {ROOT}/deploy/"}
+        places |= {"127.0.0.1:5673": broker.address, "0.0.0.0:5672": f"{LOOPBACK}:{port}"}
+        venv = 'mkdir -p "$3/bin" && cp "$READER/programs/pip" "$READER/programs/sluice" "$3/bin"'
+        pip = '[ "$*" = "install sluice-gateway" ]'
+        stand_ins = {"pip": pip, "python3": f'[ "$1 $2" = "-m venv" ] && {venv}', "systemctl": SYSTEMCTL}
+        environment = {"SLUICE_ADMIN": f"http://{LOOPBACK}:{admin}", "SLUICE_ADMIN__BIND": f"{LOOPBACK}:{admin}"}
+        reader = Reader(tmp_path, places, environment, stand_ins)
+        reader.run(shown("docs/deploy/systemd.md", "python3 -m venv"))
+        reader.run(shown("docs/deploy/systemd.md", "sluice init"))
+        written = tmp_path / "etc" / "sluice" / "sluice.yaml"
+        (folders,) = blocks(ROOT / "docs" / "deploy" / "systemd.md", "yaml")
+        found = yaml.safe_load(written.read_text())
+        for section, values in yaml.safe_load(folders.text.replace("/var/", f"{tmp_path}/var/")).items():
+            found[section] = {**(found.get(section) or {}), **values}
+        written.write_text(yaml.safe_dump(found))
+        (sockets,) = blocks(ROOT / "docs" / "deploy" / "systemd.md", "ini")
+        (tmp_path / "etc/systemd/system/sluice.socket").write_text(f"[Unit]\nDescription=sockets\n{sockets.text}")
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(tmp_path / "etc/systemd/system/sluice.socket")],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert "sluice.socket" not in verified.stderr
+        process = reader.start("sluice run -c /etc/sluice/sluice.yaml")
+        try:
+            process.wait_until(lambda: accepts(LOOPBACK, admin), within=60, what="the gateway")
+            said = reader.run(shown("docs/deploy/systemd.md", "systemctl enable --now sluice.socket"))
+            assert "100/s" in said
+            with AMQPFlood(port, messages=100):
+                words = [*command(), "events", "-o", "json", "--token-file", str(tmp_path / "var/lib/sluice/admin.token")]
+
+                def events() -> str:
+                    return subprocess.run(words, env=reader.environment, capture_output=True, text=True, timeout=60, check=True).stdout
+
+                wait_until(lambda: "limit_reached" in events(), within=60, what="the topic is over its limit")
+        finally:
+            reader.close()

@@ -56,6 +56,9 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/deploy/pip.md", "--require-hashes"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
     ("docs/deploy/pip.md", "sluice run"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
     ("docs/deploy/pip.md", "limits set"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
+    ("docs/deploy/systemd.md", "python3 -m venv"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
+    ("docs/deploy/systemd.md", "sluice init"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
+    ("docs/deploy/systemd.md", "systemctl enable --now sluice.socket"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
     ("docs/monitoring.md", "runbook_url"): Ran(
         "tests/deploy/test_prometheus_rules.py::test_the_line_of_the_page_makes_a_link_of_each_runbook"
     ),

@@ -26,7 +26,8 @@ verb=$1; shift
 [ "${{1:-}}" != --now ] || shift
 case $verb in
 daemon-reload) exit 0 ;;
-enable|start) [ -f "$READER/etc/systemd/system/$1" ] || [ -f "$READER/etc/systemd/system/$1.service" ] ;;
+enable|start) for unit in "$@"; do
+    [ -f "$READER/etc/systemd/system/$unit" ] || [ -f "$READER/etc/systemd/system/$unit.service" ] || exit 1; done ;;
 restart) [ -f "{ROOT}/deploy/systemd/$1.service" ] ;;
 *) exit 1 ;;
 esac"""

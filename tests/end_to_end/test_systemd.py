@@ -1,0 +1,250 @@
+"""The units of deploy/systemd under a real systemd, in namespaces of their own: sockets, readiness, reload, watchdog, sandbox, upgrades.
+
+Clients and brokers' stand-ins are outside; the network is the machine's. `make test-long` has the twenty restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pika
+import pika.exceptions
+import pytest
+
+from support.brokers.stand_ins import rabbitmq as rabbitmq_stand_in
+from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
+from support.pages import ROOT
+from support.processes import LOOPBACK, free_ports, wait_until
+from support.rocketmq.frames import heartbeat
+from support.systemd_namespace import SystemdNamespace
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
+UNITS: Final = ROOT / "deploy" / "systemd"
+SERVICES: Final = {
+    "sluice": 1.2,
+    "sluice-quotas": 1.5,
+    "sluice-ship": 1.5,
+}  # exposure by `systemd-analyze security`, 0 to 10; as the page says
+CONFIG: Final = """\
+gateway: {{name: host, state_directory: /var/lib/sluice}}
+listeners:
+  - {{name: rabbit, protocol: amqp, bind: "127.0.0.1:{ports[0]}", upstream: "{rabbit}"}}
+  - {{name: rocket, protocol: rocketmq, bind: "127.0.0.1:{ports[1]}", upstream: "{rocket}"}}
+admin: {{bind: "127.0.0.1:{ports[2]}"}}
+access_log: {{directory: /var/log/sluice}}
+disk: {{low_watermark: 1MiB}}
+rules: [{{name: all, match: {{protocol: rocketmq}}, per: topic, limit: {{messages: {rate}/s}}}}]
+"""
+
+
+class Machine:
+    """The namespace, with the ports of its gateway: AMQP, RocketMQ, admin."""
+
+    def __init__(self, inside: SystemdNamespace, ports: list[int], config: Callable[[str], str]) -> None:
+        self.inside = inside
+        self.ports = ports
+        self.config = config  # by the rate of its rule
+
+    def write(self, name: str, text: str) -> None:
+        path = f"/etc/{name}"
+        self.inside.run("sh", "-c", 'mkdir -p "$(dirname "$1")" && printf %s "$2" > "$1"', "sh", path, text)
+
+    def sluice(self, *words: str) -> str:
+        admin = f"http://{LOOPBACK}:{self.ports[2]}"
+        token = "SLUICE_TOKEN_FILE=/var/lib/sluice/admin.token"
+        return self.inside.run("env", token, f"SLUICE_ADMIN={admin}", "/opt/sluice/bin/sluice", *words).stdout
+
+
+@contextmanager
+def machine(folder: Path, rabbit: str, rocket: str, **more: str) -> Iterator[Machine]:
+    """As somebody has installed it who has read the units' heads."""
+    ports = free_ports(3)
+
+    def config(rate: str) -> str:
+        return CONFIG.format(ports=ports, rabbit=rabbit, rocket=rocket, rate=rate)
+
+    units = {f"etc/systemd/system/{path.name}": path.read_text() for path in UNITS.iterdir()}
+    sockets = "".join(f"ListenStream={LOOPBACK}:{port}\n" for port in ports)
+    bare = re.sub(r"^ListenStream=\S+\n", "", units["etc/systemd/system/sluice.socket"], flags=re.MULTILINE)
+    units["etc/systemd/system/sluice.socket"] = bare.replace("Backlog=", f"{sockets}Backlog=")
+    files = {**units, "etc/sluice/sluice.yaml": config("10"), **more}
+    with SystemdNamespace(folder, files) as inside:
+        yield Machine(inside, ports, config)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Machine]:
+    with (
+        rabbitmq_stand_in() as rabbit,
+        rocketmq_stand_in() as rocket,
+        machine(tmp_path / "systemd", rabbit.address, rocket.address) as made,
+    ):
+        yield made
+
+
+def rocketmq_client(port: int) -> str:
+    """Connects, is answered, goes. What became of it."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=60) as client:
+            client.sendall(heartbeat())
+            return "answered" if client.recv(4096) else "closed"
+    except ConnectionRefusedError:
+        return "refused"
+    except OSError as error:
+        return type(error).__name__
+
+
+def amqp_client(port: int) -> str:
+    """Connects, publishes with a confirm, goes."""
+    parameters = pika.ConnectionParameters(LOOPBACK, port, socket_timeout=60, stack_timeout=60, blocked_connection_timeout=60)
+    try:
+        connection = pika.BlockingConnection(parameters)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "jobs", b"x")
+        connection.close()
+    except pika.exceptions.ConnectionClosedByBroker as error:
+        return "told" if error.reply_code == 320 else f"closed with {error.reply_code}"
+    except pika.exceptions.AMQPConnectionError as error:
+        refused = "refused" in repr(error).lower() or "refused" in repr(error.args).lower() or "refused" in repr(error.__cause__).lower()
+        return "refused" if refused else type(error).__name__
+    return "answered"
+
+
+def test_the_socket_starts_the_service_and_systemd_hears_that_it_is_ready(installed: Machine) -> None:
+    """`Type=notify`: started is when clients are served. Who came first has waited."""
+    inside = installed.inside
+    inside.systemctl("start", "sluice.socket")
+    assert inside.show("sluice.service", "ActiveState") == "inactive"
+    assert rocketmq_client(installed.ports[1]) == "answered"
+    inside.wait_for("sluice.service", "ActiveState", "active")
+    assert amqp_client(installed.ports[0]) == "answered"
+    assert inside.show("sluice.service", "NRestarts") == "0"
+    assert "inherited_socket_unused" not in inside.log()
+    pid = inside.main_pid("sluice.service")
+    status = inside.run("cat", f"/proc/{pid}/status").stdout
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
+    assert re.search(r"^Seccomp:\s+2$", status, re.MULTILINE)
+    assert not re.search(r"^Uid:\s+0\b", status, re.MULTILINE)
+    assert inside.run("stat", "-c", "%a", "/var/lib/private/sluice/admin.token").stdout.strip() == "600"
+
+
+def test_reload_takes_new_rules_and_keeps_the_process(installed: Machine) -> None:
+    inside = installed.inside
+    inside.systemctl("start", "sluice.socket", "sluice.service")
+    pid = inside.main_pid("sluice.service")
+    installed.write("sluice/sluice.yaml", installed.config("77"))
+    inside.systemctl("reload", "sluice.service")
+    wait_until(lambda: "77" in installed.sluice("rules", "list", "-o", "json"), within=30, what="the new limit")
+    inside.wait_for("sluice.service", "ActiveState", "active")
+    assert inside.main_pid("sluice.service") == pid
+
+
+def test_a_configuration_that_is_faulty_is_not_tried_again_and_again(installed: Machine) -> None:
+    inside = installed.inside
+    installed.write("sluice/sluice.yaml", "listener: []\n")
+    assert inside.systemctl("start", "sluice.service", check=False).returncode == 1
+    assert inside.show("sluice.service", "ExecMainStatus") == "3"
+    assert inside.show("sluice.service", "NRestarts") == "0"
+    assert inside.show("sluice.service", "ActiveState") == "failed"
+    assert "did you mean `listeners`?" in inside.log()
+
+
+def test_a_process_that_is_stopped_is_ended_by_the_watchdog_and_another_serves(installed: Machine) -> None:
+    """The event loop feeds it, so a process that does not turn is found. Its clients wait in the queue of the sockets."""
+    inside = installed.inside
+    installed.write("systemd/system/sluice.service.d/soon.conf", "[Service]\nWatchdogSec=2\nTimeoutAbortSec=2\nTimeoutStopSec=4\n")
+    inside.systemctl("daemon-reload")
+    inside.systemctl("start", "sluice.socket", "sluice.service")
+    pid = inside.main_pid("sluice.service")
+    time.sleep(5)  # twice as long as the watchdog's patience: the loop does feed it
+    assert inside.main_pid("sluice.service") == pid
+    inside.run("kill", "-STOP", str(pid))
+    assert rocketmq_client(installed.ports[1]) == "answered"
+    assert inside.main_pid("sluice.service") != pid
+    assert inside.show("sluice.service", "NRestarts") == "1"
+    assert "Watchdog timeout" in inside.log()
+
+
+# pika does not close the sockets of its interrupter where a handshake fails.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("restarts", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_restarts_under_load_refuse_nobody(installed: Machine, restarts: int) -> None:
+    """An upgrade: the new version is installed, and the service restarted. New clients of both protocols come all the time."""
+    inside = installed.inside
+    inside.systemctl("start", "sluice.socket", "sluice.service")
+    enough = threading.Event()
+    seen: dict[str, Counter[str]] = {"amqp": Counter(), "rocketmq": Counter()}
+
+    def come(protocol: str, client: Callable[[int], str], port: int) -> None:
+        while not enough.is_set():
+            seen[protocol][client(port)] += 1
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=come, args=("amqp", amqp_client, installed.ports[0])) for _ in range(2)]
+    threads += [threading.Thread(target=come, args=("rocketmq", rocketmq_client, installed.ports[1])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        pids = {inside.main_pid("sluice.service")}
+        for _ in range(restarts):
+            before = {name: each["answered"] for name, each in seen.items()}
+            inside.systemctl("reset-failed", "sluice.service")  # twenty in as many seconds are more than an operator's: StartLimitBurst
+            inside.systemctl("restart", "sluice.service")
+            pids.add(inside.main_pid("sluice.service"))
+            wait_until(
+                lambda at=before: all(seen[name]["answered"] > at[name] + 5 for name in seen), within=60, what="clients of the new one"
+            )
+    finally:
+        enough.set()
+        for thread in threads:
+            thread.join(60)
+    assert len(pids) == restarts + 1
+    for protocol, outcomes in seen.items():
+        assert outcomes["refused"] == 0, f"{protocol}: {outcomes}"
+    # A connection that the end of the old process met may be told or closed; each restart may meet those that are open then, no more.
+    met = {name: sum(outcomes.values()) - outcomes["answered"] for name, outcomes in seen.items()}
+    assert all(each <= 4 * restarts for each in met.values()), seen
+
+
+def test_the_nights_timer_is_waiting_for_twenty_past_midnight(installed: Machine) -> None:
+    inside = installed.inside
+    inside.systemctl("start", "sluice-quotas.timer", "sluice-ship.timer")
+    at = inside.run("systemctl", "show", "sluice-quotas.timer", "--property=NextElapseUSecRealtime", "--value").stdout
+    assert "00:20:00 UTC" in inside.run("date", "-u", "-d", at.strip(), "+%H:%M:%S UTC").stdout
+    started = inside.systemctl("start", "sluice-quotas.service", check=False)
+    assert started.returncode == 1, "its token is not there"
+    assert inside.show("sluice-quotas.service", "ExecMainStatus") == "243", "EXIT_CREDENTIALS: nothing ran without it"
+
+
+# ---- without systemd running ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_how_exposed_a_service_is(service: str) -> None:
+    words = ["systemd-analyze", "security", "--offline=true", "--json=short", f"--threshold={SERVICES[service] * 10:.0f}"]
+    done = subprocess.run([*words, str(UNITS / f"{service}.service")], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"more exposed than {SERVICES[service]}: {done.stdout}{done.stderr}"
+    assert json.loads(done.stdout), "it says what it has looked at"
+
+
+def test_systemd_knows_every_word_of_the_gateways_units(tmp_path: Path) -> None:
+    names = ("sluice.service", "sluice.socket")
+    for name in names:
+        (tmp_path / name).write_text((UNITS / name).read_text().replace("/usr/bin/sluice", "/bin/true"))
+    words = ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in names)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "sluice" in line]) == (0, [])
+    assert signal.Signals.SIGPROF.name in (UNITS / "sluice.service").read_text()
