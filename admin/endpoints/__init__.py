@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from admin.endpoints import dashboard, events, history, level_limits, limits, log_level, openapi, process, quotas, rules, tokens, traffic
+from admin.endpoints import (
+    dashboard,
+    events,
+    history,
+    level_limits,
+    limits,
+    live_changes,
+    log_level,
+    openapi,
+    process,
+    quotas,
+    rules,
+    tokens,
+    traffic,
+)
 from admin.routing import Route
 
 ROUTES: Final[list[Route]] = [
@@ -13,6 +27,7 @@ ROUTES: Final[list[Route]] = [
     *rules.ROUTES,
     *quotas.ROUTES,
     *history.ROUTES,
+    *live_changes.ROUTES,
     *traffic.ROUTES,
     *events.ROUTES,
     *log_level.ROUTES,

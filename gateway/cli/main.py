@@ -28,6 +28,7 @@ VERBS: Final = {
     "connections": "gateway.cli.live:connections",
     "listeners": "gateway.cli.live:listeners",
     "history": "gateway.cli.history:history",
+    "fleet": "gateway.cli.fleet:fleet",
     "audit": "gateway.cli.audit:audit",
     "quotas": "gateway.cli.quotas:quotas",
     "log": "gateway.cli.log:log",

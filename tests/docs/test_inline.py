@@ -52,6 +52,7 @@ CASES: Final = {
     "limits set rocketmq TOPIC --messages N/s": Case("limits set rocketmq orders --messages 900/s"),
     "rules add storm … --replace": Case(STORM, (STORM,)),
     "limits set … --candidate-messages": Case("limits set rocketmq orders --messages 900/s --candidate-messages 500/s"),
+    "check -c /etc/sluice/sluice.yaml --strict": Case("check -c sluice.yaml"),
     "check -c /etc/sluice/sluice.yaml": Case("check -c sluice.yaml"),
     "config show -c /etc/sluice/sluice.yaml --origin": Case("config show -c sluice.yaml --origin"),
     "rules promote": Case("rules promote orders", ("rules set orders --candidate-messages 15/s",)),
