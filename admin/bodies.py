@@ -145,6 +145,13 @@ class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | UnsetType | None = UNSET
 
 
+class LiveChangesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All live changes of limits and rules by their targets, in the form that `GET /v1/live-changes` of a gateway has, and why."""
+
+    changes: dict[str, dict[str, Any]] | UnsetType = UNSET
+    reason: str | UnsetType | None = UNSET
+
+
 class LogLevelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A level (`debug`, `info`, `warning`, `error`, `critical`), and for how long (`for: 10min`); without it until the next start."""
 

@@ -278,15 +278,15 @@ class State:
 
     def first_end(self) -> float:
         """When (seconds since 1970) the first live change ends, whether or not it holds; infinity where none does."""
-        ends = (end_of(stored) for stored in self._live_changes().values())
+        ends = (end_of(stored) for stored in self.live_changes().values())
         return min((end for end in ends if end is not None), default=math.inf)
 
     def expired(self, now: float, believes: Callable[[float], bool] = lambda _: True) -> list[Edit]:
         """The edits that remove every live change that has ended by `now`, where that is believed of its end."""
-        ended = [(target, end_of(stored)) for target, stored in self._live_changes().items() if has_expired(stored, now)]
+        ended = [(target, end_of(stored)) for target, stored in self.live_changes().items() if has_expired(stored, now)]
         return [(target, None) for target, end in ended if end is None or believes(end)]
 
-    def _live_changes(self) -> dict[str, StoredOverride | StoredRule]:
+    def live_changes(self) -> dict[str, StoredOverride | StoredRule]:
         """All that may have an end, by its target."""
         return {
             **self.keys,

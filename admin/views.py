@@ -91,6 +91,14 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     revision: int
 
 
+class LiveChanges(msgspec.Struct, frozen=True):
+    """All live changes of limits and rules in their stored form, by target. `digest` is equal where they are."""
+
+    changes: dict[str, dict[str, Any]]
+    digest: str
+    revision: int
+
+
 class Items(msgspec.Struct, frozen=True):
     """A page of items that the gateway describes."""
 

@@ -28,6 +28,7 @@ VERBS: Final = {
     "connections": ".live:connections",
     "listeners": ".live:listeners",
     "history": ".history:history",
+    "fleet": ".fleet:fleet",
     "audit": ".audit:audit",
     "quotas": ".quotas:quotas",
     "log": ".log:log",

@@ -64,6 +64,7 @@ def body_of(route: Route) -> Any:
     return {
         "LimitBody": {"messages": "5/s"}, "ConfirmBody": {"confirm": True}, "ReasonBody": {"reason": "test"}, "RotateBody": {},
         "NewTokenBody": {"name": "new", "role": "viewer"},
+        "LiveChangesBody": {"changes": {"limits/rocketmq/orders": {"messages": "5/s"}}},
     }[body.__name__]  # fmt: skip
 
 
@@ -269,6 +270,7 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/quotas/shadow": {"GET", "PUT", "DELETE"},
         "/v1/quotas/status": {"GET"},
         "/v1/quotas:rollback": {"POST"},
+        "/v1/live-changes": {"GET", "PUT"},
         "/v1/history": {"GET"},
         "/v1/history/{revision}": {"GET"},
         "/v1/history/{revision}:rollback": {"POST"},

@@ -26,7 +26,7 @@ def fault(words: Sequence[str]) -> str | None:
                 break
             name, found, rest = command.resolve_command(context, rest)
             assert found is not None
-            context = click.Context(found, info_name=name, parent=context)
+            context = click.Context(found, info_name=name, parent=context, **found.context_settings)
             command = found
         with context:
             command.parse_args(context, list(rest))

@@ -113,3 +113,27 @@ def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
                 wait_until(lambda: "limit_reached" in events(), within=60, what="the topic is over its limit")
         finally:
             reader.close()
+
+
+def test_a_fleet_is_changed_and_brought_back(tmp_path: Path) -> None:
+    with rabbitmq_stand_in() as broker:
+        first, second = (BusyGateway(tmp_path / f"gateway-{number}", broker.address, broker.address, []) for number in range(2))
+        first.until = second.until = "/livez"  # one stand-in cannot speak both protocols
+        with first, second:
+            places = {"127.0.0.1:9180": f"{LOOPBACK}:{first.admin_port}", "127.0.0.1:9280": f"{LOOPBACK}:{second.admin_port}"}
+            for number, gateway in enumerate((first, second)):
+                places[f"/etc/sluice/gateway-{number}.token"] = str(gateway.directory / "state" / "admin.token")
+            reader = Reader(tmp_path, places, {})
+            reader.run(shown("docs/deploy/fleet.md", "sluice fleet status"))
+
+            def changes() -> list[int]:
+                return [len(gateway.get("/v1/live-changes")["changes"]) for gateway in (first, second)]
+
+            reader.run(shown("docs/deploy/fleet.md", "sluice fleet apply"))
+            assert changes() == [1, 1]
+            reader.run(shown("docs/deploy/fleet.md", "sluice fleet rollback"))
+            assert changes() == [0, 0]
+            first.cli("limits", "set", "rocketmq", "orders", "--messages", "5/s")
+            assert changes() == [1, 0]
+            reader.run(shown("docs/deploy/fleet.md", "sluice fleet sync"))
+            assert changes() == [1, 1]

@@ -59,6 +59,10 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/deploy/systemd.md", "python3 -m venv"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
     ("docs/deploy/systemd.md", "sluice init"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
     ("docs/deploy/systemd.md", "systemctl enable --now sluice.socket"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
+    ("docs/deploy/fleet.md", "sluice fleet status"): Ran(f"{DEPLOY}::test_a_fleet_is_changed_and_brought_back"),
+    ("docs/deploy/fleet.md", "sluice fleet apply"): Ran(f"{DEPLOY}::test_a_fleet_is_changed_and_brought_back"),
+    ("docs/deploy/fleet.md", "sluice fleet rollback"): Ran(f"{DEPLOY}::test_a_fleet_is_changed_and_brought_back"),
+    ("docs/deploy/fleet.md", "sluice fleet sync"): Ran(f"{DEPLOY}::test_a_fleet_is_changed_and_brought_back"),
     ("docs/monitoring.md", "runbook_url"): Ran(
         "tests/deploy/test_prometheus_rules.py::test_the_line_of_the_page_makes_a_link_of_each_runbook"
     ),

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -178,6 +179,11 @@ def test_a_process_that_is_stopped_is_ended_by_the_watchdog_and_another_serves(i
     assert "Watchdog timeout" in inside.log()
 
 
+def served_since(seen: dict[str, Counter[str]], before: dict[str, int]) -> bool:
+    """Whether more than five clients of each protocol were answered since."""
+    return all(seen[name]["answered"] > before[name] + 5 for name in seen)
+
+
 # pika does not close the sockets of its interrupter where a handshake fails.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("restarts", [2, pytest.param(20, marks=pytest.mark.long)])
@@ -204,9 +210,7 @@ def test_restarts_under_load_refuse_nobody(installed: Machine, restarts: int) ->
             inside.systemctl("reset-failed", "sluice.service")  # twenty in as many seconds are more than an operator's: StartLimitBurst
             inside.systemctl("restart", "sluice.service")
             pids.add(inside.main_pid("sluice.service"))
-            wait_until(
-                lambda at=before: all(seen[name]["answered"] > at[name] + 5 for name in seen), within=60, what="clients of the new one"
-            )
+            wait_until(partial(served_since, seen, before), within=60, what="clients of the new one")
     finally:
         enough.set()
         for thread in threads:

@@ -75,6 +75,7 @@ EXAMPLES: Final = {
     "sluice rules promote orders --reason 'a week without refusals'": Example(before=(CANDIDATE,)),
     "sluice rules reset rocketmq-topics": Example(before=("sluice rules set rocketmq-topics --messages 40/s",)),
     "sluice connections close 42 --reason 'runaway job'": Example(replaced={"42": "{connection} --yes"}),
+    "sluice fleet rollback 41 --reason 'limit too low'": Example(before=(NEW_LIMIT, NEXT_LIMIT), replaced={"41": "{before} --yes"}),
     "sluice history rollback 41 --reason 'limit too low'": Example(before=(NEW_LIMIT, NEXT_LIMIT), replaced={"41": "{before} --yes"}),
     "sluice history show 42": Example(before=(NEW_LIMIT,), replaced={"42": "{revision}"}),
     "sluice quotas plan quotas.json": Example(before=("sluice quotas apply quotas.json --yes",)),
