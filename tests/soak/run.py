@@ -149,7 +149,7 @@ class Soak:
             code = job.popen.wait(600)
             if code:
                 raise AssertionError(f"quotas compute ended with {code}\n{job.output()[-3000:]}")
-        self.gateway.cli("quotas", "apply", "quotas.json", "--yes", "--force")
+        self.gateway.cli("quotas", "apply", "quotas.json", "--yes")
         self.nights += 1
 
 
