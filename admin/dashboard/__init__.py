@@ -89,6 +89,7 @@ SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js 
     "parts.js": "what several screens have",
     "quotas.js": "quotas",
     "router.js": "addresses",
+    "screen_data.js": "what screens read again and again",
     "sign_in.js": "signing in",
     "store.js": "what the page knows",
     "text.js": "languages",

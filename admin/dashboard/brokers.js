@@ -1,10 +1,10 @@
 // Brokers and listeners: whether each broker can be reached, whether it says that it is busy, its caps, places, and how long certificates last.
 
-import { get, poll } from "./api.js";
+import { get } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { badge, head, problem, table } from "./parts.js";
-import { redraw } from "./store.js";
+import { refresh } from "./screen_data.js";
 import { t } from "./text.js";
 
 const UPSTREAM = { up: "good", down: "bad", held: "warn", unknown: "" };
@@ -57,16 +57,8 @@ function card(item) {
 
 export function brokers() {
   const data = { items: null, error: null };
-  const lists = poll(async (signal) => {
-    try {
-      data.items = (await get("/v1/listeners?limit=500", { signal })).items;
-      data.error = null;
-    } catch (error) {
-      if (error.name !== "AbortError") data.error = error;
-      throw error;
-    } finally {
-      redraw();
-    }
+  const lists = refresh(data, async (signal) => {
+    data.items = (await get("/v1/listeners?limit=500", { signal })).items;
   }, 3);
   return {
     title: () => t("brokers_title"),

@@ -1,12 +1,13 @@
 // The history: who changed what, when and why, before and after; and the way back to the state as of a revision.
 
-import { ask, get, poll } from "./api.js";
+import { ask, get } from "./api.js";
 import { confirmation, diff } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { csvOf, head, problem, topicAnchor, say } from "./parts.js";
 import { topicOf } from "./overview.js";
 import { amend, go } from "./router.js";
+import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
@@ -21,20 +22,12 @@ export function changes({ revision }, query) {
   const question = confirmation();
   const api = () => (revision ? `/v1/history/${encodeURIComponent(revision)}` : `/v1/history${by.q ? `?q=${encodeURIComponent(by.q)}` : ""}`);
   let most = 50;
-  const lists = poll(async (signal) => {
-    try {
-      const path = revision ? api() : `${api()}${by.q ? "&" : "?"}limit=${most}`;
-      const found = await ask("GET", path, { signal });
-      data.items = revision ? [found.body.entry] : found.body.items;
-      data.next = found.body.next || null;
-      data.current = found.body.revision;
-      data.error = null;
-    } catch (error) {
-      if (error.name !== "AbortError") data.error = error;
-      throw error;
-    } finally {
-      redraw();
-    }
+  const lists = refresh(data, async (signal) => {
+    const path = revision ? api() : `${api()}${by.q ? "&" : "?"}limit=${most}`;
+    const found = await ask("GET", path, { signal });
+    data.items = revision ? [found.body.entry] : found.body.items;
+    data.next = found.body.next || null;
+    data.current = found.body.revision;
   }, 3);
 
   async function rollBack(entry) {

@@ -1,11 +1,12 @@
 // The configuration: effective values with their origin, what needs a restart, reloading with a dry run, the log's level, tokens.
 
-import { ask, get, poll } from "./api.js";
+import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { badge, described, field, head, problem, table, say } from "./parts.js";
 import { amend } from "./router.js";
+import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
@@ -22,19 +23,11 @@ export function configuration(_, query) {
   const data = { values: [], status: null, level: null, tokens: null, error: null, q: query.get("q") || "", all: false, reload: null, made: null };
   const form = { level: "debug", for: "10min", name: "", role: "viewer", expires: "90d" };
   const question = confirmation();
-  const lists = poll(async (signal) => {
-    try {
-      data.values = (await get("/v1/config?origins=1", { signal })).values;
-      data.status = await get("/v1/status", { signal });
-      data.level = await get("/v1/log/level", { signal });
-      if (may("admin")) data.tokens = (await get("/v1/tokens?limit=500", { signal })).items;
-      data.error = null;
-    } catch (error) {
-      if (error.name !== "AbortError") data.error = error;
-      throw error;
-    } finally {
-      redraw();
-    }
+  const lists = refresh(data, async (signal) => {
+    data.values = (await get("/v1/config?origins=1", { signal })).values;
+    data.status = await get("/v1/status", { signal });
+    data.level = await get("/v1/log/level", { signal });
+    if (may("admin")) data.tokens = (await get("/v1/tokens?limit=500", { signal })).items;
   }, 5);
 
   async function reload(dry) {

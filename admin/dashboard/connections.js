@@ -1,11 +1,12 @@
 // Connections: who, in what state, what keeps each from being faster, what is held; and closing one.
 
-import { ask, get, poll } from "./api.js";
+import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { badge, choice, csvOf, head, problem, table, topicAnchor, say } from "./parts.js";
 import { amend, go } from "./router.js";
+import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
@@ -26,21 +27,16 @@ export function connections({ id }, query) {
   const data = { items: null, total: 0, one: null, error: null };
   const question = confirmation();
   const api = () => `/v1/connections?sort=${by.sort}${by.q ? `&q=${encodeURIComponent(by.q)}` : ""}`;
-  const lists = poll(async (signal) => {
-    try {
-      if (id) data.one = await get(`/v1/connections/${encodeURIComponent(id)}`, { signal });
-      else {
-        const page = await get(`${api()}&limit=200`, { signal });
-        data.items = page.items;
-        data.total = page.total;
-      }
-      data.error = null;
-    } catch (error) {
-      if (error.name !== "AbortError") data.error = error;
-      if (error.status === 404) data.one = null;
-      throw error;
-    } finally {
-      redraw();
+  const lists = refresh(data, async (signal) => {
+    if (id) {
+      data.one = await get(`/v1/connections/${encodeURIComponent(id)}`, { signal }).catch((error) => {
+        if (error.status === 404) data.one = null;
+        throw error;
+      });
+    } else {
+      const page = await get(`${api()}&limit=200`, { signal });
+      data.items = page.items;
+      data.total = page.total;
     }
   }, 2);
 

@@ -6,7 +6,8 @@ import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { badge, choice, csvOf, head, problem, table } from "./parts.js";
-import { limitPath, seriesPath } from "./router.js";
+import { limitPath } from "./router.js";
+import { points, refresh } from "./screen_data.js";
 import { redraw, state, topicKey } from "./store.js";
 import { language, t } from "./text.js";
 import { levelCard } from "./topic.js";
@@ -15,20 +16,12 @@ export function myTopic({ protocol, topic }) {
   const item = { protocol, topic, operation: "produce" };
   const path = limitPath(item);
   const data = { body: null, now: null, quotas: null, clients: [], libraries: [], series: null, range: "24h", error: null, library: "" };
-  const lists = poll(async (signal) => {
-    try {
-      data.body = await get(`${path}?explain=1`, { signal });
-      const q = encodeURIComponent(topic);
-      data.now = (await get(`/v1/topics?protocol=${protocol}&q=${q}&limit=50`, { signal })).items.find((each) => each.topic === topic && each.operation === "produce") || null;
-      data.clients = (await get(`/v1/clients?protocol=${protocol}&q=${q}&limit=50`, { signal })).items.filter((each) => each.topic === topic);
-      data.quotas = (await get("/v1/quotas/status", { signal })).published;
-      data.error = null;
-    } catch (error) {
-      if (error.name !== "AbortError") data.error = error;
-      throw error;
-    } finally {
-      redraw();
-    }
+  const lists = refresh(data, async (signal) => {
+    data.body = await get(`${path}?explain=1`, { signal });
+    const q = encodeURIComponent(topic);
+    data.now = (await get(`/v1/topics?protocol=${protocol}&q=${q}&limit=50`, { signal })).items.find((each) => each.topic === topic && each.operation === "produce") || null;
+    data.clients = (await get(`/v1/clients?protocol=${protocol}&q=${q}&limit=50`, { signal })).items.filter((each) => each.topic === topic);
+    data.quotas = (await get("/v1/quotas/status", { signal })).published;
   }, 3);
   const libraries = poll(async (signal) => {
     const refused = (data.now?.clients || []).map((each) => f.host(each.client)).slice(0, 4);
@@ -44,15 +37,7 @@ export function myTopic({ protocol, topic }) {
     data.libraries = [...found];
     redraw();
   }, 10);
-  let charts = null;
-  function drawChart() {
-    charts?.stop();
-    charts = poll(async (signal) => {
-      data.series = await get(seriesPath(item, data.range), { signal });
-      redraw();
-    }, data.range === "15m" ? 1 : 10);
-  }
-  drawChart();
+  const charts = points(item, data, 1);
 
   const level = () => {
     const levels = (data.body?.levels || []).filter((each) => each.operation !== "consume");
@@ -109,12 +94,7 @@ export function myTopic({ protocol, topic }) {
         problem(data.error),
         data.body && verdict(now),
         h("dl", { class: "figures" }, figure("limit", f.limitText(one?.limit)), figure("received", f.rate(now?.received_per_second)), figure("passed", f.rate(now?.forwarded_per_second)), figure("refused", f.rate(now?.refused_per_second), now?.refused_per_second > 0), figure("wait", f.milliseconds(one?.usage?.wait_ms))),
-        h("section", { key: "chart", "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), refusedLately() && h("span", { class: "quiet" }, refusedLately()), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, (range) => {
-          data.range = range;
-          data.series = null;
-          drawChart();
-          redraw();
-        })), data.series && !data.series.known ? h("p", { class: "quiet" }, t("no_series")) : chart(data.series, { label: f.topicName(item), key: data.range })),
+        h("section", { key: "chart", "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), refusedLately() && h("span", { class: "quiet" }, refusedLately()), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, charts.choose)), data.series && !data.series.known ? h("p", { class: "quiet" }, t("no_series")) : chart(data.series, { label: f.topicName(item), key: data.range })),
         h("section", { key: "why", "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, t("why_this_limit")), (data.body?.levels || []).filter((each) => each.operation !== "consume").map((each) => levelCard(each, protocol, data.quotas)), data.body && !data.body.levels.length && h("p", { class: "quiet" }, t("no_limit"))),
         h("section", { key: "clients", "aria-labelledby": "by-client" }, h("h2", { id: "by-client" }, t("refused_by_client")), clientsTable()),
         library(),

@@ -1,12 +1,13 @@
 // The first screen: what is wrong, who, since when, and the way out.
 
-import { get, poll } from "./api.js";
+import { get } from "./api.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { badge, bar, choice, csvOf, head, originText, spark, table, topicAnchor } from "./parts.js";
-import { seriesPath, topicLink } from "./router.js";
-import { may, redraw, state, topicKey } from "./store.js";
+import { topicLink } from "./router.js";
+import { points } from "./screen_data.js";
+import { may, state, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 /** `limits/amqp/%2F/orders/x` as {protocol, topic}; null where it is no topic's. */
@@ -90,15 +91,7 @@ function figures(snapshot) {
 export function overview() {
   const data = { series: null, range: "15m" };
   const spoken = new Set();
-  let charts = null;
-  function draw() {
-    charts?.stop();
-    charts = poll(async (signal) => {
-      data.series = await get(seriesPath(null, data.range), { signal });
-      redraw();
-    }, data.range === "15m" ? 2 : 10);
-  }
-  draw();
+  const charts = points(null, data, 2);
 
   function announce(list) {
     const fresh = list.filter((each) => !spoken.has(each.key));
@@ -170,12 +163,7 @@ export function overview() {
         h("section", { "aria-labelledby": "alarms-title" }, h("h2", { id: "alarms-title", class: list.length ? "" : "unseen" }, t("alarms")),
           list.length ? h("ul", { class: "alarms" }, list.slice(0, 8).map(alarmLine), list.length > 8 && h("li", { key: "more", class: "quiet" }, t("and_more", { n: list.length - 8 }))) : h("p", { class: "calm" }, t("all_calm"))),
         h("section", { "aria-labelledby": "worst-title" }, h("div", { class: "bar-head" }, h("h2", { id: "worst-title" }, t("worst_now")), h("a", { href: "/topics" }, t("all_topics", { n: f.count(snapshot.topics_known) })), h("a", { class: "button small", href: csvOf("/v1/topics?sort=refused"), download: "" }, "CSV")), worstNow(snapshot)),
-        h("section", { "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, (name) => {
-          data.range = name;
-          data.series = null;
-          draw();
-          redraw();
-        })), chart(data.series, { label: t("traffic"), limit: false, key: data.range })),
+        h("section", { "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, charts.choose)), chart(data.series, { label: t("traffic"), limit: false, key: data.range })),
         live.length > 0 && h("section", { "aria-labelledby": "live-title" }, h("h2", { id: "live-title" }, t("live_now")), table(t("live_now"), [
           { name: "what", title: t("what"), wide: true }, { name: "limit", title: t("limit"), number: true }, { name: "by", title: t("by") }, { name: "reason", title: t("reason") }, { name: "ends", title: t("ends"), number: true },
         ], live.map((each) => {

@@ -1,11 +1,12 @@
 // Quotas: the snapshot in force and the one tried, what they refuse, the evidence of each topic; rules' candidates; apply and roll back.
 
-import { ask, get, poll } from "./api.js";
+import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { csvOf, head, problem, spark, table, topicAnchor, say } from "./parts.js";
 import { amend } from "./router.js";
+import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
@@ -27,25 +28,17 @@ export function quotas({ protocol, topic }, query) {
   const data = { status: null, snapshot: null, shadow: null, rules: [], error: null, q: query.get("q") || "", etag: null };
   const question = confirmation();
   let sha = null;
-  const lists = poll(async (signal) => {
-    try {
-      data.status = await get("/v1/quotas/status", { signal });
-      const now = `${data.status.published?.sha256} ${data.status.shadow?.sha256}`;
-      if (sha !== now) {
-        const found = await ask("GET", "/v1/quotas", { signal });
-        data.snapshot = found.body;
-        data.etag = found.etag;
-        data.shadow = data.status.shadow ? await get("/v1/quotas/shadow", { signal }) : null;
-        sha = now;
-      }
-      data.rules = (await get("/v1/rules?limit=500", { signal })).items.filter((rule) => rule.candidate);
-      data.error = null;
-    } catch (error) {
-      if (error.name !== "AbortError") data.error = error;
-      throw error;
-    } finally {
-      redraw();
+  const lists = refresh(data, async (signal) => {
+    data.status = await get("/v1/quotas/status", { signal });
+    const now = `${data.status.published?.sha256} ${data.status.shadow?.sha256}`;
+    if (sha !== now) {
+      const found = await ask("GET", "/v1/quotas", { signal });
+      data.snapshot = found.body;
+      data.etag = found.etag;
+      data.shadow = data.status.shadow ? await get("/v1/quotas/shadow", { signal }) : null;
+      sha = now;
     }
+    data.rules = (await get("/v1/rules?limit=500", { signal })).items.filter((rule) => rule.candidate);
   }, 5);
 
   function snapshotCard(title, one, realised, ways) {

@@ -6,7 +6,8 @@ import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
 import { badge, bar, choice, csvOf, head, originText, problem, table } from "./parts.js";
-import { limitPath, seriesPath } from "./router.js";
+import { limitPath } from "./router.js";
+import { points, refresh } from "./screen_data.js";
 import { may, redraw, state } from "./store.js";
 import { t } from "./text.js";
 
@@ -60,19 +61,8 @@ export function topic({ protocol, topic: name }, query) {
   const path = limitPath(item);
   const data = { body: null, etag: null, now: null, clients: [], quotas: null, series: null, range: "15m", error: null };
   const edit = may("operator") ? editor(item, path, { open: query.get("edit") === "1", current: () => data, refresh: () => limits.now() }) : null;
-  const fault = (error) => {
-    if (error.name !== "AbortError") data.error = error;
-    redraw();
-    throw error;
-  };
-  const limits = poll(async (signal) => {
-    try {
-      data.body = await get(`${path}${item.operation === "produce" ? "?explain=1" : ""}`, { signal });
-      data.error = null;
-      redraw();
-    } catch (error) {
-      fault(error);
-    }
+  const limits = refresh(data, async (signal) => {
+    data.body = await get(`${path}${item.operation === "produce" ? "?explain=1" : ""}`, { signal });
   }, 2);
   const others = poll(async (signal) => {
     const q = encodeURIComponent(name);
@@ -85,15 +75,7 @@ export function topic({ protocol, topic: name }, query) {
   const quotas = poll(async (signal) => {
     data.quotas = (await get("/v1/quotas/status", { signal })).published;
   }, 30);
-  let charts = null;
-  function drawChart() {
-    charts?.stop();
-    charts = poll(async (signal) => {
-      data.series = await get(seriesPath(item, data.range), { signal });
-      redraw();
-    }, data.range === "15m" ? 1 : 10);
-  }
-  drawChart();
+  const charts = points(item, data, 1);
 
   const fresh = () => {
     const live = state.snapshot?.topics.find((each) => each.topic === name && each.protocol === protocol && each.operation === item.operation);
@@ -137,12 +119,7 @@ export function topic({ protocol, topic: name }, query) {
         problem(data.error),
         facts(now),
         edit?.view(),
-        h("section", { "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, (range) => {
-          data.range = range;
-          data.series = null;
-          drawChart();
-          redraw();
-        })), data.series && !data.series.known ? h("p", { class: "quiet" }, t("no_series")) : chart(data.series, { label: f.topicName(item), key: data.range })),
+        h("section", { "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, charts.choose)), data.series && !data.series.known ? h("p", { class: "quiet" }, t("no_series")) : chart(data.series, { label: f.topicName(item), key: data.range })),
         h("section", { "aria-labelledby": "limits-title" }, h("h2", { id: "limits-title" }, t("limits_in_force")), data.body && (data.body.levels?.length ? data.body.levels.map((level) => levelCard(level, protocol, data.quotas)) : h("p", { class: "quiet" }, t("no_limit"))),
           (data.body?.remarks || []).map((text, at) => h("p", { key: at, class: "notice" }, text)), data.body?.explanation && why(data.body.explanation)),
         h("section", { "aria-labelledby": "clients-title" }, h("h2", { id: "clients-title" }, t("worst_clients")), worstClients(now)),

@@ -258,13 +258,14 @@ def test_reload_says_what_needs_a_restart_and_when_nothing_changed(sluice: Any, 
 
 
 PROMISED = {  # verbs that scripts rely on; a group's in its help
-    "": "run init check config why limits rules topics clients top events connections listeners history audit quotas log reload drain status health "
-    "support-bundle token version completion",
+    "": "run init check config why limits rules topics clients top events connections listeners history fleet audit quotas log reload drain status "
+    "health support-bundle token version completion",
     "config": "show schema diff",
     "limits": "list get set unset",
     "rules": "list set promote reset show add remove",
     "connections": "list close",
     "history": "list show rollback",
+    "fleet": "status apply rollback sync",
     "audit": "list verify",
     "quotas": "show report compute plan apply rollback status backtest nightly",
     "log": "compact ship",

@@ -68,8 +68,16 @@ def test_remote_verbs_share_their_options(name: str) -> None:
         ("log", "ship"),
     }
     for words, command in ALL:
-        if not isinstance(command, click.Group) and words not in local:
+        if not isinstance(command, click.Group) and words not in local and words[0] != "fleet":
             assert any(name in option.opts for option in command.params), words
+
+
+@pytest.mark.parametrize("name", ["--gateway", "--timeout"])
+def test_verbs_of_a_fleet_share_the_options_that_name_its_gateways(name: str) -> None:
+    verbs = [command for words, command in ALL if words[:1] == ("fleet",) and not isinstance(command, click.Group)]
+    assert len(verbs) >= 4
+    for command in verbs:
+        assert any(name in option.opts for option in command.params), command.name
 
 
 @pytest.mark.parametrize("name", ["--dry-run", "--if-version", "--reason", "--yes"])
