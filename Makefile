@@ -25,7 +25,7 @@ SYSTEM   := sh deploy/system-packages.sh
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' Makefile)
 
 help: ## This list.
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' Makefile
 
 # ---- the environment -----------------------------------------------------------------------------------------------
 
@@ -90,6 +90,7 @@ release: .venv/.dependencies build/tools/.installed ## All of a version in dist/
 	@$(SYSTEM) python compiler
 	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python))
 
+deb image: export SLUICE_COMPILE := $(or $(SLUICE_COMPILE),1)# nobody shall get pure Python by mistake
 # Of the compiled wheel, with the dependencies of .venv, which are the locked ones.
 deb: build ## The Debian package, in dist/.
 	@$(SYSTEM) packages
@@ -144,7 +145,7 @@ $(BROWSER)/.installed: tests/dashboard/package-lock.json
 	@cd tests/dashboard && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --silent --no-audit --no-fund
 	@touch $@
 
-dashboard-tests: $(BROWSER)/.installed ## What the dashboard's browser tests need, which make source and make test install by themselves.
+dashboard-tests: $(BROWSER)/.installed ## The packages of the dashboard's browser tests (make source installs them and the browser by itself).
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
@@ -203,8 +204,9 @@ test-clients: ## Client libraries' own suites, directly and through the gateway;
 # An API server of Kubernetes with its etcd, Helm and Kustomize, from their sources: nine minutes on two cores the first time, then seconds.
 KUBERNETES := $(CURDIR)/build/kubernetes
 test-kubernetes: .venv/.dependencies ## The manifests and the chart of deploy/ with Helm, Kustomize and a real API server; GOLDEN=1 renews golden files.
-	@$(SYSTEM) go
-	@go version | grep -Eq 'go1\.(2[6-9]|[3-9][0-9])' || { echo 'make test-kubernetes: needs Go 1.26 or newer on the PATH; this is' "$$(go version)" >&2; exit 1; }
+	@go version 2>/dev/null | grep -Eq 'go1\.(2[6-9]|[3-9][0-9])' || \
+	    { echo "make test-kubernetes: needs Go 1.26 or newer on the PATH, which Debian 12 has not; this is $$(go version 2>&1)" >&2; exit 1; }
+	@$(SYSTEM) openssl
 	@GOBIN=$(KUBERNETES) go install helm.sh/helm/v3/cmd/helm@v3.22.0
 	@GOBIN=$(KUBERNETES) go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 	@cd tests/deploy/kubernetes/server && go build -o $(KUBERNETES)/etcd go.etcd.io/etcd/server/v3 && go build -o $(KUBERNETES)/monitors ./monitors \

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import trio
 
 from admin.state import LIVE_RULES, QUOTAS, key_target, parse_time, rule_target
 from limiter.rules.subject import Subject
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
 MOST: Final = 500  # changes; kept for marks, and shown in one chart at most; more could not be told apart (guess)
-DAY_S: Final = 86_400  # seconds
 WHAT: Final = 200  # characters; of the targets of one change (guess)
 
 
@@ -42,11 +42,13 @@ class Marks:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._revision = -1  # up to which the history was read
+        self._reading = trio.Lock()
         self._kept: deque[tuple[Mark, frozenset[str]]] = deque(maxlen=MOST)
 
     async def since(self, start: float, place: TopicPlace | None = None, name: TopicName | None = None) -> list[Mark]:
         """Changes from `start` on (seconds since 1970): those that touch a topic, or all of them."""
-        await self._read_on()
+        async with self._reading:
+            await self._read_on()
         kept = [item for item in self._kept if item[0].ts >= start]
         if place is None:
             return [mark for mark, _ in kept]
@@ -57,12 +59,13 @@ class Marks:
         now = self._store.revision
         if now == self._revision:
             return
-        first = max(self._revision + 1, now - MOST + 1)
-        if now < self._revision:  # the state directory was put back by hand
+        put_back = now < self._revision  # the state directory, by hand
+        first = max(1, now - MOST + 1) if put_back else max(1, self._revision + 1, now - MOST + 1)
+        entries = await self._store.entries(range(first, now + 1))
+        if put_back:
             self._kept.clear()
-            first = max(1, now - MOST + 1)
         self._revision = now
-        for entry in await self._store.entries(range(max(1, first), now + 1)):
+        for entry in entries:
             self._kept.append((mark_of(entry), frozenset(change.target for change in entry.changes)))
 
     def __repr__(self) -> str:

@@ -31,7 +31,9 @@ Read: TypeAlias = Callable[[JSONObject], object]
 Column: TypeAlias = tuple[str, Read]
 
 CSV: Final = "text/csv; charset=utf-8; header=present"
-FORMAT: Final = Parameter("format", "text", "csv: comma-separated values, the whole list unless `limit` says less", choices=("json", "csv"))
+FORMAT: Final = Parameter(
+    "format", "text", "csv: comma-separated values, the whole list, up to 20,000 rows, unless `limit` says less", choices=("json", "csv")
+)
 MOST_ROWS: Final = 20_000  # twice as many as there are topics; 5 MB (guess)
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width, for Excel
 

@@ -33,7 +33,8 @@ for part in "$@"; do
     iproute2) command -v ip >/dev/null || missing="$missing iproute2" ;;
     prometheus) { command -v prometheus && command -v promtool; } >/dev/null || missing="$missing prometheus"
               command -v prometheus-alertmanager >/dev/null || missing="$missing prometheus-alertmanager" ;;
-    packages) for program in mmdebstrap lintian bwrap skopeo umoci pipx; do
+    openssl)  command -v openssl >/dev/null || missing="$missing openssl" ;;
+    packages) for program in mmdebstrap lintian bwrap skopeo umoci pipx curl; do
                   command -v $program >/dev/null || missing="$missing $(echo $program | sed s/bwrap/bubblewrap/)"; done ;;
     zsh)      command -v zsh >/dev/null || missing="$missing zsh" ;;
     fish)     command -v fish >/dev/null || missing="$missing fish" ;;

@@ -58,11 +58,15 @@ export function poll(task, seconds) {
   let timer = 0;
   let stopped = false;
   let running = false;
+  let wanted = false; // once more, as soon as the one under way has ended
   const controller = new AbortController();
   async function run() {
     clearTimeout(timer);
-    if (stopped || running) return;
-    if (document.hidden) return;
+    if (stopped || document.hidden) return;
+    if (running) {
+      wanted = true;
+      return;
+    }
     running = true;
     try {
       await task(controller.signal);
@@ -70,7 +74,8 @@ export function poll(task, seconds) {
       if (error.name !== "AbortError" && !(error instanceof Problem)) throw error;
     } finally {
       running = false;
-      if (!stopped) timer = setTimeout(run, (typeof seconds === "function" ? seconds() : seconds) * 1000);
+      if (!stopped) timer = setTimeout(run, wanted ? 0 : (typeof seconds === "function" ? seconds() : seconds) * 1000);
+      wanted = false;
     }
   }
   const seen = () => !document.hidden && run();

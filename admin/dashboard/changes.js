@@ -39,9 +39,10 @@ export function changes({ revision }, query) {
       etag = (await ask("GET", "/v1/history?limit=1")).etag;
       preview = (await ask("POST", `${path}?dry_run=1`)).body;
     } catch (error) {
-      data.error = error;
+      data.fault = error;
       return redraw();
     }
+    data.fault = null;
     question.ask({
       title: t("roll_back_title", { n: entry.revision }), text: preview.changes.length ? t("roll_back_text", { n: to }) : t("preview_same"), action: t("roll_back"), danger: true,
       more: () => h("div", null, preview.changes.map((each) => h("div", { key: each.target }, h("p", null, target(each.target)), diff(each.before, each.after)))),
@@ -74,7 +75,7 @@ export function changes({ revision }, query) {
         lists.now();
         redraw();
       } }), h("span", { class: "quiet" }, t("rules_rev", { n: data.current }))),
-      problem(data.error),
+      problem(data.fault || data.error),
       data.items && (data.items.length ? h("ol", { class: "plain changes", key: "list" }, data.items.map(entryView)) : h("p", { class: "quiet", key: "none" }, by.q ? t("none_found_changes") : t("no_changes"))),
       data.next && h("button", { type: "button", onclick: () => {
         most = Math.min(500, most + 100);

@@ -52,26 +52,28 @@ export function configuration(_, query) {
       found && !found.busy && !found.error && h("div", { class: "notice good", role: "status" }, h("p", null, found.dry ? t("reload_would") : t("reloaded")), list(t("takes_effect"), found.in_force), list(t("needs_restart"), found.needs_restart), !found.in_force?.length && !found.needs_restart?.length && h("p", null, t("nothing_changes"))));
   }
 
+  async function setLevel(method, body) {
+    data.fault = null;
+    try {
+      data.level = (await ask(method, "/v1/log/level", { body })).body;
+    } catch (error) {
+      data.fault = error;
+    }
+    redraw();
+  }
+
   function levelView() {
     const now = data.level;
     return h("section", { key: "level", "aria-labelledby": "level-title" }, h("h2", { id: "level-title" }, t("log_level")),
       now && h("p", null, badge(now.level, now.live ? "live" : ""), " ", now.live ? (now.until ? t("level_until", { at: f.moment(now.until), level: now.configured }) : t("level_restart", { level: now.configured })) : t("as_configured")),
       may("admin") && h("form", { class: "tools", onsubmit: async (event) => {
         event.preventDefault();
-        try {
-          data.level = (await ask("PUT", "/v1/log/level", { body: form.for ? { level: form.level, for: form.for } : { level: form.level } })).body;
-        } catch (error) {
-          data.error = error;
-        }
-        redraw();
+        await setLevel("PUT", form.for ? { level: form.level, for: form.for } : { level: form.level });
       } },
       h("label", { for: "level" }, t("level")), h("select", { id: "level", onchange: (event) => (form.level = event.target.value) }, LEVELS.map((each) => h("option", { key: each, value: each, selected: each === form.level }, each))),
       h("label", { for: "level-for" }, t("for_how_long")), h("select", { id: "level-for", onchange: (event) => (form.for = event.target.value) }, TIMES.map((each) => h("option", { key: each, value: each, selected: each === form.for }, each ? t(`time_${each}`) : t("until_restart")))),
       h("button", { type: "submit" }, t("set_level")),
-      now?.live && h("button", { type: "button", onclick: async () => {
-        data.level = (await ask("DELETE", "/v1/log/level")).body;
-        redraw();
-      } }, t("level_back"))));
+      now?.live && h("button", { type: "button", onclick: () => setLevel("DELETE") }, t("level_back"))));
   }
 
   function makeToken() {
@@ -98,8 +100,8 @@ export function configuration(_, query) {
         redraw();
       } }, t("token_hide"))),
       data.tokens && table(t("tokens"), [{ name: "name", title: t("client_name") }, { name: "role", title: t("role") }, { name: "origin", title: t("origin") }, { name: "ends", title: t("ends"), number: true }, { name: "used", title: t("last_used"), number: true }, { name: "revoke", title: "", spoken: t("revoke") }], data.tokens.map((each) => ({ key: each.name, cells: {
-        name: h("bdi", null, each.name), role: each.role, origin: t(`token_origin_${each.origin === "state" ? "state" : each.origin === "live" || each.origin === "api" ? "live" : "file"}`), ends: each.expires_at ? f.moment(each.expires_at) : t("no_end"), used: f.moment(each.last_used_at),
-        revoke: each.origin !== "config" && each.origin !== "file" && h("button", { type: "button", class: "small danger", "aria-label": `${t("revoke")}: ${each.name}`, onclick: () => question.ask({ title: t("revoke_title", { name: each.name }), text: t("revoke_text"), action: t("revoke"), danger: true, run: async (reason) => {
+        name: h("bdi", null, each.name), role: each.role, origin: t(`token_origin_${each.origin === "api" ? "live" : each.origin}`), ends: each.expires_at ? f.moment(each.expires_at) : t("no_end"), used: f.moment(each.last_used_at),
+        revoke: each.origin === "api" && h("button", { type: "button", class: "small danger", "aria-label": `${t("revoke")}: ${each.name}`, onclick: () => question.ask({ title: t("revoke_title", { name: each.name }), text: t("revoke_text"), action: t("revoke"), danger: true, run: async (reason) => {
           await ask("DELETE", `/v1/tokens/${encodeURIComponent(each.name)}${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`);
           lists.now();
         } }) }, t("revoke")),
@@ -124,7 +126,7 @@ export function configuration(_, query) {
     leave: () => lists.stop(),
     view: () => [
       head(t("configuration"), { api: "/v1/config?origins=1" }),
-      problem(data.error),
+      problem(data.fault || data.error),
       data.status && h("p", { class: "health", key: "status" }, badge(data.status.config_last_reload_successful ? t("last_reload_good") : t("last_reload_bad"), data.status.config_last_reload_successful ? "good" : "bad"), h("span", null, `sluice ${data.status.version} (${data.status.build})`), h("span", null, t("up_for", { time: f.duration(data.status.uptime_seconds) }))),
       data.status?.needs_restart?.length > 0 && h("div", { class: "notice", key: "restart" }, h("p", null, t("needs_restart")), h("ul", null, data.status.needs_restart.map((each, at) => h("li", { key: at }, h("code", null, String(each)))))),
       may("admin") && reloadView(),

@@ -64,7 +64,7 @@ export function connections({ id }, query) {
     return [
       h("p", { class: "crumbs" }, h("a", { href: "/connections" }, `‹ ${t("connections")}`)),
       h("div", { class: "card" }, h("p", null, badge(t(`state_${item.state}`), COLOURS[item.state]), " ", t(`state_${item.state}_means`)), h("p", null, `${t("bottleneck")}: `, bottleneck(item)), libraryOf(item) && h("p", null, `${t("library")}: `, h("bdi", null, libraryOf(item))), h("div", { class: "buttons" }, closeButton(item))),
-      h("details", { open: true }, h("summary", null, t("all_fields")), h("dl", { class: "pairs" }, pairs.map(([name, value]) => h("div", { key: name }, h("dt", null, h("code", null, name)), h("dd", null, h("bdi", null, typeof value === "object" ? JSON.stringify(value) : String(value))))))),
+      h("details", { mount: (element) => (element.open = true) }, h("summary", null, t("all_fields")), h("dl", { class: "pairs" }, pairs.map(([name, value]) => h("div", { key: name }, h("dt", null, h("code", null, name)), h("dd", null, h("bdi", null, typeof value === "object" ? JSON.stringify(value) : String(value))))))),
     ];
   }
 

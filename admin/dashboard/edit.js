@@ -39,6 +39,7 @@ export function editor(item, path, { open, current, refresh }) {
     const found = { reason: form.reason.trim() || null, expires: form.time || null };
     found.messages = form.messages.trim() || null;
     if (form.bytes.trim()) found.bytes = form.bytes.trim();
+    else if (job.base?.bytes) found.bytes = null;
     return found;
   };
 
@@ -51,6 +52,7 @@ export function editor(item, path, { open, current, refresh }) {
         const holds = read.body.levels?.find((each) => each.per === "topic");
         form.messages = job.base?.messages || holds?.limit.messages || "";
         form.bytes = job.base?.bytes || "";
+        form.more = Boolean(form.bytes);
         const event = state.over.get(topicKey(item));
         form.reason = event?.since ? t("reason_over", { since: f.moment(event.since) }) : "";
       }
@@ -128,8 +130,13 @@ export function editor(item, path, { open, current, refresh }) {
 
   /** Somebody else was faster: both versions are shown, and nothing is written. */
   async function conflict() {
-    const read = await ask("GET", path);
-    job.conflict = { theirs: read.body.override, etag: read.etag };
+    job.error = null;
+    try {
+      const read = await ask("GET", path);
+      job.conflict = { theirs: read.body.override, etag: read.etag };
+    } catch (error) {
+      job.error = error;
+    }
   }
 
   async function undo() {
@@ -149,10 +156,8 @@ export function editor(item, path, { open, current, refresh }) {
       say(t("undone"));
       refresh();
     } catch (error) {
-      if (error.status === 412) {
-        await conflict();
-        job.error = null;
-      } else job.error = error;
+      if (error.status === 412) await conflict();
+      else job.error = error;
     }
     job.busy = false;
     redraw();
@@ -162,15 +167,16 @@ export function editor(item, path, { open, current, refresh }) {
     job.busy = true;
     redraw();
     try {
-      const read = await ask("GET", path);
-      const before = read.body.override;
-      const saved = await ask("DELETE", `${path}?reason=${encodeURIComponent(form.reason.trim() || t("reason_taken_back"))}`, { etag: read.etag });
+      const before = job.base;
+      const saved = await ask("DELETE", `${path}?reason=${encodeURIComponent(form.reason.trim() || t("reason_taken_back"))}`, { etag: job.etag });
       job.done = { before, after: null, etag: saved.etag, undone: false };
       job.base = null;
+      job.etag = saved.etag;
       form.open = false;
       refresh();
     } catch (error) {
-      job.error = error;
+      if (error.status === 412) await conflict();
+      else job.error = error;
     }
     job.busy = false;
     redraw();
@@ -209,13 +215,13 @@ export function editor(item, path, { open, current, refresh }) {
         field({ id: "edit-messages", label: t("messages_limit"), hint: t("messages_hint"), error: error("messages"), children: input("messages") }),
         field({ id: "edit-time", label: t("for_how_long"), error: error("expires"), children: h("select", { id: "edit-time", value: form.time, onchange: (event) => changed("time", event.target.value), ...described("edit-time", false, error("expires")) }, TIMES.map((time) => h("option", { key: time, value: time, selected: form.time === time }, time ? t(`time_${time}`) : t("until_taken_back")))) }),
         field({ id: "edit-reason", label: t("reason"), hint: t("reason_hint"), error: error("reason"), children: input("reason", { maxlength: 500 }) }),
-        (form.more || form.bytes) && field({ id: "edit-bytes", label: t("bytes_limit"), hint: t("bytes_hint"), error: error("bytes"), children: input("bytes") })),
+        form.more && field({ id: "edit-bytes", label: t("bytes_limit"), hint: t("bytes_hint"), error: error("bytes"), children: input("bytes") })),
       previewView(),
       problem(job.error),
       h("div", { class: "buttons" },
         h("button", { type: "submit", class: "main", disabled: job.busy }, form.time ? t("apply_for", { time: t(`time_${form.time}`) }) : t("apply")),
         h("button", { type: "button", onclick: () => close() }, t("cancel")),
-        !form.more && !form.bytes && h("button", { type: "button", class: "link", onclick: () => {
+        !form.more && h("button", { type: "button", class: "link", onclick: () => {
           form.more = true;
           redraw();
         } }, t("limit_bytes_too")),
@@ -273,8 +279,7 @@ export function editor(item, path, { open, current, refresh }) {
           redraw();
         } }, t("keep_theirs")),
         h("button", { type: "button", onclick: () => {
-          job.base = theirs;
-          job.etag = etag;
+          forget();
           apply(null, etag);
         } }, t("apply_mine")),
         h("button", { type: "button", onclick: forget }, t("go_on_editing"))),

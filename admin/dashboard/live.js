@@ -15,10 +15,14 @@ function onSnapshot(message) {
   const snapshot = JSON.parse(message.data);
   if (state.boot && state.boot !== snapshot.boot) state.ring.length = 0;
   state.over = new Map(snapshot.over.filter((each) => each.topic).map((each) => [topicKey(each), { ...each, since: new Date(each.since * 1000).toISOString() }]));
+  for (const each of state.boot === snapshot.boot && state.snapshot ? snapshot.listeners : []) {
+    const before = state.snapshot.listeners.find((one) => one.name === each.name)?.broker_busy || {};
+    if (Object.entries(each.broker_busy || {}).some(([code, count]) => count > (before[code] || 0))) state.busyAt.set(each.name, Date.now());
+  }
   const rates = snapshot.rates;
   state.ring.push([rates.received_per_second, rates.forwarded_per_second, rates.refused_per_second]);
   if (state.ring.length > RING) state.ring.shift();
-  set({ snapshot, snapshotAt: Date.now(), boot: snapshot.boot, link: "live", lostAt: null });
+  set({ snapshot, boot: snapshot.boot, link: "live", lostAt: null });
 }
 
 function lost() {
@@ -71,6 +75,7 @@ export function stop() {
   close();
   state.ring.length = 0;
   state.over = new Map();
+  state.busyAt = new Map();
   state.snapshot = null;
   state.link = "connecting";
 }

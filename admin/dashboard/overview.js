@@ -10,6 +10,8 @@ import { points } from "./screen_data.js";
 import { may, state, topicKey } from "./store.js";
 import { t } from "./text.js";
 
+const BUSY_MS = 30_000; // a broker counts as busy for so long after it last said so; the numbers are since the start
+
 /** `limits/amqp/%2F/orders/x` as {protocol, topic}; null where it is no topic's. */
 export function topicOf(target) {
   const found = /^limits\/(amqp|rocketmq)\/(.+)$/.exec(target);
@@ -27,7 +29,7 @@ export function alarms(snapshot) {
   for (const each of listeners) {
     if (each.broker_blocked_connections) found.push({ key: `blocked ${each.name}`, level: "bad", text: t("broker_blocks", { listener: each.name, n: f.count(each.broker_blocked_connections) }), link: "/connections?sort=blocked" });
     const busy = Object.entries(each.broker_busy || {}).filter(([, count]) => count);
-    if (busy.length) found.push({ key: `busy ${each.name}`, level: "warn", text: t("broker_busy", { listener: each.name, what: busy.map(([code, count]) => `${code}: ${f.count(count)}`).join(", ") }), link: "/brokers" });
+    if (Date.now() - (state.busyAt.get(each.name) || 0) < BUSY_MS) found.push({ key: `busy ${each.name}`, level: "warn", text: t("broker_busy", { listener: each.name, what: busy.map(([code, count]) => `${code}: ${f.count(count)}`).join(", ") }), link: "/brokers" });
   }
   for (const over of snapshot.over) {
     const item = over.topic ? { protocol: over.protocol, topic: over.topic, operation: over.operation } : null;

@@ -53,27 +53,35 @@ export function quotas({ protocol, topic }, query) {
       : h("p", { class: "quiet" }, t("none_published")));
   }
 
-  async function etagOf(path) {
-    return (await ask("GET", path)).etag;
+  /** Asks before `run(reason, etag)` changes what is at `path` now: what comes between the question and the answer is a conflict. */
+  async function askFirst(path, what) {
+    try {
+      const { etag } = await ask("GET", path);
+      data.fault = null;
+      question.ask({ ...what, run: (reason) => what.run(reason, etag) });
+    } catch (error) {
+      data.fault = error;
+      redraw();
+    }
   }
 
-  const button = (text, what, danger) => h("button", { type: "button", class: danger ? "danger" : "main", onclick: () => question.ask({ title: text, action: text, danger, ...what }) }, text);
+  const button = (path, text, what, danger) => h("button", { type: "button", class: danger ? "danger" : "main", onclick: () => askFirst(path, { title: text, action: text, danger, ...what }) }, text);
 
   function waysOf(kind) {
     if (!may("operator")) return null;
     if (kind === "published")
-      return h("div", { class: "buttons" }, button(t("quotas_back"), { text: t("quotas_back_text"), run: async (reason) => {
-        await ask("POST", "/v1/quotas:rollback", { etag: await etagOf("/v1/quotas"), body: { reason: reason || null } });
+      return h("div", { class: "buttons" }, button("/v1/quotas", t("quotas_back"), { text: t("quotas_back_text"), run: async (reason, etag) => {
+        await ask("POST", "/v1/quotas:rollback", { etag, body: { reason: reason || null } });
         say(t("rolled_back"));
         lists.now();
       } }, true));
     return h("div", { class: "buttons" },
-      button(t("quotas_apply"), { text: t("quotas_apply_text"), run: async (reason) => {
-        await ask("PUT", `/v1/quotas${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag: await etagOf("/v1/quotas"), body: data.shadow });
+      button("/v1/quotas", t("quotas_apply"), { text: t("quotas_apply_text"), run: async (reason, etag) => {
+        await ask("PUT", `/v1/quotas${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag, body: data.shadow });
         lists.now();
       } }),
-      button(t("trial_end"), { run: async (reason) => {
-        await ask("DELETE", `/v1/quotas/shadow${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag: await etagOf("/v1/quotas/shadow") });
+      button("/v1/quotas/shadow", t("trial_end"), { run: async (reason, etag) => {
+        await ask("DELETE", `/v1/quotas/shadow${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag });
         lists.now();
       } }, true));
   }
@@ -100,9 +108,8 @@ export function quotas({ protocol, topic }, query) {
     return table(t("candidates"), [{ name: "rule", title: t("rule") }, { name: "now", title: t("limit"), number: true }, { name: "candidate", title: t("candidate"), number: true }, { name: "would", title: t("would_refuse"), number: true }, { name: "since", title: t("since"), number: true }, ...(may("operator") ? [{ name: "ways", title: "", spoken: t("promote") }] : [])], data.rules.map((rule) => ({ key: rule.name, cells: {
       rule: h("bdi", null, rule.name), now: f.limitText(rule.limit), candidate: f.limitText(rule.candidate),
       would: rule.candidate_usage ? `${f.count(rule.candidate_usage.would_refuse)} / ${f.count(rule.candidate_usage.would_refuse + rule.candidate_usage.would_admit)}` : "–", since: f.moment(rule.candidate_usage?.since),
-      ways: button(t("promote"), { text: t("promote_text", { rule: rule.name, limit: f.limitText(rule.candidate) }), run: async (reason) => {
-        const path = `/v1/rules/${encodeURIComponent(rule.name)}`;
-        await ask("POST", `${path}:promote`, { etag: await etagOf(path), body: { reason: reason || null } });
+      ways: button(`/v1/rules/${encodeURIComponent(rule.name)}`, t("promote"), { text: t("promote_text", { rule: rule.name, limit: f.limitText(rule.candidate) }), run: async (reason, etag) => {
+        await ask("POST", `/v1/rules/${encodeURIComponent(rule.name)}:promote`, { etag, body: { reason: reason || null } });
         lists.now();
       } }),
     } })), { empty: t("no_candidates") });
@@ -114,7 +121,7 @@ export function quotas({ protocol, topic }, query) {
     view: () => [
       head(topic ? [h("bdi", null, f.topicName({ protocol, topic })), ` – ${t("quotas")}`] : t("quotas"), { api: topic ? "/v1/quotas" : "/v1/quotas/status", csv: csvOf("/v1/quotas") }),
       topic && h("p", { class: "crumbs" }, h("a", { href: "/quotas" }, `‹ ${t("quotas")}`)),
-      problem(data.error),
+      problem(data.fault || data.error),
       data.status && !topic && h("div", { class: "cards", key: "cards" }, snapshotCard(t("in_force_now"), data.status.published, data.status.realised, waysOf("published")), data.status.shadow && snapshotCard(t("tried"), data.status.shadow, data.status.would_refuse, waysOf("shadow"))),
       data.status?.published && h("section", { key: "topics" }, h("h2", null, t("quotas_per_topic")), topicsTable()),
       !topic && data.status && h("section", { key: "candidates" }, h("h2", null, t("candidates")), candidates()),

@@ -23,6 +23,7 @@ export function here() {
     const params = {};
     try {
       names.forEach((name, at) => (params[name] = decodeURIComponent(found[at + 1])));
+      if (params.topic?.split("/").some((part) => [".", ".."].includes(decodeURIComponent(part)))) break; // a browser would take them out of the API's path
     } catch {
       break;
     }

@@ -9,8 +9,8 @@ export const state = {
   link: "connecting", // the stream: connecting, live, lost
   lostAt: null, // ms
   snapshot: null, // the last one of the stream
-  snapshotAt: 0, // ms
   ring: [], // the last 60 snapshots' rates, for the small charts
+  busyAt: new Map(), // listener -> ms: when its broker last said that it is busy
   over: new Map(), // topic's key -> {since, limit, client, user, ...}: limits that are over now
   boot: null,
 };

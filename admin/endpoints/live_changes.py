@@ -66,7 +66,7 @@ async def put(context: Context) -> Answer:
         return edits, None
 
     try:
-        done = await context.change(edit, body.reason if isinstance(body.reason, str) else context.reason, restoring=True)
+        done = await context.change(edit, body.reason if isinstance(body.reason, str) else context.reason)
     except _SameError:
         return Answer(view(context), etag=current_etag(context))
     return Answer(done) if isinstance(done, Preview) else Answer(view(context), etag=current_etag(context))

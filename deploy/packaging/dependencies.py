@@ -37,7 +37,10 @@ READ: Final = {"pamqp": "BSD-3-Clause", "python-dateutil": "Apache-2.0 AND BSD-3
 
 
 class Dependency(NamedTuple):
-    """`licence`: an SPDX expression. `extras`: of sluice, by which it comes; empty: always. `hashes`: SHA-256 of its files on the index."""
+    """`licence`: an SPDX expression. `extras`: of sluice, by which it comes; empty: always. `hashes`: SHA-256 of its files on the index.
+
+    `direct`: sluice itself names it, or one of its extras.
+    """
 
     name: str
     version: str
@@ -47,6 +50,7 @@ class Dependency(NamedTuple):
     extras: tuple[str, ...]
     needs: tuple[str, ...]
     hashes: tuple[str, ...]
+    direct: bool
 
 
 def licence(name: str, about: Message) -> str:
@@ -100,6 +104,8 @@ def dependencies() -> list[Dependency]:
     always = closure(described["dependencies"])
     by_extra = {extra: closure(described["optional-dependencies"][extra]) for extra in FOR_USERS}
     every = always | {name: needs for found in by_extra.values() for name, needs in found.items()}
+    asked = [*described["dependencies"], *(text for extra in FOR_USERS for text in described["optional-dependencies"][extra])]
+    direct = {lock.normal(Requirement(text).name) for text in asked}
     made = []
     for name, needs in sorted(every.items()):
         if name not in locked:
@@ -111,5 +117,7 @@ def dependencies() -> list[Dependency]:
         extras = () if name in always else tuple(extra for extra, found in by_extra.items() if name in found)
         hashes = tuple(sorted(re.findall(r"sha256:([0-9a-f]{64})", locked[name].text)))
         summary = " ".join(str(about.get("Summary") or "").split())
-        made.append(Dependency(name, installed, licence(name, about), summary, _home(about), extras, tuple(sorted(needs)), hashes))
+        made.append(
+            Dependency(name, installed, licence(name, about), summary, _home(about), extras, tuple(sorted(needs)), hashes, name in direct)
+        )
     return made

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dependencies import dependencies
+from sources import RefusedError
 
 PREFIX: Final = "/usr/lib/sluice"
 EXTRAS: Final = ("zstd", "redis")  # small, and what a gateway may want: 8 MB
@@ -73,5 +74,7 @@ def _copy(name: str, site: Path) -> None:
 
 def _strip(libraries: Iterable[Path]) -> None:
     found = [str(path) for path in libraries]
-    if found and shutil.which("strip") is not None:
+    if found and shutil.which("strip") is None:
+        raise RefusedError("there is no `strip` (Debian: binutils), and without it the files would differ from another machine's")
+    if found:
         subprocess.run(["strip", "--strip-unneeded", "--remove-section=.comment", "--remove-section=.note", *found], check=True)

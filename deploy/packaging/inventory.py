@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from dependencies import Dependency
 
 OURS: Final = "sluice-gateway"
+UPLOT: Final = "pkg:npm/uplot@1.6.32"  # a copy of it draws the dashboard's charts (admin/dashboard/vendor)
+COPIED: Final[list[dict[str, Any]]] = [
+    {
+        "type": "library", "bom-ref": UPLOT, "name": "uplot", "version": "1.6.32", "description": "Charts", "scope": "required",
+        "licenses": [{"expression": "MIT"}], "purl": UPLOT,
+    }
+]  # fmt: skip
 
 
 def sbom(version: str, moment: int, found: Sequence[Dependency]) -> str:
@@ -40,9 +47,9 @@ def sbom(version: str, moment: int, found: Sequence[Dependency]) -> str:
                 "licenses": [{"expression": "Apache-2.0"}],
             },
         },
-        "components": [_component(each, references[each.name]) for each in found],
+        "components": [*(_component(each, references[each.name]) for each in found), *COPIED],
         "dependencies": [
-            {"ref": root, "dependsOn": sorted(references.values())},
+            {"ref": root, "dependsOn": sorted([*(references[each.name] for each in found if each.direct), UPLOT])},
             *({"ref": references[each.name], "dependsOn": sorted(references[name] for name in each.needs)} for each in found),
         ],
     }  # fmt: skip
@@ -76,6 +83,7 @@ def licences(version: str, found: Sequence[Dependency]) -> str:
     for each in found:
         by = ", ".join(f"`[{extra}]`" for extra in each.extras) or "always"
         lines.append(f"| {each.name} | {each.version} | {each.licence} | {by} | {each.home} |")
+    lines.append("| uplot | 1.6.32 | MIT | a copy, for the dashboard | https://github.com/leeoniya/uPlot |")
     return "\n".join(lines) + "\n"
 
 

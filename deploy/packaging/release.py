@@ -1,4 +1,7 @@
-"""`make release`: everything of one version into dist/, from a clean copy of the sources, without network, and twice to prove it the same.
+"""`make release`: everything of one version into dist/, from a clean copy of the sources, without network.
+
+The source distribution and the pure wheel are built twice, which proves that they are the same; with `--compiled twice` the compiled
+wheel, too.
 
     sluice_gateway-V-py3-none-any.whl                      pure Python
     sluice_gateway-V-cp311-cp311-manylinux_*_x86_64.whl    compiled, for the Python that runs this (and those named by --python)
@@ -22,6 +25,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Final
 
@@ -158,7 +162,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="release-", dir=ROOT / "build") as work:
             made = build(options.target, options.compiled, [sys.executable, *options.python], Path(work))
         print(*made, sep="\n")
-    except (RefusedError, ValueError, OSError) as error:  # nothing of it has reached the target yet, or the disk is full
+    except (
+        RefusedError,
+        ValueError,
+        OSError,
+        PackageNotFoundError,
+        subprocess.CalledProcessError,
+    ) as error:  # nothing of it has reached the target yet, or the disk is full
         sys.exit(f"make release: {error}")
 
 

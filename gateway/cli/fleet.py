@@ -154,7 +154,7 @@ def status(fleet: Fleet, form: str) -> int:
 
 
 def give(reference: Member, others: Sequence[Member], reason: str, *, dry_run: bool = False) -> int:
-    """Make the live changes of the others the reference's. Each is told of; the exit code is that of the worst."""
+    """Make the live changes of the others the reference's. Each is told of; the exit code is that of the first that has not got them."""
     code = OK
     if not others:
         print_status(f"{reference.name}: there is no other gateway; name all of them (-g, or SLUICE_GATEWAYS)")
@@ -172,7 +172,7 @@ def give(reference: Member, others: Sequence[Member], reason: str, *, dry_run: b
             reply = each.client.ask("PUT", CHANGES, query=query, body={"changes": now["changes"], "reason": reason}, if_match=each.etag)
         except CommandError as error:
             print_status(f"{each.name}: HAS NOT GOT IT: {'; '.join([error.message, *error.lines])}")
-            code = code or (UNREACHABLE if error.code == UNREACHABLE else FAILED if error.code != CONFLICT else CONFLICT)
+            code = code or (error.code if error.code in {UNREACHABLE, CONFLICT} else FAILED)
             continue
         if dry_run:
             changes = [f"{item['target']}: {'removed' if item['after'] is None else 'set'}" for item in reply.body["changes"]]
@@ -191,7 +191,7 @@ def change_all(fleet: Fleet, words: Sequence[str], reason: str) -> int:
     reference, others = fleet.reference, fleet.members[1:]
     own = ["--admin", reference.client.url, *(["--token-file", str(reference.token_file)] if reference.token_file else [])]
     print_status(f"{reference.name}: the reference")
-    code = main([*words, *own])
+    code = main([*own, *words])
     if code:
         print_status("nothing was changed elsewhere")
         return code

@@ -6,12 +6,12 @@ power of ten (`coded`). So a topic takes 95 KB, and 280 of them with a whole day
 
 Nothing of it is on a message's way. The accounts work out each topic's rates once a second anyway (`Accounts.tick`), and of those that
 move, these are written down here, in slices. A point is found by its number: the seconds written down since the start, one for each turn
-of the wall clock. What its time is says the clock now: when that is set back, all points move with it. When it leaps ahead, or the process
+of the wall clock. The clock now says what time it was: when that is set back, all points move with it. When it leaps ahead, or the process
 stood still, the points between are not known, as are those before the start: a restart forgets all.
 
-**Who is among the busiest** changes slowly: a chart with a hole for each lull is of no use. While there is room every topic gets a series.
-Then one that is busy takes the place of the one that was least busy lately, once it is TWICE as busy. So names that are made up without
-end displace each other and the idle, not what has steady traffic.
+**The set of the busiest topics** changes slowly: a chart with a hole for each lull is of no use. While there is room every topic gets a
+series. Then one that is busy takes the place of the one that was least busy lately, once it is TWICE as busy. So names that are made up
+without end displace each other and the idle, not what has steady traffic.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ LASTING: Final = 0.98  # of how busy a topic was, after CELL seconds: half after
 MOST_LIMITS: Final = 100  # limits one after another that a topic's series has: a change every quarter of an hour of a day; a guess
 SLICE: Final = 200  # topics; written down between two turns of the event loop: 1 ms (measured 2026-11)
 SLICE_ROWS: Final = 1000  # rows; added up, or compared, between two turns: 0.5 ms (measured 2026-11)
+
+# The rings are longer by what is written before it is shown: a reader in between must not see new numbers at the oldest points' places.
+FINE_RING: Final = FINE + STILL
+COARSE_RING: Final = COARSE + 1
 
 LOWEST: Final = -2  # the power of ten of the least number, 0.01
 DIGITS: Final = 1000  # mantissas of each power of ten
@@ -84,8 +88,8 @@ class Series:
     __slots__ = ("_coarse", "_fine", "_seconds", "_sums", "_waiting", "busy", "limits")
 
     def __init__(self) -> None:
-        self._fine = array("H", bytes(2 * WIDTH * FINE))  # field by field
-        self._coarse = array("H", bytes(2 * WIDTH * COARSE))
+        self._fine = array("H", bytes(2 * WIDTH * FINE_RING))  # field by field
+        self._coarse = array("H", bytes(2 * WIDTH * COARSE_RING))
         self._sums = [0.0] * WIDTH  # of the cell that is being filled
         self._seconds = 0
         self._waiting = 0.0  # the most of that cell
@@ -97,9 +101,9 @@ class Series:
         fine, sums = self._fine, self._sums
         for field in range(WIDTH):
             code = NOTHING if values is None else coded(values[field])
-            first = field * FINE
+            first = field * FINE_RING
             for point in range(at - number + 1, at + 1):
-                fine[first + point % FINE] = code
+                fine[first + point % FINE_RING] = code
         self._seconds += number
         if values is not None:
             for field in range(WIDTH):
@@ -110,19 +114,19 @@ class Series:
         """Write the means of a cell; of what waits the most."""
         seconds = self._seconds
         rate = self._sums[0] / seconds if seconds else 0.0
-        self.busy = max(rate, LASTING * self.busy) if self.busy == 0.0 else LASTING * self.busy + (1 - LASTING) * rate
-        slot = cell % COARSE
+        self.busy = rate if self.busy == 0.0 else LASTING * self.busy + (1 - LASTING) * rate
+        slot = cell % COARSE_RING
         for field in range(WIDTH):
             value = self._waiting if field == WAITING else self._sums[field] / max(1, seconds)
-            self._coarse[field * COARSE + slot] = coded(value) if seconds else UNKNOWN
+            self._coarse[field * COARSE_RING + slot] = coded(value) if seconds else UNKNOWN
             self._sums[field] = 0.0
         self._seconds = 0
         self._waiting = 0.0
 
-    def skip(self, first: int, last: int) -> None:
-        """Nothing is known of the points from `first` to before `last`, nor of the cells that lie in them."""
-        self._forget(self._fine, FINE, first, last)
-        self._forget(self._coarse, COARSE, first // CELL + 1, last // CELL)
+    def skip(self, first: int, last: int, at: int) -> None:
+        """Nothing is known of the points from `first` to before `last`, nor of the cells between those of the point before and of `at`."""
+        self._forget(self._fine, FINE_RING, first, last)
+        self._forget(self._coarse, COARSE_RING, (first - 1) // CELL + 1, at // CELL)
 
     @staticmethod
     def _forget(ring: array[int], size: int, first: int, last: int) -> None:
@@ -132,7 +136,7 @@ class Series:
 
     def read(self, field: int, first: int, last: int, *, day: bool) -> list[Number]:
         """The numbers from point `first` to before `last`."""
-        ring, size = (self._coarse, COARSE) if day else (self._fine, FINE)
+        ring, size = (self._coarse, COARSE_RING) if day else (self._fine, FINE_RING)
         values, begin = decoded(), field * size
         return [values[ring[begin + point % size]] for point in range(first, last)]
 
@@ -166,7 +170,6 @@ class SeriesStore:
         self._limit_of = limit_of
         self._rules: object = None
         self._at = -1  # the latest point
-        self._began = 0  # the first point
         self._second = 0  # the latest point's time: seconds since 1970
         self._floor = 0.0  # messages received per second, of the least busy topic with a series
         self._candidates: dict[Place, tuple[float, int]] = {}  # without a series: messages received in this cell, and seconds with some
@@ -177,7 +180,7 @@ class SeriesStore:
         for place, _ in nsmallest(max(0, len(self.topics) - most), self.topics.items(), key=lambda item: item[1].busy):
             del self.topics[place]
         if not most:
-            self._total, self._at, self._began = Series(), -1, 0
+            self._total, self._at = Series(), -1
 
     # ---- written, once a second --------------------------------------------------------------------------------------
 
@@ -202,25 +205,25 @@ class SeriesStore:
         for number, (place, series) in enumerate(list(self.topics.items()), 1):
             series.write(at, known, by_place.pop(place, None))
             if new_rules:
-                self._note_limit(place, series)
+                self._note_limit(place, series, at)
             if number % SLICE == 0:
                 yield
         for number, (place, values) in enumerate(by_place.items(), 1):
             if len(self.topics) < self.most:
-                self._begin(place).write(at, known, values)
+                self._begin(place, at).write(at, known, values)
             elif values[0] > self._floor and (place in self._candidates or len(self._candidates) < MOST_CANDIDATES):
                 received, seconds = self._candidates.get(place, (0.0, 0))
                 self._candidates[place] = received + values[0], seconds + 1
             if number % SLICE_ROWS == 0:
                 yield
+        if self.most:  # a reload may have ended it meanwhile
+            self._at, self._second = at, second  # shown from now on
 
     def _advance(self, second: int, elapsed_s: float) -> tuple[int, int]:
         """The number of the point of this second, and how many up to it are known: more than one where the process was late."""
         before = self._at
         step = 1 if before < 0 else max(1, second - self._second)
-        self._second = second
         if before < 0:
-            self._at = 0
             return 0, 1
         known = min(step, max(1, round(elapsed_s)))
         if known > STILL:
@@ -230,23 +233,22 @@ class SeriesStore:
         if at // CELL != before // CELL:
             for series in every:
                 series.close_cell(before // CELL)
-            self._move_places()
+            self._move_places(at)
         if step > known:
-            for series in every:
-                series.skip(before + 1, at - known + 1)
-        self._at = at
+            for series in [self._total, *self.topics.values()]:
+                series.skip(before + 1, at - known + 1, at)
         return at, known
 
-    def _begin(self, place: Place) -> Series:
+    def _begin(self, place: Place, at: int) -> Series:
         series = self.topics[place] = Series()
-        self._note_limit(place, series)
+        self._note_limit(place, series, at)
         return series
 
-    def _note_limit(self, place: Place, series: Series) -> None:
+    def _note_limit(self, place: Place, series: Series, at: int) -> None:
         if self._limit_of is not None and self._rules is not None:
-            series.take_limit(max(0, self._at), self._limit_of(self._rules, place))
+            series.take_limit(at, self._limit_of(self._rules, place))
 
-    def _move_places(self) -> None:
+    def _move_places(self, at: int) -> None:
         """Let topics that are busier by far take the places of the least busy."""
         candidates, self._candidates = self._candidates, {}
         least = nsmallest(MOST_MOVES, self.topics.items(), key=lambda item: item[1].busy)
@@ -256,7 +258,7 @@ class SeriesStore:
             if rate <= TWICE * series.busy:
                 break
             del self.topics[other]
-            self._begin(place)
+            self._begin(place, at)
 
     # ---- read --------------------------------------------------------------------------------------------------------
 
@@ -270,7 +272,7 @@ class SeriesStore:
         size, step = (COARSE, CELL) if day else (FINE, 1)
         last = self._at // step if day else self._at + 1  # a cell that is being filled is not shown
         offset = self._second - self._at  # of a point's time from its number
-        first = max(self._began // step, last - size, -((offset - since) // step))
+        first = max(0, last - size, -((offset - since) // step))
         first = min(first, last)
         points: dict[str, list[Number] | None] = {}
         for field, name in enumerate(FIELDS):
@@ -292,7 +294,7 @@ class SeriesStore:
         series = self.topics.get(place)
         if series is None:
             return []
-        return series.read(0, max(self._began, self._at + 1 - seconds, self._at + 1 - FINE), self._at + 1, day=False)
+        return series.read(0, max(0, self._at + 1 - seconds, self._at + 1 - FINE), self._at + 1, day=False)
 
     def __repr__(self) -> str:
         return f"<SeriesStore {len(self.topics)}/{self.most} topics, point {self._at}>"

@@ -31,7 +31,7 @@ class OpenSecond:
 
 
 class SummedSeconds:
-    """The seconds that are not closed yet, in the order in which they were first heard of."""
+    """The seconds that are not closed yet."""
 
     def __init__(self) -> None:
         self._open: dict[int, OpenSecond] = {}
@@ -60,7 +60,8 @@ class SummedSeconds:
     def take(self, serving: set[int], now_s: float) -> list[Second]:
         """Close what can be closed. `serving`: the workers that serve."""
         found: list[Second] = []
-        for second, entry in list(self._open.items()):
+        for second in sorted(self._open, key=lambda second: (second <= self._closed, second)):  # the last are of a clock that was set back
+            entry = self._open[second]
             if not serving <= entry.workers and now_s - entry.first_at < WAIT_S:
                 break
             del self._open[second]

@@ -130,6 +130,7 @@ def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Pro
     assert oct(state.stat().st_mode & 0o777) == "0o750"
     assert state.owner() != "root" if state.stat().st_uid < 100 else state.stat().st_uid >= 100
     assert (state / "admin.token").exists()
+    assert not (machine / "etc/systemd/system/multi-user.target.wants/sluice.service").is_symlink(), "a first start is the operator's"
     assert f"sluice {VERSION}" in inside(machine, "sluice", "--version").stdout
     assert inside(machine, "sluice", "status", "--admin", url, "--token-file", "/var/lib/sluice/admin.token").returncode == 0
 

@@ -80,7 +80,7 @@ def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
         places = {name: f"{tmp_path}{name}" for name in names} | {" deploy/": f" {ROOT}/deploy/"}
         places |= {"127.0.0.1:5673": broker.address, "0.0.0.0:5672": f"{LOOPBACK}:{port}"}
         venv = 'mkdir -p "$3/bin" && cp "$READER/programs/pip" "$READER/programs/sluice" "$3/bin"'
-        pip = '[ "$*" = "install sluice-gateway" ]'
+        pip = '[ "$*" = "install dist/sluice_gateway-*.whl" ]'
         stand_ins = {"pip": pip, "python3": f'[ "$1 $2" = "-m venv" ] && {venv}', "systemctl": SYSTEMCTL}
         environment = {"SLUICE_ADMIN": f"http://{LOOPBACK}:{admin}", "SLUICE_ADMIN__BIND": f"{LOOPBACK}:{admin}"}
         reader = Reader(tmp_path, places, environment, stand_ins)

@@ -163,6 +163,11 @@ def test_a_configuration_that_is_faulty_is_not_tried_again_and_again(installed: 
     assert "did you mean `listeners`?" in inside.log()
 
 
+def fed_at(inside: SystemdNamespace) -> int:
+    """When the watchdog was fed last: microseconds."""
+    return int(inside.show("sluice.service", "WatchdogTimestampMonotonic"))
+
+
 def test_a_process_that_is_stopped_is_ended_by_the_watchdog_and_another_serves(installed: Machine) -> None:
     """The event loop feeds it, so a process that does not turn is found. Its clients wait in the queue of the sockets."""
     inside = installed.inside
@@ -170,7 +175,8 @@ def test_a_process_that_is_stopped_is_ended_by_the_watchdog_and_another_serves(i
     inside.systemctl("daemon-reload")
     inside.systemctl("start", "sluice.socket", "sluice.service")
     pid = inside.main_pid("sluice.service")
-    time.sleep(5)  # twice as long as the watchdog's patience: the loop does feed it
+    began = fed_at(inside)
+    wait_until(lambda: fed_at(inside) - began > 5e6, within=60, what="the loop to have fed it for twice as long as its patience")
     assert inside.main_pid("sluice.service") == pid
     inside.run("kill", "-STOP", str(pid))
     assert rocketmq_client(installed.ports[1]) == "answered"

@@ -32,7 +32,11 @@ def test_one_wild_number_is_not_growth() -> None:
 
 
 def test_what_falls_has_not_grown() -> None:
-    assert trend(numbers(*range(100, 0, -1))).grown == 0
+    assert trend(numbers(*range(100, 0, -1))).grown < 0
+
+
+def test_one_step_that_stays_is_growth() -> None:
+    assert trend(numbers(*(12 for _ in range(70)), *(512 for _ in range(50)))).grown == 500
 
 
 def test_too_few_samples_say_so() -> None:

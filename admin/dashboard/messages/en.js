@@ -61,7 +61,7 @@ export default {
   bottleneck_none: "none", bottleneck_limit: "a limit:", bottleneck_client: "the client does not read", bottleneck_broker: "the broker takes its time", bottleneck_broker_blocked: "the broker blocks it", bottleneck_memory: "the gateway’s memory", bottleneck_limiter: "the limiter",
   close_title: "Close the connection of {client}?", close_text: "It is closed in the way of its protocol. Most clients connect again at once.", closed: "The connection is closed.", connection_named: "Connection {id}", connection_gone: "This connection is not there any more.", all_fields: "All fields",
   // brokers
-  brokers_title: "Brokers and listeners", not_tried: "not tried yet", busy_line: "The broker says that it is busy: {what}", listens_on: "Listens on", places: "Places", per_address: "At most per address", per_user_most: "At most per user", opened: "Opened so far", closed_by_cause: "Closed, by cause", refused_by_cause: "Refused, by cause",
+  brokers_title: "Brokers and listeners", not_tried: "not tried yet", busy_line: "The broker has said that it is busy, since the start: {what}", listens_on: "Listens on", places: "Places", per_address: "At most per address", per_user_most: "At most per user", opened: "Opened so far", closed_by_cause: "Closed, by cause", refused_by_cause: "Refused, by cause",
   tls_clients: "TLS of clients", tls_broker: "TLS to the broker", tls_off: "off", tls_on: "on", certificate_ends: "the certificate ends {at}, in {time}", addresses_of: "Broker addresses of {name}", caps_of: "Shared caps of {name}", address: "Address", error: "Error", no_addresses: "No address.", rule: "Rule",
   upstream_up: "up", upstream_down: "down", upstream_held: "held back", upstream_unknown: "not tried",
   // changes
