@@ -97,7 +97,8 @@ def lay_out(tree: Path, wheel: Path, at: int) -> None:
     place(tree, f"{examples}/sluice.socket", (ROOT / "deploy/systemd/sluice.socket").read_bytes())
     _, changed = changes()
     day = format_datetime(datetime.fromtimestamp(at, UTC))
-    first = f"sluice ({revision()}) stable; urgency=medium\n\n  * Release {version()}; what has changed: changelog.gz\n\n -- {MAINTAINER}  {day}\n"
+    told = f"  * Release {version()}; what has changed: changelog.gz"
+    first = f"sluice ({revision()}) stable; urgency=medium\n\n{told}\n\n -- {MAINTAINER}  {day}\n"
     place(tree, "usr/share/doc/sluice/changelog.Debian.gz", packed(first))
     place(tree, "usr/share/doc/sluice/changelog.gz", packed(f"{version()}\n\n{changed}\n"))
     place(tree, "usr/share/doc/sluice/copyright", (HERE / "copyright").read_bytes())
