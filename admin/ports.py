@@ -79,7 +79,8 @@ class Gateway(Protocol):
     async def describe_connections(self, numbers: Sequence[int]) -> list[JSONObject]:
         """The connections of these numbers that are still open, in the same order.
 
-        Each with `id`, listener, client, user, state, bottleneck, bytes and messages each way, held, blocked, age.
+        Each with `id`, listener, client, user, state, bottleneck, the rule that holds or refused its messages, bytes and messages
+        each way, held, blocked, age.
         """
 
     def close_connection(self, connection: int, reason: str) -> bool:

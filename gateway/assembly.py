@@ -78,4 +78,5 @@ def assemble(
     limit = RateLimit(conversation, reader, forwarder, shared.accounts, spans)
     deliveries = LimitDeliveries(conversation, shared.accounts, shared.hold_bytes)
     pipeline = Pipeline([decode, SpendCredit(reader), limit, forward])
-    return Session(number, client, upstream, config, shared, Stages(conversation, decode, forward, pipeline, deliveries, spans), permit)
+    stages = Stages(conversation, decode, limit, forward, pipeline, deliveries, spans)
+    return Session(number, client, upstream, config, shared, stages, permit)

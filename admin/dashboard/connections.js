@@ -18,7 +18,7 @@ const libraryOf = (item) => (item.client_properties?.product ? `${item.client_pr
 
 function bottleneck(item) {
   if (item.bottleneck === "none") return t("bottleneck_none");
-  const held = item.held_by;
+  const held = item.held_by ?? (item.bottleneck === "limit" ? item.refused_by : null);
   return [t(`bottleneck_${item.bottleneck}`), held?.topic && [" ", topicAnchor({ protocol: item.protocol, topic: held.topic, operation: held.operation })], held?.rule && ` (${held.rule})`];
 }
 

@@ -66,12 +66,11 @@ def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, 
         return
     following = Following()
     for event in begin:  # their episodes are known already
-        following.show(event)
+        list(following.show(event))
     try:
         for event in followed(client, query, str(page.get("next") or "")):
-            shown = event if every else following.show(event)
-            if shown is not None:
-                show(shown, shape)
+            for each in [event] if every else following.show(event):
+                show(each, shape)
     except KeyboardInterrupt:
         click.get_current_context().exit(INTERRUPTED)
 
@@ -139,6 +138,5 @@ def _protocol(event: dict[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    return json.dumps(value, ensure_ascii=False)
+    text = quoted(value) if isinstance(value, str) else ""
+    return json.dumps(value, ensure_ascii=False) if not text or "'\"'" in text else text  # so that a command in it can be copied

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -58,14 +59,27 @@ def _typed_targets(item: dict[str, Any]) -> object:
     return f"{first} and {len(changes) - 3} more" if len(changes) > 3 else first
 
 
+_OF_THE_TARGET: Final = re.compile(r"(PUT|PATCH|DELETE) /")
+_ROLLBACK: Final = re.compile(r"POST /v1/history/(\d+):rollback")
+
+
+def _cause(item: dict[str, Any]) -> object:
+    """`rollback to 41`, `expiry`: what changed it, where what and change do not say it already."""
+    action = str(item.get("action") or "")
+    rolled = _ROLLBACK.fullmatch(action)
+    if rolled:
+        return f"rollback to {rolled[1]}"
+    return None if _OF_THE_TARGET.match(action) else action
+
+
 COLUMNS: Final[list[TableColumn]] = [
     column("revision", "revision", rank=1, short="rev"),
     column("at", "at", rank=2, people=when),
-    column("by", "by", rank=3),
-    column("action", "action", rank=8),
-    TableColumn("what", _targets, 0, people=_typed_targets),
-    TableColumn("change", _became, 4, people=_became_in_short),
-    column("reason", "reason", rank=5, below=True),
+    column("by", "by", rank=3, below=True),
+    column("action", "action", rank=5, people=_cause, below=True),
+    TableColumn("what", _targets, 0, people=_typed_targets, whole=True),
+    TableColumn("change", _became, 4, people=_became_in_short, below=True),
+    column("reason", "reason", rank=6, below=True),
 ]
 CHANGES: Final[list[TableColumn]] = [
     column("what", "target", rank=0, people=lambda change: typed_path(str(change.get("target")))),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import click
 from gateway.cli.broker_search import USUAL_PORTS, Broker, brokers, listening_sockets
 from gateway.cli.exits import FAILED, INVALID, NOT_FOUND, OK, USAGE, CommandError
 from gateway.cli.init_files import Plan, changes_at_broker, host_of, limits_yaml, port_of, sluice_yaml
+from gateway.cli.names import quoted
 from gateway.cli.output import clean, counted, print_status
 from gateway.cli.verb import Verb
 from gateway.settings.command_line import every_address
@@ -247,7 +247,7 @@ def next_steps(directory: Path, plan: Plan, settings: Settings) -> Iterator[str]
         yield ""
     yield "Next:"
     if directory != Path():
-        yield f"  cd {shlex.quote(str(directory))}"
+        yield f"  cd {quoted(str(directory))}"
     yield f"  {sluice} run"
     yield "and in another terminal, in the same directory:"
     yield f"  {sluice} topics"

@@ -1,46 +1,78 @@
 """Repeated events: a limit that is reached says so once a second and bucket, which buries everything else.
 
-The first line of an episode is shown; what repeats it is one line, the last one, with how many it stands for.
+The first line of an episode is shown; what repeats it is one line, the last one, with how many it stands for. Nothing is summed across a
+change of the limit: the lines before it and those after it are of different limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import unquote
 
 Event = dict[str, Any]
 REPEATED: Final = "limit_reached"  # the one event that is told again and again while something lasts
 EPISODE: Final = ("since", "protocol", "operation", "per", "rule", "thing")  # what one episode's lines have in common
+IN_FORCE: Final = ("limit", "origin", "place")  # what a line says of its limit; another one begins where any of these differs
 SUMMED: Final = ("refused", "delayed")  # messages since the line before
 STANDS_FOR: Final = "lines"  # the field of a line that stands for several: how many
 AGAIN_S: Final = 60.0  # seconds; an episode that goes on is told again after so long, when events are followed
 
+Episode = tuple[object, ...]
 
-def episode_of(event: Event) -> tuple[object, ...] | None:
+
+def episode_of(event: Event) -> Episode | None:
     """What an event repeats; None for one that stands for itself. A bucket without a name is that of its topic."""
     if event.get("event") != REPEATED:
         return None
     return (*map(event.get, EPISODE), None if event.get("thing") else event.get("topic"))
 
 
+def changes_limit(change: Event, of: Event) -> bool:
+    """Whether an event tells of a change after which the limit of the line `of` may be another one."""
+    kind = change.get("event")
+    if kind == "changed":
+        targets = change.get("targets") or []
+        return len(targets) < int(change.get("changes") or 0) or any(_names(str(target), of) for target in targets)
+    if kind in {"quotas_raised", "quotas_returned"}:
+        return str(of.get("origin")).startswith("quota")
+    return kind == "reloaded" and bool(change.get("in_force"))
+
+
+def _names(target: str, of: Event) -> bool:
+    """Whether a target of a change, `limits/amqp/%2F/orders/created` or `rules/orders`, is that of the line's limit."""
+    kind, _, rest = target.partition("/")
+    if kind in {"rules", "live-rules"}:
+        return unquote(rest) == of.get("rule")
+    if kind == "limits":
+        name = rest.removeprefix("consume/").partition("/")[2]
+        return not {name, unquote(name)}.isdisjoint({of.get("topic"), of.get("thing")})
+    return kind == "quotas" and str(of.get("origin")).startswith("quota")
+
+
+def same_limit(one: Event, other: Event) -> bool:
+    return all(one.get(name) == other.get(name) for name in IN_FORCE)
+
+
 def folded(events: Iterable[Event]) -> list[Event]:
     """The first event of each episode, and for those that repeat it one: in the place of the last, with their sum."""
     shown: dict[int, Event] = {}
-    known: dict[tuple[object, ...], tuple[int, Event | None]] = {}  # episode -> the place of its last line, and what is summed there
+    known: dict[Episode, tuple[int, Event, Event | None]] = {}  # episode -> the place of its last line, that line, and what is summed there
     for at, event in enumerate(events):
         episode = episode_of(event)
         if episode is None:
             shown[at] = event
-        elif episode not in known:
+            known = {each: told for each, told in known.items() if not changes_limit(event, told[1])}
+        elif episode not in known or not same_limit(known[episode][1], event):
             shown[at] = event
-            known[episode] = at, None
+            known[episode] = at, event, None
         else:
-            before, sum_of_them = known[episode]
+            before, _, sum_of_them = known[episode]
             if sum_of_them is not None:
                 del shown[before]
             shown[at] = together(sum_of_them, event)
-            known[episode] = at, shown[at]
+            known[episode] = at, event, shown[at]
     return [shown[at] for at in sorted(shown)]
 
 
@@ -56,25 +88,35 @@ class Following:
     """What is shown of events that are followed: the first of each episode, then one a minute for those in between."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[object, ...], tuple[float, Event | None]] = {}  # episode -> when it was told last, and what has not been
+        # Episode -> when it was told last, its last line, and what has not been told since.
+        self._told: dict[Episode, tuple[float, Event, Event | None]] = {}
 
-    def show(self, event: Event) -> Event | None:
-        """The event to be shown now, if any."""
+    def show(self, event: Event) -> Iterator[Event]:
+        """The events to be shown now: what waits to be told comes before a change of its limit."""
         episode = episode_of(event)
         if episode is None:
-            return event
+            for each, (_, line, waiting) in list(self._told.items()):
+                if changes_limit(event, line):
+                    del self._told[each]
+                    if waiting is not None:
+                        yield waiting
+            yield event
+            return
         at = _seconds(event)
-        if episode not in self._told:
+        told_at, line, waiting = self._told.get(episode, (at, event, None))
+        if episode not in self._told or not same_limit(line, event):
+            if waiting is not None:
+                yield waiting
             self._told = {each: told for each, told in self._told.items() if at - told[0] < 2 * AGAIN_S}  # others have ended
-            self._told[episode] = at, None
-            return event
-        told_at, waiting = self._told[episode]
-        event = together(waiting, event)
+            self._told[episode] = at, event, None
+            yield event
+            return
+        waiting = together(waiting, event)
         if at - told_at < AGAIN_S:
-            self._told[episode] = told_at, event
-            return None
-        self._told[episode] = at, None
-        return event
+            self._told[episode] = told_at, event, waiting
+            return
+        self._told[episode] = at, event, None
+        yield waiting
 
 
 def _seconds(event: Event) -> float:

@@ -37,8 +37,8 @@ class TableColumn(NamedTuple):
     rank: int = 50
     short: str = ""
     people: Read | None = None  # the same with units and three digits; None: as it is
-    whole: bool = False  # its cells are never shortened: a less important column makes room, or it is not there
-    below: bool = False  # prose: where a cell would be shortened, the column's cells stand below their lines, whole
+    whole: bool = False  # its cells are never shortened: a less important column makes room, or it is not there; a name takes more lines
+    below: bool = False  # where a cell would be shortened or have no room, the column's cells stand below their lines, whole
     pressing: int | None = None  # the rank where one of its cells is not 0; None: as ever
 
     @property
@@ -56,7 +56,7 @@ def ranked(shown: Sequence[AnyColumn]) -> list[TableColumn]:
 
 def column(
     title: str, *names: str, rank: int = 50, short: str = "", figure: Callable[[float], str] | None = None, people: Read | None = None,
-    below: bool = False, pressing: int | None = None,
+    whole: bool = False, below: bool = False, pressing: int | None = None,
 ) -> TableColumn:  # fmt: skip
     """A column that shows the first member of an item that exists; `a.b` is the member b of a. `figure` writes its number for people."""
 
@@ -73,7 +73,7 @@ def column(
         value = read(item)
         return figure(value) if figure is not None and isinstance(value, int | float) and not isinstance(value, bool) else value
 
-    return TableColumn(title, read, rank, short, people or (written if figure is not None else None), below=below, pressing=pressing)
+    return TableColumn(title, read, rank, short, people or (written if figure is not None else None), whole, below, pressing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,14 @@ def plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> Table:
     """As many columns as fit into `width`, by rank; the name comes first. A column without any value is left out, and not missed."""
-    below = next((at for at, each in enumerate(shown) if each.below and any(row[at] != "-" for row in rows)), None)
-    made, whole = _fitted(shown, rows, width, None)
-    return made if below is None or below in whole else _fitted(shown, rows, width, below)[0]
+    below: set[int] = set()
+    able = {at for at, each in enumerate(shown) if each.below and any(row[at] != "-" for row in rows)}
+    while True:
+        made, whole = _fitted(shown, rows, width, below)
+        missing = able - whole - below
+        if not missing:
+            return made
+        below.add(max(missing, key=lambda at: shown[at].rank))  # the least important first: the others may have room then
 
 
 def _rank(shown: TableColumn, cells: Iterable[str]) -> int:
@@ -162,13 +167,13 @@ def _rank(shown: TableColumn, cells: Iterable[str]) -> int:
     return shown.rank if shown.pressing is None or all(cell in {"-", "0"} for cell in cells) else shown.pressing
 
 
-def _fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int, below: int | None) -> tuple[Table, set[int]]:
-    """The table, and its columns whose cells are all whole. The cells of the column `below` stand below their lines."""
+def _fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int, below: set[int]) -> tuple[Table, set[int]]:
+    """The table, and its columns whose cells are all whole. The cells of the columns `below` stand below their lines."""
     right = _right(rows, len(shown))
     ranks = [_rank(each, (row[at] for row in rows)) for at, each in enumerate(shown)]
     order = sorted(range(len(shown)), key=lambda at: (ranks[at], at))
     name, *others = order
-    others = [at for at in others if at != below and ranks[at] < ELSEWHERE and any(row[at] != "-" for row in rows)]
+    others = [at for at in others if at not in below and ranks[at] < ELSEWHERE and any(row[at] != "-" for row in rows)]
     most = {at: width if shown[at].whole else MAX_CELL for at in others}
     widest = {at: max([cell_width(shown[at].title_for_people), *(min(cell_width(row[at]), most[at]) for row in rows)]) for at in others}
     longest = max([cell_width(shown[name].title_for_people), *(cell_width(row[name]) for row in rows)])
@@ -203,12 +208,15 @@ def _fitted(shown: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: 
     places = [name, *kept]
     widths = [name_width, *(widest[at] for at in kept)]
     sides = [False, *(right[at] for at in kept)]
-    cut = any(cell_width(row[at]) > widest[at] for row in rows for at in kept) or any(cell_width(row[name]) > width for row in rows)
+    cut = any(cell_width(row[at]) > widest[at] for row in rows for at in kept)
+    cut = cut or (not shown[name].whole and longest > width)
     lines = [_line([shown[at].title_for_people for at in places], widths, sides)]
     for row in rows:
-        lines += _row([row[name], *(shorten(row[at], widest[at]) for at in kept)], widths, sides, width)
-        if below is not None and row[below] != "-":
-            lines += fold([f"{shown[below].title_for_people}:", *row[below].split(" ")], width, indent=BELOW, first=BELOW)
+        cells = [row[name], *(shorten(row[at], widest[at]) for at in kept)]
+        lines += _row(cells, widths, sides, width, whole=shown[name].whole)
+        for at in sorted(below):
+            if row[at] != "-":
+                lines += fold([f"{shown[at].title_for_people}:", *row[at].split(" ")], width, indent=BELOW, first=BELOW)
     whole = {at for at in kept if all(cell_width(row[at]) <= widest[at] for row in rows)}
     return Table(lines, len(others) - len(kept), cut), whole
 
@@ -224,10 +232,10 @@ def _making_room(kept: Sequence[int], widest: Mapping[int, int], missing: int) -
     return gone if missing <= 0 else []
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool], width: int) -> Iterator[str]:
-    """One line; where the name does not fit into its column, a line for it alone before."""
+def _row(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool], width: int, *, whole: bool) -> Iterator[str]:
+    """One line; where the name does not fit into its column, a line for it alone before: folded if it is to be `whole`."""
     if cell_width(cells[0]) > widths[0]:
-        yield shorten(cells[0], width)
+        yield from fold(cells[0].split(" "), width) if whole else [shorten(cells[0], width)]
         if len(cells) == 1:
             return
         cells = ["", *cells[1:]]

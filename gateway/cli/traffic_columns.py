@@ -91,7 +91,8 @@ TOPICS: Final[list[TableColumn]] = [
 
 
 def held_topic(item: dict[str, Any]) -> str | None:
-    held = item.get("held_by")
+    """The topic whose messages a limit holds, or else refused of late."""
+    held = item.get("held_by") or item.get("refused_by")
     return typed(item.get("protocol"), held["topic"]) if isinstance(held, dict) and held.get("topic") else None
 
 
@@ -120,8 +121,8 @@ CONNECTIONS: Final[list[TableColumn]] = [
     column("vhost", "vhost", rank=25),
     column("state", "state", rank=7),
     column("bottleneck", "bottleneck", rank=2, people=_bottleneck),
-    column("rule", "held_by.rule", rank=11),
-    column("topic", "held_by.topic", rank=8, people=held_topic),
+    column("rule", "held_by.rule", "refused_by.rule", rank=11),
+    column("topic", "held_by.topic", "refused_by.topic", rank=8, people=held_topic),
     column("forwarded", "messages_forwarded", rank=6, short="passed", people=some("messages_forwarded", figures.count)),
     column("held", "held_messages", rank=4, people=some("held_messages", figures.count)),
     column("held bytes", "held_bytes", rank=22, figure=figures.size),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Final
 
 import click
 
+from gateway.cli.client import AdminClient
 from gateway.cli.exits import OK, USAGE, CommandError
 from gateway.cli.key_completion import complete_key
 from gateway.cli.keys import CONSUME, OF_LEVELS
+from gateway.cli.names import joined, quoted, words_of
 from gateway.cli.output import clean
 from gateway.cli.verb import Remote, Verb, remote
-from gateway.cli.why_facts import Findings, as_json, gathered, libraries_of
+from gateway.cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libraries_of
 from gateway.cli.why_text import commands_of, written
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 
@@ -32,22 +33,41 @@ def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
     if word == "queue" and len(rest) == len(OF_LEVELS[word][0]):
         return ("amqp", rest[0], DEFAULT_EXCHANGE, rest[1])
     if word in OF_LEVELS:
-        raise CommandError(USAGE, f"`why` is of a topic; what limits a {word} shows: sluice limits get {shlex.join(key)}")
+        raise CommandError(USAGE, f"`why` is of a topic; what limits a {word} shows: sluice limits get {joined(key)}")
     forms = " or ".join(names.key_words for names in PROTOCOL_NAMES.values())
     raise CommandError(
         USAGE, f"{word}: no such protocol; a topic is {forms}",
-        [f"to see those that are used, as they are typed: sluice topics -q {shlex.quote(rest[-1] if rest else word)}"],
+        [f"to see those that are used, as they are typed: sluice topics -q {quoted(rest[-1] if rest else word)}"],
     )  # fmt: skip
 
 
-def queue_note(key: tuple[str, ...], findings: Findings) -> Iterator[str]:
-    """Of a queue somebody may mean its deliveries, or what another exchange brings into it: how to ask for these."""
+def queue_note(key: tuple[str, ...], findings: Findings, client: AdminClient) -> Iterator[str]:
+    """Of a queue somebody may mean its deliveries, or what another exchange brings into it: how to ask for these.
+
+    Only the broker knows which keys come into a queue. Those that the virtual host's other exchanges have seen lately are named.
+    """
+    _, vhost, queue = key
     yield ""
     if not any(one.level.get("operation") == CONSUME for one in findings.levels):
         yield "No limit holds for its deliveries to consumers. This sets one:"
-        yield f"  sluice limits set {shlex.join(key)} --messages 100/s --reason '...'"
-    yield "What other exchanges bring into this queue has keys of its own:"
-    yield f"  sluice topics -q {shlex.quote(key[-1])}"
+        yield f"  sluice limits set {joined(key)} --messages 100/s --reason '...'"
+    yield "What other exchanges bring into this queue is limited by their own keys. The broker knows which these are:"
+    yield f"  rabbitmqctl list_bindings -p {quoted(vhost)} source_name routing_key destination_name | grep -w -e {quoted(queue)}"
+    others = other_keys(client, vhost)
+    if others:
+        yield f"Seen lately of the other exchanges of {vhost}, the most refused first:"
+        yield from (f"  sluice why {each}" for each in others)
+
+
+def other_keys(client: AdminClient, vhost: str) -> list[str]:
+    """Topics of a virtual host's other exchanges as words of a command, those refused most first."""
+    words = [
+        words_of("amqp", str(item.get("topic")))
+        for item in client.items("/v1/topics", {"protocol": "amqp", "sort": "refused"}, most=MAX_NEAR)
+        if item.get("operation") != CONSUME
+    ]
+    others = [each for each in words if each is not None and each[0] == vhost and each[1] != DEFAULT_EXCHANGE]
+    return [joined(["amqp", *each]) for each in others[:MAX_SHOWN]]
 
 
 @click.command(cls=Verb, example=WHY_EXAMPLE)
@@ -80,7 +100,7 @@ def why(
     findings = gathered(remote.client, topic_words(key), sender)
     libraries = libraries_of(findings, library, every=all_libraries)
     if remote.form == "table":
-        for line in [*written(findings, libraries), *(queue_note(key, findings) if key[0] == "queue" else [])]:
+        for line in [*written(findings, libraries), *(queue_note(key, findings, remote.client) if key[0] == "queue" else [])]:
             click.echo(clean(line).rstrip())
     else:
         remote.emit(as_json(findings, libraries, commands_of(findings)))

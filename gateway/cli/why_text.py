@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from urllib.parse import quote
 from gateway.cli import figures
 from gateway.cli.client_advice import ClientAdvice
 from gateway.cli.explain import limit, moment, tried_beside
-from gateway.cli.names import typed_path
+from gateway.cli.names import joined, quoted, typed_path
 from gateway.cli.tables import cell_width, fold
 from gateway.cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from limiter.rules.rule_set import UNRULED
@@ -231,7 +230,7 @@ def commands_of(findings: Findings) -> list[str]:
         wanted = nice(max(offered * RAISE, now * RAISE, 1.0))
         options = f"--messages {wanted}/s" if limits.get("messages") or not limits.get("bytes") else f"--bytes {twice(limits)}"
         if level.get("per") == "topic" and level.get("operation") != "consume":
-            found.append(f"sluice limits set {shlex.join(key_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
+            found.append(f"sluice limits set {joined(key_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
         elif (
             level.get("origin") == "override" and level.get("thing") and level.get("per") != "topic"
         ):  # which holds over the rule, whatever that says
@@ -239,13 +238,13 @@ def commands_of(findings: Findings) -> list[str]:
             found.append(f"sluice limits set {key} {options} --for {LIFETIME} --reason '...'")
             found.append(f"sluice limits unset {key} --reason '...'")
         elif level.get("per") == "topic" and level.get("operation") == "consume":
-            found.append(f"sluice limits set {shlex.join(consumed_words(findings))} {options} --for {LIFETIME} --reason '...'")
+            found.append(f"sluice limits set {joined(consumed_words(findings))} {options} --for {LIFETIME} --reason '...'")
         elif level.get("rule") != UNRULED.name:
-            found.append(f"sluice rules set {shlex.quote(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
+            found.append(f"sluice rules set {quoted(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
     contained = containment(findings)
     if contained is not None:
         found.append(contained[1])
-    return [*found, f"sluice limits get {shlex.join(findings.words)}"]
+    return [*found, f"sluice limits get {joined(findings.words)}"]
 
 
 def containment(findings: Findings) -> tuple[Client, str] | None:
@@ -304,7 +303,7 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
     one = findings.worst
     yield ""
     if one is None:
-        text, command = "Every rule and why it holds or not:", f"sluice limits get {shlex.join(findings.words)}"
+        text, command = "Every rule and why it holds or not:", f"sluice limits get {joined(findings.words)}"
         yield from [f"{text} {command}"] if cell_width(f"{text} {command}") <= width else [text, f"  {command}"]
         return
     yield "What to do"

@@ -14,14 +14,16 @@ from gateway.session.states import OPEN
 from limiter.credit import Credit
 
 UNREAD_NS: Final = 1_000_000_000  # a client that takes nothing for so long is what holds its connection up (a guess)
+REFUSED_NS: Final = 10_000_000_000  # ns; how long a refusal is shown: as long as rates are means over
 
 
 def bottleneck(session: Session, now: int) -> str:
     """What keeps this connection from being faster.
 
     "broker_blocked" (the broker has said so), "limit" (something is held by a rule: `held_by`), "client" (it does not read), "broker"
-    (it takes its time), "memory" (the gateway as a whole holds too much, and this client publishes), "limiter" (the judge takes its time),
-    or "none". Credit shows for a second after it was used up.
+    (it takes its time), "memory" (the gateway as a whole holds too much, and this client publishes), "limit" again (something was refused
+    within the last REFUSED_NS: `refused_by`), "limiter" (the judge takes its time), or "none". Credit shows for a second after it was used
+    up.
     """
     conversation = session.conversation
     if session.reports.broker_blocked:
@@ -34,6 +36,8 @@ def bottleneck(session: Session, now: int) -> str:
         return "broker"
     if conversation.held_back:
         return "memory"
+    if _refused(session, now):
+        return "limit"
     return "limiter" if session.decode.credit.flow(now) else "none"
 
 
@@ -60,6 +64,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "state": state(session, now),
         "bottleneck": bottleneck(session, now),
         "held_by": _held_by(session),
+        "refused_by": _refused_by(session, now),
         "credit": {"reader": _stage(session.decode.credit, now), "limiter": _stage(session.forward.credit, now)},
         "age_seconds": _seconds(now - session.opened_at),
         "bytes_from_client": session.client.received,
@@ -88,6 +93,20 @@ def _held_by(session: Session) -> dict[str, object] | None:
     if part is None or part.rule is None or part.key is None:
         return None
     return {"rule": part.rule.name, "topic": part.key.text, "operation": part.key.operation}
+
+
+def _refused(session: Session, now: int) -> bool:
+    """Whether a message of this client was refused or dropped within the last REFUSED_NS."""
+    at = session.limit.refused_at
+    return at > 0 and now - at < REFUSED_NS
+
+
+def _refused_by(session: Session, now: int) -> dict[str, object] | None:
+    """The rule that refused or dropped something of this client last, within REFUSED_NS, and of which topic."""
+    rule, key = session.limit.refused_rule, session.limit.refused_key
+    if rule is None or key is None or not _refused(session, now):
+        return None
+    return {"rule": rule.name, "topic": key.text, "operation": key.operation}
 
 
 def _stage(credit: Credit, now: int) -> dict[str, object]:

@@ -21,6 +21,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
+from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
@@ -54,6 +55,7 @@ class Stages:
         self,
         conversation: Conversation,
         decode: Decode,
+        limit: RateLimit,
         forward: Forward,
         pipeline: Pipeline,
         deliveries: LimitDeliveries,
@@ -61,6 +63,7 @@ class Stages:
     ) -> None:
         self.conversation = conversation
         self.decode = decode
+        self.limit = limit
         self.forward = forward
         self.pipeline = pipeline
         self.deliveries = deliveries
@@ -122,6 +125,7 @@ class Session:
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(config.flow, self.conversation, upstream)
         self.spans = stages.spans  # None: nothing is traced
+        self.limit = stages.limit
 
     # ---- a turn ----------------------------------------------------------------------------------------------------
 

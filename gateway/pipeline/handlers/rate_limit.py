@@ -8,12 +8,15 @@ protocol. Parts are settled in the order they came, so nothing overtakes within 
 from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
+from gateway.pipeline.actions.counting import HELD
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
+from limiter.keys import Key
+from limiter.rules.rule import Rule
 
 
 class RateLimit(Handler):
@@ -27,6 +30,9 @@ class RateLimit(Handler):
         self.reader = reader  # credit the reader spends towards us; granted back as we handle
         self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
         self.spans = spans  # None: nothing is traced
+        self.refused_at = 0  # when something was refused or dropped last; 0: never
+        self.refused_key: Key | None = None  # and of which key
+        self.refused_rule: Rule | None = None  # by which rule
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
@@ -76,11 +82,12 @@ class RateLimit(Handler):
         tally.refused_by = part.bucket
         tally.retry_after_ns = part.wait_ns
         spans = self.spans
-        if spans is None or part.reservation is not None:
-            apply_action(self.conversation, part, now)
-        else:
-            first = part.deadline == 0
-            spans.settle(part, apply_action(self.conversation, part, now), now, first=first)
+        first = part.deadline == 0
+        outcome = apply_action(self.conversation, part, now)
+        if spans is not None and part.reservation is None:
+            spans.settle(part, outcome, now, first=first)
+        if outcome != HELD:
+            self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
 
     def _count_shadow_and_bypass(self, part: Part) -> None:
         key = part.key

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gateway.cli.events import as_text
-from gateway.cli.repeats import Following
+from gateway.cli.repeats import Following, folded
 from gateway.cli.tables import cell_width, fold
 
 EVENTS: list[dict[str, Any]] = [
@@ -105,13 +105,68 @@ def test_a_limit_that_goes_on_being_reached_is_two_lines_and_all_shows_each(slui
 
 def test_followed_events_tell_a_limit_that_goes_on_once_a_minute_and_lose_no_message() -> None:
     following = Following()
-    shown = [following.show(reached(second)) for second in range(121)]
-    told = [each for each in shown if each is not None]
+    told = [each for second in range(121) for each in following.show(reached(second))]
     assert [each["ts"][14:19] for each in told] == ["00:00", "01:00", "02:00"]
     assert [each.get("lines") for each in told] == [None, 60, 60]
     assert sum(each["refused"] for each in told) == 121 * 10
-    assert following.show(reached(122, since="12:02:02")) is not None, "another episode"
-    assert following.show(EVENTS[1]) == EVENTS[1]
+    assert [*following.show(reached(122, since="12:02:02"))], "another episode"
+    assert [*following.show(EVENTS[1])] == [EVENTS[1]]
+
+
+def changed(second: int, target: str) -> dict[str, Any]:
+    at = f"2026-11-21T12:00:{second:02}.500Z"
+    return {"id": f"c-{second}", "ts": at, "level": "info", "event": "changed", "by": "ops", "targets": [target], "changes": 1}
+
+
+def test_lines_before_a_change_of_their_limit_are_not_summed_with_those_after_it(sluice: Any, admin: Any) -> None:
+    """Found by a reader: `lines=40 refused=...` stood for lines of two limits."""
+    of_another = changed(4, "limits/rocketmq/bills")
+    change = changed(9, "limits/rocketmq/orders")
+    before = [{**reached(second), "limit": "10/s"} for second in range(10)]
+    after = [{**reached(second), "limit": "20/s", "origin": "override"} for second in range(10, 20)]
+    items = [*before[:5], of_another, *before[5:], change, *after]
+    admin.answers["GET /v1/events"] = (200, {"items": items, "next": "c", "more": False, "gap": False})
+    lines = sluice("events").out.splitlines()
+    found = [("changed" in line, *re.findall(r"lines=(\d+)", line), *re.findall(r"limit=(\S+)", line)) for line in lines]
+    assert found == [(False, "10/s"), (True,), (False, "9", "10/s"), (True,), (False, "20/s"), (False, "9", "20/s")]
+    following = Following()
+    told = [each for item in items for each in following.show(item)]
+    assert [(each["event"], each.get("lines"), each.get("limit")) for each in told] == [
+        ("limit_reached", None, "10/s"), ("changed", None, None), ("limit_reached", 9, "10/s"), ("changed", None, None),
+        ("limit_reached", None, "20/s"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "parted"),
+    [
+        (changed(1, "rules/all"), True),
+        (changed(1, "live-rules/all"), True),
+        (changed(1, "rules/other"), False),
+        (changed(1, "quotas"), False),
+        ({**changed(1, "limits/rocketmq/bills"), "changes": 90}, True),  # more than are named
+        ({**EVENTS[1], "in_force": ["rules"]}, True),
+        ({**EVENTS[1], "in_force": []}, False),
+    ],
+)
+def test_only_a_change_that_may_be_of_a_limit_parts_its_lines(change: dict[str, Any], parted: bool) -> None:
+    seen = folded([reached(0), reached(1), change, reached(2), reached(3)])
+    assert [each.get("lines") for each in seen] == ([None, None, None, None, None] if parted else [None, None, 3])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("sluice limits set amqp / orders 'order.#' --messages 5/s", "\"sluice limits set amqp / orders 'order.#' --messages 5/s\""),
+        ("the broker's disk", '"the broker\'s disk"'),
+        ('say "it\'s"', '"say \\"it\'s\\""'),
+        ("it's $5", '"it\'s $5"'),
+    ],
+)
+def test_a_command_in_an_event_can_be_copied(text: str, shown: str) -> None:
+    line = as_text({**EVENTS[1], "remedy": text})
+    assert f"remedy={shown}" in line
+    assert "'\"'\"'" not in line
 
 
 LONG = "shop.orders.europe.germany.berlin.warehouse-12.created.v2.and-a-tail.that.never.ends"

@@ -76,6 +76,16 @@ def test_a_change_is_short_on_a_terminal_and_whole_in_a_pipe(admin: Any) -> None
     assert "expires 2026-11-21T13:00:00Z" in str(change.read(entry(1, "x", None, {"messages": "50/s", **at})))
 
 
+def test_what_changed_it_is_told_where_what_and_change_do_not_say_it() -> None:
+    told = next(each for each in COLUMNS if each.title == "action").people
+    assert told is not None
+    for action, seen in (
+        ("PUT /v1/limits/rocketmq/orders", None), ("POST /v1/history/41:rollback", "rollback to 41"), ("expiry", "expiry"),
+        ("return of quotas", "return of quotas"), (None, ""),
+    ):  # fmt: skip
+        assert told({"action": action}) == seen
+
+
 @pytest.mark.parametrize(("answer", "code", "writes"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 130, 0)])
 def test_on_a_terminal_the_answer_decides(
     sluice: Any, past: Any, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, writes: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -196,13 +197,28 @@ def test_what_is_no_topic_says_what_to_type(gateway: BusyGateway) -> None:
     queue = why(gateway, "queue", "/", "jobs").stdout
     assert queue.startswith("amqp / amq.default jobs: ")
     assert "No limit holds for its deliveries to consumers. This sets one:\n  sluice limits set queue / jobs --messages 100/s" in queue
-    assert "sluice topics -q jobs" in queue
+    assert queue.rstrip().endswith("  sluice why amqp / orders order.created")
+    assert "  rabbitmqctl list_bindings -p / source_name routing_key destination_name | grep -w -e jobs\n" in queue
     client = why(gateway, "client", "10.0.0.7")
     assert (client.returncode, "sluice limits get client 10.0.0.7" in client.stderr) == (2, True)
     word = why(gateway, "orders")
     assert word.returncode == 2
     assert "a topic is amqp VHOST EXCHANGE ROUTING_KEY or rocketmq TOPIC" in re.sub(r"\s+", " ", word.stderr)
     assert "sluice topics -q orders" in word.stderr
+
+
+def test_the_last_hint_of_a_queue_leads_to_a_key_that_is_limited(gateway: BusyGateway) -> None:
+    """Found by a reader: it named a search that finds nothing, as a routing key seldom has the queue's name in it."""
+    *_, last = why(gateway, "queue", "/", "jobs").stdout.splitlines()
+    name, *words = shlex.split(last)
+    assert name == "sluice"
+    assert "limited now" in why(gateway, *words[1:]).stdout
+    gateway.cli("limits", "set", "queue", "/", "jobs", "--messages", "9/s")
+    try:
+        assert "No limit holds for its deliveries" not in why(gateway, "queue", "/", "jobs").stdout
+    finally:
+        gateway.cli("limits", "unset", "queue", "/", "jobs")
+    assert "of the other exchanges" not in why(gateway, "queue", "other", "jobs").stdout, "nothing is published there"
 
 
 def test_a_candidate_is_told_beside_the_limit(gateway: BusyGateway) -> None:

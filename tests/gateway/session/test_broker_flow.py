@@ -173,6 +173,20 @@ def test_a_connection_held_by_a_rule_names_the_limit_as_its_bottleneck(wires: Wi
     assert names(link) == ("blocked", "broker_blocked"), "no limit helps while the broker takes nothing"
 
 
+def test_a_client_that_is_refused_names_the_limit_for_ten_seconds_and_the_rule_and_topic(wires: Wires) -> None:
+    """Found by a reader: the bottleneck of a client whose messages were all refused was "none"."""
+    link = Link(wires, confirms=(1,))
+    link.say(amqp.publish(1, "never"))
+    assert names(link) == ("running", "limit")
+    item = shown(link)
+    assert item["refused_by"] == {"rule": "never", "topic": "%2F/amq.default/never", "operation": "produce"}
+    assert item["held_by"] is None
+    wires.elapse(9)
+    assert names(link) == ("running", "limit")
+    wires.elapse(1.25)
+    assert (names(link), shown(link)["refused_by"]) == (("running", "none"), None)
+
+
 def test_a_client_that_does_not_read_holds_itself_up(wires: Wires) -> None:
     link = Link(wires)
     link.flood(link.broker, amqp.deliver(1, b"d" * 10_000))
