@@ -58,6 +58,7 @@ PROBES: Final = ("/livez", "/readyz", "/startupz", "/metrics")  # all there is o
 TOKEN_PARAMETERS: Final = re.compile(
     r"(?:^|&)(?:access[_-]?|api[_-]?|bearer[_-]?|id[_-]?)?(?:token|key|bearer|authorization|password)=", re.I
 )
+NO_GOOD_TOKEN: Final = (401, 429)  # statuses of a sign-in with a wrong token
 REFUSAL_NAMES: Final = {400: "malformed", 408: "timeout", 413: "too-large", 431: "head-too-large"}
 
 
@@ -247,6 +248,8 @@ class Admin:
     async def _audit_refused(self, head: Head, route: Route | None, actor: Actor, request_id: str, problem: ProblemError) -> None:
         if head.method in READS or actor.role is Role.NOBODY or isinstance(problem.__cause__, WriteFailedError):
             return
+        if route is not None and route.answers_session and problem.status in NO_GOOD_TOKEN:
+            return  # `Authentication.failed` has written it
         unaudited = self._refusals_audited.admit(self._clock())
         if unaudited < 0:
             return

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from admin.secret_files import open_to_others
+
 TOKEN_FILE: Final = "admin.token"  # noqa: S105  -- the name of a file
 TOKEN_BYTES: Final = 32  # bytes of randomness
 MAX_TOKEN_FILE_BYTES: Final = 4096  # bytes; of a token's file that are read (a guess)
@@ -162,14 +164,6 @@ class Tokens:
 
     def __repr__(self) -> str:
         return f"<Tokens {[token.name for token in self.of_files()]} and {self._others!r}>"
-
-
-def open_to_others(file: os.stat_result) -> bool:
-    """Whether others than this process may use a file that holds a secret.
-
-    One that is ours has mode 0600. One that is another's, such as root's in a Kubernetes Secret, can reach us by its group alone.
-    """
-    return bool(file.st_mode & 0o007 or (file.st_mode & 0o070 and file.st_uid == os.geteuid()))
 
 
 def _read(file: TokenFile) -> tuple[bytes, bool]:

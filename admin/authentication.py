@@ -1,8 +1,9 @@
-"""Who asks: from a request's headers to its actor, by a bearer token or by the cookie of a session that such a token began.
+"""Authentication: finds a request's actor by its bearer token, or by the cookie of a session that such a token began.
 
-A browser sends the cookie along whoever makes it ask. SameSite=Strict keeps other sites from that; but a site is a host's name without its
-port, so whatever else serves pages on this host is not another site. Hence what comes with a cookie must prove that a page of this very
-origin asks: changes by `Sec-Fetch-Site` or `Origin`, of which browsers always send one; reads must not deny it.
+A browser sends the cookie with every request, no matter which page made it. SameSite=Strict keeps pages of other sites from that. But a
+site is a host without its port, so pages of any other program on this host are of the same site. So a request with a cookie must show that
+a page of this very origin made it. A change must prove it by `Sec-Fetch-Site` or `Origin`, of which browsers always send one. A read must
+not deny it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from admin.boundary import READS, comes_from_here, denies_to_come_from_here
 from admin.changes import Author
 from admin.line_brake import SECOND, LineBrake
 from admin.problems import ProblemError
-from admin.sessions import Sessions, secrets_in
+from admin.sessions import Sessions, secrets_of
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
@@ -50,7 +51,7 @@ class Authentication:
         `cookies`: whether sessions count here.
         """
         token = bearer(head.headers.get("authorization"))
-        secrets = secrets_in(head.headers.get("cookie")) if cookies and token is None else []
+        secrets = secrets_of(head) if cookies and token is None else []
         found = self._found(token, secrets, head)
         if found is not None:
             if token is None and head.method not in READS and not comes_from_here(head):
@@ -74,7 +75,7 @@ class Authentication:
 
     def still_allowed(self, head: Head, actor: Actor, needed: Role) -> bool:
         """Whether a request that is being answered would still be answered now."""
-        found = self._found(bearer(head.headers.get("authorization")), secrets_in(head.headers.get("cookie")), head)
+        found = self._found(bearer(head.headers.get("authorization")), secrets_of(head), head)
         return found is not None and found.name == actor.name and found.role >= needed
 
     async def failed(self, address: str, action: str, request_id: str) -> ProblemError:
@@ -108,7 +109,7 @@ class Authentication:
 
     async def sign_out(self, head: Head, author: Author, action: str) -> None:
         """End the sessions of the request's cookies."""
-        for secret in secrets_in(head.headers.get("cookie")):
+        for secret in secrets_of(head):
             self.sessions.end(secret)
         await self._audit(author, action)
 

@@ -1,17 +1,21 @@
 """Sessions of browsers: a token is presented once, and a cookie stands for it from then on (`/v1/session`).
 
-A page's script cannot read the cookie (HttpOnly), so what runs in a page by mistake cannot take it along; a token in the page's memory it
-could. A session is worth less than its token, too: it ends after IDLE_NS without a request, after LONGEST_NS in any case, with the process,
-and with its token. It keeps the token's digest and asks for it at each request, so a token that is revoked or expires, or has another role
-after a reload, needs no word to its sessions.
+Scripts cannot read the cookie (HttpOnly). So a script that gets into a page by mistake cannot take it away, as it could take a token from
+the page's memory. A session is worth less than its token, too. It ends after IDLE_NS without a request, after LONGEST_NS in any case, with
+the process, and with its token: it keeps the token's digest and looks that up at each request, so a token that is revoked, has expired, or
+has another role after a reload needs no word to its sessions.
 
-Of a session's secret only the digest is kept, as of tokens. Their number is bounded, of one token and of all: then the one that was idle
-longest ends.
+A cookie is sent to every port of its host (RFC 6265, 8.5). So its name has the port that the browser asked for: with one name for all, who
+signs in at a second gateway of a host would be signed out at the first.
+
+Of a session's secret only the digest is kept, as of tokens. The number of sessions is bounded, of one token and of all tokens: beyond it
+the one that was idle longest ends.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
@@ -21,14 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admin.auth import FoundToken, Tokens
+    from admin.http import Head
 
-COOKIE: Final = "sluice_session"
+COOKIE: Final = "sluice_session"  # and `_9180`, see `cookie_name`
 SECRET_BYTES: Final = 32  # bytes of randomness
 LONGEST_NS: Final = 12 * 3_600_000_000_000  # ns; a working day and a shift's handover (guess)
 IDLE_NS: Final = 3_600_000_000_000  # ns; without a request and without an open stream (guess)
 MAX_SESSIONS: Final = 1024  # of all tokens; 0.4 MB (guess)
 MAX_PER_TOKEN: Final = 256  # a whole team behind one viewer's token (guess)
 SECOND: Final = 1_000_000_000  # ns
+_PORT: Final = re.compile(rb":([0-9]{1,5})$")  # of a Host header
 
 
 @dataclass(slots=True)
@@ -102,12 +108,19 @@ class Sessions:
         return f"<Sessions {len(self._open)} open>"
 
 
-def secrets_in(header: bytes | None) -> list[bytes]:
-    """The secrets in a Cookie header. There may be several: a cookie does not say of which port of this host it is (RFC 6265, 8.5)."""
-    pairs = (pair.strip().partition(b"=") for pair in (header or b"").split(b";"))
-    return [value for name, _, value in pairs if name == COOKIE.encode() and value]
+def cookie_name(head: Head) -> str:
+    """`sluice_session_9180` where the browser asked port 9180 (of a tunnel: its end there); `sluice_session` where it named no port."""
+    port = _PORT.search(head.headers.get("host", b""))
+    return COOKIE if port is None else f"{COOKIE}_{port[1].decode()}"
 
 
-def cookie(secret: str, seconds: int, *, secure: bool) -> str:
-    """The value of Set-Cookie; with 0 seconds a browser forgets it."""
-    return f"{COOKIE}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+def secrets_of(head: Head) -> list[bytes]:
+    """The secrets in a request's cookies of this gateway's name. There may be several: other programs of this host may have set some."""
+    ours = cookie_name(head).encode()
+    pairs = (pair.strip().partition(b"=") for pair in head.headers.get("cookie", b"").split(b";"))
+    return [value for name, _, value in pairs if name == ours and value]
+
+
+def cookie(head: Head, secret: str, seconds: int, *, secure: bool) -> str:
+    """The value of Set-Cookie for who sent `head`; with 0 seconds a browser forgets it."""
+    return f"{cookie_name(head)}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"

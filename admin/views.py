@@ -92,7 +92,10 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 
 
 class LiveChanges(msgspec.Struct, frozen=True):
-    """All live changes of limits and rules in their stored form, by target. `digest` is equal where they are."""
+    """All live changes of limits and rules in their stored form, by target.
+
+    `digest` is equal where two gateways have the same in force, whoever has changed it there and when.
+    """
 
     changes: dict[str, dict[str, Any]]
     digest: str

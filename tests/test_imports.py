@@ -30,6 +30,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/lifecycle/file_watch.py": ("gateway", "limiter", "admin.ports"),
     "gateway/lifecycle/reload.py": ("gateway", "limiter", "admin.auth", "admin.ports"),
     "gateway/lifecycle/takeover.py": ("gateway", "limiter", "admin.unix_socket"),
+    "gateway/settings/lints.py": ("gateway", "limiter", "admin.secret_files"),  # the admin port's own rule for its tokens' files
     "gateway/workers/parent.py": ("gateway", "limiter", "admin"),
     "gateway/cli/audit.py": ("gateway", "admin"),  # it checks the journals without a gateway
     "gateway/cli": ("gateway", "limiter", "spark_jobs"),

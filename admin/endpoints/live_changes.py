@@ -2,6 +2,9 @@
 
 An operator of many gateways holds them equal with it (`sluice fleet sync`): one request, one revision, one line of the history, and the way
 back by a rollback. Quotas are not among them: they are published (`/v1/quotas`).
+
+Who changed something, and when, is not for the body to say: an operator could set limits in another one's name. Of each change that is new
+here the author is the request's token, and the time is now. An author whom the body names is kept as such: `fleet (for alice)`.
 """
 
 from __future__ import annotations
@@ -19,8 +22,21 @@ from admin.preconditions import require_match
 from admin.problems import Fault, invalid
 from admin.routing import WRITE_PARAMETERS, Answer, Route
 from admin.snapshots import Publication
-from admin.state import QUOTAS, SHADOW, Edit, State, StateError, as_json, from_json
+from admin.state import (
+    QUOTAS,
+    SHADOW,
+    Edit,
+    State,
+    StateError,
+    StoredOverride,
+    StoredRule,
+    as_json,
+    format_time,
+    from_json,
+)
 from admin.views import LiveChanges, Preview
+
+MAX_AUTHOR: Final = 80  # characters of an author whom the body names; longer ones are cut (a guess)
 
 
 def of_state(state: State) -> dict[str, dict[str, Any]]:
@@ -30,8 +46,19 @@ def of_state(state: State) -> dict[str, dict[str, Any]]:
 
 def view(context: Context) -> LiveChanges:
     changes = of_state(context.store.state)
-    digest = hashlib.sha256(msgspec.json.encode(changes, order="deterministic")).hexdigest()
-    return LiveChanges(changes, digest, context.store.revision)
+    digest = hashlib.sha256(msgspec.json.encode({target: in_force(each) for target, each in changes.items()}, order="deterministic"))
+    return LiveChanges(changes, digest.hexdigest(), context.store.revision)
+
+
+def in_force(stored: dict[str, Any]) -> dict[str, Any]:
+    """A live change without who made it here and when: what two gateways have in common that do the same."""
+    return {name: value for name, value in stored.items() if name not in {"by", "at"}}
+
+
+def by_token(stored: StoredOverride | StoredRule, token: str, at: str) -> StoredOverride | StoredRule:
+    """The change as one of the request's token now, whoever the body says has made it elsewhere."""
+    named = "".join(letter for letter in stored.by[:MAX_AUTHOR] if letter.isprintable())
+    return msgspec.structs.replace(stored, by=token if named in {"", token} else f"{token} (for {named})", at=at)
 
 
 async def get(context: Context) -> Answer:
@@ -45,12 +72,14 @@ async def put(context: Context) -> Answer:
         raise invalid("the live changes are missing", [Fault("/changes", "an object of live changes by their targets is needed")])
     wanted = body.changes
     faults = []
-    stored = {}
+    stored: dict[str, StoredOverride | StoredRule] = {}
     for target, value in wanted.items():
         try:
             if target in {QUOTAS, SHADOW}:
                 raise StateError("quotas are published, not copied: PUT /v1/quotas")
-            stored[target] = from_json(target, value)
+            change = from_json(target, value)
+            assert isinstance(change, StoredOverride | StoredRule), "quotas are refused above"
+            stored[target] = change
         except StateError as error:
             faults.append(Fault(f"/changes/{target.replace('~', '~0').replace('/', '~1')}", str(error)))
     if faults:
@@ -60,7 +89,12 @@ async def put(context: Context) -> Answer:
         require_match(context.request, current_etag(context))
         now = context.store.state.live_changes()
         edits: list[Edit] = [(target, None) for target in now if target not in stored]
-        edits += [(target, after) for target, after in stored.items() if as_json(now.get(target)) != as_json(after)]
+        at = format_time(context.wall_clock())
+        edits += [
+            (target, by_token(after, context.author.name, at))
+            for target, after in stored.items()
+            if in_force(as_json(now.get(target)) or {}) != in_force(as_json(after) or {})
+        ]
         if not edits:
             raise _SameError
         return edits, None

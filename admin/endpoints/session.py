@@ -11,7 +11,7 @@ from admin.bodies import decode
 from admin.context import Context
 from admin.problems import Fault, ProblemError, invalid
 from admin.routing import Answer, Route
-from admin.sessions import cookie, secrets_in
+from admin.sessions import cookie, secrets_of
 from admin.state import format_time
 
 BODY_LIMIT: Final = 8 * 1024  # bytes; a token of a file may have 4,096, and JSON writes some characters longer
@@ -65,7 +65,7 @@ async def sign_in(context: Context) -> Answer:
     seconds = context.authentication.sessions.ends_in(secret.encode())
     if found.ends is not None:
         seconds = min(seconds, max(1, int(found.ends - context.wall_clock())))
-    return Answer(shown(context, found, seconds), headers={"Set-Cookie": cookie(secret, seconds, secure=context.secure)})
+    return Answer(shown(context, found, seconds), headers={"Set-Cookie": cookie(request.head, secret, seconds, secure=context.secure)})
 
 
 async def get(context: Context) -> Answer:
@@ -78,7 +78,7 @@ async def get(context: Context) -> Answer:
             raise await authentication.failed(context.request.actor.address, "GET /v1/session", context.request.id)
         return Answer(shown(context, found, None))
     if context.request.actor.role is not Role.NOBODY:
-        for secret in secrets_in(head.headers.get("cookie")):
+        for secret in secrets_of(head):
             if (found := authentication.sessions.find(secret)) is not None:
                 return Answer(shown(context, found, authentication.sessions.ends_in(secret)))
     raise ProblemError(401, "unauthorised", "there is no session: sign in with POST /v1/session and a token")
@@ -86,7 +86,7 @@ async def get(context: Context) -> Answer:
 
 async def sign_out(context: Context) -> Answer:
     await context.authentication.sign_out(context.request.head, context.author, SIGN_OUT)
-    return Answer(b"", 204, headers={"Set-Cookie": cookie("", 0, secure=context.secure)})
+    return Answer(b"", 204, headers={"Set-Cookie": cookie(context.request.head, "", 0, secure=context.secure)})
 
 
 ROUTES: Final[list[Route]] = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import stat
@@ -11,6 +10,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from admin.secret_files import open_to_others
 from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
 from gateway.settings.checks import brokers_room, is_loopback, unreadable_token
 from gateway.settings.http_urls import parts_of
@@ -153,13 +153,8 @@ def token_files(settings: Settings) -> Iterator[ConfigProblem]:
         fault = unreadable_token(token.file)
         if fault is not None:
             yield settings.problem(path, *fault)
-        elif _open_to_others(token.file.stat()):
+        elif open_to_others(token.file.stat()):
             yield settings.problem(path, f"{token.file} can be read by others", f"chmod 600 {token.file}")
-
-
-def _open_to_others(file: os.stat_result) -> bool:
-    """As `admin.auth.open_to_others`, which this may not import: root's file in a Kubernetes Secret reaches us by its group alone."""
-    return bool(file.st_mode & 0o007 or (file.st_mode & 0o070 and file.st_uid == os.geteuid()))
 
 
 def password_files(settings: Settings) -> Iterator[ConfigProblem]:

@@ -22,8 +22,8 @@ from admin.auth import (
     counted_address,
     first_token,
     new_token,
-    open_to_others,
 )
+from admin.secret_files import open_to_others
 from support.admin.admin_client import Control, control
 
 GOOD = "a-good-token-of-some-length"

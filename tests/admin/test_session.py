@@ -13,7 +13,8 @@ import trustme
 
 from admin.access import Access
 from admin.auth import FREE_FAILURES, Role, TokenFile, Tokens
-from admin.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, MAX_SESSIONS, Sessions, secrets_in
+from admin.http import Head
+from admin.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, MAX_SESSIONS, Sessions, secrets_of
 from support.admin.admin_client import TOKENS, Control, Reply, control, request
 from support.admin.streams import reading
 
@@ -71,6 +72,23 @@ async def test_other_cookies_of_this_host_do_not_matter(api: Control) -> None:
         assert (await ask(api, "GET", "/v1/status", sent)).status == 200, sent
     for sent in ("theme=dark", "sluice_session=", "sluice_session", "xsluice_session=" + secret.partition("=")[2], ";;=;"):
         assert (await ask(api, "GET", "/v1/status", sent)).status == 401, sent
+
+
+async def test_a_browser_can_be_signed_in_at_two_gateways_of_one_host(tmp_path: Path) -> None:
+    """Found by a reviewer: with one name for all ports, who signed in at the second gateway was signed out at the first."""
+    jar: dict[str, str] = {}  # a browser's, of one host: a cookie replaces that of the same name
+    async with control(tmp_path / "a") as one, control(tmp_path / "b") as other:
+        for api, host in ((one, "127.0.0.1:9180"), (other, "127.0.0.1:9280")):
+            answer = await sign_in(api, api.token("operator"), Host=host)
+            name, _, secret = cookie_of(answer).partition("=")
+            jar[name] = secret
+        sent = "; ".join(f"{name}={secret}" for name, secret in jar.items())
+        for api, host in ((one, "127.0.0.1:9180"), (other, "127.0.0.1:9280")):
+            assert (await ask(api, "GET", "/v1/status", sent, Host=host)).status == 200
+        gone = await ask(one, "DELETE", "/v1/session", sent, Host="127.0.0.1:9180", **HERE)
+        assert gone.headers["set-cookie"].startswith("sluice_session_9180=; Max-Age=0;")
+        assert (await ask(one, "GET", "/v1/status", sent, Host="127.0.0.1:9180")).status == 401
+        assert (await ask(other, "GET", "/v1/status", sent, Host="127.0.0.1:9280")).status == 200
 
 
 async def test_signing_out_ends_the_session_and_clears_the_cookie(api: Control) -> None:
@@ -155,6 +173,18 @@ async def test_wrong_tokens_are_refused_braked_and_audited(api: Control) -> None
     assert [(line["action"], line["outcome"]) for line in await audited(api)] == [("POST /v1/session", "refused")]
     assert b"wrong-token" not in b"".join(path.read_bytes() for path in api.folder.glob("*.jsonl"))
     assert (await sign_in(api, api.token("viewer"))).status == 200, "a good token is never locked out"
+
+
+async def test_a_wrong_token_beside_an_open_session_is_one_line_of_the_audit(api: Control) -> None:
+    """Found by a reviewer: there were two, and one of them named the session's token."""
+    secret = await signed_in(api)
+    wrong = await ask(api, "POST", "/v1/session", secret, {"token": "wrong-token-of-a-stranger"}, **HERE)
+    assert wrong.status == 401
+    lines = [(line["action"], line["by"], line["outcome"]) for line in await audited(api)]
+    assert lines == [("POST /v1/session", "nobody", "refused"), ("POST /v1/session", "operator", "done")]
+    malformed = await ask(api, "POST", "/v1/session", secret, {"tokens": ""}, **HERE)
+    assert malformed.status == 422
+    assert (await audited(api))[0]["by"] == "operator", "another refusal has its line as ever"
 
 
 async def test_asking_who_asks_is_no_failed_attempt_but_a_wrong_token_is(api: Control) -> None:
@@ -331,9 +361,18 @@ def test_no_secret_is_kept(tokens: Tokens) -> None:
     assert len({sessions.begin(token_of("a")) for _ in range(100)}) == 100
 
 
+def head(host: bytes, sent: bytes) -> Head:
+    return Head("GET", "/v1/status", "", {"host": host, "cookie": sent}, 0)
+
+
 def test_cookies_are_read_with_care() -> None:
-    assert secrets_in(None) == []
-    assert secrets_in(b"a=b; sluice_session=x; c; sluice_session=y;sluice_session=") == [b"x", b"y"]
+    assert secrets_of(Head("GET", "/v1/status", "", {}, 0)) == []
+    sent = b"a=b; sluice_session=x; c; sluice_session=y;sluice_session=; sluice_session_9180=z"
+    assert secrets_of(head(b"localhost", sent)) == [b"x", b"y"]
+    assert secrets_of(head(b"localhost:9180", sent)) == [b"z"]
+    assert secrets_of(head(b"[::1]:9180", sent)) == [b"z"]
+    assert secrets_of(head(b"[::1]", sent)) == [b"x", b"y"]
+    assert secrets_of(head(b"localhost:9280", sent)) == []
 
 
 def cookie_stream(api: Control, secret: str, **headers: str) -> Any:
