@@ -18,7 +18,7 @@ const target = (name) => {
 
 export function changes({ revision }, query) {
   const by = { q: query.get("q") || "" };
-  const data = { items: null, next: null, current: 0, error: null, etag: null };
+  const data = { items: null, next: null, current: 0, error: null };
   const question = confirmation();
   const api = () => (revision ? `/v1/history/${encodeURIComponent(revision)}` : `/v1/history${by.q ? `?q=${encodeURIComponent(by.q)}` : ""}`);
   let most = 50;

@@ -25,16 +25,14 @@ function evidence(found, path = "") {
 }
 
 export function quotas({ protocol, topic }, query) {
-  const data = { status: null, snapshot: null, shadow: null, rules: [], error: null, q: query.get("q") || "", etag: null };
+  const data = { status: null, snapshot: null, shadow: null, rules: [], error: null, q: query.get("q") || "" };
   const question = confirmation();
   let sha = null;
   const lists = refresh(data, async (signal) => {
     data.status = await get("/v1/quotas/status", { signal });
     const now = `${data.status.published?.sha256} ${data.status.shadow?.sha256}`;
     if (sha !== now) {
-      const found = await ask("GET", "/v1/quotas", { signal });
-      data.snapshot = found.body;
-      data.etag = found.etag;
+      data.snapshot = await get("/v1/quotas", { signal });
       data.shadow = data.status.shadow ? await get("/v1/quotas/shadow", { signal }) : null;
       sha = now;
     }
