@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE
 from limiter.rules.patterns import EXACT, name_pattern, name_text, routing_key_pattern
+from limiter.shell_words import joined
 
 if TYPE_CHECKING:
     from admin.bodies import LimitBody
@@ -77,4 +77,4 @@ def add_command(pattern: str, match: dict[str, str], per: str, operation: str, b
         given = getattr(body, member, None)
         if isinstance(given, str):
             words += [option, given]
-    return shlex.join(words)
+    return joined(words)

@@ -11,7 +11,6 @@ fingerprint and annotations are made for what is posted: 64 at a time.
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -19,6 +18,7 @@ from urllib.parse import unquote
 
 from gateway import log
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.shell_words import joined
 
 ALERT_NAME: Final = "SluiceLimitReached"
 RUNBOOK: Final = "docs/runbooks.md#sluicethrottledtoolong"  # as the alerts of deploy/prometheus name theirs
@@ -175,4 +175,4 @@ def command(facts: Facts) -> str:
     words = [topic] if len(names.topic_parts) == 1 else [unquote(part) for part in topic.split("/")]
     if len(words) != len(names.topic_parts) or any(not word.isprintable() or "\ufffd" in word for word in words):
         return "sluice topics --sort refused"
-    return f"sluice why {names.name} {shlex.join(words)}"
+    return f"sluice why {names.name} {joined(words)}"

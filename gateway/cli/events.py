@@ -12,11 +12,12 @@ import click
 from gateway.cli.client import AdminClient, listed
 from gateway.cli.exits import INTERRUPTED, UNREACHABLE, CommandError
 from gateway.cli.explain import moment
-from gateway.cli.names import quoted, typed
+from gateway.cli.names import typed
 from gateway.cli.output import clean, colourful, emit, emit_rows, on_terminal, print_status, terminal_width
 from gateway.cli.repeats import STANDS_FOR, Following, folded
 from gateway.cli.tables import fold
 from gateway.cli.verb import Remote, Verb, reaching
+from limiter.shell_words import quoted
 
 RETRY_S: Final = 2.0  # seconds; before another attempt to reach the gateway
 MOST: Final = 500  # events; of one answer, and looked through for those that repeat others

@@ -15,11 +15,11 @@ import click
 from gateway.cli.broker_search import USUAL_PORTS, Broker, brokers, listening_sockets
 from gateway.cli.exits import FAILED, INVALID, NOT_FOUND, OK, USAGE, CommandError
 from gateway.cli.init_files import Plan, changes_at_broker, host_of, limits_yaml, port_of, sluice_yaml
-from gateway.cli.names import quoted
 from gateway.cli.output import clean, counted, print_status
 from gateway.cli.verb import Verb
 from gateway.settings.command_line import every_address
 from gateway.settings.listener_protocols import LISTENER_PROTOCOLS
+from limiter.shell_words import quoted
 
 if TYPE_CHECKING:
     from gateway.settings import Settings

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote
 
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.shell_words import joined, quoted
 from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic
 
 CONSUME: Final = "consume"
 PRODUCE: Final = "produce"
 CONSUMED: Final = ("queue", "group")  # keys that mean deliveries where nothing else is said (`keys.OF_LEVELS`)
 OTHER: Final = "__other__"  # the topics beyond those that are counted one by one
-_SHELL: Final = re.compile(r"""[\s"'\\$`!*?\[\](){}<>|&;#~]|^$""")  # what a shell does not take as it is
-_IN_DOUBLE_QUOTES: Final = re.compile(r"""["\\$`!]""")  # what it does not take as it is between double quotes either
 
 
 def typed(protocol: object, text: object) -> str:
     """A topic's text as the words of a command, quoted where a shell wants it. A text that is no topic's stays as it is."""
     words = words_of(str(protocol), str(text))
     return str(text) if words is None else joined(words)
-
-
-def joined(words: Iterable[str]) -> str:
-    """Words as one types them, each quoted where a shell wants it."""
-    return " ".join(map(quoted, words))
-
-
-def quoted(word: str) -> str:
-    """A word as a shell takes it; letters of other alphabets need no quotes. One with an apostrophe is in double quotes, where these do."""
-    if not _SHELL.search(word):
-        return word
-    return f'"{word}"' if "'" in word and not _IN_DOUBLE_QUOTES.search(word) else shlex.quote(word)
 
 
 def words_of(protocol: str, text: str) -> list[str] | None:

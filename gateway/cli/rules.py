@@ -14,6 +14,7 @@ from gateway.cli.exits import CONFLICT, NOT_FOUND, POLICY, USAGE, CommandError
 from gateway.cli.explain import tried
 from gateway.cli.limits import change_body, keep_end, limit_options, report_end, report_replaced, show
 from gateway.cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
+from gateway.cli.literal_match import literal_note
 from gateway.cli.output import print_status
 from gateway.cli.tables import TableColumn, column
 from gateway.cli.traffic_columns import byte_limit, limit_in_figures
@@ -209,6 +210,9 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
     live = reply.body.get("live") if isinstance(reply.body, dict) else None
     if isinstance(live, dict) and live.get("expires"):
         print_status(f"it holds until {live['expires']}")
+    note = literal_note(client, body["match"], dry_run=change.dry_run)
+    if note is not None:
+        print_status(note)
 
 
 @rules.command(example="sluice rules remove orders-storm --reason 'incident over'")

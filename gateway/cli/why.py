@@ -11,12 +11,14 @@ from gateway.cli.client import AdminClient
 from gateway.cli.exits import OK, USAGE, CommandError
 from gateway.cli.key_completion import complete_key
 from gateway.cli.keys import CONSUME, OF_LEVELS
-from gateway.cli.names import joined, quoted, words_of
+from gateway.cli.names import words_of
 from gateway.cli.output import clean
+from gateway.cli.tables import fold
 from gateway.cli.verb import Remote, Verb, remote
 from gateway.cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libraries_of
-from gateway.cli.why_text import commands_of, written
+from gateway.cli.why_text import commands_of, text_width, written
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
+from limiter.shell_words import joined, quoted
 
 WHY_EXAMPLE: Final = """\
 sluice why amqp / orders order.created
@@ -47,15 +49,17 @@ def queue_note(key: tuple[str, ...], findings: Findings, client: AdminClient) ->
     Only the broker knows which keys come into a queue. Those that the virtual host's other exchanges have seen lately are named.
     """
     _, vhost, queue = key
+    width = text_width()
     yield ""
     if not any(one.level.get("operation") == CONSUME for one in findings.levels):
         yield "No limit holds for its deliveries to consumers. This sets one:"
         yield f"  sluice limits set {joined(key)} --messages 100/s --reason '...'"
-    yield "What other exchanges bring into this queue is limited by their own keys. The broker knows which these are:"
+    bound = "What other exchanges bring into this queue is limited by their own keys. The broker knows which these are:"
+    yield from fold(bound.split(" "), width)
     yield f"  rabbitmqctl list_bindings -p {quoted(vhost)} source_name routing_key destination_name | grep -w -e {quoted(queue)}"
     others = other_keys(client, vhost)
     if others:
-        yield f"Seen lately of the other exchanges of {vhost}, the most refused first:"
+        yield from fold(f"Seen lately of the other exchanges of {vhost}, the most refused first:".split(" "), width)
         yield from (f"  sluice why {each}" for each in others)
 
 

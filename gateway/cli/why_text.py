@@ -11,10 +11,11 @@ from urllib.parse import quote
 from gateway.cli import figures
 from gateway.cli.client_advice import ClientAdvice
 from gateway.cli.explain import limit, moment, tried_beside
-from gateway.cli.names import joined, quoted, typed_path
+from gateway.cli.names import typed_path
 from gateway.cli.tables import cell_width, fold
 from gateway.cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from limiter.rules.rule_set import UNRULED
+from limiter.shell_words import joined, quoted
 
 JSONObject = dict[str, Any]
 MAX_WIDTH: Final = 100  # columns; longer lines are hard to read
@@ -33,9 +34,14 @@ HEADLINES: Final = {
 }
 
 
+def text_width() -> int:
+    """Columns of the terminal, but no more than read well."""
+    return min(shutil.get_terminal_size().columns, MAX_WIDTH)
+
+
 def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
     """The page, line by line."""
-    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+    width = text_width()
     yield from fold(headline(findings).split(" "), width)
     one = findings.worst
     shown = [one] if one is not None else findings.levels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.settings.command_line import NAME as COMMAND_LINE
+from limiter.shell_words import quoted
 from limiter.units import format_limit
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def first_steps(settings: Settings) -> Iterator[str]:
     if admin != DEFAULT_ADMIN and settings.admin.bind.port:
         yield f"  export SLUICE_ADMIN={admin}"
     if shown(token) != "state/admin.token":
-        yield f"  export SLUICE_TOKEN_FILE={shlex.quote(str(token))}"
+        yield f"  export SLUICE_TOKEN_FILE={quoted(str(token))}"
     yield f"  {sluice} topics                       # passed and refused, topic by topic"
     yield f"  {sluice} {example_limit(settings)}"
     yield f"  {sluice} --help"

@@ -110,6 +110,35 @@ def test_add_sends_a_whole_rule_that_must_be_new(sluice: Any, admin: Any) -> Non
 
 
 @pytest.mark.parametrize(
+    ("seen", "match", "said"),
+    [
+        (["orders", "order.eu", "bills"], "topic=order", "It does not match order.eu, orders; for these, too: --match topic='order*' --r"),
+        (["orders", "order"], "topic=order", None),  # it has come
+        (["bills"], "topic=order", None),  # nothing is like it
+        (["orders"], "topic=order*", None),  # a pattern already
+        (["orders"], "client=10.0.0.7", None),
+        (["%2F/x/eu.created", "%2F/x/eu.paid"], "routing_key=eu", "for these, too: --match routing_key='eu.#' --replace"),
+        (["%2F/x/euro"], "routing_key=eu", None),  # no pattern of words is for it
+        (["%2F/amq.default/jobs-2"], "queue=jobs", "--match queue='jobs*'"),
+        ([f"a{number}" for number in range(9)], "topic=a", "match a0, a1, a2 and 6 more; for"),
+    ],
+)
+def test_a_whole_name_where_part_of_one_was_meant_is_told_what_it_does_not_match(
+    sluice: Any, admin: Any, seen: list[str], match: str, said: str | None
+) -> None:
+    admin.answers["GET /v1/rules/storm"] = (404, {"title": "Not Found", "status": 404})
+    admin.answers["PUT /v1/rules/storm"] = (200, RULE)
+    admin.topics = [{"protocol": "amqp" if "/" in topic else "rocketmq", "topic": topic} for topic in seen]
+    ran = sluice("rules", "add", "storm", "--match", match, "--messages", "5/s")
+    assert ran.code == 0, ran.err
+    assert len(admin.writes()) == 1, "the name may come later"
+    if said is None:
+        assert "whole name" not in ran.err
+    else:
+        assert said in ran.err
+
+
+@pytest.mark.parametrize(
     ("options", "code", "said"),
     [
         (["--match", "topic"], 2, "FIELD=PATTERN"),
