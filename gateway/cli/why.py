@@ -56,7 +56,7 @@ def queue_note(key: tuple[str, ...], findings: Findings, client: AdminClient) ->
         yield f"  sluice limits set {joined(key)} --messages 100/s --reason '...'"
     bound = "What other exchanges bring into this queue is limited by their own keys. The broker knows which these are:"
     yield from fold(bound.split(" "), width)
-    yield f"  rabbitmqctl list_bindings -p {quoted(vhost)} source_name routing_key destination_name | grep -w -e {quoted(queue)}"
+    yield f"  rabbitmqctl list_bindings -p {quoted(vhost)} source_name routing_key destination_name | grep -wF -e {quoted(queue)}"
     others = other_keys(client, vhost)
     if others:
         yield from fold(f"Seen lately of the other exchanges of {vhost}, the most refused first:".split(" "), width)

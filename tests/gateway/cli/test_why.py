@@ -41,6 +41,18 @@ def found(gateway: BusyGateway, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
+def told_in_time(gateway: BusyGateway, headline: str, *words: str) -> str:
+    """The page once it begins so. On a busy machine a flood stands still for seconds, and its limit has recovered meanwhile."""
+    pages = [""]
+
+    def begins() -> bool:
+        pages.append(why(gateway, *words).stdout)
+        return re.sub(r"\s+", " ", pages[-1]).startswith(headline)
+
+    wait_until(begins, within=60, what=f"{headline!r} is the headline")
+    return pages[-1]
+
+
 def part(text: str, name: str) -> str:
     """What stands beside a name, on one line."""
     lines = re.search(rf"(?m)^  {name} +(.*(?:\n {{12}}.*)*)", text)
@@ -51,7 +63,7 @@ def part(text: str, name: str) -> str:
 def test_a_limit_in_force_is_explained_from_since_when_to_what_to_do(gateway: BusyGateway) -> None:
     done = why(gateway, *RABBIT)
     assert (done.returncode, done.stderr) == (0, "")
-    text = done.stdout
+    text = told_in_time(gateway, "amqp / orders order.created: limited now", *RABBIT)
     assert re.match(r"amqp / orders order\.created: limited now, since \d\d:\d\d:\d\d UTC \(\d+", text)
     assert part(text, "limit").startswith("20/s (burst 20), for this topic")
     assert part(text, "set by") == "rule orders (limits.yaml:2), as for all that it matches"
@@ -64,6 +76,7 @@ def test_a_limit_in_force_is_explained_from_since_when_to_what_to_do(gateway: Bu
 
 
 def test_json_has_it_all_for_programs(gateway: BusyGateway) -> None:
+    told_in_time(gateway, "rocketmq orders: limited now", *ROCKET)
     answer = found(gateway, *ROCKET)
     assert (answer["state"], answer["topic"], answer["limit"]["rule"]) == ("limited_now", "orders", "rocketmq-topics")
     assert answer["since"] <= answer["last_over"]
@@ -110,10 +123,8 @@ def test_a_limit_of_the_client_alone_is_named_as_what_refuses_the_topic(gateway:
     """No rule is per client here: only a live change of that one client's limit, set in an incident."""
     gateway.cli("limits", "set", "client", "127.0.0.1", "--messages", "5/s", "--reason", "incident 13", "--for", "30m")
     try:
-        wait_until(lambda: found(gateway, *RABBIT)["limit"]["per"] == "client", within=30, what="it is the client's limit that refuses")
-        text = why(gateway, *RABBIT).stdout
-        head = re.sub(r"\s+", " ", text)
-        assert head.startswith("amqp / orders order.created: limited now by the limit for the client 127.0.0.1, since ")
+        headline = "amqp / orders order.created: limited now by the limit for the client 127.0.0.1, since "
+        text = told_in_time(gateway, headline, *RABBIT)
         assert part(text, "limit").startswith("5/s (burst ")
         assert part(text, "set by").startswith("admin at ")
         assert "reason: incident 13" in part(text, "set by")
@@ -198,7 +209,7 @@ def test_what_is_no_topic_says_what_to_type(gateway: BusyGateway) -> None:
     assert queue.startswith("amqp / amq.default jobs: ")
     assert "No limit holds for its deliveries to consumers. This sets one:\n  sluice limits set queue / jobs --messages 100/s" in queue
     assert queue.rstrip().endswith("  sluice why amqp / orders order.created")
-    assert "  rabbitmqctl list_bindings -p / source_name routing_key destination_name | grep -w -e jobs\n" in queue
+    assert "  rabbitmqctl list_bindings -p / source_name routing_key destination_name | grep -wF -e jobs\n" in queue
     client = why(gateway, "client", "10.0.0.7")
     assert (client.returncode, "sluice limits get client 10.0.0.7" in client.stderr) == (2, True)
     word = why(gateway, "orders")
@@ -212,7 +223,7 @@ def test_the_last_hint_of_a_queue_leads_to_a_key_that_is_limited(gateway: BusyGa
     *_, last = why(gateway, "queue", "/", "jobs").stdout.splitlines()
     name, *words = shlex.split(last)
     assert name == "sluice"
-    assert "limited now" in why(gateway, *words[1:]).stdout
+    told_in_time(gateway, "amqp / orders order.created: limited now", *words[1:])
     gateway.cli("limits", "set", "queue", "/", "jobs", "--messages", "9/s")
     try:
         assert "No limit holds for its deliveries" not in why(gateway, "queue", "/", "jobs").stdout
