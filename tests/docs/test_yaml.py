@@ -34,6 +34,7 @@ listeners:
   - {name: rocket, protocol: rocketmq, bind: 127.0.0.1:10911, upstream: 127.0.0.1:10912}
 """
 RULES: Final = "rules:\n  - name: any\n    match: {protocol: amqp}\n    per: listener\n    limit: {messages: 20000/s}\n"
+VALUES: Final = set(yaml.safe_load((CHART / "values.yaml").read_text()))
 KUBERNETES: Final = {"ports", "startupProbe", "livenessProbe", "readinessProbe"}
 
 KINDS: Final[dict[str, set[str]]] = {
@@ -42,8 +43,8 @@ KINDS: Final[dict[str, set[str]]] = {
     "prometheus": {"scrape_configs", "rule_files"},
     "grafana": {"apiVersion", "providers"},
     "kubernetes": KUBERNETES,
-    "values": {"config", "limits", "containers"},
     "settings": SECTIONS,
+    "values": VALUES,
 }
 
 

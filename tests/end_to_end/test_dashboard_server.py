@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -17,6 +16,7 @@ from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway
 from support.processes import LOOPBACK, wait_until
 from support.rocketmq.frames import read_response, send
+from support.wires.receiving import receive_frame
 
 CLIENTS = 8  # the kernel spreads them over the workers
 EACH = 50
@@ -73,8 +73,7 @@ def send_all(gateway: Gateway) -> None:
             client.sendall(b"".join(send("orders", opaque=number) for number in range(EACH)))
         for client in clients:
             for _ in range(EACH):
-                size = struct.unpack(">I", client.recv(4, socket.MSG_WAITALL))[0]
-                assert read_response(struct.pack(">I", size) + client.recv(size, socket.MSG_WAITALL))["code"] == 0
+                assert read_response(receive_frame(client))["code"] == 0
 
 
 def test_an_operator_signs_in_sees_the_traffic_and_changes_a_limit(gateway: Gateway) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,6 +12,7 @@ from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway, StartGateway
 from support.processes import LOOPBACK, wait_until
 from support.rocketmq.frames import read_response, send
+from support.wires.receiving import receive_frame
 
 ALLOWED = 500
 CLIENTS = 4
@@ -25,11 +25,7 @@ RULE = {
 
 
 def answers(client: socket.socket, count: int) -> list[dict[str, Any]]:
-    found = []
-    for _ in range(count):
-        size = struct.unpack(">I", client.recv(4, socket.MSG_WAITALL))[0]
-        found.append(read_response(struct.pack(">I", size) + client.recv(size, socket.MSG_WAITALL)))
-    return found
+    return [read_response(receive_frame(client)) for _ in range(count)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

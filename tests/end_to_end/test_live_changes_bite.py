@@ -22,6 +22,7 @@ from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
 from support.rocketmq.frames import read_response, send
 from support.rocketmq.stored_messages import pull
+from support.wires.receiving import receive_frame
 
 RULES: list[dict[str, object]] = [{"name": "topics", "match": {}, "per": "topic", "limit": {"messages": "1000000/s"}}]
 MAX_CONNECTIONS = 80  # the kernel spreads them over the workers; that all of so many went to one is as good as impossible
@@ -105,9 +106,7 @@ class Talk:
         self._socket.sendall(request)
 
     def hear(self) -> object:
-        head = self._socket.recv(4, socket.MSG_WAITALL)
-        rest = self._socket.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
-        return read_response(head + rest)["code"]
+        return read_response(receive_frame(self._socket))["code"]
 
     def heard(self) -> bool:
         """Whether anything has come that was not read yet."""

@@ -19,6 +19,7 @@ from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
 from support.rocketmq import frames as rocketmq
+from support.wires.receiving import receive_frame
 
 MIB = 1 << 20
 STRANGERS = 100
@@ -50,8 +51,7 @@ def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_g
 
         def ask(friend: socket.socket, opaque: int) -> None:
             friend.sendall(rocketmq.send("orders", opaque=opaque))
-            size = struct.unpack(">I", friend.recv(4, socket.MSG_WAITALL))[0]
-            assert len(friend.recv(size, socket.MSG_WAITALL)) == size
+            assert rocketmq.split_frames(receive_frame(friend))
 
         friend = client()
         friend.settimeout(60)  # strangers may keep memory full until their time is over

@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import socket
-import struct
 
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway, StartGateway
 from support.processes import LOOPBACK, wait_until
 from support.rocketmq.frames import send
+from support.wires.receiving import receive_frame
 
 WORKERS = 2
 MOST = 20
@@ -51,8 +51,7 @@ class Clients:
 def alive(client: socket.socket) -> bool:
     try:
         client.sendall(send("orders", opaque=1))
-        head = client.recv(4, socket.MSG_WAITALL)
-        return len(head) == 4 and len(client.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)) > 0
+        return len(receive_frame(client)) > 4
     except ConnectionError:
         return False
 

@@ -31,6 +31,7 @@ from gateway.transport.proxy_protocol import Ends
 from gateway.transport.tls.context import upstream_hop
 from support.brokers.stand_ins import StandIn, rabbitmq, rocketmq
 from support.processes import LOOPBACK, wait_until
+from support.wires.receiving import receive_exactly
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
@@ -444,7 +445,7 @@ async def test_a_probe_sends_a_proxy_header_where_clients_connections_do() -> No
     said: list[bytes] = []
 
     def serve(client: socket.socket) -> None:
-        said.append(client.recv(28 + len(AMQP.send), socket.MSG_WAITALL))
+        said.append(receive_exactly(client, 28 + len(AMQP.send)))
 
     with StandIn(serve) as broker:
         await Upstream("rabbit", (LOOPBACK, broker.port), send_proxy=True, question=AMQP).probe()

@@ -21,6 +21,7 @@ from support.amqp.frames import deliver
 from support.processes import LOOPBACK
 from support.rocketmq.frames import response
 from support.rocketmq.stored_messages import found, stored
+from support.wires.receiving import receive_exactly
 
 PULL_MESSAGE = 11  # a remoting request's code
 ONE_WAY = 2  # bit of a remoting header's flag
@@ -94,7 +95,7 @@ def _frames(client: socket.socket, head: int, size_of: Callable[[bytes], int]) -
 
 
 def _serve_amqp(client: socket.socket, *, delivers: bool = False) -> None:
-    if client.recv(8, socket.MSG_WAITALL)[:4] != b"AMQP":
+    if receive_exactly(client, 8)[:4] != b"AMQP":
         return
 
     def say(channel: int, what: base.Frame) -> None:
