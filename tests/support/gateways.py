@@ -130,11 +130,18 @@ class Gateway:
 
     # ---- its life ----------------------------------------------------------------------------------------------------
 
-    def start(self, *, within: float = 15.0) -> float:
-        """Start and wait until it is up (`until`). Returns the seconds from the start of the process to that."""
+    def start(self, *, within: float = 60.0) -> float:
+        """Start and wait until it is up (`until`). Returns the seconds from the start of the process to that. One that is not up is killed.
+
+        It takes a second; with a dozen busy processes on two cores 15 were not enough (2026-11).
+        """
         started = time.monotonic()
         self._process = self._begin()
-        self._process.wait_until(lambda: self.answers(self.until), within=within, what=f"sluice run: {self.until}")
+        try:
+            self._process.wait_until(lambda: self.answers(self.until), within=within, what=f"sluice run: {self.until}")
+        except BaseException:
+            self.kill()
+            raise
         took = time.monotonic() - started
         self._at_first = open_things(self.process.pid)
         return took
