@@ -69,10 +69,10 @@ VIEWS: Final[dict[str, str]] = {  # a screen's address -> what it shows
     "/t/{protocol}/{topic}": "One topic, for the team it belongs to",
 }
 SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js alone is a classic script, which runs before the first paint
-    "theme.js": "the theme, before the first paint",
+    "theme.js": "the theme and the language, before the first paint",
     "app.js": "the frame of all screens",
     "advice.js": "what client libraries show",
-    "advice_table.js": "what each client library shows, from `sluice why`",
+    "advice_table.js": "which of these texts are each client library's, from `sluice why`",
     "api.js": "requests",
     "brokers.js": "brokers and listeners",
     "changes.js": "the history",
@@ -97,6 +97,8 @@ SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js 
     "topics.js": "all topics",
     "messages/en.js": "English",
     "messages/zh.js": "Chinese",
+    "messages/advice_en.js": "what client libraries show, in English",
+    "messages/advice_zh.js": "what client libraries show, in Chinese",
 }
 UPLOT: Final = "vendor/uplot-1.6.32"
 VENDORED: Final[dict[str, str]] = {  # of others, unchanged
