@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, given, head, pairs, problem, protocolBadge, quiet, table } from "./parts.js";
+import { badge, csvOf, given, head, pairs, problem, protocolBadge, quiet, table } from "./parts.js";
 import { refresh } from "./screen_data.js";
 import { t } from "./text.js";
 
@@ -50,6 +50,11 @@ function card(item) {
   );
 }
 
+const rows = (items) => [
+  ["listener", "protocol", "bind", "address", "state", "connections", "error"],
+  ...items.flatMap((item) => (item.upstreams || []).map((each) => [item.name, item.protocol, item.bind, each.address, each.state, each.connections, each.error])),
+];
+
 export default function brokers() {
   const data = { items: null, error: null };
   const lists = refresh(data, async (signal) => {
@@ -58,6 +63,6 @@ export default function brokers() {
   return {
     title: () => t("brokers_title"),
     leave: lists.stop,
-    view: () => [head(t("brokers_title"), "/v1/listeners"), problem(data.error), data.items ? h("div", { class: "cards" }, data.items.map(card)) : quiet(t("loading"))],
+    view: () => [head(t("brokers_title"), "/v1/listeners", csvOf("brokers", () => rows(data.items || []))), problem(data.error), data.items ? h("div", { class: "cards" }, data.items.map(card)) : quiet(t("loading"))],
   };
 }

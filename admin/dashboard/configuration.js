@@ -4,13 +4,15 @@ import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, button, buttons, field, given, head, input, problem, quiet, say, search, section, select, table } from "./parts.js";
+import { badge, button, buttons, csvOf, field, given, head, input, problem, quiet, say, search, section, select, table } from "./parts.js";
 import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
 const LEVELS = ["debug", "info", "warning", "error", "critical"];
 const TIMES = ["10min", "1h", ""];
+
+const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
 function originOf(origin) {
   if (origin.kind === "file") return [`${origin.file.split("/").pop()}:${origin.line}`];
@@ -114,14 +116,14 @@ export default function configuration(_, query) {
       data.all = event.target.checked;
       redraw();
     } }), ` ${t("defaults_too")}`)),
-    table(t("effective_values"), "setting value:wide origin", found.map((each) => ({ key: each.path, cells: { setting: h("code", null, each.path), value: h("code", null, given(typeof each.value === "string" ? each.value : JSON.stringify(each.value))), origin: originOf(each.origin) } })), { empty: t("none_found_settings") }));
+    table(t("effective_values"), "setting value:wide origin", found.map((each) => ({ key: each.path, cells: { setting: h("code", null, each.path), value: h("code", null, given(text(each.value))), origin: originOf(each.origin) } })), { empty: t("none_found_settings") }));
   }
 
   return {
     title: () => t("configuration"),
     leave: lists.stop,
     view: () => [
-      head(t("configuration"), "/v1/config?origins=1"),
+      head(t("configuration"), "/v1/config?origins=1", csvOf("configuration", () => [["setting", "value", "origin", "place"], ...data.values.map(({ path, value, origin }) => [path, text(value), origin.kind, origin.name || (origin.file && `${origin.file}:${origin.line}`)])])),
       problem(data.fault || data.error),
       data.status && h("p", { class: "health", key: "status" }, badge(data.status.config_last_reload_successful ? t("last_reload_good") : t("last_reload_bad"), data.status.config_last_reload_successful ? "good" : "bad"), h("span", null, `sluice ${data.status.version} (${data.status.build})`), h("span", null, t("up_for", { time: f.duration(data.status.uptime_seconds) }))),
       data.status?.needs_restart?.length > 0 && h("div", { class: "notice", key: "restart" }, h("p", null, t("needs_restart")), h("ul", null, data.status.needs_restart.map((each, at) => h("li", { key: at }, h("code", null, String(each)))))),

@@ -6,7 +6,7 @@ import { amend, topicLink } from "./router.js";
 import { redraw } from "./store.js";
 import { t } from "./text.js";
 
-/** A screen's head: its name, the API's path that says the same, and the list as CSV. */
+/** A screen's head: its name, the API's path that says the same, and the way to it as CSV: the path of a list, or what rows() makes. */
 export function head(title, api, csv) {
   return h(
     "div",
@@ -16,13 +16,23 @@ export function head(title, api, csv) {
       "p",
       { class: "twin" },
       h("a", { href: api, target: "_blank", rel: "noopener", title: t("api_title") }, h("code", null, `GET ${api}`)),
-      csv && csvButton(csv),
+      typeof csv === "string" ? csvButton(csv) : csv,
     ),
   );
 }
 
 /** The way to a list as CSV. */
 export const csvButton = (path) => h("a", { class: "button small", href: `${path}${path.includes("?") ? "&" : "?"}format=csv`, download: "" }, "CSV");
+
+/** What a screen shows as CSV, where the API has no list of it. `read()`: rows of texts. A cell that a spreadsheet would run gets an apostrophe. */
+export function csvOf(name, read) {
+  const cell = (value) => `"${String(value ?? "").replace(/^[=+\-@\t\r\n]/, "'$&").replaceAll('"', '""')}"`;
+  return button("CSV", () => {
+    const href = URL.createObjectURL(new Blob([read().map((row) => `${row.map(cell).join(",")}\r\n`).join("")], { type: "text/csv" }));
+    Object.assign(document.createElement("a"), { href, download: `sluice-${name}.csv` }).click();
+    URL.revokeObjectURL(href);
+  }, { class: "small" });
+}
 
 /** A part of a screen with its title, and what stands beside that. */
 export function section(id, title, beside, ...content) {

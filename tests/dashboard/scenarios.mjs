@@ -375,7 +375,11 @@ const scenarios = {
       if (csv) {
         const list = await page.request.get(given.admin + (await csv.getAttribute("href")));
         same([list.status(), list.headers()["content-type"].split(";")[0]], [200, "text/csv"], `CSV of ${path}`);
-      }
+      } else if (path === "/brokers" || path === "/configuration") {
+        const [download] = await Promise.all([page.waitForEvent("download"), page.click(".twin button")]);
+        const lines = readFileSync(await download.path(), "utf8").split("\r\n");
+        check(lines.length > 2 && /^"(listener|setting)",/.test(lines[0]) && lines[1].startsWith(path === "/brokers" ? '"rabbit","amqp"' : '"'), `CSV of ${path}: ${lines.slice(0, 2)}`);
+      } else same(path, "/", "a screen without CSV beside its title"); // the overview's list has it
     }
     await clean(page);
   },
@@ -585,6 +589,34 @@ const scenarios = {
     const page = await open();
     await until(async () => (await page.innerText(".health")).includes("fleet shop"), "the fleet");
     await until(async () => (await page.innerText("section:has(#chart-title)")).includes("in the fleet shop with 1 more"), "whom the chart does not show");
+    await clean(page);
+  },
+
+  // What a tab costs that nobody looks at: after a minute no stream and no request; and it catches up when it is looked at again.
+  async sleeping_tab() {
+    const page = await open({ signIn: null });
+    await page.clock.install();
+    await page.reload();
+    await enter(page, given.tokens.operator);
+    await page.waitForSelector(".alarm");
+    const look = (hidden) => page.evaluate((value) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => value });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+    const streams = async () => Number(/^sluice_admin_streams (\d+)/m.exec(await (await page.request.get(`${given.admin}/metrics`)).text())[1]);
+    same(await streams(), 1, "streams of a tab that is looked at");
+    await until(() => page.asked.some((url) => url.endsWith("/advice_table.js")), "the modules of all screens"); // the last of them
+    await look(true);
+    await page.clock.fastForward(61_000);
+    await until(async () => (await streams()) === 0, "the stream to end");
+    const asked = page.asked.length;
+    await page.clock.fastForward(3_600_000);
+    await page.waitForTimeout(3000);
+    same(page.asked.slice(asked), [], "requests of an hour");
+    await look(false);
+    await until(async () => (await streams()) === 1, "the stream again");
+    const before = await page.innerText(".figures");
+    await until(async () => (await page.innerText(".figures")) !== before, "numbers that move");
     await clean(page);
   },
 
