@@ -121,7 +121,7 @@ function frame(content) {
     h(
       "header",
       { class: "top" },
-      h("a", { class: "name", href: "/", "aria-label": `sluice: ${state.session.gateway}` }, h("span", { class: "mark", "aria-hidden": "true" }), given(state.session.gateway || "sluice")),
+      h("a", { class: "name", href: "/", "aria-label": `sluice: ${state.session.gateway}` }, h("span", { class: "logo", "aria-hidden": "true" }), given(state.session.gateway || "sluice")),
       button(t("menu"), () => {
         menuOpen = !menuOpen;
         redraw();

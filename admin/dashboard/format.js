@@ -81,10 +81,13 @@ export function moment(text, seconds = false) {
 export const ago = (text) => (text ? duration((Date.now() - new Date(text).getTime()) / 1000) : NONE);
 export const until = (text) => duration((new Date(text).getTime() - Date.now()) / 1000);
 
+/** A limit's text with numbers that were computed, such as a quota's, in three digits: 106255B/s is 104 KiB/s. */
+export const readable = (text) => text?.replace(/\b(\d+\.\d+|\d{5,})(B?)\/s/g, (_, value, unit) => `${(unit ? bytes : number)(Number(value))}/s`);
+
 /** A limit as people write it: 500/s, 10MiB/s, 20 at a time. */
 export function limitText(limit) {
   if (!limit) return NONE;
-  const parts = [limit.messages, limit.bytes];
+  const parts = [readable(limit.messages), readable(limit.bytes)];
   if (limit.concurrent) parts.push(t("at_a_time", { n: limit.concurrent }));
   return parts.filter(Boolean).join(" · ") || t("unlimited");
 }

@@ -34,7 +34,7 @@ export function alarms(snapshot) {
     const since = new Date(over.since * 1000).toISOString();
     found.push({
       key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, weight: share === null ? over.rate : now.refused_per_second,
-      text: t(now?.refused_per_second > 0 ? "alarm_topic" : "alarm_held", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: over.limit, share: f.percent(share), who }),
+      text: t(now?.refused_per_second > 0 ? "alarm_topic" : "alarm_held", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: f.readable(over.limit), share: f.percent(share), who }),
     });
   }
   for (const text of snapshot.warnings || []) if (!(unreachable.length && /unreachable|cannot be reached/.test(text))) found.push({ key: `warning ${text}`, level: "warn", text });
@@ -151,7 +151,7 @@ export default function overview() {
         live.length > 0 && section("live", t("live_now"), null, table(t("live_now"), "what:wide limit:number by reason ends:number", live.map((each) => {
           const item = topicOf(each.target);
           return { key: each.target, cells: {
-            what: item ? topicAnchor(item) : given(each.target), limit: [each.messages, each.bytes].filter(Boolean).join(" · ") || "–", by: given(each.by), reason: given(each.reason),
+            what: item ? topicAnchor(item) : given(each.target), limit: each.messages || each.bytes ? f.limitText(each) : "–", by: given(each.by), reason: given(each.reason),
             ends: each.expires ? t("ends_in", { time: f.until(each.expires) }) : t("no_end"),
           } };
         }))),

@@ -91,6 +91,7 @@ const scenarios = {
     same([saved.override.messages, saved.override.by], ["40/s", "ana"], "what is in force");
     await until(async () => (await page.innerText(".level")).includes("40/s"), "the limit in force on the page");
     await until(async () => page.evaluate("document.querySelector('.key.mark') !== null"), "the mark on the chart");
+    same(await page.$$eval(".key", (all) => all.filter((each) => each.offsetHeight > 1.8 * all[0].offsetHeight).length), 0, "names of the legend that are not on one line");
     const plotted = (column) => page.evaluate(`document.querySelector(".plot").plot.data[${column}].findLast((value) => value !== null)`);
     const [passed, limit] = [2, 4];
     await until(async () => (await plotted(limit)) === 40, "the new limit on the chart");
@@ -410,6 +411,7 @@ const scenarios = {
     await answer("Put these in force", "tried for a night");
     same(await limit(), ["18/s", "quota"], "the quota that was tried");
     await until(async () => (await page.innerText(".cards")).includes("tried for a night"), "the reason on the page");
+    same(await page.evaluate("import('/dashboard/format.js').then((f) => [f.limitText({ messages: '47.6269/s', bytes: '106255B/s' }), f.limitText({ messages: '500/s', bytes: '10MiB/s' }), f.readable('30k/min')])"), ["48/s · 104 KiB/s", "500/s · 10MiB/s", "30k/min"], "limits in words");
     await answer("Put the quotas before these back", "too much");
     same(await limit(), ["12/s", "quota"], "the quota before");
     await visit(page, `/quotas/amqp/${encodeURIComponent(given.topic)}`);
@@ -455,7 +457,6 @@ const scenarios = {
     await until(async () => (await page.innerText(reload)).includes("Takes effect:"), "what the dry run says");
     const rate = async () => (await (await page.request.get(`${given.admin}/v1/rules/amqp-topics`)).json()).limit.messages;
     same(await rate(), "20/s", "the limit after a dry run");
-    await picture(page, "configuration");
     await page.click(`${reload} button:has-text('Reload now')`);
     await until(async () => (await page.innerText(reload)).includes("Reloaded."), "the reload");
     same(await rate(), "25/s", "the limit after the reload");
