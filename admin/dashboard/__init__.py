@@ -68,7 +68,7 @@ VIEWS: Final[dict[str, str]] = {  # a screen's address -> what it shows
     "/configuration": "The configuration",
     "/t/{protocol}/{topic}": "One topic, for the team it belongs to",
 }
-SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js alone is a classic script, which runs before the first paint
+SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js, before the first paint, and stream.js are classic scripts
     "theme.js": "the theme and the language, before the first paint",
     "app.js": "the frame of all screens",
     "advice.js": "what client libraries show",
@@ -92,6 +92,7 @@ SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js 
     "screen_data.js": "what screens read again and again",
     "sign_in.js": "signing in",
     "store.js": "what the page knows",
+    "stream.js": "the stream, once for all tabs: a shared worker",
     "text.js": "languages",
     "topic.js": "one topic",
     "topics.js": "all topics",

@@ -593,6 +593,37 @@ const scenarios = {
     await clean(page);
   },
 
+  // A browser has six connections to a gateway: a stream for each tab would stop the seventh.
+  async many_tabs() {
+    const page = await open();
+    const streams = async () => Number(/^sluice_admin_streams (\d+)/m.exec(await (await page.request.get(`${given.admin}/metrics`)).text())[1]);
+    const tabs = [page];
+    while (tabs.length < 9) {
+      const tab = await page.context().newPage();
+      tab.on("pageerror", (error) => page.faults.push(String(error)));
+      await tab.goto(`${given.admin}${tabs.length % 2 ? "/" : topicAddress()}`);
+      tabs.push(tab);
+    }
+    for (const tab of tabs) {
+      await tab.waitForSelector(".figures");
+      const before = await tab.innerText(".figures");
+      await until(async () => (await tab.innerText(".figures")) !== before, "numbers that move in each tab");
+    }
+    same(await streams(), 1, "streams of nine tabs");
+    for (const tab of tabs.slice(1)) await tab.close();
+    await page.addInitScript("delete globalThis.SharedWorker"); // as in Android's browser
+    await page.reload();
+    await page.waitForSelector(".figures");
+    check(await page.evaluate("globalThis.SharedWorker === undefined"), "a browser without shared workers");
+    const alone = await page.innerText(".figures");
+    await until(async () => (await page.innerText(".figures")) !== alone, "numbers that move without shared workers");
+    same(await streams(), 1, "streams of the tab that is left");
+    await page.goto("about:blank");
+    const token = { headers: { Authorization: `Bearer ${given.tokens.viewer}` } };
+    await until(async () => /^sluice_admin_streams 0$/m.test(await (await fetch(`${given.admin}/metrics`, token)).text()), "no stream of tabs that are closed");
+    await clean(page);
+  },
+
   // What a tab costs that nobody looks at: after a minute no stream and no request; and it catches up when it is looked at again.
   async sleeping_tab() {
     const page = await open({ signIn: null });
