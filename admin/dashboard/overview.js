@@ -30,7 +30,7 @@ export function alarms(snapshot) {
     const share = now ? now.refused_per_second / Math.max(now.received_per_second, 1e-9) : null;
     const first = now?.clients?.[0];
     const all = (now?.clients || []).reduce((sum, each) => sum + each.refused_per_second, 0);
-    const who = over.client ? t("alarm_who", { client: over.client, user: over.user ? ` (${over.user})` : "", share: f.percent(first?.client === over.client && all ? first.refused_per_second / all : null) }) : "";
+    const who = over.client ? t("alarm_who", { client: over.client, user: over.user || over.group ? ` (${[over.user, over.group].filter(Boolean).join(", ")})` : "", share: f.percent(first?.client === over.client && all ? first.refused_per_second / all : null) }) : "";
     const since = new Date(over.since * 1000).toISOString();
     found.push({
       key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, weight: share === null ? over.rate : now.refused_per_second,

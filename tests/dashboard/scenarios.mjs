@@ -446,6 +446,26 @@ const scenarios = {
     await clean(page);
   },
 
+  async roll_back() {
+    const page = await open();
+    const limit = async () => (await (await page.request.get(`${given.admin}/v1/limits/amqp/${given.topic}`)).json()).override?.messages ?? null;
+    await please("change the limit");
+    await please("change it again");
+    same(await limit(), "44/s", "the limit of the second change");
+    await visit(page, "/changes");
+    await page.click("button[aria-label='Roll back to before this 2']");
+    const text = await page.innerText("dialog");
+    check(text.includes("messages: 44/s") && text.includes("messages: 33/s"), `what changes: ${text}`);
+    await page.fill("#why", "it was right before");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("dialog", { state: "detached" });
+    same(await limit(), "33/s", "the limit of the first change");
+    await until(async () => (await page.innerText("main")).includes("it was right before"), "the way back in the history");
+    await visit(page, "/changes/1");
+    check((await page.innerText("main")).includes("somebody else") && !(await page.innerText("main")).includes("44/s"), "one change at its own address");
+    await clean(page);
+  },
+
   async configuration() {
     const page = await open({ signIn: "admin", path: "/configuration" });
     const reload = "section:has(#reload-title)";
