@@ -64,6 +64,36 @@ const scenarios = {
     await clean(page);
   },
 
+  // How new points are joined to those that the page has: over each other, after a hole, at most so many, and when they do not fit.
+  async points_are_joined() {
+    const page = await open();
+    const found = await page.evaluate(async () => {
+      const { longer } = await import("/dashboard/screen_data.js");
+      const series = (start, received, more = {}) => ({ known: true, step: 10, start, end: received.length ? start + 10 * (received.length - 1) : 0, points: { received, limit: null }, marks: [], missing: [], ...more });
+      const old = series(100, [1, 2, 3, 4], { marks: [{ ts: 101, revision: 1 }, { ts: 125, revision: 2 }] });
+      const brief = (joined) => joined && [joined.start, joined.end, joined.points.received, joined.points.limit, joined.marks.map((mark) => mark.revision), joined.missing, joined.known];
+      return [
+        longer(old, series(120, [30, 40, 50], { marks: [{ ts: 125, revision: 2 }, { ts: 141, revision: 3 }] }), 100),
+        longer(old, series(160, [7]), 100),
+        longer(old, series(120, [30, 40, 50]), 3),
+        longer(old, series(0, [], { missing: [2] }), 100),
+        longer(old, series(0, [], { known: false }), 100),
+        longer(old, series(125, [5]), 100),
+        longer(old, series(80, [5, 6, 7]), 100),
+      ].map(brief);
+    });
+    same(found, [
+      [100, 140, [1, 2, 30, 40, 50], null, [1, 2, 3], [], true],
+      [100, 160, [1, 2, 3, 4, null, null, 7], null, [1, 2], [], true],
+      [120, 140, [30, 40, 50], null, [], [], true],
+      [100, 130, [1, 2, 3, 4], null, [1, 2], [2], true],
+      [0, 0, [], null, [], [], false],
+      null, // a gateway that has begun anew counts its ten seconds otherwise
+      null, // its clock was set back
+    ], "joined points");
+    await clean(page);
+  },
+
   // From the alarm to a limit in force for half an hour: three clicks, where four are allowed.
   async change_a_limit() {
     const page = await open();

@@ -223,6 +223,10 @@ def test_a_fleet_is_named_and_what_of_it_is_not_shown(tmp_path: Path) -> None:
             play("fleet", world)
 
 
+def test_new_points_are_joined_to_those_that_are_there(world: World) -> None:
+    play("points_are_joined", world)
+
+
 def test_ten_thousand_topics(world: World) -> None:
     world.publish(*(f"many.{at:05}" for at in range(MANY)))
     wait_until(lambda: world.gateway.get("/v1/topics?limit=1")["total"] >= MANY, within=60, what="the topics to be known")
