@@ -68,11 +68,11 @@ VIEWS: Final[dict[str, str]] = {  # a screen's address -> what it shows
     "/configuration": "The configuration",
     "/t/{protocol}/{topic}": "One topic, for the team it belongs to",
 }
-SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js alone is a classic script, which runs before the first paint
-    "theme.js": "the theme, before the first paint",
+SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js, before the first paint, and stream.js are classic scripts
+    "theme.js": "the theme and the language, before the first paint",
     "app.js": "the frame of all screens",
     "advice.js": "what client libraries show",
-    "advice_table.js": "what each client library shows, from `sluice why`",
+    "advice_table.js": "which of these texts are each client library's, from `sluice why`",
     "api.js": "requests",
     "brokers.js": "brokers and listeners",
     "changes.js": "the history",
@@ -92,11 +92,14 @@ SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js 
     "screen_data.js": "what screens read again and again",
     "sign_in.js": "signing in",
     "store.js": "what the page knows",
+    "stream.js": "the stream, once for all tabs: a shared worker",
     "text.js": "languages",
     "topic.js": "one topic",
     "topics.js": "all topics",
     "messages/en.js": "English",
     "messages/zh.js": "Chinese",
+    "messages/advice_en.js": "what client libraries show, in English",
+    "messages/advice_zh.js": "what client libraries show, in Chinese",
 }
 UPLOT: Final = "vendor/uplot-1.6.32"
 VENDORED: Final[dict[str, str]] = {  # of others, unchanged

@@ -1,21 +1,25 @@
 // What a client library shows when a limit bites: the table of `sluice why`, looked up in the same way.
 
 import table from "./advice_table.js";
+import { language } from "./text.js";
 
-export const ADVICE = table;
+/** Each library of a protocol in the language chosen: {name, shows: {situation: text}, to_do}. */
+export async function adviceOf(protocol) {
+  const texts = (await import(`./messages/advice_${language()}.js`)).default;
+  const text = (number) => texts[number].replace("{}", texts[0]);
+  const shows = (numbers) => Object.fromEntries(Object.entries(numbers).map(([bite, number]) => [bite, text(number)]));
+  return table.filter((row) => row[1] === protocol).map(([name, , , numbers, toDo]) => ({ name, shows: shows(numbers), to_do: text(toDo) }));
+}
 
-/** The library behind a connection, by what it says of itself; null: it is not known. */
+/** The name of the library behind a connection, by what it says of itself; null: it is not known. */
 export function libraryOf(connection) {
   const own = connection.client_properties || {};
   const [name, product, platform] = [own.connection_name, own.product, own.platform].map((text) => String(text || "").toLowerCase());
-  for (const one of ADVICE) {
-    if (one.protocol !== connection.protocol) continue;
-    const [from, below] = one.versions;
-    if ((one.languages || []).includes(connection.language) && connection.version >= from && connection.version < below) return one;
-    if ((one.connection_names || []).some((begin) => name.startsWith(begin))) return one;
-    if ((one.products || []).some((begin) => product.startsWith(begin) || platform.startsWith(begin))) return one;
-  }
-  return null;
+  const begins = (beginnings, ...texts) => (beginnings || []).some((begin) => texts.some((text) => text.startsWith(begin)));
+  const found = table.find(([, protocol, { products, connection_names, languages, versions }]) =>
+    protocol === connection.protocol &&
+    ((languages?.includes(connection.language) && connection.version >= versions[0] && connection.version < versions[1]) || begins(connection_names, name) || begins(products, product, platform)));
+  return found ? found[0] : null;
 }
 
 const WORDS = { delay: "held", block: "blocked", drop: "dropped", close: "closed", reject: "refused" };

@@ -15,7 +15,9 @@ export class Problem extends Error {
   }
 }
 
-export async function ask(method, path, { body, etag, signal } = {}) {
+/** `reason`: why something is done, for the history, where no body says it. */
+export async function ask(method, path, { body, etag, signal, reason } = {}) {
+  if (reason) path += `?reason=${encodeURIComponent(reason)}`;
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (etag) headers["If-Match"] = etag;

@@ -1,56 +1,77 @@
 // The dashboard: who is signed in, which screen the address names, and the frame around it.
 
 import { ask, get, Problem } from "./api.js";
-import { brokers } from "./brokers.js";
-import { changes } from "./changes.js";
-import { configuration } from "./configuration.js";
-import { connections } from "./connections.js";
 import { h, patch } from "./dom.js";
+import { ago } from "./format.js";
 import * as live from "./live.js";
-import { myTopic } from "./my_topic.js";
-import { overview } from "./overview.js";
-import { choice } from "./parts.js";
-import { quotas } from "./quotas.js";
-import { go, here, onMove } from "./router.js";
+import { button, choice, given, problem, quiet, say } from "./parts.js";
+import { here, onMove } from "./router.js";
 import { signIn } from "./sign_in.js";
 import { redraw, set, state, subscribe } from "./store.js";
 import { language, remember, setLanguage, t } from "./text.js";
-import { topic } from "./topic.js";
-import { topics } from "./topics.js";
-import { ago } from "./format.js";
 
-// A screen is a function of its address: it begins to fetch, and returns {title, view(), leave()}.
-const SCREENS = { overview, topics, topic, connections, brokers, changes, quotas, configuration, my_topic: myTopic };
-const MENU = [["/", "overview"], ["/topics", "topics"], ["/connections", "connections"], ["/brokers", "brokers"], ["/changes", "changes"], ["/quotas", "quotas"], ["/configuration", "configuration"]];
+// A screen is a function of its address: it begins to fetch, and returns {title, view(), leave()}. Its module is fetched when it is needed.
+const MODULES = {
+  overview: () => import("./overview.js"),
+  topics: () => import("./topics.js"),
+  topic: () => import("./topic.js"),
+  connections: () => import("./connections.js"),
+  brokers: () => import("./brokers.js"),
+  changes: () => import("./changes.js"),
+  quotas: () => import("./quotas.js"),
+  configuration: () => import("./configuration.js"),
+  my_topic: () => import("./my_topic.js"),
+};
+const REST_AFTER_MS = 3000; // from the first screen until the others' modules are fetched: then they are there when the gateway is not
+const screens = {};
+const MENU = ["overview", "topics", "connections", "brokers", "changes", "quotas", "configuration"];
 
 const root = document.getElementById("app");
-let address = null;
+let address = here();
 let screen = null;
 let menuOpen = false;
 
-const missing = () => ({ title: () => t("missing_title"), view: () => [h("h1", { id: "title", tabindex: "-1" }, t("missing_title")), h("p", null, h("a", { href: "/" }, t("to_overview")))] });
+const plain = (title, ...content) => ({ title: () => t(title), view: () => [h("h1", { id: "title", tabindex: "-1" }, t(title)), content.map((each) => each())] });
+const missing = () => plain("missing_title", () => h("p", null, h("a", { href: "/" }, t("to_overview"))));
 
-function show() {
-  screen?.leave?.();
-  screen = null;
-  address = here();
-  if (state.session) {
-    try {
-      screen = (SCREENS[address.screen] || missing)(address.params, address.query);
-    } catch (error) {
-      screen = { title: () => t("missing_title"), view: () => h("p", { class: "fault" }, String(error.message)) };
-    }
+async function fetched(name) {
+  if (name in MODULES) screens[name] ??= (await MODULES[name]()).default;
+  return screens[name] || missing;
+}
+
+function enter(found) {
+  try {
+    screen = found(address.params, address.query);
+  } catch (error) {
+    screen = plain("missing_title", () => problem(error));
   }
 }
 
-function move(asked) {
+/** The screen that the address names; until its module is there, its title. */
+async function show() {
+  screen?.leave?.();
+  screen = null;
+  const mine = (address = here());
+  if (!state.session) return;
+  if (screens[mine.screen] || !(mine.screen in MODULES)) return enter(screens[mine.screen] || missing);
+  screen = plain(mine.screen, () => quiet(t("loading")));
+  const failed = () => () => plain(mine.screen, () => problem({ status: 0 }), () => button(t("again"), () => location.reload()));
+  const found = await fetched(mine.screen).catch(failed);
+  if (mine === address && state.session) enter(found);
+  redraw();
+}
+
+async function move(asked) {
   menuOpen = false;
-  show();
+  const shown = show();
   draw();
-  if (asked) {
-    scrollTo(0, 0);
-    document.getElementById("title")?.focus({ preventScroll: true });
-  }
+  if (!asked) return;
+  const focus = () => document.getElementById("title")?.focus({ preventScroll: true });
+  scrollTo(0, 0);
+  focus();
+  await shown;
+  draw();
+  if (document.activeElement === document.body) focus();
 }
 
 async function signOut() {
@@ -84,8 +105,7 @@ function preferences() {
     "div",
     { class: "preferences" },
     choice(t("language"), [["en", "EN", "English"], ["zh", "中文", "中文"]], language(), (name) => {
-      setLanguage(name);
-      draw();
+      setLanguage(name).then(draw, () => say(t("unreachable")));
     }),
     choice(t("theme"), [["light", "☀", t("light")], ["auto", "◐", t("auto")], ["dark", "☾", t("dark")]], theme(), setTheme),
   );
@@ -101,13 +121,13 @@ function frame(content) {
     h(
       "header",
       { class: "top" },
-      h("a", { class: "name", href: "/", "aria-label": `sluice: ${state.session.gateway}` }, h("span", { class: "mark", "aria-hidden": "true" }), h("bdi", null, state.session.gateway || "sluice")),
-      h("button", { type: "button", class: "menu", "aria-expanded": String(menuOpen), "aria-controls": "nav", onclick: () => {
+      h("a", { class: "name", href: "/", "aria-label": `sluice: ${state.session.gateway}` }, h("span", { class: "logo", "aria-hidden": "true" }), given(state.session.gateway || "sluice")),
+      button(t("menu"), () => {
         menuOpen = !menuOpen;
         redraw();
-      } }, t("menu")),
-      h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-label": t("screens") }, MENU.map(([path, name]) => h("a", { href: path, key: name, "aria-current": at === name ? "page" : null }, t(name)))),
-      h("div", { class: "who" }, preferences(), h("span", { class: "role", title: t(`role_${state.session.role}`) }, h("bdi", null, state.session.name), h("small", null, state.session.role)), h("button", { type: "button", class: "small", onclick: signOut }, t("sign_out"))),
+      }, { class: "menu", "aria-expanded": String(menuOpen), "aria-controls": "nav" }),
+      h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-label": t("screens") }, MENU.map((name) => h("a", { href: name === "overview" ? "/" : `/${name}`, key: name, "aria-current": at === name ? "page" : null }, t(name)))),
+      h("div", { class: "who" }, preferences(), h("span", { class: "role", title: t(`role_${state.session.role}`) }, given(state.session.name), h("small", null, state.session.role)), button(t("sign_out"), signOut, { class: "small" })),
     ),
     state.link === "lost" && h("p", { class: "lost", role: "status", key: "lost" }, t("link_lost", { since: ago(state.lostAt) })),
     h("main", { id: "main", tabindex: "-1", key: address.screen }, content),
@@ -132,6 +152,7 @@ function draw() {
 
 subscribe(draw);
 onMove(move);
+fetched(address.screen).catch(() => {}); // while the session is asked for
 try {
   set({ session: await get("/v1/session") });
   live.start();
@@ -140,7 +161,6 @@ try {
   set({ session: null, notice: error.status === 0 ? "unreachable" : null });
 }
 show();
-draw();
+redraw();
 setInterval(() => !document.hidden && state.session && redraw(), 1000); // countdowns, and "for 4 min"
-
-export { go };
+setTimeout(() => Object.keys(MODULES).reduce((before, name) => before.then(() => fetched(name)), Promise.resolve()).catch(() => {}), REST_AFTER_MS);

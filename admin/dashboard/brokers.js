@@ -3,15 +3,11 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, head, problem, table } from "./parts.js";
+import { badge, csvOf, given, head, pairs, problem, protocolBadge, quiet, table } from "./parts.js";
 import { refresh } from "./screen_data.js";
 import { t } from "./text.js";
 
 const UPSTREAM = { up: "good", down: "bad", held: "warn", unknown: "" };
-
-function pairs(found) {
-  return h("dl", { class: "pairs" }, found.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => h("div", { key: name }, h("dt", null, t(name)), h("dd", null, value))));
-}
 
 const numbers = (counts) => Object.entries(counts || {}).filter(([, value]) => value).map(([name, value]) => `${name} ${f.count(value)}`).join(", ");
 
@@ -25,11 +21,12 @@ const triple = (now, most) => `${f.count(now)} / ${most === null || most === und
 
 function card(item) {
   const busy = numbers(item.broker_busy);
+  const reachable = item.upstream_reachable;
   return h(
     "article",
     { class: "card", key: item.name, "aria-labelledby": `listener-${item.name}` },
-    h("h2", { id: `listener-${item.name}` }, h("bdi", null, item.name), " ", badge(item.protocol === "amqp" ? "RabbitMQ" : item.protocol === "rocketmq" ? "RocketMQ" : item.protocol), " ",
-      badge(item.upstream_reachable === false ? t("broker_not_reachable") : item.upstream_reachable ? t("broker_reachable") : t("not_tried"), item.upstream_reachable === false ? "bad" : item.upstream_reachable ? "good" : "")),
+    h("h2", { id: `listener-${item.name}` }, given(item.name), " ", protocolBadge(item.protocol), " ",
+      badge(reachable === false ? t("broker_not_reachable") : reachable ? t("broker_reachable") : t("not_tried"), reachable === false ? "bad" : reachable ? "good" : "")),
     item.upstream_error && h("p", { class: "fault" }, item.upstream_error),
     busy && h("p", { class: "notice" }, t("busy_line", { what: busy })),
     pairs([
@@ -44,25 +41,28 @@ function card(item) {
       ["tls_clients", tls(item.tls)],
       ["tls_broker", tls(item.upstream_tls)],
     ]),
-    table(t("addresses_of", { name: item.name }), [
-      { name: "address", title: t("address") }, { name: "state", title: t("state") }, { name: "n", title: t("connections"), number: true }, { name: "error", title: t("error") },
-    ], (item.upstreams || []).map((each) => ({ key: each.address, cells: {
-      address: h("code", null, each.address), state: badge(t(`upstream_${each.state}`), UPSTREAM[each.state]), n: f.count(each.connections), error: each.error || "–",
+    table(t("addresses_of", { name: item.name }), "address state connections:number error", (item.upstreams || []).map((each) => ({ key: each.address, cells: {
+      address: h("code", null, each.address), state: badge(t(`upstream_${each.state}`), UPSTREAM[each.state]), connections: f.count(each.connections), error: each.error || "–",
     } })), { empty: t("no_addresses") }),
-    (item.caps || []).length > 0 && table(t("caps_of", { name: item.name }), [{ name: "rule", title: t("rule") }, { name: "rest", title: t("state"), wide: true }], item.caps.map((cap, at) => ({ key: at, cells: {
-      rule: h("bdi", null, cap.rule || cap.name || "–"), rest: h("bdi", null, Object.entries(cap).filter(([name, value]) => name !== "rule" && value !== null && typeof value !== "object").map(([name, value]) => `${name} ${value}`).join(" · ")),
+    item.caps?.length > 0 && table(t("caps_of", { name: item.name }), "rule state:wide", item.caps.map((cap, at) => ({ key: at, cells: {
+      rule: given(cap.rule || cap.name), state: given(Object.entries(cap).filter(([name, value]) => name !== "rule" && value !== null && typeof value !== "object").map(([name, value]) => `${name} ${value}`).join(" · ")),
     } }))),
   );
 }
 
-export function brokers() {
+const rows = (items) => [
+  ["listener", "protocol", "bind", "address", "state", "connections", "error"],
+  ...items.flatMap((item) => (item.upstreams || []).map((each) => [item.name, item.protocol, item.bind, each.address, each.state, each.connections, each.error])),
+];
+
+export default function brokers() {
   const data = { items: null, error: null };
   const lists = refresh(data, async (signal) => {
     data.items = (await get("/v1/listeners?limit=500", { signal })).items;
   }, 3);
   return {
     title: () => t("brokers_title"),
-    leave: () => lists.stop(),
-    view: () => [head(t("brokers_title"), { api: "/v1/listeners" }), problem(data.error), data.items ? h("div", { class: "cards" }, data.items.map(card)) : h("p", { class: "quiet" }, t("loading"))],
+    leave: lists.stop,
+    view: () => [head(t("brokers_title"), "/v1/listeners", csvOf("brokers", () => rows(data.items || []))), problem(data.error), data.items ? h("div", { class: "cards" }, data.items.map(card)) : quiet(t("loading"))],
   };
 }

@@ -4,19 +4,18 @@ import { ask, get } from "./api.js";
 import { confirmation, diff } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { csvOf, head, problem, topicAnchor, say } from "./parts.js";
-import { topicOf } from "./overview.js";
-import { amend, go } from "./router.js";
+import { button, given, head, problem, quiet, say, search, topicAnchor } from "./parts.js";
+import { go, topicOf } from "./router.js";
 import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
 const target = (name) => {
   const item = topicOf(name);
-  return item ? topicAnchor(item) : h("code", null, h("bdi", null, name));
+  return item ? topicAnchor(item) : h("code", null, given(name));
 };
 
-export function changes({ revision }, query) {
+export default function changes({ revision }, query) {
   const by = { q: query.get("q") || "" };
   const data = { items: null, next: null, current: 0, error: null };
   const question = confirmation();
@@ -58,29 +57,24 @@ export function changes({ revision }, query) {
   const entryView = (entry) => h(
     "li",
     { class: "card change", key: entry.sequence },
-    h("p", null, h("a", { href: `/changes/${entry.revision}` }, t("revision_n", { n: entry.revision })), " · ", h("time", { datetime: entry.at }, f.moment(entry.at, true)), " · ", h("bdi", null, h("strong", null, entry.by)), entry.reason && [" · ", h("bdi", null, `“${entry.reason}”`)]),
+    h("p", null, h("a", { href: `/changes/${entry.revision}` }, t("revision_n", { n: entry.revision })), " · ", h("time", { datetime: entry.at }, f.moment(entry.at, true)), " · ", h("strong", null, given(entry.by)), entry.reason && [" · ", given(`“${entry.reason}”`)]),
     (entry.changes || []).map((each) => h("div", { key: each.target }, h("p", null, target(each.target), " ", !each.after ? t("taken_back_word") : !each.before ? t("set_word") : t("changed_word")), diff(each.before, each.after))),
     h("p", { class: "quiet" }, h("code", null, entry.action), entry.address && ` · ${entry.address}`, entry.detail && ` · ${entry.detail}`),
-    may("operator") && entry.revision > 0 && h("button", { type: "button", class: "small", onclick: () => rollBack(entry), "aria-label": `${t("roll_back_before")} ${entry.revision}` }, t("roll_back_before")),
+    may("operator") && entry.revision > 0 && button(t("roll_back_before"), () => rollBack(entry), { class: "small", "aria-label": `${t("roll_back_before")} ${entry.revision}` }),
   );
 
   return {
     title: () => t("changes"),
-    leave: () => lists.stop(),
+    leave: lists.stop,
     view: () => [
-      head(revision ? t("revision_n", { n: revision }) : t("changes"), revision ? { api: api() } : { api: api(), csv: csvOf(api()) }),
-      revision ? h("p", { class: "crumbs", key: "crumbs" }, h("a", { href: "/changes" }, `‹ ${t("changes")}`)) : h("div", { class: "tools", key: "tools" }, h("label", { for: "search" }, t("search")), h("input", { id: "search", type: "search", value: by.q, placeholder: t("search_changes"), autocomplete: "off", oninput: (event) => {
-        by.q = event.target.value;
-        amend({ q: by.q });
-        lists.now();
-        redraw();
-      } }), h("span", { class: "quiet" }, t("rules_rev", { n: data.current }))),
+      head(revision ? t("revision_n", { n: revision }) : t("changes"), api(), !revision && api()),
+      revision ? h("p", { class: "crumbs", key: "crumbs" }, h("a", { href: "/changes" }, `‹ ${t("changes")}`)) : h("div", { class: "tools", key: "tools" }, search(by, t("search_changes"), lists.now), h("span", { class: "quiet" }, t("rules_rev", { n: data.current }))),
       problem(data.fault || data.error),
-      data.items && (data.items.length ? h("ol", { class: "plain changes", key: "list" }, data.items.map(entryView)) : h("p", { class: "quiet", key: "none" }, by.q ? t("none_found_changes") : t("no_changes"))),
-      data.next && h("button", { type: "button", onclick: () => {
+      data.items && (data.items.length ? h("ol", { class: "plain changes", key: "list" }, data.items.map(entryView)) : quiet(by.q ? t("none_found_changes") : t("no_changes"), "none")),
+      data.next && button(t("older"), () => {
         most = Math.min(500, most + 100);
         lists.now();
-      } }, t("older")),
+      }),
       question.view(),
     ],
   };

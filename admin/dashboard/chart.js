@@ -2,11 +2,29 @@
 
 import { h } from "./dom.js";
 import * as f from "./format.js";
+import { choice, quiet, section } from "./parts.js";
+import { state } from "./store.js";
 import { language, t } from "./text.js";
 
 const HEIGHT = 230;
+const UPLOT = "/dashboard/vendor/uplot-1.6.32/uPlot";
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** Fetches what draws charts; nothing else waits for it. */
+const drawer = (async () => {
+  const add = (tag, props) =>
+    new Promise((resolve, reject) => document.head.append(Object.assign(document.createElement(tag), props, { onload: resolve, onerror: () => reject(new Error("unreachable")) })));
+  await Promise.all([add("link", { rel: "stylesheet", href: `${UPLOT}.min.css` }), add("script", { src: `${UPLOT}.iife.min.js` })]);
+})();
+drawer.catch(() => {}); // the page's banner says that the gateway is away; a chart says so in its place
+
+/** A colour of the style, as a canvas takes it. */
+function colour(name) {
+  const probe = document.getElementById("said");
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.style.color = "";
+  return found;
+}
 
 /** The points of /v1/series as uPlot has them: times, then one list for each field. */
 function columns(series) {
@@ -19,12 +37,13 @@ function columns(series) {
 
 /** Vertical lines where a limit was changed, drawn over the chart. */
 function marksPlugin(marks) {
+  const paint = colour("--mark");
   return {
     hooks: {
       draw: (plot) => {
         const { ctx, bbox } = plot;
         ctx.save();
-        ctx.strokeStyle = ctx.fillStyle = colour("--mark");
+        ctx.strokeStyle = ctx.fillStyle = paint;
         ctx.lineWidth = devicePixelRatio;
         ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
         for (const mark of marks.current) {
@@ -104,7 +123,7 @@ function mount(element, props) {
   element.series = props.series;
   element.marks = marks;
   element.span = { current: props.series.step === 1 ? 900 : 86_400 }; // seconds that are shown, though there may be fewer yet
-  queueMicrotask(() => {
+  drawer.then(() => {
     if (!element.isConnected) return;
     make();
     element.watch = new ResizeObserver(() => element.plot?.setSize({ width: Math.max(200, element.clientWidth), height: HEIGHT }));
@@ -113,7 +132,7 @@ function mount(element, props) {
     element.theme.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme", "lang"] });
     element.media = matchMedia("(prefers-color-scheme: dark)");
     element.media.onchange = make;
-  });
+  }, () => (out.textContent = t("unreachable")));
 }
 
 function update(element, props) {
@@ -131,12 +150,12 @@ function unmount(element) {
 }
 
 /** A chart of an answer of /v1/series, with its key, and a sentence for whoever cannot see it. */
-export function chart(series, { label, limit = true, key } = {}) {
+function chart(series, label, limit, key) {
   if (!series) return h("p", { class: "quiet chart-wait" }, t("loading"));
   const last = (name) => (series.points[name] || []).findLast((value) => value !== null && value !== undefined);
-  const peak = (name) => Math.max(0, ...(series.points[name] || []).map((value) => value || 0));
-  const spoken = t("chart_spoken", { label, received: f.rate(last("received")), passed: f.rate(last("forwarded")), refused: f.rate(last("refused")), peak: f.rate(peak("received")), marks: series.marks?.length || 0 });
-  const items = [["received", "received"], ["passed", "passed"], ["refused", "refused"], ...(limit ? [["limit", "limit"]] : []), ...(series.marks?.length ? [["mark", "changes_marked"]] : [])];
+  const peak = Math.max(0, ...(series.points.received || []).map((value) => value || 0));
+  const spoken = t("chart_spoken", { label, received: f.rate(last("received")), passed: f.rate(last("forwarded")), refused: f.rate(last("refused")), peak: f.rate(peak), marks: series.marks.length });
+  const items = [["received", "received"], ["passed", "passed"], ["refused", "refused"], limit && ["limit", "limit"], series.marks.length && ["mark", "changes_marked"]].filter(Boolean);
   return h(
     "figure",
     { class: "chart", key },
@@ -144,3 +163,17 @@ export function chart(series, { label, limit = true, key } = {}) {
     h("div", { class: "plot", mount, update, unmount, series, key: "plot" }),
   );
 }
+
+/** Who is not in the sum that the chart shows: workers that have not answered, and the other gateways of the fleet. */
+function absent(series) {
+  const others = (state.snapshot?.fleet?.gateways || 1) - 1;
+  return [
+    series?.missing?.length > 0 && h("p", { class: "notice missing", role: "status", key: "workers" }, t("missing_workers", { workers: series.missing.join(", ") })),
+    others > 0 && quiet(t("missing_gateways", { n: others, fleet: state.snapshot.fleet.name, gateway: state.session.gateway }), "gateways"),
+  ];
+}
+
+/** The part of a screen with a chart of `data.series`, and the choice of its range. `charts`: of screen_data.points(). */
+export const traffic = (data, charts, label, { limit = true, beside } = {}) =>
+  section("chart", t("traffic"), [beside, choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, charts.choose)],
+    data.series && !data.series.known ? quiet(t("no_series")) : chart(data.series, label, limit, data.range), absent(data.series));

@@ -1,7 +1,7 @@
 // "Do it?" with a preview and a reason: for what ends, closes or restores something.
 
 import { h } from "./dom.js";
-import { described, dialog, field, problem } from "./parts.js";
+import { button, buttons, dialog, field, given, input, problem } from "./parts.js";
 import { redraw } from "./store.js";
 import { t } from "./text.js";
 
@@ -34,10 +34,9 @@ export function confirmation() {
       open = { reason: "", busy: false, error: null, ...what };
       redraw();
     },
-    redraw,
     view: () =>
       open &&
-      dialog({ title: open.title, onclose: close, children: h(
+      dialog(open.title, close, "", h(
         "form",
         { onsubmit: (event) => {
           event.preventDefault();
@@ -46,10 +45,10 @@ export function confirmation() {
         open.text && h("p", null, open.text),
         open.more?.(),
         open.fields?.(open.error),
-        field({ id: "why", label: t("reason"), hint: t("reason_hint"), error: open.error?.errors?.get("/reason"), children: h("input", { id: "why", value: open.reason, maxlength: 500, autocomplete: "off", oninput: (event) => (open.reason = event.target.value), ...described("why", true, open.error?.errors?.get("/reason")) }) }),
+        field("why", t("reason"), input(open, "reason", { maxlength: 500 }), { hint: t("reason_hint"), error: open.error?.errors?.get("/reason") }),
         problem(open.error),
-        h("div", { class: "buttons" }, h("button", { type: "submit", class: open.danger ? "danger" : "main", disabled: open.busy }, open.action), h("button", { type: "button", onclick: close }, t("cancel"))),
-      ) }),
+        buttons(button(open.action, null, { type: "submit", class: open.danger ? "danger" : "main", disabled: open.busy }), button(t("cancel"), close)),
+      )),
   };
 }
 
@@ -59,7 +58,7 @@ export function diff(before, after) {
   const names = [...new Set([...Object.keys(before || {}), ...Object.keys(after || {})])].filter((name) => !["by", "at"].includes(name));
   const changed = names.filter((name) => text(before?.[name]) !== text(after?.[name]));
   return h("div", { class: "diff" }, changed.map((name) => [
-    before && name in before && h("del", { key: `- ${name}` }, h("bdi", null, `${name}: ${text(before[name])}`)),
-    after && name in after && h("ins", { key: `+ ${name}` }, h("bdi", null, `${name}: ${text(after[name])}`)),
+    before && name in before && h("del", { key: `- ${name}` }, given(`${name}: ${text(before[name])}`)),
+    after && name in after && h("ins", { key: `+ ${name}` }, given(`${name}: ${text(after[name])}`)),
   ]));
 }

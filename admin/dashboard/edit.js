@@ -3,12 +3,13 @@
 import { ask, get } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { described, dialog, field, problem, say } from "./parts.js";
+import { button, buttons, dialog, field, given, input, pairs, problem, quiet, say, select } from "./parts.js";
 import { seriesPath } from "./router.js";
 import { redraw, state, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 const PREVIEW_AFTER_MS = 250;
+const FEWEST = 3; // points with traffic that a preset is made of
 const TIMES = ["30m", "2h", "8h", "1d", "7d", ""];
 const RESTORED = ["messages", "bytes", "burst", "concurrent", "action", "reply", "mode", "open_for", "max_delay", "fallback", "candidate", "expires", "reason"];
 
@@ -19,17 +20,17 @@ export function nice(value) {
   return Math.ceil(whole / step) * step;
 }
 
-/** The rate that 95 of 100 points of the last hour stay below; null where too little is known. */
-export function lastHour(series) {
-  const points = (series?.points?.received || []).slice(-360).filter((value) => value !== null && value > 0);
-  if (points.length < 3) return null;
+/** The rate that 95 of 100 of the last `most` points stay below, of those with traffic; null where too few are known. */
+function usual(series, most) {
+  const points = (series.points.received || []).slice(-most).filter((value) => value > 0);
+  if (points.length < FEWEST) return null;
   points.sort((one, other) => one - other);
   return points[Math.min(points.length - 1, Math.floor(points.length * 0.95))];
 }
 
 export function editor(item, path, { open, current, refresh }) {
   const form = { open, messages: "", bytes: "", time: "30m", reason: "", more: false };
-  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, hour: null, touched: false };
+  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, lately: null, touched: false };
   let timer = 0;
   let asked = 0;
   const controller = new AbortController();
@@ -61,8 +62,11 @@ export function editor(item, path, { open, current, refresh }) {
       if (error.name !== "AbortError") job.error = error;
     }
     try {
-      job.hour = lastHour(await get(seriesPath(item, "24h"), { signal: controller.signal }));
-      if (job.hour === null) job.hour = lastHour(await get(seriesPath(item, "15m"), { signal: controller.signal }));
+      for (const [range, most, text] of [["24h", 360, "preset_hour"], ["15m", 900, "preset_minutes"]]) { // the second where there are no ten seconds yet
+        const rate = usual(await get(seriesPath(item, range), { signal: controller.signal }), most);
+        job.lately = rate && { rate: `${nice(rate)}/s`, text };
+        if (rate) break;
+      }
     } catch { /* no preset of it, then */ }
     redraw();
   }
@@ -149,7 +153,7 @@ export function editor(item, path, { open, current, refresh }) {
         const was = {};
         for (const name of RESTORED) if (before[name] !== null && before[name] !== undefined && before[name] !== "") was[name] = before[name];
         saved = await ask("PUT", path, { body: { ...was, reason: was.reason || t("reason_undo") }, etag });
-      } else saved = await ask("DELETE", `${path}?reason=${encodeURIComponent(t("reason_undo"))}`, { etag });
+      } else saved = await ask("DELETE", path, { etag, reason: t("reason_undo") });
       job.base = before;
       job.etag = saved.etag;
       job.done = { ...job.done, undone: true };
@@ -168,7 +172,7 @@ export function editor(item, path, { open, current, refresh }) {
     redraw();
     try {
       const before = job.base;
-      const saved = await ask("DELETE", `${path}?reason=${encodeURIComponent(form.reason.trim() || t("reason_taken_back"))}`, { etag: job.etag });
+      const saved = await ask("DELETE", path, { etag: job.etag, reason: form.reason.trim() || t("reason_taken_back") });
       job.done = { before, after: null, etag: saved.etag, undone: false };
       job.base = null;
       job.etag = saved.etag;
@@ -185,10 +189,10 @@ export function editor(item, path, { open, current, refresh }) {
   function presets() {
     const holds = level()?.limit.messages_per_second;
     const found = [];
-    if (job.hour) found.push([`${nice(job.hour)}/s`, t("preset_hour", { rate: `${nice(job.hour)}/s` })]);
-    if (holds) found.push([`${nice(holds * 2)}/s`, t("preset_twice", { rate: `${nice(holds * 2)}/s` })], [`${Math.max(1, Math.floor(holds / 2))}/s`, t("preset_half", { rate: `${Math.max(1, Math.floor(holds / 2))}/s` })]);
+    if (job.lately) found.push([job.lately.rate, t(job.lately.text, job.lately)]);
+    if (holds) for (const [rate, text] of [[`${nice(holds * 2)}/s`, "preset_twice"], [`${Math.max(1, Math.floor(holds / 2))}/s`, "preset_half"]]) found.push([rate, t(text, { rate })]);
     return h("div", { class: "presets", role: "group", "aria-label": t("presets") }, found.map(([value, text]) =>
-      h("button", { type: "button", key: text, class: "small", "aria-pressed": String(form.messages === value), onclick: () => changed("messages", value) }, text)));
+      button(text, () => changed("messages", value), { key: text, class: "small", "aria-pressed": String(form.messages === value) })));
   }
 
   function previewView() {
@@ -203,29 +207,30 @@ export function editor(item, path, { open, current, refresh }) {
   }
 
   const error = (name) => job.errors.get(`/${name}`);
-  const input = (name, more = {}, hint = true) => h("input", { id: `edit-${name}`, value: form[name], autocomplete: "off", spellcheck: "false", oninput: (event) => changed(name, event.target.value), ...described(`edit-${name}`, hint, error(name)), ...more });
+  const line = (name, more) => input(form, name, { oninput: (event) => changed(name, event.target.value), ...more });
+  const times = () => TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]);
 
   function formView() {
     return h(
       "form",
       { class: "card edit", onsubmit: apply, novalidate: true, key: "form", "aria-labelledby": "edit-title" },
       h("h2", { id: "edit-title" }, t("change_limit")),
-      h("p", { class: "quiet" }, t("presets_line")), presets(),
+      quiet(t("presets_line")), presets(),
       h("div", { class: "fields" },
-        field({ id: "edit-messages", label: t("messages_limit"), hint: t("messages_hint"), error: error("messages"), children: input("messages") }),
-        field({ id: "edit-time", label: t("for_how_long"), error: error("expires"), children: h("select", { id: "edit-time", value: form.time, onchange: (event) => changed("time", event.target.value), ...described("edit-time", false, error("expires")) }, TIMES.map((time) => h("option", { key: time, value: time, selected: form.time === time }, time ? t(`time_${time}`) : t("until_taken_back")))) }),
-        field({ id: "edit-reason", label: t("reason"), hint: t("reason_hint"), error: error("reason"), children: input("reason", { maxlength: 500 }) }),
-        form.more && field({ id: "edit-bytes", label: t("bytes_limit"), hint: t("bytes_hint"), error: error("bytes"), children: input("bytes") })),
+        field("edit-messages", t("messages_limit"), line("messages"), { hint: t("messages_hint"), error: error("messages") }),
+        field("edit-time", t("for_how_long"), select(form, "time", times(), { onchange: (event) => changed("time", event.target.value) }), { error: error("expires") }),
+        field("edit-reason", t("reason"), line("reason", { maxlength: 500 }), { hint: t("reason_hint"), error: error("reason") }),
+        form.more && field("edit-bytes", t("bytes_limit"), line("bytes"), { hint: t("bytes_hint"), error: error("bytes") })),
       previewView(),
       problem(job.error),
-      h("div", { class: "buttons" },
-        h("button", { type: "submit", class: "main", disabled: job.busy }, form.time ? t("apply_for", { time: t(`time_${form.time}`) }) : t("apply")),
-        h("button", { type: "button", onclick: () => close() }, t("cancel")),
-        !form.more && h("button", { type: "button", class: "link", onclick: () => {
+      buttons(
+        button(form.time ? t("apply_for", { time: t(`time_${form.time}`) }) : t("apply"), null, { type: "submit", class: "main", disabled: job.busy }),
+        button(t("cancel"), close),
+        !form.more && button(t("limit_bytes_too"), () => {
           form.more = true;
           redraw();
-        } }, t("limit_bytes_too")),
-        job.base && h("button", { type: "button", class: "link", disabled: job.busy, onclick: takeBack }, t("take_back"))),
+        }, { class: "link" }),
+        job.base && button(t("take_back"), takeBack, { class: "link", disabled: job.busy })),
     );
   }
 
@@ -250,12 +255,12 @@ export function editor(item, path, { open, current, refresh }) {
     const { after, undone } = job.done;
     return h("div", { class: `notice done ${undone ? "" : "good"}`, key: "done", role: "status" },
       h("p", null, undone ? t("undone") : after ? [t("in_force", { limit: limitOf(after) }), after.expires ? [" · ", t("ends_in", { time: f.until(after.expires) })] : ` · ${t("no_end")}`] : t("taken_back")),
-      !undone && h("button", { id: "undo", type: "button", disabled: job.busy, onclick: undo }, t("undo")), h("a", { href: "/changes" }, t("see_history")));
+      !undone && button(t("undo"), undo, { id: "undo", disabled: job.busy }), h("a", { href: "/changes" }, t("see_history")));
   }
 
   function version(title, one) {
     return h("div", { class: "version" }, h("h3", null, title), one
-      ? h("dl", { class: "pairs" }, [["messages_limit", one.messages], ["bytes_limit", one.bytes], ["by", one.by], ["reason", one.reason], ["ends", one.expires && !TIMES.includes(one.expires) ? f.moment(one.expires) : one.expires ? t(`time_${one.expires}`) : t("no_end")]].map(([name, value]) => value ? h("div", { key: name }, h("dt", null, t(name)), h("dd", null, h("bdi", null, value))) : null))
+      ? pairs([["messages_limit", one.messages], ["bytes_limit", one.bytes], ["by", one.by && given(one.by)], ["reason", one.reason && given(one.reason)], ["ends", !one.expires ? t("no_end") : TIMES.includes(one.expires) ? t(`time_${one.expires}`) : f.moment(one.expires)]])
       : h("p", null, t("no_live_change")));
   }
 
@@ -267,23 +272,20 @@ export function editor(item, path, { open, current, refresh }) {
       job.etag = etag;
       redraw();
     };
-    return dialog({ title: t("conflict_title"), onclose: forget, className: "conflict", children: [
+    return dialog(t("conflict_title"), forget, "conflict",
       h("p", null, t("conflict_text")),
       h("div", { class: "versions" }, version(t("conflict_theirs"), theirs), version(t("conflict_yours"), { ...body(), by: state.session.name })),
-      h("div", { class: "buttons" },
-        h("button", { type: "button", class: "main", onclick: () => {
-          job.conflict = null;
+      buttons(
+        button(t("keep_theirs"), () => {
           form.open = false;
-          job.base = theirs;
+          forget();
           refresh();
-          redraw();
-        } }, t("keep_theirs")),
-        h("button", { type: "button", onclick: () => {
+        }, { class: "main" }),
+        button(t("apply_mine"), () => {
           forget();
           apply(null, etag);
-        } }, t("apply_mine")),
-        h("button", { type: "button", onclick: forget }, t("go_on_editing"))),
-    ] });
+        }),
+        button(t("go_on_editing"), forget)));
   }
 
   return {
@@ -293,7 +295,7 @@ export function editor(item, path, { open, current, refresh }) {
     },
     view: () => h("div", { class: "editing", key: "editing" },
       job.done && doneView(),
-      form.open ? formView() : h("div", { class: "buttons", key: "open" }, h("button", { id: "edit-open", type: "button", class: "main", onclick: show }, t("change_limit")), job.error && problem(job.error)),
+      form.open ? formView() : h("div", { class: "buttons", key: "open" }, button(t("change_limit"), show, { id: "edit-open", class: "main" }), problem(job.error)),
       job.conflict && conflictView()),
   };
 }

@@ -3,6 +3,12 @@
 import { language, t } from "./text.js";
 
 const NONE = "–";
+const formats = new Map(); // language -> how it writes whole numbers: made once, which takes longer than to write ten thousand of them
+
+function whole(value) {
+  if (!formats.has(language())) formats.set(language(), new Intl.NumberFormat(language()));
+  return formats.get(language()).format(value);
+}
 
 /** 1.5k, 92, 0.3: at most three digits. */
 export function number(value) {
@@ -11,7 +17,7 @@ export function number(value) {
   if (size >= 999_500_000) return `${short(value / 1e9)}G`;
   if (size >= 999_500) return `${short(value / 1e6)}M`;
   if (size >= 9_995) return `${short(value / 1e3)}k`;
-  if (size >= 100) return Math.round(value).toLocaleString(language());
+  if (size >= 100) return whole(Math.round(value));
   return short(value);
 }
 
@@ -22,7 +28,7 @@ function short(value) {
   return String(Number(value.toFixed(size >= 9.95 ? 0 : 1))) === "0" ? "<0.1" : String(Number(value.toFixed(size >= 9.95 ? 0 : 1)));
 }
 
-export const count = (value) => (value === null || value === undefined ? NONE : value.toLocaleString(language()));
+export const count = (value) => (value === null || value === undefined ? NONE : whole(value));
 export const rate = (value) => (value === null || value === undefined ? NONE : `${number(value)}/s`);
 export const percent = (share) => (share === null || share === undefined ? NONE : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`);
 
@@ -75,10 +81,13 @@ export function moment(text, seconds = false) {
 export const ago = (text) => (text ? duration((Date.now() - new Date(text).getTime()) / 1000) : NONE);
 export const until = (text) => duration((new Date(text).getTime() - Date.now()) / 1000);
 
+/** A limit's text with numbers that were computed, such as a quota's, in three digits: 106255B/s is 104 KiB/s. */
+export const readable = (text) => text?.replace(/\b(\d+\.\d+|\d{5,})(B?)\/s/g, (_, value, unit) => `${(unit ? bytes : number)(Number(value))}/s`);
+
 /** A limit as people write it: 500/s, 10MiB/s, 20 at a time. */
 export function limitText(limit) {
   if (!limit) return NONE;
-  const parts = [limit.messages, limit.bytes];
+  const parts = [readable(limit.messages), readable(limit.bytes)];
   if (limit.concurrent) parts.push(t("at_a_time", { n: limit.concurrent }));
   return parts.filter(Boolean).join(" · ") || t("unlimited");
 }

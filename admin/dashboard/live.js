@@ -6,13 +6,15 @@ import { set, state, topicKey } from "./store.js";
 const SLEEP_AFTER_MS = 60_000; // a tab that nobody looks at for this long lets the stream go
 const RETRY_MS = 2_000;
 const RING = 60;
+const STREAM = "/dashboard/stream.js";
 
-let source = null;
+let worker = null; // of all tabs of this browser: stream.js
+let listening = false;
 let retry = 0;
 let sleep = 0;
 
-function onSnapshot(message) {
-  const snapshot = JSON.parse(message.data);
+function onSnapshot(text) {
+  const snapshot = JSON.parse(text);
   if (state.boot && state.boot !== snapshot.boot) state.ring.length = 0;
   state.over = new Map(snapshot.over.filter((each) => each.topic).map((each) => [topicKey(each), { ...each, since: new Date(each.since * 1000).toISOString() }]));
   for (const each of state.boot === snapshot.boot && state.snapshot ? snapshot.listeners : []) {
@@ -41,34 +43,39 @@ async function again() {
   }
 }
 
-function open() {
-  close();
-  source = new EventSource("/v1/stream?topics=50&events=0"); // each snapshot is whole: after a pause the next one has all there is
-  const mine = source;
-  source.addEventListener("snapshot", onSnapshot);
-  source.addEventListener("end", () => {
+const HEARD = {
+  snapshot: onSnapshot,
+  end() {
     lost();
-    mine.close();
     retry = setTimeout(again, RETRY_MS / 4);
-  });
-  source.addEventListener("error", () => {
-    if (mine !== source) return;
+  },
+  error() {
     lost();
-    mine.close();
     clearTimeout(retry);
     retry = setTimeout(again, RETRY_MS);
-  });
+  },
+};
+
+function open() {
+  close();
+  listening = true;
+  if (!worker) {
+    worker = globalThis.SharedWorker ? new SharedWorker(STREAM).port : new Worker(STREAM);
+    worker.onmessage = ({ data: { what, data } }) => listening && HEARD[what](data);
+  }
+  worker.postMessage("open");
 }
 
 function close() {
   clearTimeout(retry);
-  if (source) source.close();
-  source = null;
+  listening = false;
+  worker?.postMessage("close");
 }
 
 export function start() {
   stop();
   open();
+  if (document.hidden) sleep = setTimeout(close, SLEEP_AFTER_MS); // a tab that was opened in the background
 }
 
 export function stop() {
@@ -83,5 +90,7 @@ export function stop() {
 document.addEventListener("visibilitychange", () => {
   clearTimeout(sleep);
   if (document.hidden) sleep = setTimeout(close, SLEEP_AFTER_MS);
-  else if (!source && state.session) again();
+  else if (!listening && state.session) again();
 });
+addEventListener("pagehide", () => listening && close());
+addEventListener("pageshow", ({ persisted }) => persisted && state.session && again());

@@ -1,26 +1,24 @@
 // A page that can be sent to a team: their topic, whether it is limited now, why, what their library shows, and what to do.
 
-import { ADVICE, libraryOf, situationsOf } from "./advice.js";
+import { adviceOf, libraryOf, situationsOf } from "./advice.js";
 import { get, poll } from "./api.js";
-import { chart } from "./chart.js";
+import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, choice, csvOf, head, problem, table } from "./parts.js";
+import { badge, figure, figures, pairs, problem, quiet, section, select, table } from "./parts.js";
 import { limitPath } from "./router.js";
-import { points, refresh } from "./screen_data.js";
+import { points, readTopic, refresh } from "./screen_data.js";
 import { redraw, state, topicKey } from "./store.js";
 import { language, t } from "./text.js";
-import { levelCard } from "./topic.js";
+import { levelCard, rates, sender, topicHead } from "./topic.js";
 
-export function myTopic({ protocol, topic }) {
+export default function myTopic({ protocol, topic }) {
   const item = { protocol, topic, operation: "produce" };
   const path = limitPath(item);
-  const data = { body: null, now: null, quotas: null, clients: [], libraries: [], series: null, range: "24h", error: null, library: "" };
+  const data = { body: null, now: null, quotas: null, clients: new Map(), libraries: [], series: null, range: "24h", error: null, library: "", advice: [], language: null };
   const lists = refresh(data, async (signal) => {
     data.body = await get(`${path}?explain=1`, { signal });
-    const q = encodeURIComponent(topic);
-    data.now = (await get(`/v1/topics?protocol=${protocol}&q=${q}&limit=50`, { signal })).items.find((each) => each.topic === topic && each.operation === "produce") || null;
-    data.clients = (await get(`/v1/clients?protocol=${protocol}&q=${q}&limit=50`, { signal })).items.filter((each) => each.topic === topic);
+    await readTopic(item, data, signal);
     data.quotas = (await get("/v1/quotas/status", { signal })).published;
   }, 3);
   const libraries = poll(async (signal) => {
@@ -31,13 +29,22 @@ export function myTopic({ protocol, topic }) {
       const page = await get(`/v1/connections?protocol=${protocol}&q=${encodeURIComponent(address)}&limit=20`, { signal });
       for (const each of page.items) {
         const known = libraryOf(each);
-        if (known) found.add(known.name);
+        if (known) found.add(known);
       }
     }
     data.libraries = [...found];
     redraw();
   }, 10);
   const charts = points(item, data, 1);
+
+  /** The table of libraries, in the language chosen. */
+  function read() {
+    data.language = language();
+    adviceOf(protocol).then((found) => {
+      data.advice = found;
+      redraw();
+    }, (error) => (data.error = error));
+  }
 
   const level = () => {
     const levels = (data.body?.levels || []).filter((each) => each.operation !== "consume");
@@ -58,25 +65,23 @@ export function myTopic({ protocol, topic }) {
   }
 
   function clientsTable() {
-    const known = new Map(data.clients.map((each) => [each.client, each]));
-    return table(t("refused_by_client"), [{ name: "client", title: t("client") }, { name: "user", title: t("user") }, { name: "name", title: t("client_name") }, { name: "now", title: t("refused_now"), number: true }, { name: "all", title: t("refused_all"), number: true }], (data.now?.clients || []).map((each) => ({ key: each.client, cells: {
-      client: h("bdi", null, each.client), user: h("bdi", null, known.get(each.client)?.user || "–"), name: h("bdi", null, known.get(each.client)?.names?.join(", ") || "–"), now: f.rate(each.refused_per_second), all: f.count(each.refused),
+    return table(t("refused_by_client"), "client user client_name refused_now:number refused_all:number", (data.now?.clients || []).map((each) => ({ key: each.client, cells: {
+      ...sender(each.client, data.clients.get(each.client)), refused_now: f.rate(each.refused_per_second), refused_all: f.count(each.refused),
     } })), { empty: t("nobody_refused") });
   }
 
   function library() {
-    const of = ADVICE.filter((each) => each.protocol === protocol);
-    const names = data.library ? [data.library] : data.libraries.length ? data.libraries : [];
+    if (data.language !== language()) read();
+    const of = data.advice;
     const bites = situationsOf(level(), protocol);
-    return h("section", { key: "library", "aria-labelledby": "library-title" }, h("h2", { id: "library-title" }, t("what_you_see")),
-      h("div", { class: "tools" }, h("label", { for: "library" }, t("your_library")), h("select", { id: "library", onchange: (event) => {
-        data.library = event.target.value;
-        redraw();
-      } }, h("option", { value: "", selected: !data.library }, data.libraries.length ? t("as_connected", { names: data.libraries.join(", ") }) : t("choose")), of.map((each) => h("option", { key: each.name, value: each.name, selected: data.library === each.name }, each.name)))),
-      names.map((name) => {
-        const one = of.find((each) => each.name === name);
-        return one && h("div", { class: "card", key: name }, h("h3", null, one.name), h("dl", { class: "pairs" }, bites.filter((bite) => one.shows[bite]).map((bite) => h("div", { key: bite }, h("dt", null, t(`bite_${bite}`)), h("dd", { lang: "en" }, one.shows[bite]))), h("div", { key: "do" }, h("dt", null, t("to_do")), h("dd", { lang: "en" }, one.to_do))), language() !== "en" && h("p", { class: "quiet" }, t("advice_in_english")));
-      }));
+    const options = [["", data.libraries.length ? t("as_connected", { names: data.libraries.join(", ") }) : t("choose")], ...of.map((each) => [each.name, each.name])];
+    const chosen = select(data, "library", options, { onchange: (event) => {
+      data.library = event.target.value;
+      redraw();
+    } });
+    return section("library", t("what_you_see"), null, h("div", { class: "tools" }, h("label", { for: "library" }, t("your_library")), chosen({ id: "library" })),
+      of.filter((each) => (data.library ? each.name === data.library : data.libraries.includes(each.name))).map((one) =>
+        h("div", { class: "card", key: one.name }, h("h3", null, one.name), pairs([...bites.map((bite) => [`bite_${bite}`, one.shows[bite]]), ["to_do", one.to_do]]))));
   }
 
   const steps = () => ["step_loop", "step_confirms", "step_spread", "step_ask", "step_action"].filter((each) => protocol === "amqp" || each !== "step_confirms").map((each) => h("li", { key: each }, t(each, { limit: f.limitText(level()?.limit) })));
@@ -87,18 +92,17 @@ export function myTopic({ protocol, topic }) {
     view() {
       const now = data.now;
       const one = level();
-      const figure = (key, value, bad) => h("div", { class: bad ? "figure bad" : "figure", key }, h("dt", null, t(key)), h("dd", null, value));
       return [
-        head([h("bdi", null, f.topicName(item)), " ", badge(protocol === "amqp" ? "RabbitMQ" : "RocketMQ")], { api: path, csv: csvOf(`/v1/limits?protocol=${protocol}&q=${encodeURIComponent(topic)}`) }),
+        topicHead(item, path),
         h("p", { class: "crumbs" }, h("code", { class: "raw" }, topic), " · ", h("a", { href: `/topics/${protocol}/${encodeURIComponent(topic)}` }, t("all_details"))),
         problem(data.error),
         data.body && verdict(now),
-        h("dl", { class: "figures" }, figure("limit", f.limitText(one?.limit)), figure("received", f.rate(now?.received_per_second)), figure("passed", f.rate(now?.forwarded_per_second)), figure("refused", f.rate(now?.refused_per_second), now?.refused_per_second > 0), figure("wait", f.milliseconds(one?.usage?.wait_ms))),
-        h("section", { key: "chart", "aria-labelledby": "chart-title" }, h("div", { class: "bar-head" }, h("h2", { id: "chart-title" }, t("traffic")), refusedLately() && h("span", { class: "quiet" }, refusedLately()), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, charts.choose)), data.series && !data.series.known ? h("p", { class: "quiet" }, t("no_series")) : chart(data.series, { label: f.topicName(item), key: data.range })),
-        h("section", { key: "why", "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, t("why_this_limit")), (data.body?.levels || []).filter((each) => each.operation !== "consume").map((each) => levelCard(each, protocol, data.quotas)), data.body && !data.body.levels.length && h("p", { class: "quiet" }, t("no_limit"))),
-        h("section", { key: "clients", "aria-labelledby": "by-client" }, h("h2", { id: "by-client" }, t("refused_by_client")), clientsTable()),
+        figures(figure("limit", f.limitText(one?.limit)), rates(now), figure("wait", f.milliseconds(one?.usage?.wait_ms))),
+        traffic(data, charts, f.topicName(item), { beside: refusedLately() && h("span", { class: "quiet" }, refusedLately()) }),
+        section("why", t("why_this_limit"), null, (data.body?.levels || []).filter((each) => each.operation !== "consume").map((each) => levelCard(each, protocol, data.quotas)), data.body && !data.body.levels.length && quiet(t("no_limit"))),
+        section("clients", t("refused_by_client"), null, clientsTable()),
         library(),
-        h("section", { key: "do", "aria-labelledby": "do-title" }, h("h2", { id: "do-title" }, t("what_to_do")), h("p", null, t("nothing_broken")), h("ol", null, steps()), h("p", null, t("whom_to_ask", { gateway: state.session.gateway }))),
+        section("do", t("what_to_do"), null, h("p", null, t("nothing_broken")), h("ol", null, steps()), h("p", null, t("whom_to_ask", { gateway: state.session.gateway }))),
       ];
     },
   };

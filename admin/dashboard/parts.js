@@ -1,28 +1,53 @@
-// Pieces that several screens have: heads with the API's path, tables, bars, badges, small charts, errors.
+// Pieces that several screens have: heads with the API's path, sections, tables, bars, badges, small charts, forms, errors.
 
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { topicLink } from "./router.js";
+import { amend, topicLink } from "./router.js";
+import { redraw } from "./store.js";
 import { t } from "./text.js";
 
-/** A screen's head: its name, the API's path that says the same, and the list as CSV. */
-export function head(title, { api, csv, more } = {}) {
+/** A screen's head: its name, the API's path that says the same, and the way to it as CSV: the path of a list, or what rows() makes. */
+export function head(title, api, csv) {
   return h(
     "div",
     { class: "head" },
     h("h1", { id: "title", tabindex: "-1" }, title),
-    more,
     h(
       "p",
       { class: "twin" },
-      api && h("a", { href: api, target: "_blank", rel: "noopener", title: t("api_title") }, h("code", null, `GET ${api}`)),
-      csv && h("a", { class: "button small", href: csv, download: "" }, "CSV"),
+      h("a", { href: api, target: "_blank", rel: "noopener", title: t("api_title") }, h("code", null, `GET ${api}`)),
+      typeof csv === "string" ? csvButton(csv) : csv,
     ),
   );
 }
 
-/** The address of a list as CSV. */
-export const csvOf = (path) => `${path}${path.includes("?") ? "&" : "?"}format=csv`;
+/** The way to a list as CSV. */
+export const csvButton = (path) => h("a", { class: "button small", href: `${path}${path.includes("?") ? "&" : "?"}format=csv`, download: "" }, "CSV");
+
+/** What a screen shows as CSV, where the API has no list of it. `read()`: rows of texts. A cell that a spreadsheet would run gets an apostrophe. */
+export function csvOf(name, read) {
+  const cell = (value) => `"${String(value ?? "").replace(/^[=+\-@\t\r\n]/, "'$&").replaceAll('"', '""')}"`;
+  return button("CSV", () => {
+    const href = URL.createObjectURL(new Blob([read().map((row) => `${row.map(cell).join(",")}\r\n`).join("")], { type: "text/csv" }));
+    Object.assign(document.createElement("a"), { href, download: `sluice-${name}.csv` }).click();
+    URL.revokeObjectURL(href);
+  }, { class: "small" });
+}
+
+/** A part of a screen with its title, and what stands beside that. */
+export function section(id, title, beside, ...content) {
+  const name = h("h2", { id: `${id}-title` }, title);
+  return h("section", { key: id, "aria-labelledby": `${id}-title` }, beside ? h("div", { class: "bar-head" }, name, beside) : name, content);
+}
+
+/** A text that clients or people chose: it may be long, or run from right to left. */
+export const given = (text) => h("bdi", null, text || "–");
+
+export const quiet = (text, key) => h("p", { class: "quiet", key }, text);
+
+export const button = (text, onclick, props) => h("button", { type: "button", onclick, ...props }, text);
+
+export const buttons = (...all) => h("div", { class: "buttons" }, all);
 
 export function problem(error) {
   if (!error) return null;
@@ -30,17 +55,18 @@ export function problem(error) {
   return h("p", { class: "fault", role: "alert" }, text, error.requestId && h("small", null, ` ${t("request")} ${error.requestId}`));
 }
 
-/** A table in a box that scrolls by itself where the window is narrow. columns: {name, title, number, narrow}; rows: {key, cells}. */
-export function table(label, columns, rows, { empty, sort, onSort, className = "" } = {}) {
-  if (!rows.length) return h("p", { class: "quiet" }, empty || t("nothing_here"));
-  const headers = columns.map((column) => {
-    const sorted = sort && sort.name === column.sort;
-    const aria = column.sort ? (sorted ? (sort.down ? "descending" : "ascending") : "none") : null;
-    const content = column.sort && onSort
-      ? h("button", { type: "button", class: "sort", onclick: () => onSort(column.sort) }, column.title, h("span", { "aria-hidden": "true" }, sorted ? (sort.down ? " ▾" : " ▴") : ""))
-      : column.title || h("span", { class: "unseen" }, column.spoken || t("actions"));
-    return h("th", { scope: "col", class: kind(column), "aria-sort": aria, key: column.name }, content);
-  });
+/** A column from a word: `name`, `name=title` or `name=title:kind`; kind: number, wide, or spoken (its title is for screen readers). */
+function column(word) {
+  const [names, kind] = word.split(":");
+  const [name, title] = names.split("=");
+  return { name, kind, title: t(title || name) };
+}
+
+/** A table in a box that scrolls by itself where the window is narrow. columns: words, as `column` reads them; rows: {key, cells}. */
+export function table(label, columns, rows, { empty, className = "" } = {}) {
+  if (!rows.length) return quiet(empty || t("nothing_here"));
+  const all = columns.split(" ").map(column);
+  const cell = (row, { name, kind, title }, at) => h(at ? "td" : "th", { class: kind, scope: at ? null : "row", key: name, "data-title": title }, row.cells[name]);
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "group", "aria-label": label },
@@ -48,14 +74,19 @@ export function table(label, columns, rows, { empty, sort, onSort, className = "
       "table",
       { class: className },
       h("caption", { class: "unseen" }, label),
-      h("thead", null, h("tr", null, headers)),
-      h("tbody", null, rows.map((row) => h("tr", { key: row.key, class: row.className }, columns.map((column, at) =>
-        h(at === 0 ? "th" : "td", { class: kind(column), scope: at === 0 ? "row" : null, key: column.name, "data-title": column.title }, row.cells[column.name]))))),
+      h("thead", null, h("tr", null, all.map(({ name, kind, title }) => h("th", { scope: "col", class: kind, key: name }, kind === "spoken" ? h("span", { class: "unseen" }, title) : title)))),
+      h("tbody", null, rows.map((row) => h("tr", { key: row.key, class: row.className }, all.map((one, at) => cell(row, one, at))))),
     ),
   );
 }
 
-const kind = (column) => [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null;
+/** Names with their values; what there is none of is left out. */
+export const pairs = (all, label = t) =>
+  h("dl", { class: "pairs" }, all.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false).map(([name, value]) => h("div", { key: name }, h("dt", null, label(name)), h("dd", null, value))));
+
+export const figures = (...all) => h("dl", { class: "figures" }, all);
+
+export const figure = (name, value, bad, more) => h("div", { key: name, class: bad ? "figure bad" : "figure" }, h("dt", null, t(name)), h("dd", null, value, more));
 
 /** How much of a limit is used. */
 export function bar(share) {
@@ -66,9 +97,11 @@ export function bar(share) {
 
 export const badge = (text, kindOf = "") => h("span", { class: `badge ${kindOf}` }, text);
 
-/** A topic's name as a link to its screen. It is a text that clients choose: it may be long, or run from right to left. */
+export const protocolBadge = (name) => badge({ amqp: "RabbitMQ", rocketmq: "RocketMQ" }[name] || name);
+
+/** A topic's name as a link to its screen. */
 export function topicAnchor(item, more) {
-  return h("a", { href: topicLink(item, more), title: item.topic, class: "topic" }, h("bdi", null, f.topicName(item)), item.operation === "consume" && [" ", badge(t("consume"))]);
+  return h("a", { href: topicLink(item, more), title: item.topic, class: "topic" }, given(f.topicName(item)), item.operation === "consume" && [" ", badge(t("consume"))]);
 }
 
 /** A chart the size of a word: numbers from the oldest on. */
@@ -81,18 +114,33 @@ export function spark(values, kindOf) {
   return h("svg", { class: `spark ${kindOf}`, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", width, height }, values.length > 1 && h("polyline", { points }));
 }
 
-export function field({ id, label, hint, error, children }) {
-  return h("div", { class: error ? "field wrong" : "field" }, h("label", { for: id }, label), children, hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error`, role: "alert" }, error));
+/** A form's field: `children(props)` makes the input, with the attributes by which a screen reader finds the hint and the error. */
+export function field(id, label, children, { hint, error } = {}) {
+  const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || null;
+  return h("div", { class: error ? "field wrong" : "field" }, h("label", { for: id }, label), children({ id, "aria-invalid": error ? "true" : null, "aria-describedby": described }),
+    hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error && h("p", { class: "error", id: `${id}-error`, role: "alert" }, error));
 }
 
-/** Attributes by which a screen reader finds a field's hint and error. */
-export const described = (id, hint, error) => ({
-  "aria-invalid": error ? "true" : null,
-  "aria-describedby": [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || null,
-});
+/** A line to write in: `into[name]` is what stands there. */
+export const input = (into, name, more) => (props) => h("input", { value: into[name], autocomplete: "off", spellcheck: "false", oninput: (event) => (into[name] = event.target.value), ...props, ...more });
+
+/** One of `options` ([value, text]): `into[name]` is the one chosen. */
+export const select = (into, name, options, more) => (props) =>
+  h("select", { onchange: (event) => (into[name] = event.target.value), ...props, ...more }, options.map(([value, text]) => h("option", { key: value, value, selected: into[name] === value }, text)));
+
+/** A field to search with; what is typed stands in the address, and in `by.q`. */
+export const search = (by, hint, then) => [
+  h("label", { for: "search" }, t("search")),
+  input(by, "q", { id: "search", type: "search", placeholder: hint, oninput: (event) => {
+    by.q = event.target.value;
+    amend({ q: by.q });
+    then?.();
+    redraw();
+  } })(),
+];
 
 /** A question in front of everything; the keyboard stays in it, and Escape says no. */
-export function dialog({ title, children, onclose, className = "" }) {
+export function dialog(title, onclose, className, ...children) {
   return h(
     "dialog",
     {
@@ -118,7 +166,7 @@ export function say(text) {
 /** One of several, as buttons: a range, a theme. */
 export function choice(label, options, value, onchange) {
   return h("span", { class: "choice", role: "group", "aria-label": label }, options.map(([name, text, title]) =>
-    h("button", { type: "button", key: name, title, "aria-pressed": String(name === value), onclick: () => onchange(name) }, text)));
+    button(text, () => onchange(name), { key: name, title, "aria-pressed": String(name === value) })));
 }
 
 /** Where a limit comes from, in a word. */

@@ -4,8 +4,7 @@ import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { csvOf, head, problem, spark, table, topicAnchor, say } from "./parts.js";
-import { amend } from "./router.js";
+import { button, buttons, given, head, pairs, problem, quiet, say, search, section, spark, table, topicAnchor } from "./parts.js";
 import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
@@ -18,13 +17,13 @@ function evidence(found, path = "") {
   return Object.entries(found || {}).flatMap(([name, value]) => {
     const full = path ? `${path}.${name}` : name;
     if (value === null || value === "") return [];
-    if (Array.isArray(value) && value.length > 1 && value.every((each) => typeof each === "number")) return [h("div", { key: full }, h("dt", null, h("code", null, full)), h("dd", null, spark(value, "passed"), ` ${f.number(Math.min(...value))} … ${f.number(Math.max(...value))}`))];
+    if (Array.isArray(value) && value.length > 1 && value.every((each) => typeof each === "number")) return [[full, [spark(value, "passed"), ` ${f.number(Math.min(...value))} … ${f.number(Math.max(...value))}`]]];
     if (typeof value === "object" && !Array.isArray(value)) return evidence(value, full);
-    return [h("div", { key: full }, h("dt", null, h("code", null, full)), h("dd", null, h("bdi", null, typeof value === "number" ? f.number(value) : typeof value === "object" ? JSON.stringify(value) : String(value))))];
+    return [[full, given(typeof value === "number" ? f.number(value) : typeof value === "object" ? JSON.stringify(value) : String(value))]];
   });
 }
 
-export function quotas({ protocol, topic }, query) {
+export default function quotas({ protocol, topic }, query) {
   const data = { status: null, snapshot: null, shadow: null, rules: [], error: null, q: query.get("q") || "" };
   const question = confirmation();
   let sha = null;
@@ -42,13 +41,13 @@ export function quotas({ protocol, topic }, query) {
   function snapshotCard(title, one, realised, ways) {
     return h("div", { class: "card", key: title }, h("h2", null, title), one
       ? [
-          h("p", null, h("strong", null, t("quotas_n", { n: f.count(one.quotas) })), ` · ${t("computed_at", { at: one.date || f.moment(one.computed_at) })} · ${t("published_by", { by: one.by || "?", at: f.moment(one.at) })}`, one.reason && [" · ", h("bdi", null, `“${one.reason}”`)]),
+          h("p", null, h("strong", null, t("quotas_n", { n: f.count(one.quotas) })), ` · ${t("computed_at", { at: one.date || f.moment(one.computed_at) })} · ${t("published_by", { by: one.by || "?", at: f.moment(one.at) })}`, one.reason && [" · ", given(`“${one.reason}”`)]),
           one.put_back && h("p", { class: "notice" }, one.put_back),
           realised && h("p", null, t("realised_line", { refused: f.count(realised.refused), offered: f.count(realised.offered), share: `${(realised.ratio * 100).toFixed(3)} %`, since: f.moment(realised.since) }), one.target_refused_ppm && ` · ${t("target_line", { share: `${one.target_refused_ppm / 10000} %` })}`),
-          realised?.topics?.length > 0 && table(`${title}: ${t("refused_most")}`, [{ name: "topic", title: t("topic"), wide: true }, { name: "refused", title: t("refused"), number: true }, { name: "offered", title: t("received"), number: true }], realised.topics.slice(0, 8).map((each) => ({ key: `${each.protocol} ${each.topic}`, cells: { topic: topicAnchor(each), refused: f.count(each.refused), offered: f.count(each.offered) } }))),
+          realised?.topics?.length > 0 && table(`${title}: ${t("refused_most")}`, "topic:wide refused:number received:number", realised.topics.slice(0, 8).map((each) => ({ key: `${each.protocol} ${each.topic}`, cells: { topic: topicAnchor(each), refused: f.count(each.refused), received: f.count(each.offered) } }))),
           ways,
         ]
-      : h("p", { class: "quiet" }, t("none_published")));
+      : quiet(t("none_published")));
   }
 
   /** Asks before `run(reason, etag)` changes what is at `path` now: what comes between the question and the answer is a conflict. */
@@ -63,23 +62,23 @@ export function quotas({ protocol, topic }, query) {
     }
   }
 
-  const button = (path, text, what, danger) => h("button", { type: "button", class: danger ? "danger" : "main", onclick: () => askFirst(path, { title: text, action: text, danger, ...what }) }, text);
+  const way = (path, text, what, danger) => button(text, () => askFirst(path, { title: text, action: text, danger, ...what }), { class: danger ? "danger" : "main" });
 
   function waysOf(kind) {
     if (!may("operator")) return null;
     if (kind === "published")
-      return h("div", { class: "buttons" }, button("/v1/quotas", t("quotas_back"), { text: t("quotas_back_text"), run: async (reason, etag) => {
+      return buttons(way("/v1/quotas", t("quotas_back"), { text: t("quotas_back_text"), run: async (reason, etag) => {
         await ask("POST", "/v1/quotas:rollback", { etag, body: { reason: reason || null } });
         say(t("rolled_back"));
         lists.now();
       } }, true));
-    return h("div", { class: "buttons" },
-      button("/v1/quotas", t("quotas_apply"), { text: t("quotas_apply_text"), run: async (reason, etag) => {
-        await ask("PUT", `/v1/quotas${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag, body: data.shadow });
+    return buttons(
+      way("/v1/quotas", t("quotas_apply"), { text: t("quotas_apply_text"), run: async (reason, etag) => {
+        await ask("PUT", "/v1/quotas", { etag, body: data.shadow, reason });
         lists.now();
       } }),
-      button("/v1/quotas/shadow", t("trial_end"), { run: async (reason, etag) => {
-        await ask("DELETE", `/v1/quotas/shadow${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, { etag });
+      way("/v1/quotas/shadow", t("trial_end"), { run: async (reason, etag) => {
+        await ask("DELETE", "/v1/quotas/shadow", { etag, reason });
         lists.now();
       } }, true));
   }
@@ -88,25 +87,21 @@ export function quotas({ protocol, topic }, query) {
     const found = (data.snapshot?.quotas || []).filter((each) => (topic ? each.topic === topic && each.protocol === protocol : `${each.topic} ${f.topicName(each)}`.toLowerCase().includes(data.q.toLowerCase())));
     const tried = new Map((data.shadow?.quotas || []).map((each) => [`${each.protocol} ${each.topic}`, each]));
     return [
-      !topic && h("div", { class: "tools", key: "tools" }, h("label", { for: "search" }, t("search")), h("input", { id: "search", type: "search", value: data.q, placeholder: t("search_hint"), autocomplete: "off", oninput: (event) => {
-        data.q = event.target.value;
-        amend({ q: data.q });
-        redraw();
-      } })),
-      table(t("quotas_per_topic"), [{ name: "topic", title: t("topic"), wide: true }, { name: "messages", title: t("messages_limit"), number: true }, { name: "bytes", title: t("bytes_limit"), number: true }, { name: "tried", title: t("tried"), number: true }, { name: "status", title: t("status") }], found.slice(0, MOST).map((each) => {
+      !topic && h("div", { class: "tools", key: "tools" }, search(data, t("search_hint"))),
+      table(t("quotas_per_topic"), "topic:wide messages=messages_limit:number bytes=bytes_limit:number tried:number status", found.slice(0, MOST).map((each) => {
         const other = tried.get(`${each.protocol} ${each.topic}`);
-        return { key: `${each.protocol} ${each.topic}`, cells: { topic: h("a", { class: "topic", href: `/quotas/${each.protocol}/${encodeURIComponent(each.topic)}` }, h("bdi", null, f.topicName(each))), messages: pair(each.messages, ""), bytes: each.bytes ? `${f.bytes(each.bytes.rate)}/s` : "–", tried: other ? pair(other.messages, "") : "–", status: h("bdi", null, String(each.evidence?.status ?? "–")) } };
+        return { key: `${each.protocol} ${each.topic}`, cells: { topic: h("a", { class: "topic", href: `/quotas/${each.protocol}/${encodeURIComponent(each.topic)}` }, given(f.topicName(each))), messages: pair(each.messages, ""), bytes: each.bytes ? `${f.bytes(each.bytes.rate)}/s` : "–", tried: other ? pair(other.messages, "") : "–", status: given(each.evidence?.status) } };
       }), { empty: t("none_found") }),
-      found.length > MOST && h("p", { class: "quiet", key: "more" }, t("and_more", { n: f.count(found.length - MOST) })),
-      topic && found[0] && h("div", { class: "card", key: "evidence" }, h("h2", null, t("evidence")), found[0].evidence?.reason && h("p", null, h("bdi", null, String(found[0].evidence.reason))), h("dl", { class: "pairs" }, evidence(found[0].evidence)), h("p", null, topicAnchor(found[0]), ` – ${t("to_topic")}`)),
+      found.length > MOST && quiet(t("and_more", { n: f.count(found.length - MOST) }), "more"),
+      topic && found[0] && h("div", { class: "card", key: "evidence" }, h("h2", null, t("evidence")), found[0].evidence?.reason && h("p", null, given(String(found[0].evidence.reason))), pairs(evidence(found[0].evidence), (name) => h("code", null, name)), h("p", null, topicAnchor(found[0]), ` – ${t("to_topic")}`)),
     ];
   }
 
   function candidates() {
-    return table(t("candidates"), [{ name: "rule", title: t("rule") }, { name: "now", title: t("limit"), number: true }, { name: "candidate", title: t("candidate"), number: true }, { name: "would", title: t("would_refuse"), number: true }, { name: "since", title: t("since"), number: true }, ...(may("operator") ? [{ name: "ways", title: "", spoken: t("promote") }] : [])], data.rules.map((rule) => ({ key: rule.name, cells: {
-      rule: h("bdi", null, rule.name), now: f.limitText(rule.limit), candidate: f.limitText(rule.candidate),
-      would: rule.candidate_usage ? `${f.count(rule.candidate_usage.would_refuse)} / ${f.count(rule.candidate_usage.would_refuse + rule.candidate_usage.would_admit)}` : "–", since: f.moment(rule.candidate_usage?.since),
-      ways: button(`/v1/rules/${encodeURIComponent(rule.name)}`, t("promote"), { text: t("promote_text", { rule: rule.name, limit: f.limitText(rule.candidate) }), run: async (reason, etag) => {
+    return table(t("candidates"), `rule limit:number candidate:number would_refuse:number since:number${may("operator") ? " promote:spoken" : ""}`, data.rules.map((rule) => ({ key: rule.name, cells: {
+      rule: given(rule.name), limit: f.limitText(rule.limit), candidate: f.limitText(rule.candidate),
+      would_refuse: rule.candidate_usage ? `${f.count(rule.candidate_usage.would_refuse)} / ${f.count(rule.candidate_usage.would_refuse + rule.candidate_usage.would_admit)}` : "–", since: f.moment(rule.candidate_usage?.since),
+      promote: way(`/v1/rules/${encodeURIComponent(rule.name)}`, t("promote"), { text: t("promote_text", { rule: rule.name, limit: f.limitText(rule.candidate) }), run: async (reason, etag) => {
         await ask("POST", `/v1/rules/${encodeURIComponent(rule.name)}:promote`, { etag, body: { reason: reason || null } });
         lists.now();
       } }),
@@ -115,14 +110,14 @@ export function quotas({ protocol, topic }, query) {
 
   return {
     title: () => t("quotas"),
-    leave: () => lists.stop(),
+    leave: lists.stop,
     view: () => [
-      head(topic ? [h("bdi", null, f.topicName({ protocol, topic })), ` – ${t("quotas")}`] : t("quotas"), { api: topic ? "/v1/quotas" : "/v1/quotas/status", csv: csvOf("/v1/quotas") }),
+      head(topic ? [given(f.topicName({ protocol, topic })), ` – ${t("quotas")}`] : t("quotas"), topic ? "/v1/quotas" : "/v1/quotas/status", "/v1/quotas"),
       topic && h("p", { class: "crumbs" }, h("a", { href: "/quotas" }, `‹ ${t("quotas")}`)),
       problem(data.fault || data.error),
       data.status && !topic && h("div", { class: "cards", key: "cards" }, snapshotCard(t("in_force_now"), data.status.published, data.status.realised, waysOf("published")), data.status.shadow && snapshotCard(t("tried"), data.status.shadow, data.status.would_refuse, waysOf("shadow"))),
-      data.status?.published && h("section", { key: "topics" }, h("h2", null, t("quotas_per_topic")), topicsTable()),
-      !topic && data.status && h("section", { key: "candidates" }, h("h2", null, t("candidates")), candidates()),
+      data.status?.published && section("topics", t("quotas_per_topic"), null, topicsTable()),
+      !topic && data.status && section("candidates", t("candidates"), null, candidates()),
       question.view(),
     ],
   };

@@ -77,6 +77,13 @@ export const limitPath = (item) => {
   return item.protocol === "amqp" ? `/v1/limits/consume/queue/${name}` : `/v1/limits/consume/rocketmq/${name}`;
 };
 
+/** `limits/amqp/%2F/orders/x` as {protocol, topic}; null where it is no topic's. */
+export function topicOf(target) {
+  const found = /^limits\/(amqp|rocketmq)\/(.+)$/.exec(target);
+  if (!found) return null;
+  return { protocol: found[1], topic: found[1] === "amqp" ? found[2] : decodeURIComponent(found[2]) };
+}
+
 export const seriesPath = (item, range) =>
   `/v1/series?range=${range}` +
   (item ? `&protocol=${item.protocol}&topic=${segment(item.topic)}${item.operation === "consume" ? "&operation=consume" : ""}` : "");

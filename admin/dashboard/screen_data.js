@@ -4,7 +4,9 @@ import { get, poll } from "./api.js";
 import { seriesPath } from "./router.js";
 import { redraw } from "./store.js";
 
-/** Runs `read(signal)` now and each `seconds`, until stop(). */
+const AGAIN = 5; // points of a series that are asked for once more: a mark may be written down after the point of its time was read
+
+/** Runs `read(signal)` now and each `seconds` (or what that function says), until stop(). */
 export function refresh(data, read, seconds) {
   return poll(async (signal) => {
     try {
@@ -19,15 +21,43 @@ export function refresh(data, read, seconds) {
   }, seconds);
 }
 
+/** Into `data`: `now`, what a topic does (null: it was not seen), and `clients`, address -> client, of those that send to it. */
+export async function readTopic({ protocol, topic, operation }, data, signal) {
+  const query = `protocol=${protocol}&q=${encodeURIComponent(topic)}&limit=50`;
+  data.now = (await get(`/v1/topics?${query}`, { signal })).items.find((each) => each.topic === topic && each.operation === operation) || null;
+  const clients = (await get(`/v1/clients?${query}`, { signal })).items;
+  data.clients = new Map(clients.filter((each) => each.topic === topic).map((each) => [each.client, each]));
+}
+
+/** A series with the points of `more`, which were asked for from some time on; `most` points at most. null: they do not fit together. */
+export function longer(series, more, most) {
+  if (!more.known) return more;
+  if (!more.end) return { ...series, missing: more.missing };
+  const before = (more.start - series.start) / more.step; // points that are older than those of `more`
+  if (before < 0 || before % 1) return null; // the clock was set back, or a gateway that has begun anew counts its ten seconds otherwise
+  const drop = Math.max(0, before + more.points.received.length - most);
+  const start = series.start + drop * more.step;
+  const points = {};
+  for (const name in more.points) {
+    const [old, now] = [series.points[name], more.points[name]];
+    const hole = new Array(Math.max(0, before - (old?.length ?? before))).fill(null);
+    points[name] = old && now ? [...old.slice(0, before), ...hole, ...now].slice(drop) : now;
+  }
+  return { ...more, start, points, marks: [...series.marks.filter((mark) => mark.ts >= start && mark.ts < more.start), ...more.marks] };
+}
+
 /** The points of a topic's chart (null: of all topics together) over `data.range`, in `data.series`; those of 15 minutes each `seconds`. */
 export function points(item, data, seconds) {
   let feed = null;
   function begin() {
     feed?.stop();
+    const [path, most, pause] = [seriesPath(item, data.range), ...(data.range === "24h" ? [8640, 10] : [900, seconds])];
     feed = poll(async (signal) => {
-      data.series = await get(seriesPath(item, data.range), { signal });
+      const known = data.series;
+      const some = known?.end ? longer(known, await get(`${path}&since=${known.end - AGAIN * known.step}`, { signal }), most) : null;
+      data.series = some ?? (await get(path, { signal }));
       redraw();
-    }, data.range === "15m" ? seconds : 10);
+    }, pause);
   }
   begin();
   return {

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { h } from "./dom.js";
-import { described, field } from "./parts.js";
+import { field } from "./parts.js";
 import { redraw, set, state } from "./store.js";
 import { t } from "./text.js";
 
@@ -12,15 +12,10 @@ async function submit(event, entered) {
   event.preventDefault();
   const input = document.getElementById("token");
   const token = input.value.trim();
-  form.error = "";
-  if (!token) {
-    form.error = t("token_needed");
-    redraw();
-    input.focus();
-    return;
-  }
-  form.busy = true;
+  form.error = token ? "" : t("token_needed");
+  form.busy = Boolean(token);
   redraw();
+  if (!token) return input.focus();
   try {
     const found = await ask("POST", "/v1/session", { body: { token } });
     input.value = "";
@@ -38,6 +33,7 @@ async function submit(event, entered) {
 }
 
 export function signIn(entered) {
+  const input = (props) => h("input", { name: "token", type: "password", autocomplete: "off", spellcheck: "false", autofocus: true, required: true, mount: (element) => queueMicrotask(() => element.focus()), ...props });
   return h(
     "main",
     { id: "main", class: "sign-in", tabindex: "-1" },
@@ -46,13 +42,7 @@ export function signIn(entered) {
     h(
       "form",
       { onsubmit: (event) => submit(event, entered), novalidate: true },
-      field({
-        id: "token",
-        label: t("token"),
-        hint: t("token_hint"),
-        error: form.error,
-        children: h("input", { id: "token", name: "token", type: "password", autocomplete: "off", spellcheck: "false", autofocus: true, required: true, mount: (element) => queueMicrotask(() => element.focus()), ...described("token", true, form.error) }),
-      }),
+      field("token", t("token"), input, { hint: t("token_hint"), error: form.error }),
       h("button", { type: "submit", class: "main", disabled: form.busy }, t("sign_in")),
     ),
     h("details", null, h("summary", null, t("where_token")), h("p", null, t("where_token_1")), h("pre", null, h("code", null, "cat state/admin.token")), h("p", null, t("where_token_2")), h("pre", null, h("code", null, "sluice token new ana --role operator --file ana.token"))),

@@ -40,4 +40,7 @@ const RANKS = { nobody: 0, viewer: 1, operator: 2, admin: 3 };
 /** Whether the API would let this user do what needs `role`. */
 export const may = (role) => RANKS[state.session?.role ?? "nobody"] >= RANKS[role];
 
+/** What the last snapshot says of a topic; undefined: it is not among those with most trouble. */
+export const liveTopic = (item) => state.snapshot?.topics.find((each) => each.topic === item.topic && each.protocol === item.protocol && each.operation === item.operation);
+
 export const topicKey = (item) => `${item.protocol} ${item.operation || "produce"} ${item.topic}`;

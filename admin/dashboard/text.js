@@ -1,17 +1,10 @@
-// Every word on the page comes from here: t("key", {name: value}) in the language chosen.
+// Every word on the page comes from here: t("key", {name: value}) in the language chosen (at first by theme.js).
 
-import en from "./messages/en.js";
-import zh from "./messages/zh.js";
+let chosen = document.documentElement.lang.slice(0, 2);
+let words = await wordsOf(chosen);
 
-const LANGUAGES = { en, zh };
-let chosen = "en";
-
-function stored(name) {
-  try {
-    return localStorage.getItem(name);
-  } catch {
-    return null;
-  }
+async function wordsOf(name) {
+  return (await import(`./messages/${name}.js`)).default;
 }
 
 export function remember(name, value) {
@@ -22,19 +15,12 @@ export function remember(name, value) {
 
 export const language = () => chosen;
 
-export function setLanguage(name) {
-  chosen = name in LANGUAGES ? name : "en";
+/** Raises TypeError where the gateway cannot be reached. */
+export async function setLanguage(name) {
+  words = await wordsOf(name);
+  chosen = name;
   document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
   remember("sluice.language", chosen);
 }
 
-chosen = stored("sluice.language") || ((navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en");
-if (!(chosen in LANGUAGES)) chosen = "en";
-document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
-
-export const has = (key) => key in en;
-
-export function t(key, values = {}) {
-  const text = LANGUAGES[chosen][key] ?? en[key] ?? key;
-  return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
-}
+export const t = (key, values = {}) => (words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));

@@ -1,6 +1,19 @@
-// Before the first paint: the theme and the language that this browser's user chose. "auto" is the system's.
+// Before the first paint: the theme and the language that this browser's user chose; else the system's. Only that language is fetched.
 "use strict";
-try {
-  const theme = localStorage.getItem("sluice.theme");
-  if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
-} catch { /* storage is forbidden: the system's theme */ }
+{
+  const kept = (name) => {
+    try {
+      return localStorage.getItem(name);
+    } catch {
+      return null; // storage is forbidden
+    }
+  };
+  const root = document.documentElement;
+  const theme = kept("sluice.theme");
+  if (theme === "dark" || theme === "light") root.dataset.theme = theme;
+  root.lang = (kept("sluice.language") || navigator.language || "en").toLowerCase().startsWith("zh") ? "zh-CN" : "en";
+  const words = document.createElement("link");
+  words.rel = "modulepreload";
+  words.href = `/dashboard/messages/${root.lang.slice(0, 2)}.js`;
+  document.head.append(words);
+}

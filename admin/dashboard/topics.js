@@ -1,11 +1,12 @@
 // All topics: searched, sorted, and only those drawn that are in the window, so that ten thousand are no more work than twenty.
 
-import { pages, poll } from "./api.js";
+import { pages } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, bar, csvOf, head, originText, problem, topicAnchor } from "./parts.js";
+import { badge, bar, button, head, originText, problem, quiet, search, topicAnchor } from "./parts.js";
 import { amend, topicLink } from "./router.js";
-import { may, redraw, state, topicKey } from "./store.js";
+import { refresh } from "./screen_data.js";
+import { liveTopic, may, redraw, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 const ROW = 37; // px; the style's height of a row
@@ -27,59 +28,53 @@ const COLUMNS = [
   { name: "edit", title: "edit", wideOnly: true },
 ];
 
-export function topics(_, query) {
-  const data = { items: [], total: 0, error: null, loaded: false, shown: [], last: new Map() };
+export default function topics(_, query) {
+  const data = { items: [], total: 0, error: null, loaded: false, shown: [] };
   const by = { q: query.get("q") || "", sort: query.get("sort") || "refused", down: query.get("order") !== "up" };
   let top = 0;
   let height = 600;
   let scroller = null;
+  const sizes = new ResizeObserver(([entry]) => { // to ask for it while a screen is drawn would cost a layout of all
+    height = entry.contentRect.height;
+    redraw();
+  });
 
-  const lists = poll(async (signal) => {
+  const lists = refresh(data, async (signal) => {
     const found = [];
-    try {
-      await pages("/v1/topics", (items, total) => {
-        for (const item of items) {
-          item.search = `${item.topic} ${f.topicName(item)}`.toLowerCase();
-          item.key = topicKey(item);
-          found.push(item);
-        }
-        data.total = total;
-        if (!data.loaded) {
-          data.items = found.slice();
-          arrange();
-        }
-      }, signal);
-      data.items = found;
-      data.loaded = true;
-      data.error = null;
-      await lastLimited(signal);
-    } catch (error) {
-      if (error.name !== "AbortError") data.error = error;
-      throw error;
-    } finally {
+    await pages("/v1/topics", (items, total) => {
+      for (const item of items) {
+        item.search = `${item.topic} ${f.topicName(item)}`.toLowerCase();
+        item.key = topicKey(item);
+        found.push(item);
+      }
+      data.total = total;
+      if (data.loaded) return;
+      data.items = found.slice();
       arrange();
-    }
+    }, signal);
+    const last = await lastLimited(signal);
+    for (const item of found) item.last = last.get(item.key) || null;
+    data.items = found;
+    data.loaded = true;
+    arrange();
   }, () => (data.items.length > SLOW_ABOVE ? 15 : 3));
 
-  /** When topics were limited last, of those that were. */
+  /** When topics were limited last, by their keys: of those that were, the latest. */
   async function lastLimited(signal) {
-    await pagesUntil("/v1/limits?sort=last_refused", signal);
-    for (const item of data.items) item.last = data.last.get(item.key) || null;
-  }
-
-  async function pagesUntil(path, signal) {
+    const last = new Map();
     const enough = new Error("enough");
     try {
-      await pages(path, (items) => {
+      await pages("/v1/limits?sort=last_refused", (items) => {
         for (const { level, protocol, operation } of items) {
           if (!level.usage?.last_refused) throw enough;
-          if (level.per === "topic") data.last.set(topicKey({ protocol, operation, topic: level.thing }), level.usage.last_refused);
+          if (level.per === "topic") last.set(topicKey({ protocol, operation, topic: level.thing }), level.usage.last_refused);
         }
-        if (data.last.size > 2 * SLOW_ABOVE) throw enough;
+        if (last.size > 2 * SLOW_ABOVE) throw enough;
       }, signal);
     } catch (error) {
       if (error !== enough) throw error;
     }
+    return last;
   }
 
   function arrange() {
@@ -98,12 +93,17 @@ export function topics(_, query) {
     by.down = by.sort === name ? !by.down : !text;
     by.sort = name;
     amend({ sort: name, order: by.down ? "" : "up" });
+    toTop();
+  }
+
+  function toTop() {
+    top = 0;
     if (scroller) scroller.scrollTop = 0;
     arrange();
   }
 
   function cells(item) {
-    const fresh = state.snapshot?.topics.find((each) => each.topic === item.topic && each.protocol === item.protocol && each.operation === item.operation);
+    const fresh = liveTopic(item);
     const now = fresh ? { ...item, ...fresh, limit: item.limit, used: item.used } : item;
     return {
       topic: topicAnchor(now),
@@ -144,14 +144,9 @@ export function topics(_, query) {
         },
         mount: (element) => {
           scroller = element;
-          queueMicrotask(() => {
-            height = element.clientHeight || height;
-          });
+          sizes.observe(element);
         },
-        update: (element) => {
-          height = element.clientHeight || height;
-          top = element.scrollTop;
-        },
+        unmount: () => sizes.disconnect(),
       },
       h(
         "table",
@@ -161,7 +156,7 @@ export function topics(_, query) {
           const sorted = by.sort === column.name;
           const title = t(column.title || column.name);
           return h("th", { key: column.name, scope: "col", class: `${column.number ? "number" : ""} ${column.wideOnly ? "wide-only" : ""} c-${column.name}`, "aria-sort": column.sort ? (sorted ? (by.down ? "descending" : "ascending") : "none") : null },
-            column.sort ? h("button", { type: "button", class: "sort", onclick: () => sortBy(column.name) }, title, h("span", { "aria-hidden": "true" }, sorted ? (by.down ? " ▾" : " ▴") : "")) : h("span", { class: "unseen" }, title));
+            column.sort ? button([title, h("span", { "aria-hidden": "true" }, sorted ? (by.down ? " ▾" : " ▴") : "")], () => sortBy(column.name), { class: "sort" }) : h("span", { class: "unseen" }, title));
         }))),
         h("tbody", null, space("above", first), data.shown.slice(first, end).map((item, at) => row(item, first + at)), space("below", data.shown.length - end)),
       ),
@@ -171,20 +166,14 @@ export function topics(_, query) {
   const api = () => `/v1/topics${by.q ? `?q=${encodeURIComponent(by.q)}` : ""}`;
   return {
     title: () => t("topics"),
-    leave: () => lists.stop(),
+    leave: lists.stop,
     view: () => [
-      head(t("topics"), { api: api(), csv: csvOf(api()) }),
+      head(t("topics"), api(), api()),
       h("div", { class: "tools" },
-        h("label", { for: "search" }, t("search")),
-        h("input", { id: "search", type: "search", value: by.q, placeholder: t("search_hint"), autocomplete: "off", spellcheck: "false", oninput: (event) => {
-          by.q = event.target.value;
-          amend({ q: by.q });
-          if (scroller) scroller.scrollTop = 0;
-          arrange();
-        } }),
+        search(by, t("search_hint"), toTop),
         h("span", { class: "quiet", role: "status" }, by.q ? t("topics_found", { n: f.count(data.shown.length), all: f.count(data.total) }) : t("topics_all", { n: f.count(data.total) }))),
       problem(data.error),
-      data.loaded && !data.shown.length ? h("p", { class: "quiet" }, by.q ? t("none_found") : t("no_traffic")) : list(),
+      data.loaded && !data.shown.length ? quiet(by.q ? t("none_found") : t("no_traffic")) : list(),
     ],
   };
 }

@@ -197,18 +197,22 @@ def described(episode: Episode, operation: str) -> JSONObject:
         "place": bucket.rule.place, "origin": bucket.effective.origin, "limit": episode.limit_text(),
         "since": episode.began, "rate": episode.rate, "refused": episode.refused, "delayed": episode.delayed,
         "protocol": origin.protocol, "topic": key.text[:MAX_NAME_CHARS], "listener": origin.listener,
-        "client": origin.client, "user": (origin.user or "")[:MAX_NAME_CHARS],
+        "client": origin.client, "user": (origin.user or "")[:MAX_NAME_CHARS], "group": (group_of(key) or "")[:MAX_NAME_CHARS],
         "client_refused": episode.worst.refused, "clients": episode.clients_over,
     }  # fmt: skip
+
+
+def group_of(key: Key) -> str | None:
+    """The consumer group of a retry topic, else RocketMQ's producer group."""
+    return consumer_group(key.origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
 
 
 def log_limit_event(level: int, event: str, episode: Episode, **counts: float | None) -> None:
     """Write the line of an event: the bucket, its limit, `counts`, and the client that was over it most."""
     bucket, key = episode.bucket, episode.worst.key
     origin = key.origin
-    group = consumer_group(origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
     log.event(
-        level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group, per=bucket.effective.per,
+        level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group_of(key), per=bucket.effective.per,
         thing=bucket.thing(), rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin,
         limit=episode.limit_text(), reason="share" if is_cap(bucket) else None, since=log.moment(episode.began), **counts,
         client=origin.client, user=origin.user, operation=key.operation,

@@ -27,7 +27,7 @@ COUNTS: Final = ("received", "forwarded", "refused", "delayed", "dropped", "aban
 RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second")
 STATUS: Final = (
     "name", "version", "boot", "uptime_seconds", "ready", "not_ready_because", "draining", "connections", "revision", "memory_full",
-    "event_loop", "warnings", "memory_limit",
+    "event_loop", "warnings", "memory_limit", "fleet",
 )  # fmt: skip
 
 

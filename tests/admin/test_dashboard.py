@@ -252,9 +252,13 @@ def test_what_a_script_imports_is_served() -> None:
     seen = 0
     for path in OURS:
         if path.endswith(".js"):
-            for module in re.findall(r"^(?:import|export)\b.*?from \"([^\"]+)\"", PAGES[path].read().decode(), re.MULTILINE):
-                assert urljoin(path, module) in PAGES, f"{path} imports {module}"
+            text = PAGES[path].read().decode()
+            for module in re.findall(r"^(?:import|export)\b.*?from \"([^\"]+)\"|\bimport\(\"([^\"]+)\"\)", text, re.MULTILINE):
+                assert urljoin(path, "".join(module)) in PAGES, f"{path} imports {module}"
                 seen += 1
+            for module in re.findall(r"\bimport\(`([^`]+)`\)", text):  # one for each language
+                for language in ("en", "zh"):
+                    assert urljoin(path, re.sub(r"\$\{\w+(\(\))?\}", language, module)) in PAGES, f"{path} imports {module}"
     assert seen > 50
 
 
@@ -281,7 +285,9 @@ def test_a_page_fits_a_telephone_and_a_dark_room(path: str) -> None:
     assert ("content", "width=device-width, initial-scale=1") in Reader(path).attributes
     style = PAGES["/dashboard/style.css"].read().decode()
     assert "color-scheme: light dark" in style
-    assert "prefers-color-scheme: dark" in style
+    colours = re.findall(r"^  --[a-z-]+: (.+);$", style, re.MULTILINE)
+    assert len(colours) > 15
+    assert all("light-dark(" in colour for colour in colours), "a colour for light and for dark"
 
 
 def test_vendored_files_are_what_they_were() -> None:

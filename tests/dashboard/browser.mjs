@@ -1,5 +1,6 @@
 // A page of the dashboard in Debian's Chromium, with what must never happen on it counted: errors, policy violations, requests elsewhere.
 
+import { availableParallelism, loadavg } from "node:os";
 import readline from "node:readline";
 import { chromium } from "playwright-core";
 
@@ -70,6 +71,36 @@ export async function clean(page) {
   const elsewhere = page.asked.filter((url) => !url.startsWith(given.admin) && !url.startsWith("data:") && !url.startsWith("blob:"));
   same(elsewhere, [], "requests to other places");
 }
+
+/** What Chromium's own trace says of the tasks of a page's main thread while `doing(evaluate)` runs: [{cpu, wall}], ms, the longest first.
+ *
+ * `cpu` is the time that the thread had a processor for: it is the same on a busy machine. `evaluate` runs an expression in the page by
+ * itself: the page's other functions would first load Playwright's own script into it, a task of 100 ms. `events`: the trace.
+ */
+export async function traced(page, doing) {
+  const session = await browser.newBrowserCDPSession();
+  const own = await page.context().newCDPSession(page);
+  const events = [];
+  session.on("Tracing.dataCollected", (data) => events.push(...data.value));
+  await session.send("Tracing.start", { transferMode: "ReportEvents", traceConfig: { includedCategories: ["toplevel", "devtools.timeline", "loading", "blink.user_timing"] } });
+  const evaluate = async (expression) => {
+    const { result, exceptionDetails } = await own.send("Runtime.evaluate", { expression, returnByValue: true });
+    check(!exceptionDetails, `${expression}: ${JSON.stringify(exceptionDetails)}`);
+    return result.value;
+  };
+  await doing(evaluate, own);
+  const complete = new Promise((resolve) => session.once("Tracing.tracingComplete", resolve));
+  await session.send("Tracing.end");
+  await complete;
+  for (const each of [session, own]) await each.detach();
+  const threads = new Set(events.filter((each) => each.name === "thread_name" && each.args.name === "CrRendererMain").map((each) => `${each.pid} ${each.tid}`));
+  const tasks = events.filter((each) => each.ph === "X" && each.name.endsWith("RunTask") && each.tdur !== undefined && threads.has(`${each.pid} ${each.tid}`));
+  check(tasks.length > 10, `${tasks.length} tasks in the trace`);
+  return { events, tasks: tasks.map((each) => ({ cpu: each.tdur / 1000, wall: each.dur / 1000, ts: each.ts, pid: each.pid })).sort((one, other) => other.cpu - one.cpu) };
+}
+
+/** How many programs wait for each processor, 1 at least: a bound on wall time is for a machine with a free one. */
+export const crowd = () => Math.max(1, loadavg()[0] / availableParallelism());
 
 export const wider = (page) => page.evaluate("document.documentElement.scrollWidth - innerWidth");
 

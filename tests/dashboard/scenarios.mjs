@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { check, clean, enter, given, open, please, run, same, topicAddress, until, wider } from "./browser.mjs";
+import { check, clean, crowd, enter, given, open, please, run, same, topicAddress, traced, until, wider } from "./browser.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SCREENS = ["/", "/topics", topicAddress(), `${topicAddress()}?edit=1`, "/connections", "/brokers", "/changes", "/quotas", "/configuration", `/t/amqp/${encodeURIComponent(given.topic)}`];
@@ -52,6 +52,45 @@ const scenarios = {
     await until(async () => seen.add(await page.innerText(".figures")).size > 3, "four different readings");
     await until(async () => (await page.innerText("table.worst")).includes("%"), "the table of the worst");
     await page.waitForSelector(".plot canvas");
+    const later = await until(() => page.asked.find((url) => /\/v1\/series\?.*since=\d+/.test(url)), "only new points to be asked for");
+    const some = await (await page.request.get(later)).json();
+    const all = await (await page.request.get(later.replace(/&since=.*/, ""))).json();
+    const points = () => page.evaluate("document.querySelector('.plot').plot.data[0]");
+    const [before, first] = [(await points()).length, (await points())[0]];
+    check(some.start >= all.start, "points since some time");
+    await until(async () => (await points()).length > before + 2, "points that are added");
+    const times = await points();
+    same([times[0], times.every((each, at) => each === first + at)], [first, true], "a point for each second, from the first on");
+    await clean(page);
+  },
+
+  // How new points are joined to those that the page has: over each other, after a hole, at most so many, and when they do not fit.
+  async points_are_joined() {
+    const page = await open();
+    const found = await page.evaluate(async () => {
+      const { longer } = await import("/dashboard/screen_data.js");
+      const series = (start, received, more = {}) => ({ known: true, step: 10, start, end: received.length ? start + 10 * (received.length - 1) : 0, points: { received, limit: null }, marks: [], missing: [], ...more });
+      const old = series(100, [1, 2, 3, 4], { marks: [{ ts: 101, revision: 1 }, { ts: 125, revision: 2 }] });
+      const brief = (joined) => joined && [joined.start, joined.end, joined.points.received, joined.points.limit, joined.marks.map((mark) => mark.revision), joined.missing, joined.known];
+      return [
+        longer(old, series(120, [30, 40, 50], { marks: [{ ts: 125, revision: 2 }, { ts: 141, revision: 3 }] }), 100),
+        longer(old, series(160, [7]), 100),
+        longer(old, series(120, [30, 40, 50]), 3),
+        longer(old, series(0, [], { missing: [2] }), 100),
+        longer(old, series(0, [], { known: false }), 100),
+        longer(old, series(125, [5]), 100),
+        longer(old, series(80, [5, 6, 7]), 100),
+      ].map(brief);
+    });
+    same(found, [
+      [100, 140, [1, 2, 30, 40, 50], null, [1, 2, 3], [], true],
+      [100, 160, [1, 2, 3, 4, null, null, 7], null, [1, 2], [], true],
+      [120, 140, [30, 40, 50], null, [], [], true],
+      [100, 130, [1, 2, 3, 4], null, [1, 2], [2], true],
+      [0, 0, [], null, [], [], false],
+      null, // a gateway that has begun anew counts its ten seconds otherwise
+      null, // its clock was set back
+    ], "joined points");
     await clean(page);
   },
 
@@ -63,10 +102,12 @@ const scenarios = {
       clicks += 1;
       await page.click(selector);
     };
+    const alarm = await page.innerText(".alarm:has-text('order.created')");
+    check(/over its limit for \d+ (s|min)/.test(alarm) && /127\.0\.0\.1 \(shop\) \d+ % of it/.test(alarm), `since when, and who: ${alarm}`);
     await click(".alarm:has-text('order.created') .ways .main");
     await page.waitForSelector(".presets button");
     await click(".presets button:has-text('twice')");
-    await until(async () => (await page.innerText(".preview")).includes("100/s"), "the preview");
+    await until(async () => (await page.innerText(".preview")).includes("40/s"), "the preview");
     await until(async () => /would have refused [\d,]+ of [\d,]+ messages/.test(await page.innerText(".preview")), "what it would have refused");
     same((await (await page.request.get(`${given.admin}/v1/history`)).json()).items.length, 0, "changes by a preview");
     await picture(page, "change-a-limit");
@@ -77,12 +118,17 @@ const scenarios = {
     check(/ends in (29|30) min/.test(await page.innerText(".done")), "the countdown");
     const path = `${given.admin}/v1/limits/amqp/${given.topic}`;
     const saved = await (await page.request.get(path)).json();
-    same([saved.override.messages, saved.override.by], ["100/s", "ana"], "what is in force");
-    await until(async () => (await page.innerText(".level")).includes("100/s"), "the limit in force on the page");
+    same([saved.override.messages, saved.override.by], ["40/s", "ana"], "what is in force");
+    await until(async () => (await page.innerText(".level")).includes("40/s"), "the limit in force on the page");
     await until(async () => page.evaluate("document.querySelector('.key.mark') !== null"), "the mark on the chart");
+    same(await page.$$eval(".key", (all) => all.filter((each) => each.offsetHeight > 1.8 * all[0].offsetHeight).length), 0, "names of the legend that are not on one line");
+    const plotted = (column) => page.evaluate(`document.querySelector(".plot").plot.data[${column}].findLast((value) => value !== null)`);
+    const [passed, limit] = [2, 4];
+    await until(async () => (await plotted(limit)) === 40, "the new limit on the chart");
+    await until(async () => (await plotted(passed)) > 25, "more that passes, on the chart");
     const changes = await page.context().newPage();
     await changes.goto(`${given.admin}/changes`);
-    await until(async () => (await changes.innerText("main")).includes("messages: 100/s"), "the history");
+    await until(async () => (await changes.innerText("main")).includes("messages: 40/s"), "the history");
     await changes.close();
     await page.click("#undo");
     await until(async () => (await page.innerText(".done")).includes("Undone"), "the undo");
@@ -139,41 +185,47 @@ const scenarios = {
   },
 
   async ten_thousand_topics() {
-    const calm = await open({ path: "/brokers" });
-    const watch = () => {
-      window.tasks = [];
-      new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((each) => each.duration))).observe({ type: "longtask" });
+    const page = await open({ path: "/brokers" });
+    const busy = (await traced(page, async (evaluate) => {
+      await evaluate("setTimeout(() => { let sum = 0; for (let at = 0; at < 5e8; at += 1) sum += at; window.sum = sum; }, 50); 1");
+      await until(() => evaluate("window.sum > 0"), "a long task to end");
+    })).tasks[0];
+    check(busy.cpu > 100, `the trace shows a long task at all: ${JSON.stringify(busy)}`);
+    const figures = [];
+    const longest = async (what, doing) => {
+      const { cpu, wall } = (await traced(page, doing)).tasks[0];
+      figures.push(`${what} ${cpu.toFixed(0)} (${wall.toFixed(0)})`);
+      check(cpu < 50, `a task of ${cpu} ms of CPU time (${wall} ms) while ${what}`);
     };
-    const longest = (page) => page.evaluate("Math.max(0, ...window.tasks)");
-    await calm.evaluate(watch);
-    await calm.waitForTimeout(3000);
-    const noise = await longest(calm);
-    await calm.evaluate(() => setTimeout(() => {
-      const end = performance.now() + 150;
-      while (performance.now() < end);
-    }, 50));
-    await until(async () => (await longest(calm)) >= 120, "the observer to see a long task at all");
-    await calm.context().close();
-    const page = await open({ path: "/topics" });
-    await until(async () => Number((await page.innerText(".tools [role=status]")).replace(/\D/g, "")) >= 10_000, "10,000 topics");
-    const state = () => page.evaluate("document.querySelectorAll('.long tbody tr').length");
-    check((await state()) < 120, `${await state()} rows in the document`);
-    await page.waitForTimeout(1500);
-    await page.evaluate(watch);
-    for (let at = 0; at < 30; at += 1) {
-      await page.evaluate((to) => (document.querySelector(".window").scrollTop = to), at * 12_000);
-      await page.waitForTimeout(50);
-    }
-    await until(async () => page.evaluate("document.querySelectorAll('.long tbody tr[aria-rowindex]').length > 5"), "rows after scrolling");
-    check((await state()) < 120, `${await state()} rows after scrolling`);
-    const scrolling = await longest(page);
-    await page.fill("#search", "many.0042");
-    await until(async () => (await page.innerText(".tools [role=status]")).startsWith("10 of"), "the search");
-    await page.fill("#search", "");
-    await page.click(".c-topic button");
-    await until(async () => (await page.getAttribute(".c-topic", "aria-sort")) !== "none", "the order");
-    process.stdout.write(`figures longest task ${scrolling.toFixed(0)} ms while scrolling, ${noise.toFixed(0)} ms on a calm page\n`);
-    check(scrolling < 1000 + 2 * noise, `a task of ${scrolling} ms while scrolling; on a calm page ${noise} ms`); // the goal is 50 ms; the rest is for a busy machine
+    const known = "document.querySelector('.tools [role=status]')?.textContent || ''";
+    const rows = "document.querySelectorAll('.long tbody tr[aria-rowindex]').length";
+    await longest("loading", async (evaluate, own) => {
+      await own.send("Page.navigate", { url: `${given.admin}/topics` });
+      await until(async () => Number((await evaluate(known)).replace(/\D/g, "")) >= 10_000 && (await evaluate(rows)) > 5, "10,000 topics");
+      await until(async () => Number(await evaluate("document.querySelector('.long').ariaRowCount")) > 10_000, "all their pages");
+    });
+    const few = async (evaluate) => check((await evaluate(rows)) < 120, `${await evaluate(rows)} rows in the document`);
+    await longest("scrolling", async (evaluate) => {
+      await few(evaluate);
+      for (let at = 1; at <= 30; at += 1) {
+        await evaluate(`document.querySelector(".window").scrollTop = ${at * 12_000}`);
+        await page.waitForTimeout(50);
+      }
+      await until(async () => Number(await evaluate("document.querySelector('.long tbody tr[aria-rowindex]')?.ariaRowIndex")) > 9000, "rows after scrolling");
+      await few(evaluate);
+    });
+    await longest("searching and sorting", async (evaluate) => {
+      await evaluate("document.getElementById('search').focus()");
+      await page.keyboard.type("many.0042");
+      await until(async () => (await evaluate(known)).startsWith("10 of"), "the search");
+      for (let at = 0; at < 9; at += 1) await page.keyboard.press("Backspace");
+      for (const column of ["topic", "rate", "used"]) {
+        await evaluate(`document.querySelector(".c-${column} button").click()`);
+        await until(() => evaluate(`document.querySelector("th.c-${column}").ariaSort !== "none"`), `the order by ${column}`);
+      }
+    });
+    await longest("being refreshed", () => page.waitForTimeout(20_000)); // a long list is read each 15 s
+    process.stdout.write(`figures longest task, ms of CPU (of wall) time: ${figures.join(", ")}\n`);
     await clean(page);
   },
 
@@ -185,7 +237,7 @@ const scenarios = {
       for (const path of [topicAddress(topic), `/t/amqp/${encodeURIComponent(topic)}`]) {
         await visit(page, path);
         check((await page.innerText(".raw")).includes(topic.slice(-20)), `the topic ${topic.slice(-20)} is shown`);
-        await until(async () => (await page.innerText(".figures")).includes("50/s"), `the limit of ${topic.slice(-20)}`);
+        await until(async () => (await page.innerText(".figures")).includes("20/s"), `the limit of ${topic.slice(-20)}`);
         check((await wider(page)) <= 0, `${topic.slice(0, 40)} makes the page too wide`);
       }
     }
@@ -243,7 +295,7 @@ const scenarios = {
     await page.waitForSelector(".presets button");
     await press("Tab", "document.activeElement.closest('.presets') !== null && document.activeElement.textContent.includes('half')", "a preset");
     await page.keyboard.press("Space");
-    await until(async () => (await page.inputValue("#edit-messages")) === "25/s", "the preset");
+    await until(async () => (await page.inputValue("#edit-messages")) === "10/s", "the preset");
     await press("Tab", "document.activeElement.type === 'submit'", "the button that applies it");
     await page.keyboard.press("Enter");
     await page.waitForSelector("#undo");
@@ -311,16 +363,34 @@ const scenarios = {
   },
 
   async addresses_and_size() {
-    const page = await open({ signIn: null });
-    await page.waitForSelector("#token");
-    const paint = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime");
-    await enter(page, given.tokens.operator);
-    const sizes = await page.evaluate(`[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
-      .filter((each) => !new URL(each.name).pathname.startsWith("/v1/")).map((each) => each.encodedBodySize)`);
-    const total = sizes.reduce((sum, each) => sum + each, 0);
-    process.stdout.write(`figures ${sizes.length} files, ${Math.round(total / 1000)} kB sent, first contentful paint ${paint.toFixed(0)} ms\n`);
-    check(total > 30_000 && total < 200_000, `${total} bytes are sent`);
-    check(paint < 3000, `the first paint took ${paint} ms`); // the goal is 300 ms; the rest is for a busy machine
+    const page = await open();
+    await page.waitForSelector(".plot canvas");
+    const sum = (field) => page.evaluate(`performance.getEntriesByType("resource").filter((each) => each.name.includes("/dashboard/")).reduce((sum, each) => sum + each.${field}, 0)`);
+    const first = [await sum("encodedBodySize"), await sum("decodedBodySize")];
+    await page.click(".alarm a.topic");
+    await page.click("text=page for the team");
+    for (const last of ["advice_en", "configuration"]) await until(() => page.evaluate(`performance.getEntriesByType("resource").some((each) => each.name.endsWith("/${last}.js"))`), "the modules of all screens");
+    const all = [await sum("encodedBodySize"), await sum("decodedBodySize")];
+    const shown = [];
+    const spent = [];
+    for (let at = 0; at < 5; at += 1) {
+      const { events, tasks } = await traced(page, async (evaluate, own) => {
+        await own.send("Page.navigate", { url: `${given.admin}/` });
+        await until(() => evaluate("location.pathname === '/' && performance.getEntriesByName('first-contentful-paint').length > 0 && document.querySelector('.figures') !== null"), "the first screen");
+        shown.push(await evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"));
+      });
+      const paint = events.filter((each) => each.name === "firstContentfulPaint").at(-1);
+      const start = events.filter((each) => each.name === "navigationStart" && each.pid === paint.pid && each.ts < paint.ts).at(-1);
+      spent.push(tasks.filter((each) => each.pid === paint.pid && each.ts >= start.ts && each.ts < paint.ts).reduce((time, each) => time + each.cpu, 0));
+    }
+    const [paint, cpu, bound] = [Math.min(...shown), Math.min(...spent), 300 * crowd()];
+    const kB = (bytes) => Math.round(bytes / 1000);
+    process.stdout.write(`figures sent (plain), kB: first screen ${first.map(kB).join(" (")}), all screens ${all.map(kB).join(" (")})\n`);
+    process.stdout.write(`figures first contentful paint ${shown.map(Math.round).join(", ")} ms, bound ${Math.round(bound)}; of these ${spent.map(Math.round).join(", ")} ms of CPU time\n`);
+    check(all[0] > 30_000 && all[0] < 100_000 && first[0] < 65_000, `${all} bytes are sent`);
+    check(all[1] < 230_000 && first[1] < 170_000, `${all} bytes`);
+    check(paint < bound, `the first paint took ${paint} ms at best, where ${bound.toFixed(0)} ms are allowed`);
+    check(cpu < 100, `the first paint took ${cpu} ms of CPU time`);
     await visit(page, topicAddress());
     await page.click("#nav a[href='/brokers']");
     await until(async () => (await page.innerText("h1")) === "Brokers and listeners", "the screen");
@@ -336,8 +406,299 @@ const scenarios = {
       if (csv) {
         const list = await page.request.get(given.admin + (await csv.getAttribute("href")));
         same([list.status(), list.headers()["content-type"].split(";")[0]], [200, "text/csv"], `CSV of ${path}`);
-      }
+      } else if (path === "/brokers" || path === "/configuration") {
+        const [download] = await Promise.all([page.waitForEvent("download"), page.click(".twin button")]);
+        const lines = readFileSync(await download.path(), "utf8").split("\r\n");
+        check(lines.length > 2 && /^"(listener|setting)",/.test(lines[0]) && lines[1].startsWith(path === "/brokers" ? '"rabbit","amqp"' : '"'), `CSV of ${path}: ${lines.slice(0, 2)}`);
+      } else same(path, "/", "a screen without CSV beside its title"); // the overview's list has it
     }
+    await clean(page);
+  },
+
+  // What the learned quotas do, and candidates: put in force, back, and made the limit.
+  async quotas_and_candidates() {
+    const page = await open();
+    const limit = async () => {
+      const { levels } = await (await page.request.get(`${given.admin}/v1/limits/amqp/${given.topic}`)).json();
+      const [level] = levels.filter((each) => each.per === "topic");
+      return [level.limit.messages, level.origin];
+    };
+    await please("publish quotas");
+    await visit(page, "/quotas");
+    await until(async () => (await page.innerText("main")).includes("Tried"), "the trial");
+    same(await limit(), ["12/s", "quota"], "the quota in force");
+    await page.click("button:has-text('Put these in force')");
+    await page.fill("#why", "tried for a night");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("dialog", { state: "detached" });
+    same(await limit(), ["12/s", "quota"], "the quota after a no");
+    const answer = async (button, reason) => {
+      await page.click(`main button:has-text('${button}')`);
+      await page.fill("#why", reason);
+      await page.click("dialog button[type=submit]");
+      await page.waitForSelector("dialog", { state: "detached" });
+    };
+    await answer("Put these in force", "tried for a night");
+    same(await limit(), ["18/s", "quota"], "the quota that was tried");
+    await until(async () => (await page.innerText(".cards")).includes("tried for a night"), "the reason on the page");
+    same(await page.evaluate("import('/dashboard/format.js').then((f) => [f.limitText({ messages: '47.6269/s', bytes: '106255B/s' }), f.limitText({ messages: '500/s', bytes: '10MiB/s' }), f.readable('30k/min')])"), ["48/s · 104 KiB/s", "500/s · 10MiB/s", "30k/min"], "limits in words");
+    await answer("Put the quotas before these back", "too much");
+    same(await limit(), ["12/s", "quota"], "the quota before");
+    await visit(page, `/quotas/amqp/${encodeURIComponent(given.topic)}`);
+    await until(async () => (await page.innerText("main")).includes("steady"), "the evidence of a topic");
+    await visit(page, "/quotas");
+    await answer("Make it the limit", "it has been tried");
+    const rule = await (await page.request.get(`${given.admin}/v1/rules/amqp-topics`)).json();
+    same([rule.limit.messages, rule.candidate], ["30/s", null], "the rule");
+    await until(async () => (await page.innerText("main")).includes("No rule has a candidate"), "no candidate any more");
+    await visit(page, "/changes");
+    const history = await page.innerText("main");
+    for (const reason of ["tried for a night", "too much", "it has been tried"]) check(history.includes(reason), `${reason} in the history`);
+    await clean(page);
+  },
+
+  // Two operators at once: what was put in force in between is not overwritten.
+  async lost_race_of_quotas() {
+    const page = await open();
+    await please("publish quotas");
+    await visit(page, "/quotas");
+    await page.click("button:has-text('Put these in force')");
+    await page.waitForSelector("dialog[open]");
+    await please("publish other quotas");
+    await page.fill("#why", "too late");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("dialog .fault");
+    same(await page.inputValue("#why"), "too late", "what was typed");
+    const published = await (await page.request.get(`${given.admin}/v1/quotas/status`)).json();
+    same(published.published.reason, "the other operator", "what is in force");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("dialog", { state: "detached" });
+    await clean(page);
+  },
+
+  async roll_back() {
+    const page = await open();
+    const limit = async () => (await (await page.request.get(`${given.admin}/v1/limits/amqp/${given.topic}`)).json()).override?.messages ?? null;
+    await please("change the limit");
+    await please("change it again");
+    same(await limit(), "44/s", "the limit of the second change");
+    await visit(page, "/changes");
+    await page.click("button[aria-label='Roll back to before this 2']");
+    const text = await page.innerText("dialog");
+    check(text.includes("messages: 44/s") && text.includes("messages: 33/s"), `what changes: ${text}`);
+    await page.fill("#why", "it was right before");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("dialog", { state: "detached" });
+    same(await limit(), "33/s", "the limit of the first change");
+    await until(async () => (await page.innerText("main")).includes("it was right before"), "the way back in the history");
+    await visit(page, "/changes/1");
+    check((await page.innerText("main")).includes("somebody else") && !(await page.innerText("main")).includes("44/s"), "one change at its own address");
+    await clean(page);
+  },
+
+  async configuration() {
+    const page = await open({ signIn: "admin", path: "/configuration" });
+    const reload = "section:has(#reload-title)";
+    await settled(page);
+    await page.click(`${reload} button:has-text('Dry run')`);
+    await until(async () => (await page.innerText(reload)).includes("Nothing changes."), "a dry run that finds nothing");
+    await please("raise the limit in the file");
+    await page.click(`${reload} button:has-text('Dry run')`);
+    await until(async () => (await page.innerText(reload)).includes("Takes effect:"), "what the dry run says");
+    const rate = async () => (await (await page.request.get(`${given.admin}/v1/rules/amqp-topics`)).json()).limit.messages;
+    same(await rate(), "20/s", "the limit after a dry run");
+    await page.click(`${reload} button:has-text('Reload now')`);
+    await until(async () => (await page.innerText(reload)).includes("Reloaded."), "the reload");
+    same(await rate(), "25/s", "the limit after the reload");
+    await please("break the file");
+    await page.click(`${reload} button:has-text('Dry run')`);
+    await until(async () => /limits\.yaml:\d+/.test(await page.innerText(reload)), "the fault with its place");
+    same(await page.locator(`${reload} button:has-text('Reload now')`).count(), 0, "a way to reload what is wrong");
+    same(await rate(), "25/s", "the limit that holds on");
+    await clean(page);
+  },
+
+  async log_level() {
+    const page = await open({ signIn: "admin", path: "/configuration" });
+    const part = "section:has(#log-title)";
+    const level = async () => {
+      const found = await (await page.request.get(`${given.admin}/v1/log/level`)).json();
+      return [found.level, found.live];
+    };
+    await page.waitForSelector(`${part} .badge`);
+    same(await level(), ["info", false], "the level at first");
+    await page.selectOption("#level", "debug");
+    await page.selectOption("#level-for", "1h");
+    await page.click(`${part} button:has-text('Set')`);
+    await until(async () => /debug\s+until \d\d:\d\d, then info/.test(await page.innerText(part)), "the level, and its end");
+    same(await level(), ["debug", true], "the level");
+    await page.click(`${part} button:has-text('As configured')`);
+    await until(async () => /info\s+as configured/.test(await page.innerText(part)), "the level as configured");
+    same(await level(), ["info", false], "the level at last");
+    await clean(page);
+  },
+
+  async tokens() {
+    const page = await open({ signIn: "admin", path: "/configuration" });
+    const part = "section:has(#tokens-title)";
+    const asked = async (token) => (await fetch(`${given.admin}/v1/status`, { headers: { Authorization: `Bearer ${token}` } })).status;
+    await until(async () => (await page.innerText(part)).includes("team"), "the list");
+    await page.click(`${part} button:has-text('New token')`);
+    await page.fill("#token-expires", "soon");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("dialog .error, dialog .fault");
+    same(await page.inputValue("#token-expires"), "soon", "what was typed");
+    await page.fill("#token-name", "night-shift");
+    await page.selectOption("#token-role", "operator");
+    await page.fill("#token-expires", "8h");
+    await page.fill("#why", "on call");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("dialog", { state: "detached" });
+    const token = (await page.innerText(`${part} pre`)).trim();
+    check(token.length > 20, "the token");
+    same(await asked(token), 200, "what the API says to it");
+    await until(async () => /night-shift\s+operator/.test(await page.innerText(`${part} table`)), "the new token in the list");
+    check(!page.asked.some((url) => url.includes(token)), "the token stands in no address");
+    await page.click(`${part} button:has-text('I have it')`);
+    check(!(await page.content()).includes(token), "the token is shown once");
+    await visit(page, "/configuration");
+    await until(async () => (await page.innerText(part)).includes("night-shift"), "the list");
+    check(!(await page.content()).includes(token), "the token is not shown again");
+    await page.click("button[aria-label='Revoke: night-shift']");
+    await page.fill("#why", "shift over");
+    await page.click("dialog button[type=submit]");
+    await page.waitForSelector("dialog", { state: "detached" });
+    await until(async () => (await asked(token)) === 401, "the token to be refused");
+    await until(async () => !(await page.innerText(`${part} table`)).includes("night-shift"), "the list without it");
+    await clean(page);
+  },
+
+  async close_a_connection() {
+    const page = await open({ path: "/connections" });
+    const row = "tr:has-text('checkout')";
+    await page.waitForSelector(row);
+    const address = (await page.innerText(`${row} th a`)).trim();
+    const label = `Close: ${address}`;
+    await page.click(`button[aria-label='${label}']`);
+    check((await page.innerText("dialog")).includes(address), "whose connection it is");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("dialog", { state: "detached" });
+    same(await page.evaluate("document.activeElement.ariaLabel"), label, "the focus after a no");
+    const there = async () => (await (await page.request.get(`${given.admin}/v1/connections?q=${address}`)).json()).items.some((each) => each.client === address);
+    check(await there(), "the connection after a no");
+    await page.click(`button[aria-label='${label}']`);
+    await page.fill("#why", "it floods");
+    await page.click("dialog button[type=submit]");
+    await until(async () => !(await there()), "the connection to be closed");
+    await until(async () => !(await page.innerText("main")).includes(address), "the list without it");
+    await clean(page);
+  },
+
+  async support_bundle() {
+    const page = await open({ signIn: "admin", path: "/configuration" });
+    const part = "section:has(#bundle-title)";
+    await settled(page);
+    check((await page.innerText(part)).includes("It is made there, by:") || (await page.innerText(part)).includes("made there"), "why it is a command");
+    await please(`run ${(await page.innerText(`${part} code`)).trim()}`);
+    await clean(page);
+  },
+
+  async advice() {
+    for (const [language, words] of [["en", "NackError from basic_publish"], ["zh", "basic_publish 抛出 NackError"]]) {
+      const page = await open({ signIn: "viewer", path: `/t/amqp/${encodeURIComponent(given.topic)}`, language });
+      await until(async () => (await page.innerText("main")).includes(words), `what pika shows, in ${language}`);
+      if (language === "zh") {
+        const options = await page.$$eval("#library option", (all) => all.map((each) => each.value).filter(Boolean));
+        check(options.length > 5, "libraries to choose from");
+        for (const option of options) {
+          await page.selectOption("#library", option);
+          await until(async () => (await page.innerText(".card h3")) === option, option);
+          for (const text of await page.$$eval("section:has(#library-title) dd", (all) => all.map((each) => each.textContent))) check(/[\u4e00-\u9fff]/.test(text) || /^[\w.:'\[\] ]+$/.test(text), `${option} in Chinese: ${text}`);
+        }
+        await page.click("button:has-text('EN')");
+        await until(async () => (await page.innerText("main")).includes("What your library shows"), "the other language");
+        await until(async () => !/[\u4e00-\u9fff]/.test(await page.innerText("section:has(#library-title)")), "the advice in the other language");
+      }
+      await clean(page);
+      await page.context().close();
+    }
+  },
+
+  // A worker that has not answered is named, for as long.
+  async missing_worker() {
+    const page = await open();
+    await page.waitForSelector(".plot canvas");
+    same(await page.locator(".missing").count(), 0, "workers that are missing");
+    await please("stop a worker");
+    await until(async () => (await page.locator(".missing").count()) && /worker [12],/.test(await page.innerText(".missing")), "the worker that is missing");
+    await please("let the worker go on");
+    await until(async () => (await page.locator(".missing").count()) === 0, "the sum of both");
+    await clean(page);
+  },
+
+  async fleet() {
+    const page = await open();
+    await until(async () => (await page.innerText(".health")).includes("fleet shop"), "the fleet");
+    await until(async () => (await page.innerText("section:has(#chart-title)")).includes("in the fleet shop with 1 more"), "whom the chart does not show");
+    await clean(page);
+  },
+
+  // A browser has six connections to a gateway: a stream for each tab would stop the seventh.
+  async many_tabs() {
+    const page = await open();
+    const streams = async () => Number(/^sluice_admin_streams (\d+)/m.exec(await (await page.request.get(`${given.admin}/metrics`)).text())[1]);
+    const tabs = [page];
+    while (tabs.length < 9) {
+      const tab = await page.context().newPage();
+      tab.on("pageerror", (error) => page.faults.push(String(error)));
+      await tab.goto(`${given.admin}${tabs.length % 2 ? "/" : topicAddress()}`);
+      tabs.push(tab);
+    }
+    for (const tab of tabs) {
+      await tab.waitForSelector(".figures");
+      const before = await tab.innerText(".figures");
+      await until(async () => (await tab.innerText(".figures")) !== before, "numbers that move in each tab");
+    }
+    await until(async () => (await streams()) === 1, "one stream for nine tabs");
+    for (const tab of tabs.slice(1)) await tab.close();
+    await page.addInitScript("delete globalThis.SharedWorker"); // as in Android's browser
+    await page.reload();
+    await page.waitForSelector(".figures");
+    check(await page.evaluate("globalThis.SharedWorker === undefined"), "a browser without shared workers");
+    const alone = await page.innerText(".figures");
+    await until(async () => (await page.innerText(".figures")) !== alone, "numbers that move without shared workers");
+    await until(async () => (await streams()) === 1, "the stream of the tab that is left");
+    await page.goto("about:blank");
+    const token = { headers: { Authorization: `Bearer ${given.tokens.viewer}` } };
+    await until(async () => /^sluice_admin_streams 0$/m.test(await (await fetch(`${given.admin}/metrics`, token)).text()), "no stream of tabs that are closed");
+    await clean(page);
+  },
+
+  // What a tab costs that nobody looks at: after a minute no stream and no request; and it catches up when it is looked at again.
+  async sleeping_tab() {
+    const page = await open({ signIn: null });
+    await page.clock.install();
+    await page.reload();
+    await enter(page, given.tokens.operator);
+    await page.waitForSelector(".alarm");
+    const look = (hidden) => page.evaluate((value) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => value });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+    const streams = async () => Number(/^sluice_admin_streams (\d+)/m.exec(await (await page.request.get(`${given.admin}/metrics`)).text())[1]);
+    await until(async () => (await streams()) === 1, "the stream of a tab that is looked at");
+    await until(() => page.asked.some((url) => url.endsWith("/advice_table.js")), "the modules of all screens"); // the last of them
+    await look(true);
+    await page.clock.fastForward(61_000);
+    await until(async () => (await streams()) === 0, "the stream to end");
+    const asked = page.asked.length;
+    await page.clock.fastForward(3_600_000);
+    await page.waitForTimeout(3000);
+    same(page.asked.slice(asked), [], "requests of an hour");
+    await look(false);
+    await until(async () => (await streams()) === 1, "the stream again");
+    const before = await page.innerText(".figures");
+    await until(async () => (await page.innerText(".figures")) !== before, "numbers that move");
     await clean(page);
   },
 
@@ -353,7 +714,7 @@ const scenarios = {
     await page.context().close();
     const team = await open({ signIn: "viewer", path: `/t/amqp/${encodeURIComponent(given.topic)}`, dark: true, language: "zh" });
     await team.waitForSelector(".plot canvas");
-    check((await team.innerText("main")).includes("正在被限流"), "the verdict, in Chinese");
+    await until(async () => (await team.innerText("main")).includes("正在被限流"), "the verdict, in Chinese");
     await team.click("button:has-text('15 分钟')");
     await settled(team);
     await picture(team, "my-topic-zh-dark");

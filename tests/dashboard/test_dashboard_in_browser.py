@@ -5,10 +5,14 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import shlex
 import shutil
+import signal
 import subprocess
+import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,6 +21,7 @@ import pika
 import pytest
 
 from support.brokers import stand_ins
+from support.brokers.redis_server import RedisServer
 from support.brokers.stand_ins import StandIn
 from support.floods import AMQPFlood
 from support.gateways import Gateway, amqp_listener, limit_path
@@ -30,19 +35,27 @@ LONGEST_S: Final = 600  # seconds; a scenario on a busy machine
 TOPIC: Final = "%2F/orders/order.created"
 MANY: Final = 10_000
 HOSTILE: Final = ["<img src=x onerror=alert(1)>", "\u202egnp.exe\u202c \u0634\u062d\u0646", "n" * 250, "a%2Fb{c}&amp;\u00e9\u4e2d"]
-RULES: Final[list[dict[str, object]]] = [
-    {"name": "amqp-topics", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "50/s"}, "breaker": {"open_for": "0s"}},
+RULES: Final[list[dict[str, Any]]] = [  # so low that a flood is over it on a machine that has little time for it
+    {
+        "name": "amqp-topics",
+        "match": {"protocol": "amqp"},
+        "per": "topic",
+        "limit": {"messages": "20/s"},
+        "breaker": {"open_for": "0s"},
+        "candidate": {"messages": "30/s"},
+    }
 ]
 
 
 class World:
     """A gateway before a stand-in broker, with tokens of each role."""
 
-    def __init__(self, folder: Path, broker: StandIn) -> None:
+    def __init__(self, folder: Path, broker: StandIn, settings: Mapping[str, object] | None = None) -> None:
         port = free_ports(1)[0]
         listener = {**amqp_listener(broker.address), "bind": f"{LOOPBACK}:{port}"}  # the same after a restart
         self.port = port
-        self.gateway = Gateway(folder, [listener], RULES)
+        self.gateway = Gateway(folder, [listener], RULES, settings)
+        self.stopped = 0  # the process of a worker, while it is
         self.gateway.start(within=90)
         self.tokens = {"admin": self.gateway.token}
         for name, role in (("ana", "operator"), ("team", "viewer")):
@@ -63,13 +76,43 @@ class World:
 
         wait_until(refused, within=60, what="a flood to be refused")
 
+    def bundle(self, program: str, *words: str) -> None:
+        """Run the command that the page gives, as its reader would."""
+        assert program == "sluice"
+        made = self.gateway.directory / "bundle.tar.gz"
+        self.gateway.cli(*words, "-o", str(made))
+        with tarfile.open(made) as archive:
+            names = {Path(name).name for name in archive.getnames()}
+            content = b"".join(each.read() for member in archive if (each := archive.extractfile(member)) is not None)
+        assert {"status.json", "config.json", "topics.json"} <= names, names
+        assert self.gateway.token.encode() not in content
+
     def please(self, what: str) -> None:
         """What a scenario asks for from outside its page."""
         path = limit_path("amqp", "/", "orders", "order.created")
         if what == "change the limit":
             self.gateway.put(path, {"messages": "33/s", "reason": "somebody else"})
+        elif what == "change it again":
+            self.gateway.put(path, {"messages": "44/s", "reason": "once more"})
         elif what == "take it back":
             assert self.gateway.request("DELETE", f"{path}?force=1").status == 200
+        elif what == "publish quotas":
+            for rate in (15, 12):
+                self.gateway.put("/v1/quotas", snapshot(rate))
+            self.gateway.put("/v1/quotas/shadow", snapshot(18))
+        elif what == "publish other quotas":
+            assert self.gateway.request("PUT", "/v1/quotas?force=1&reason=the%20other%20operator", snapshot(13)).status == 200
+        elif what == "raise the limit in the file":
+            self.gateway.write_rules([{**RULES[0], "limit": {"messages": "25/s"}}])
+        elif what == "break the file":
+            self.gateway.write_rules([{**RULES[0], "limit": {"messages": "1O/s"}}])
+        elif what == "stop a worker":
+            self.stopped = int(self.gateway.get("/v1/status")["workers"][1]["pid"])
+            os.kill(self.stopped, signal.SIGSTOP)
+        elif what == "let the worker go on":
+            os.kill(self.stopped, signal.SIGCONT)
+        elif what.startswith("run "):
+            self.bundle(*shlex.split(what)[1:])
         elif what == "stop":
             self.gateway.stop()
         elif what == "start":
@@ -78,15 +121,29 @@ class World:
             raise AssertionError(what)
 
 
+def snapshot(rate: int) -> dict[str, object]:
+    quota = {
+        "protocol": "amqp", "topic": TOPIC, "messages": {"rate": rate, "burst": rate},
+        "evidence": {"status": "steady", "reason": "as much on each day", "days": [rate, rate + 1, rate - 1]},
+    }  # fmt: skip
+    return {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "0.1.0", "quotas": [quota]}
+
+
+@contextmanager
+def made(folder: Path, settings: Mapping[str, object] | None = None) -> Iterator[World]:
+    with stand_ins.rabbitmq() as broker:
+        world = World(folder / "gateway", broker, settings)
+        try:
+            yield world
+        finally:
+            if world.gateway.alive():
+                assert world.gateway.stop(within=60) == 0
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with stand_ins.rabbitmq() as broker:
-        made = World(tmp_path / "gateway", broker)
-        try:
-            yield made
-        finally:
-            if made.gateway.alive():
-                assert made.gateway.stop(within=60) == 0
+    with made(tmp_path) as world:
+        yield world
 
 
 def play(scenario: str, world: World, **more: Any) -> list[str]:
@@ -102,13 +159,9 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
     }  # fmt: skip
     environment = {**os.environ, "DASHBOARD_TEST": json.dumps(given)}
     process = subprocess.Popen(
-        [node, str(HERE / "scenarios.mjs")],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [node, str(HERE / "scenarios.mjs")], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     timer = threading.Timer(LONGEST_S, process.kill)
     timer.start()
     figures: list[str] = []
@@ -140,7 +193,8 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
     "scenario",
     [
         "sign_in", "numbers_move", "change_a_limit", "field_errors", "lost_race", "keyboard_alone", "accessible", "widths_and_languages",
-        "viewer", "addresses_and_size", "pictures",
+        "viewer", "addresses_and_size", "pictures", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level", "tokens",
+        "close_a_connection", "support_bundle", "advice", "sleeping_tab", "many_tabs", "roll_back",
     ],
 )  # fmt: skip
 def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None:
@@ -155,6 +209,22 @@ def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
     with AMQPFlood(world.port, messages=12):
         world.wait_for_refusals()
         play("restart", world)
+
+
+def test_a_worker_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with made(tmp_path, {"gateway": {"name": "end-to-end", "state_directory": "state", "workers": 2}}) as world:
+        play("missing_worker", world)
+
+
+def test_a_fleet_is_named_and_what_of_it_is_not_shown(tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as redis:
+        fleet = {"fleet": {"redis": {"url": redis.url, "name": "shop", "timeout": "200ms"}}}
+        with made(tmp_path / "one", fleet) as world, made(tmp_path / "other", fleet):
+            play("fleet", world)
+
+
+def test_new_points_are_joined_to_those_that_are_there(world: World) -> None:
+    play("points_are_joined", world)
 
 
 def test_ten_thousand_topics(world: World) -> None:

@@ -7,7 +7,7 @@ export default {
   link_lost: "The connection to the gateway was lost {since} ago. What you see is old. Trying again …",
   role_viewer: "Viewer: may look", role_operator: "Operator: may change limits and close connections", role_admin: "Admin: may do everything",
   missing_title: "There is no such screen", to_overview: "To the overview", loading: "Loading …", nothing_here: "Nothing here.", actions: "Actions",
-  unreachable: "The gateway cannot be reached.", forbidden: "Your role does not permit this.", request: "request", api_title: "The same from the API, as JSON",
+  unreachable: "The gateway cannot be reached.", forbidden: "Your role does not permit this.", request: "request", again: "Try again", api_title: "The same from the API, as JSON",
   // signing in
   sign_in: "Sign in", sign_in_title: "Sign in to sluice", token: "Token", token_hint: "It is sent once. The browser then keeps a session that ends by itself.",
   token_needed: "Paste a token.", token_wrong: "This token is not known here, or it has expired.", too_many_attempts: "Too many attempts. Try again in {seconds} s.",
@@ -21,11 +21,12 @@ export default {
   received: "In", passed: "Passed", waiting: "Held", refused: "Refused", added_p99: "p99 added", loop_lag: "Loop lag", memory: "Memory", limit: "Limit",
   alarms: "Needs attention", all_calm: "Nothing is refused, and nothing else is wrong.", and_more: "and {n} more",
   alarm_topic: "over its limit{whose} for {since}: {rate}/s of {limit}, {share} refused{who}", alarm_held: "over its limit{whose} for {since}: {rate}/s of {limit}{who}", alarm_who: " · {client}{user} {share} of it",
-  broker_blocks: "{listener}: the broker says connection.blocked on {n} connections", memory_step: "Memory is short: {doing}", lag_high: "The gateway’s event loop is late by {lag}", fleet: "part of a fleet",
+  broker_blocks: "{listener}: the broker says connection.blocked on {n} connections", memory_step: "Memory is short: {doing}", lag_high: "The gateway’s event loop is late by {lag}", fleet: "fleet {name}: gateways that share the limits: {n}",
   not_ready_because: "Not ready: {reason}", broker_unreachable: "{listener}: the broker {upstream} cannot be reached. {error}", broker_busy: "{listener}: the broker says that it is busy ({what})",
   look: "look", limit_it: "limit …", worst_now: "Worst now", all_topics: "all {n} topics", no_traffic: "No message has come lately.", traffic: "Traffic",
   topic: "Topic", rate: "Rate", used: "Used", wait: "Wait", since: "Since", who: "Who", last_change: "Last change", range: "Range", range_15m: "15 min", range_24h: "24 h",
   live_now: "Live changes in force", what: "What", by: "By", reason: "Reason", ends: "Ends", ends_in: "ends in {time}", changes_marked: "change",
+  missing_workers: "Not in the latest sum: worker {workers}, which has not answered.", missing_gateways: "This is {gateway} alone. It is in the fleet {fleet} with {n} more, whose traffic is not shown here; the limits hold over all together.",
   chart_spoken: "{label}: now {received} come, {passed} pass, {refused} are refused. At most {peak} came. Changes in this time: {marks}.",
   origin_override: "live", origin_file: "file", origin_quota: "quota", origin_quota_hour: "quota, this hour", origin_default: "default",
   // topics
@@ -46,7 +47,7 @@ export default {
   usage_line: "{passed} passed, {refused} refused, {held} held", breaker_open: "breaker open, {time} at a time",
   why_this: "Why this limit, and no other?", why_holds: "Rule {rule} ({place}) holds: {limit}.", why_none: "No rule limits it here.", why_lost: "{rule} ({place}), {limit}: {reason}", why_missed: "{rule} ({place}) does not match: {reason}",
   // changing a limit
-  change_limit: "Change the limit", presets: "Presets", presets_line: "One of these, or your own:", preset_hour: "{rate} – as in the last hour (p95)", preset_twice: "{rate} – twice as now", preset_half: "{rate} – half as now",
+  change_limit: "Change the limit", presets: "Presets", presets_line: "One of these, or your own:", preset_hour: "{rate} – as in the last hour (p95)", preset_minutes: "{rate} – as in the last 15 minutes (p95)", preset_twice: "{rate} – twice as now", preset_half: "{rate} – half as now",
   messages_limit: "Messages", messages_hint: "a number and its unit: 500/s, 30k/min", bytes_limit: "Bytes", bytes_hint: "10MiB/s", limit_bytes_too: "limit bytes, too", for_how_long: "For", reason_hint: "for the history, and for the team",
   time_30m: "30 minutes", time_2h: "2 hours", time_8h: "8 hours", time_1d: "a day", time_7d: "a week", until_taken_back: "until it is taken back",
   preview_wait: "The preview shows what would change.", preview_same: "This changes nothing.", would_have_refused: "It would have refused {n} of {of} messages in the last {time}.", topics_affected: "{n} topics affected",
@@ -75,10 +76,10 @@ export default {
   reload: "Reload", reload_text: "The files are read again. The dry run says what would change, and changes nothing.", reload_try: "Dry run", reload_now: "Reload now", reload_would: "The dry run found no fault.", reloaded: "Reloaded.", takes_effect: "Takes effect:", nothing_changes: "Nothing changes.",
   log_level: "Log level", level: "Level", level_until: "until {at}, then {level}", level_restart: "until the next start, then {level}", as_configured: "as configured", set_level: "Set", level_back: "As configured", time_10min: "10 minutes", time_1h: "1 hour", until_restart: "until the next start",
   tokens: "Tokens", token_new: "New token", token_make: "Make the token", role: "Role", token_expires: "Expires", token_expires_hint: "90d, or empty: never", token_made: "Token of {name}. It is shown this once:", token_hide: "I have it", last_used: "Last used", revoke: "Revoke", revoke_title: "Revoke the token {name}?", revoke_text: "Its sessions and streams end within a second.", token_origin_state: "first start", token_origin_live: "made live", token_origin_file: "file",
-  support_bundle: "Support bundle", support_bundle_text: "All that helps to find a fault, without secrets, in one file:",
+  support_bundle: "Support bundle", support_bundle_text: "All that helps to find a fault, without secrets, in one file. It holds the log and the checked configuration, too, which are files of the gateway’s host and never leave it over the network. So it is made there, by:",
   // a team's own topic
   verdict_refused: "limited now", verdict_refused_text: "{share} of what is sent is refused{since}.", since_at: ", since {at}", verdict_held: "held now", verdict_held_text: "{n} messages wait for their turn.", verdict_within: "within its limit", verdict_within_text: "Nothing is refused.", verdict_unseen: "not seen", verdict_unseen_text: "No message of this topic has come lately.",
-  refused_24h: "{n} refused in the last 24 hours", refused_15m: "{n} refused in the last 15 minutes", refused_by_client: "Refused, by client", refused_now: "Now", refused_all: "In all", what_you_see: "What your library shows", your_library: "Your library", as_connected: "as connected: {names}", choose: "choose …", bite_refused: "when refused", bite_system_busy: "when refused", bite_held: "when held", bite_blocked: "when blocked", bite_dropped: "when dropped", bite_closed: "when closed", bite_consuming: "when consuming", to_do: "To do", advice_in_english: "",
+  refused_24h: "{n} refused in the last 24 hours", refused_15m: "{n} refused in the last 15 minutes", refused_by_client: "Refused, by client", refused_now: "Now", refused_all: "In all", what_you_see: "What your library shows", your_library: "Your library", as_connected: "as connected: {names}", choose: "choose …", bite_refused: "when refused", bite_system_busy: "when refused", bite_held: "when held", bite_blocked: "when blocked", bite_dropped: "when dropped", bite_closed: "when closed", bite_consuming: "when consuming", to_do: "To do",
   all_details: "all details", why_this_limit: "Why this limit", what_to_do: "What to do", nothing_broken: "Nothing is broken. The topic is over its limit, and the gateway says so instead of letting one topic take the broker away from everybody. What was refused is not in the broker; it may be sent again after a pause.",
   step_loop: "Look for a loop. The most frequent cause is a retry without a pause: repeat after a pause that grows (0.1 s, 0.2 s, 0.4 s …), and give up after a while.", step_confirms: "Publish with confirms. Without them nothing is refused: the channel is held until each message’s turn has come.", step_spread: "Spread a batch. The limit ({limit}) is a rate with a burst; send at the rate that you need over the hour.", step_ask: "Ask for more, and say why and until when. Quotas that are learned follow a lasting growth by themselves within days.", step_action: "Ask for another answer: a rule may hold messages instead of refusing them.", whom_to_ask: "Whom to ask: whoever runs the gateway {gateway}. Send them this page’s address.",
 };

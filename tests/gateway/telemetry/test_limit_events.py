@@ -118,6 +118,7 @@ def test_a_retry_storm_names_the_consumer_group_and_the_worst_of_its_clients(cap
     ((_, fields),) = over.said()
     assert (fields["topic"], fields["group"], fields["refused"]) == ("%RETRY%workers", "workers", 730)
     assert (fields["client"], fields["client_refused"], fields["clients"]) == ("10.0.0.8", 700, 2)
+    assert over.events.over()[0]["group"] == "workers"
 
 
 def test_each_line_names_the_worst_client_of_its_own_second(caplog: pytest.LogCaptureFixture) -> None:
@@ -158,6 +159,7 @@ def test_a_topics_line_names_its_producer_group(caplog: pytest.LogCaptureFixture
     over.fold(key)
     over.events.tick(over.now)
     assert over.said()[0][1]["group"] == "shop"
+    assert over.events.over()[0]["group"] == "shop"
 
 
 def test_at_most_one_line_a_second_and_none_for_what_only_waits_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,7 +219,8 @@ def test_what_is_over_is_described_from_the_first_line_until_it_has_recovered(ca
     assert described == {
         "per": "topic", "thing": "%2F/orders/created", "rule": "orders", "operation": "produce", "place": "limits.yaml:7",
         "origin": "default", "limit": "500/s, 10MiB/s", "rate": 30, "refused": 31, "delayed": 0, "protocol": "amqp",
-        "topic": "%2F/orders/created", "listener": "rabbit", "client": "10.0.0.7", "user": "shop", "client_refused": 30, "clients": 1,
+        "topic": "%2F/orders/created", "listener": "rabbit", "client": "10.0.0.7", "user": "shop", "group": "", "client_refused": 30,
+        "clients": 1,
     }  # fmt: skip
     over.events.tick(now_ns() + RECOVERED_NS + SECOND)
     assert over.events.over() == []
