@@ -55,6 +55,7 @@ build clock
 log systemd admission
 settings counting transport log_files
 pipeline
+spool
 protocols
 close_causes session
 assembly event_loop fleet remote_admin

@@ -47,7 +47,8 @@ class AmqpConversation(Conversation):
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
         self.held_parts = HeldParts(self)
-        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts)
+        key_of = self.client_stream.publishes.key_of
+        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts, key_of)
         self._over = False
         self._counted = False  # for its user
         self._broker_started = False  # it has answered as a broker that speaks 0-9-1 does
@@ -88,6 +89,9 @@ class AmqpConversation(Conversation):
 
     def block(self, part: Part, due: int) -> bool:
         return self.settling.block(part, due)
+
+    def spool(self, part: Part, due: int) -> bool:
+        return self.settling.spool(part, due)
 
     def close(self, part: Part) -> int:
         return self.settling.close(part)
