@@ -54,8 +54,7 @@ judge
 build clock
 log systemd admission
 settings counting transport log_files
-pipeline
-spool
+pipeline spool
 protocols
 close_causes session
 assembly event_loop fleet remote_admin

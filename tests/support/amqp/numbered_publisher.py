@@ -111,8 +111,7 @@ class NumberedPublisher:
         method = payload[:4]
         if method in (ACK, NACK):
             number, multiple = int.from_bytes(payload[4:12], "big") - 1, payload[12] & 1
-            numbers = [each for each in list(self._outstanding) if each <= number] if multiple else [number]
-            for each in numbers:
+            for each in self._up_to(number) if multiple else [number]:
                 del self._outstanding[each]
                 if method == ACK:
                     self.acked[each] = time.monotonic()
@@ -122,6 +121,15 @@ class NumberedPublisher:
             self.closed = payload[7 : 7 + payload[6]].decode()
         elif method == OPEN_OK:
             self._opened.set()
+
+    def _up_to(self, number: int) -> list[int]:
+        """The outstanding ones, which are in order, up to this one."""
+        found: list[int] = []
+        for each in self._outstanding:
+            if each > number:
+                break
+            found.append(each)
+        return found
 
     def __enter__(self) -> NumberedPublisher:
         return self
