@@ -161,6 +161,10 @@ CONNECTIONS: Final = (
     column("blocked_s", "broker_blocked_seconds"), column("send_blocked_s", "send_blocked_seconds"), column("age_s", "age_seconds"),
     column("delivered", "messages_delivered"), column("unread", "backlog_to_client"), column("unread_s", "unread_seconds"),
 )  # fmt: skip
+SPOOL: Final = (
+    column("protocol", "protocol"), column("topic", "topic"), column("messages", "messages"), column("bytes", "bytes"),
+    column("waiting_s", "waiting_seconds"),
+)  # fmt: skip
 LIMITS: Final = (
     column("protocol", "protocol"), column("operation", "operation"), column("per", "level.per"), column("for", "level.thing"),
     column("messages", "level.limit.messages"), column("bytes", "level.limit.bytes"), ("in_flight", _in_flight),
