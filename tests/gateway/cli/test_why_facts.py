@@ -53,9 +53,7 @@ def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later()
     client = Client("10.0.0.7", confirms=False)
     text = " ".join(page(findings(level(action="spool"), client)).split())
     assert "33.3/s is held" in text
-    assert (
-        "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has" in text
-    )
+    assert "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has" in text
     assert "nothing: publishes go on, confirms come later" in text
     assert f"To do: {WAIT_LONGER}." in text
     assert "sluice spool show amqp / bills bill.eu" in text
