@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +27,36 @@ JOBS = ("amqp", "/", "orders", "order.created")
 ANSI = re.compile(r"\x1b\[[?0-9;]*[A-Za-z]")
 
 
-@pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
-def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
-    """One whose spool has most of 4 MiB on disk."""
+@contextmanager
+def flooded(directory: Path, workers: int) -> Iterator[Gateway]:
+    """A gateway that has got 4 MiB of messages at once, of which its rule lets 5 a second pass."""
     settings = {
-        "gateway": {"name": "end-to-end", "state_directory": "state", "workers": request.param},
+        "gateway": {"name": "end-to-end", "state_directory": "state", "workers": workers},
         "spool": {"memory": "1MiB", "size": "64MiB"},
         "drain": {"timeout": "2s"},
     }
     with stand_ins.rabbitmq() as rabbit:
-        made = Gateway(tmp_path / "gateway", [amqp_listener(rabbit.address)], RULES, settings)
+        made = Gateway(directory, [amqp_listener(rabbit.address)], RULES, settings)
         made.start(within=120)
         try:
             with socket.create_connection((LOOPBACK, made.port("rabbit"))) as client:
                 client.sendall(greeting(channels=(1,), heartbeat=0) + publish(1, "order.created", b"x" * KIB, exchange="orders") * MESSAGES)
-                wait_until(lambda: spooled(made), within=60, what="all has come, and most of it is on disk")
                 yield made
         finally:
             made.stop(within=60)
 
 
+@pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
+def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
+    """One whose spool has most of 4 MiB on disk."""
+    with flooded(tmp_path / "gateway", request.param) as made:
+        wait_until(lambda: spooled(made), within=60, what="all has come, and most of it is on disk")
+        yield made
+
+
 def spooled(gateway: Gateway) -> bool:
     found = whole(gateway)
-    return found["messages"] > 3000 and found["written_bytes"] > 3000 * KIB  # the others are about to leave, in memory
+    return bool(found["messages"] > 3000 and found["written_bytes"] > 3000 * KIB)  # the others are about to leave, in memory
 
 
 def whole(gateway: Gateway) -> dict[str, Any]:
@@ -91,3 +99,28 @@ def test_what_waits_is_seen_everywhere(gateway: Gateway) -> None:
     assert re.search(r'^sluice_topic_spooled_messages\{protocol="amqp",topic="%2F/orders/order\.created",operation="produce"\} 3\d\d\d$',
                      metrics, re.MULTILINE)  # fmt: skip
     assert re.search(r"^sluice_spool_size_bytes 67108864$", metrics, re.MULTILINE)
+
+
+def troubles(gateway: Gateway) -> list[dict[str, Any]]:
+    return [event for event in gateway.get("/v1/events?limit=500")["items"] if event["event"] == "spool_trouble"]
+
+
+def test_a_spool_that_cannot_be_written_says_so_until_it_can(tmp_path: Path) -> None:
+    """A file is where the spool's directory should be."""
+    in_the_way = tmp_path / "gateway" / "state" / "spool"
+    in_the_way.parent.mkdir(parents=True, mode=0o700)
+    in_the_way.write_text("")
+    with flooded(tmp_path / "gateway", 1) as gateway:
+        wait_until(lambda: bool(troubles(gateway)), within=60, what="the log has the trouble")
+        assert (troubles(gateway)[0]["level"], str(in_the_way) in troubles(gateway)[0]["err"]) == ("error", True)
+        assert whole(gateway)["trouble"] == troubles(gateway)[0]["err"]
+        (warning,) = [each for each in gateway.get("/v1/status")["warnings"] if each.startswith("spool: ")]
+        assert "cannot be written" in warning
+        assert re.search(r"^sluice_spool_blocked 1$", gateway.request("GET", "/metrics").text, re.MULTILINE)
+        assert any("it cannot be written" in line for line in shown(gateway, 200, "spool", "list"))
+        in_the_way.unlink()
+        wait_until(lambda: len(troubles(gateway)) == 2, within=60, what="the log has the end of the trouble")
+        assert troubles(gateway)[1]["level"] == "info"
+        wait_until(lambda: spooled(gateway), within=60, what="what the client could not send before is spooled")
+        assert (whole(gateway)["trouble"], gateway.get("/v1/status")["warnings"]) == (None, [])
+        assert len(troubles(gateway)) == 2
