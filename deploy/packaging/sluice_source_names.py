@@ -31,8 +31,15 @@ class _Alias(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has run already. Importing has set what belongs to the alias; put back what belongs to the module."""
+        """It has run already. Importing has set what belongs to the alias; put back what belongs to the module.
+
+        Modules that it has imported get their aliases now. Were they made later, importing would bind them in their package, over a
+        function of that name which the package has taken from them (`gateway.settings.schema`).
+        """
         vars(module).update(self._kept)
+        for name, loaded in list(sys.modules.items()):
+            if name.startswith(f"{self._real.name}."):
+                sys.modules.setdefault(name.removeprefix("sluice."), loaded)
 
     def get_code(self, fullname: str) -> CodeType | None:
         """For `python -m gateway.cli.main`."""

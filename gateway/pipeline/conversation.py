@@ -117,6 +117,7 @@ class Conversation:
         self.postpones_decoding = False  # what is not decoded waits for the broker's word, not for bytes; then `budget.blocking` counts it
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
+        self.has_spooled = False  # a rule has spooled something of this connection
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
         self.user: str | None = None  # as authenticated, once known
@@ -196,6 +197,14 @@ class Conversation:
     def spool(self, part: Part, due: int) -> bool:
         """`hold`, and let what comes behind it wait on disk where it is too much for memory."""
         return False
+
+    def waits_behind(self, part: Part) -> bool:
+        """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
+        return False
+
+    def postpone(self, part: Part) -> None:
+        """Hold `part`, which was not judged, behind what is spooled of its ordering key."""
+        raise NotImplementedError
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again."""

@@ -8,12 +8,14 @@ protocol. Parts are settled in the order they came, so nothing overtakes within 
 from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
+from gateway.pipeline.actions.counting import count_held
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
+from limiter.limits import NEVER
 
 
 class RateLimit(Handler):
@@ -30,14 +32,16 @@ class RateLimit(Handler):
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
+        if self.conversation.has_spooled:
+            self._postpone(parts)
         asking = 0
         for part in parts:
-            if part.kind == REQUEST and not part.paid:
+            if part.kind == REQUEST and not part.paid and not part.postponed:
                 asking += 1
         if asking == len(parts):
             batch.requests = parts
         else:
-            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid]
+            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid and not part.postponed]
         if asking:
             return False
         self._settle(batch)
@@ -54,6 +58,13 @@ class RateLimit(Handler):
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
                 continue
+            if part.postponed:
+                handled += part.count if part.messages <= 1 else part.count * part.messages
+                part.postponed = False
+                part.deadline = NEVER
+                count_held(part)
+                conversation.postpone(part)
+                continue
             if part.deadline == 0:
                 handled += part.count if part.messages <= 1 else part.count * part.messages
             elif self.spans is not None:
@@ -69,6 +80,12 @@ class RateLimit(Handler):
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
 
+    def _postpone(self, parts: list[Part]) -> None:
+        """Mark what waits behind something spooled. Judged now, it would take the tokens of what is before it."""
+        for part in parts:
+            if part.kind == REQUEST and part.deadline == 0 and not part.paid:
+                part.postponed = self.conversation.waits_behind(part)
+
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key
         assert key is not None
@@ -76,7 +93,8 @@ class RateLimit(Handler):
         tally.refused_by = part.bucket
         tally.retry_after_ns = part.wait_ns
         spans = self.spans
-        if spans is None or part.reservation is not None:
+        rule = part.rule
+        if spans is None or part.reservation is not None or (rule is not None and rule.action == "spool"):  # it outlives its part
             apply_action(self.conversation, part, now)
         else:
             first = part.deadline == 0

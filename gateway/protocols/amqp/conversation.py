@@ -93,6 +93,13 @@ class AmqpConversation(Conversation):
     def spool(self, part: Part, due: int) -> bool:
         return self.settling.spool(part, due)
 
+    def waits_behind(self, part: Part) -> bool:
+        channel = self.channels.get(part.ordering_key)
+        return channel is not None and channel.spool is not None and channel.taken == 0 and channel.waits()
+
+    def postpone(self, part: Part) -> None:
+        self.settling.postpone(part)
+
     def close(self, part: Part) -> int:
         return self.settling.close(part)
 

@@ -156,12 +156,20 @@ class Settling:
 
     def spool(self, part: Part, due: int) -> bool:
         channel = self.channels.get(part.ordering_key)
+        self.conversation.has_spooled = True
         if channel is not None and channel.spool is None:
             context = self.conversation.context
             if context.spool is not None:
                 ready = partial(self.held_parts.spool_ready, channel)
                 channel.spool = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
         return self.hold(part, due)
+
+    def postpone(self, part: Part) -> None:
+        channel = self.channels.get(part.ordering_key)
+        if channel is None or channel.settled_state != PASSING:  # closed meanwhile
+            self.admit(part)
+        else:
+            self._hold(channel, part, 0)
 
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from gateway.pipeline.parts import REQUEST
 from gateway.spool.disk import READ, WRITE, SpoolDisk
 from gateway.spool.queue import SpoolQueue
 from support.amqp.confirm_schedules import Schedule
@@ -58,6 +59,12 @@ class SpoolSchedule(Schedule):
             waiting = self.disk.out_of_room.popleft()
             assert isinstance(waiting, SpoolQueue)
             waiting.room_again()
+
+    def _look(self, batch: list[Part]) -> None:
+        """As `gateway.pipeline.handlers.rate_limit` does."""
+        if self.conversation.has_spooled:
+            for part in batch:
+                part.postponed = part.kind == REQUEST and self.conversation.waits_behind(part)
 
     def _refuse(self, part: Part, whim: float) -> None:
         if whim < 0.7 and self.conversation.spool(part, self.now + 1 + int(whim * 10)):

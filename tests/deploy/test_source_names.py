@@ -1,0 +1,39 @@
+"""The sources' names for the installed wheel: the same modules, and packages that keep what they have taken from their modules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.pages import ROOT
+
+PROGRAM = """
+import sys
+sys.path = [PACKAGES, *(path for path in sys.path if path.startswith((sys.prefix, sys.base_prefix)))]
+exec(compile(open(HOOK).read(), HOOK, "exec"))
+import gateway.settings
+import gateway.settings.schema
+import gateway.settings.later
+from gateway.settings import schema
+import sluice.gateway.settings.later
+assert schema() == "called", schema
+assert gateway.settings.later is sluice.gateway.settings.later
+assert gateway.settings is sluice.gateway.settings
+"""
+
+
+def test_a_function_that_is_called_as_its_module_stays_one(tmp_path: Path) -> None:
+    settings = tmp_path / "sluice" / "gateway" / "settings"
+    settings.mkdir(parents=True)
+    for folder in (settings, settings.parent, settings.parent.parent):
+        (folder / "__init__.py").touch()
+    (settings / "__init__.py").write_text("from sluice.gateway.settings.schema import schema\n")
+    (settings / "schema.py").write_text("def schema():\n    return 'called'\n")
+    (settings / "later.py").touch()
+    hook = str(ROOT / "deploy" / "packaging" / "sluice_source_names.py")
+    program = PROGRAM.replace("PACKAGES", repr(str(tmp_path))).replace("HOOK", repr(hook))
+    done = subprocess.run(
+        [sys.executable, "-c", f"__name__ = 'hook'\n{program}"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
