@@ -37,6 +37,7 @@ from gateway.event_loop.sweeper import Sweeper
 from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, spool_settings_of, watermarks_of
 from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
+from gateway.lifecycle.spool_watch import SpoolWatch
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
 from gateway.listeners.factory import listeners_of, open_listeners
@@ -161,6 +162,7 @@ class Gateway:
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
         self.spool = SpoolDisk(settings.spool.directory or settings.gateway.state_directory / "spool", *spool_settings_of(settings))
         self.shared.spool = self.spool
+        self.spool_watch = SpoolWatch(self.spool)
         self.sweeper.take_spool(self.spool)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
         self.sweeper.watch_volume(self.shared, self.check_memory)

@@ -18,7 +18,7 @@ export function libraryOf(connection) {
   return null;
 }
 
-const WORDS = { delay: "held", block: "blocked", drop: "dropped", close: "closed", reject: "refused" };
+const WORDS = { delay: "held", spool: "spooled", block: "blocked", drop: "dropped", close: "closed", reject: "refused" };
 
 /** How a limit bites: the keys of an advice's `shows`. */
 export function situationsOf(level, protocol) {

@@ -6,6 +6,7 @@ export default [
   "shows": {
    "refused": "NackError from basic_publish",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "add_on_connection_blocked_callback is called with the reason",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "ChannelClosedByBroker (506, RATE_LIMITED); without confirms a later ChannelWrongStateError",
@@ -26,6 +27,7 @@ export default [
   "shows": {
    "refused": "DeliveryError from publish(); of a mandatory message no exception: publish() returns it",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "a warning in aiormq's log",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "ChannelClosed",
@@ -47,6 +49,7 @@ export default [
   "shows": {
    "refused": "MessageNacked, where confirm_publish is on",
    "held": "nothing: apply_async returns, the task arrives later, in order",
+   "spooled": "nothing: the task arrives later, in order; with confirm_publish apply_async returns when it has passed",
    "blocked": "on_blocked is called",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "ResourceError with the text; the channel is opened again by itself",
@@ -67,6 +70,7 @@ export default [
   "shows": {
    "refused": "publish() returns False; of a mandatory message AMQPMessageError with the text",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "connection.is_blocked is True",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "AMQPChannelError; without confirms check_for_errors() raises it",
@@ -87,6 +91,7 @@ export default [
   "shows": {
    "refused": "the ConfirmCallback of RabbitTemplate gets ack=false; without confirms nothing is refused, it waits",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "a ConnectionBlockedEvent",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "an error in the log of CachingConnectionFactory with the text; the channel is opened again",
@@ -107,6 +112,7 @@ export default [
   "shows": {
    "refused": "waitForConfirms() is false, ConfirmListener.handleNack is called",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "BlockedListener.handleBlocked is called with the reason",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "ShutdownSignalException or AlreadyClosedException with the text",
@@ -127,6 +133,7 @@ export default [
   "shows": {
    "refused": "Ack: false from NotifyPublish or DeferredConfirmation.Wait",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "NotifyBlocked with the reason",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "NotifyClose with code 506 and the text",
@@ -148,6 +155,7 @@ export default [
   "shows": {
    "refused": "wait_for_confirms is false, the tag is in nacked_set",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "on_blocked is called with the reason",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "Timeout::Error from wait_for_confirms after 15 s; the next use raises ChannelAlreadyClosed with the text",
@@ -168,6 +176,7 @@ export default [
   "shows": {
    "refused": "the publish callback gets the error 'message nacked'",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "the event 'blocked' with the reason",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "the channel's event 'error' with the text; where nobody listens to it, the process ends",
@@ -188,6 +197,7 @@ export default [
   "shows": {
    "refused": "the frame basic.nack",
    "held": "nothing: the confirm comes later; without confirms the message waits on its channel",
+   "spooled": "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed",
    "blocked": "the frame connection.blocked, where the application declared the capability",
    "dropped": "nothing: the publish succeeds and the message is gone (with confirms: as refused)",
    "closed": "the frame channel.close with the text",

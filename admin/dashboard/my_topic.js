@@ -75,7 +75,7 @@ export function myTopic({ protocol, topic }) {
       } }, h("option", { value: "", selected: !data.library }, data.libraries.length ? t("as_connected", { names: data.libraries.join(", ") }) : t("choose")), of.map((each) => h("option", { key: each.name, value: each.name, selected: data.library === each.name }, each.name)))),
       names.map((name) => {
         const one = of.find((each) => each.name === name);
-        return one && h("div", { class: "card", key: name }, h("h3", null, one.name), h("dl", { class: "pairs" }, bites.filter((bite) => one.shows[bite]).map((bite) => h("div", { key: bite }, h("dt", null, t(`bite_${bite}`)), h("dd", { lang: "en" }, one.shows[bite]))), h("div", { key: "do" }, h("dt", null, t("to_do")), h("dd", { lang: "en" }, one.to_do))), language() !== "en" && h("p", { class: "quiet" }, t("advice_in_english")));
+        return one && h("div", { class: "card", key: name }, h("h3", null, one.name), h("dl", { class: "pairs" }, bites.filter((bite) => one.shows[bite]).map((bite) => h("div", { key: bite }, h("dt", null, t(`bite_${bite}`)), h("dd", { lang: "en" }, one.shows[bite]))), !bites.includes("spooled") && h("div", { key: "do" }, h("dt", null, t("to_do")), h("dd", { lang: "en" }, one.to_do))), language() !== "en" && h("p", { class: "quiet" }, t("advice_in_english")));
       }));
   }
 

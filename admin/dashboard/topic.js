@@ -102,7 +102,7 @@ export function topic({ protocol, topic: name }, query) {
     const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
     return h("dl", { class: "figures" }, one("received", f.rate(now?.received_per_second)), one("passed", f.rate(now?.forwarded_per_second)),
       h("div", { class: now?.refused_per_second > 0 ? "figure bad" : "figure", key: "refused" }, h("dt", null, t("refused")), h("dd", null, f.rate(now?.refused_per_second))),
-      one("waiting", f.count(now?.waiting)), one("limit", f.limitText(level?.limit)), one("used", bar(now?.used)), one("last_wait", f.milliseconds(now?.wait_ms)), one("last_limited", f.moment(level?.usage?.last_refused, true)));
+      one("waiting", f.count(now?.waiting)), now?.spooled > 0 && one("spooled", f.count(now.spooled)), one("limit", f.limitText(level?.limit)), one("used", bar(now?.used)), one("last_wait", f.milliseconds(now?.wait_ms)), one("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
 
   return {

@@ -24,6 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
+from gateway.clock import now_ns
 from gateway.pipeline.parts import Part
 from gateway.spool.records import encode
 
@@ -61,11 +62,12 @@ class Job:
 class Waiting:
     """What waits in the spool of one topic."""
 
-    __slots__ = ("bytes", "messages")
+    __slots__ = ("bytes", "messages", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, since: int) -> None:
         self.messages = 0
         self.bytes = 0
+        self.since = since  # monotonic ns; something has waited ever since
 
 
 class SpoolDisk:
@@ -96,6 +98,7 @@ class SpoolDisk:
         self.written = 0  # bytes, since the start
         self.read = 0
         self.topics: dict[str, Waiting] = {}  # by their text
+        self.messages = 0  # of all topics
         self.out_of_room: deque[object] = deque()  # owners that found no room for what they would write
         self._done: deque[Job] = deque()
         self._writes: SimpleQueue[Job | None] = SimpleQueue()
@@ -134,12 +137,15 @@ class SpoolDisk:
         return max(min(self.memory // (3 * max(self.queues, 1)), self.most), self.least)
 
     def count(self, topic: str, messages: int, size: int) -> None:
-        """So many messages of `topic`, of so many bytes, have come (or gone, below zero)."""
+        """So many messages of `topic`, of so many bytes, have come (or gone, below zero; where their size is not known, 0: their part)."""
         waiting = self.topics.get(topic)
         if waiting is None:
-            waiting = self.topics[topic] = Waiting()
+            waiting = self.topics[topic] = Waiting(now_ns())
+        if size == 0 and messages < 0:
+            size = waiting.bytes * messages // waiting.messages
         waiting.messages += messages
         waiting.bytes += size
+        self.messages += messages
         if waiting.messages == 0:
             del self.topics[topic]
 
@@ -215,6 +221,7 @@ class SpoolDisk:
             except OSError as error:
                 self.trouble = f"{error.strerror or error}: {self.directory}"
                 return False
+        if not job.cancelled or self._writes.empty():  # nobody waits for a write that may fail
             self.trouble = ""
         self._finish(job)
         return True
