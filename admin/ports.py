@@ -86,6 +86,12 @@ class Gateway(Protocol):
     def close_connection(self, connection: int, reason: str) -> bool:
         """Close one connection in the way of its protocol, with the reason (may be ""); False when there is none of that id."""
 
+    def spool(self) -> JSONObject:
+        """The spool as a whole: bytes it may take and takes, messages and topics that wait, what is wrong with it."""
+
+    async def spooled_topics(self) -> list[JSONObject]:
+        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `waiting_seconds`."""
+
     def clients(self) -> list[JSONObject]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.
 

@@ -158,9 +158,14 @@ CONNECTIONS: Final = (
     column("user", "user"), column("vhost", "vhost"), column("state", "state"), column("bottleneck", "bottleneck"),
     column("rule", "held_by.rule", "refused_by.rule"), column("topic", "held_by.topic", "refused_by.topic"),
     column("forwarded", "messages_forwarded"),
-    column("held", "held_messages"), column("held_bytes", "held_bytes"), column("flow_s", "credit.reader.blocked_seconds"),
+    column("held", "held_messages"), column("held_bytes", "held_bytes"), column("spooled_bytes", "spooled_bytes"),
+    column("flow_s", "credit.reader.blocked_seconds"),
     column("blocked_s", "broker_blocked_seconds"), column("send_blocked_s", "send_blocked_seconds"), column("age_s", "age_seconds"),
     column("delivered", "messages_delivered"), column("unread", "backlog_to_client"), column("unread_s", "unread_seconds"),
+)  # fmt: skip
+SPOOL: Final = (
+    column("protocol", "protocol"), column("topic", "topic"), column("messages", "messages"), column("bytes", "bytes"),
+    column("waiting_s", "waiting_seconds"),
 )  # fmt: skip
 LIMITS: Final = (
     column("protocol", "protocol"), column("operation", "operation"), column("per", "level.per"), column("for", "level.thing"),

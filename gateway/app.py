@@ -34,9 +34,10 @@ from gateway.event_loop.event_loop import EventLoop
 from gateway.event_loop.memory_limit import MemoryLimit
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
-from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, watermarks_of
+from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, spool_settings_of, watermarks_of
 from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
+from gateway.lifecycle.spool_watch import SpoolWatch
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
 from gateway.listeners.factory import listeners_of, open_listeners
@@ -46,6 +47,7 @@ from gateway.ports import LastReload, RuleSource
 from gateway.session.ending import close_gracefully
 from gateway.session.session import Session
 from gateway.session.shared import Shared
+from gateway.spool.disk import SpoolDisk, delete_left_behind
 from gateway.telemetry import exposition
 from gateway.telemetry.client_ranking import ClientRanking
 from gateway.telemetry.limit_events import LimitEvents
@@ -158,6 +160,10 @@ class Gateway:
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
+        self.spool = SpoolDisk(settings.spool.directory or settings.gateway.state_directory / "spool", *spool_settings_of(settings))
+        self.shared.spool = self.spool
+        self.spool_watch = SpoolWatch(self.spool)
+        self.sweeper.take_spool(self.spool)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
         self.sweeper.watch_volume(self.shared, self.check_memory)
         self.brokers = brokers_of(settings, self.listening)
@@ -351,6 +357,9 @@ class Gateway:
             self.access_log.start()
         if self.span_export is not None:
             self.span_export.start()
+        files, size = await trio.to_thread.run_sync(delete_left_behind, self.spool.directory)
+        if files:
+            log.event(logging.WARNING, "spool_left_behind", files=files, bytes=size)
         async with trio.open_nursery() as nursery:
             await nursery.start(host.administer)
             async with trio.open_nursery() as accepting:

@@ -41,7 +41,7 @@ from gateway.lifecycle.takeover import TakeoverPoint
 from gateway.remote_admin import RemoteAdmin
 from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
-from gateway.telemetry import collector, exposition, live_snapshot, status
+from gateway.telemetry import collector, exposition, live_snapshot, spool, status
 from gateway.telemetry.glance import RecentOverhead
 from gateway.telemetry.moving_topics import MovingTopics
 from gateway.telemetry.recent_events import RecentEvents
@@ -129,6 +129,12 @@ class Standalone:
 
     def close_connection(self, connection: int, reason: str) -> bool:
         return self.gateway.close_connection(connection, reason)
+
+    def spool(self) -> dict[str, object]:
+        return spool.figures(self.gateway.spool)
+
+    async def spooled_topics(self) -> list[dict[str, object]]:
+        return await collect_cooperatively(spool.topics(self.gateway.spool, now_ns()))
 
     def clients(self) -> list[dict[str, object]]:
         return status.clients(self.gateway)

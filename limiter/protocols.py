@@ -62,6 +62,7 @@ class ProtocolNames:
     max_delay_reason: str = ""
     refuses_with: str = ""  # its one way to refuse, where `reply` gives no choice; "": `reply` chooses
     refuses_all: bool = True  # every message can be refused with an answer; else `fallback` says what happens instead
+    spools: bool = False  # its messages may wait longer than clients wait for an answer: `action: spool`
     system_topics: SystemTopics = SystemTopics()
     no_quota_prefixes: tuple[str, ...] = ()  # of topics, or of any part after the first, that get no quota
     name_server: str = ""  # the protocol of listeners that lead its clients to listeners of this one; "": there is none
@@ -115,6 +116,7 @@ AMQP: Final = ProtocolNames(
     max_delay_reason="some AMQP clients give up a write after 10s (Java NIO) or 30s (Bunny)",
     refuses_with="basic.nack",
     refuses_all=False,  # a channel without confirms has no answer
+    spools=True,
     no_quota_prefixes=("amq.gen-", "amq.rabbitmq.reply-to"),  # RabbitMQ's generated queue names live as long as one connection
 )
 ROCKETMQ: Final = ProtocolNames(

@@ -55,7 +55,7 @@ judge
 build clock
 log systemd admission
 settings counting transport log_files
-pipeline
+pipeline spool
 protocols
 close_causes session
 assembly event_loop fleet remote_admin

@@ -22,7 +22,7 @@ export function libraryOf(connection) {
   return found ? found[0] : null;
 }
 
-const WORDS = { delay: "held", block: "blocked", drop: "dropped", close: "closed", reject: "refused" };
+const WORDS = { delay: "held", spool: "spooled", block: "blocked", drop: "dropped", close: "closed", reject: "refused" };
 
 /** How a limit bites: the keys of an advice's `shows`. */
 export function situationsOf(level, protocol) {

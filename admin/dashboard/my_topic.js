@@ -81,7 +81,7 @@ export default function myTopic({ protocol, topic }) {
     } });
     return section("library", t("what_you_see"), null, h("div", { class: "tools" }, h("label", { for: "library" }, t("your_library")), chosen({ id: "library" })),
       of.filter((each) => (data.library ? each.name === data.library : data.libraries.includes(each.name))).map((one) =>
-        h("div", { class: "card", key: one.name }, h("h3", null, one.name), pairs([...bites.map((bite) => [`bite_${bite}`, one.shows[bite]]), ["to_do", one.to_do]]))));
+        h("div", { class: "card", key: one.name }, h("h3", null, one.name), pairs([...bites.map((bite) => [`bite_${bite}`, one.shows[bite]]), ...(bites.includes("spooled") ? [] : [["to_do", one.to_do]])]))));
   }
 
   const steps = () => ["step_loop", "step_confirms", "step_spread", "step_ask", "step_action"].filter((each) => protocol === "amqp" || each !== "step_confirms").map((each) => h("li", { key: each }, t(each, { limit: f.limitText(level()?.limit) })));

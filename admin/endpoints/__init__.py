@@ -18,6 +18,7 @@ from admin.endpoints import (
     rules,
     series,
     session,
+    spool,
     tokens,
     traffic,
 )
@@ -31,6 +32,7 @@ ROUTES: Final[list[Route]] = [
     *history.ROUTES,
     *live_changes.ROUTES,
     *traffic.ROUTES,
+    *spool.ROUTES,
     *series.ROUTES,
     *events.ROUTES,
     *log_level.ROUTES,

@@ -37,7 +37,7 @@ BY_LIMIT: Final = {"used": "used", "wait": "wait_ms"}  # what is known only besi
 CONNECTION_SORTS: Final[dict[str, tuple[str, ...]]] = {  # sums of which the largest comes first; (): by number
     "name": (),
     "wait": ("held_messages", "held_deliveries"),
-    "backlog": ("backlog_to_broker", "backlog_to_client", "held_bytes", "held_delivery_bytes"),
+    "backlog": ("backlog_to_broker", "backlog_to_client", "held_bytes", "spooled_bytes", "held_delivery_bytes"),
     "forwarded": ("messages_forwarded",),
     "blocked": ("broker_blocked_seconds", "send_blocked_seconds"),
     "age": ("age_seconds",),

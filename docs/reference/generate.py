@@ -144,6 +144,7 @@ SITUATIONS: Final = {
     client_advice.REFUSED: "refused",
     client_advice.SYSTEM_BUSY: "refused, `reply: system_busy`",
     client_advice.HELD: "held (`delay`)",
+    client_advice.SPOOLED: "spooled (`spool`)",
     client_advice.BLOCKED: "not read (`block`)",
     client_advice.DROPPED: "dropped (`drop`)",
     client_advice.CLOSED: "closed (`close`)",

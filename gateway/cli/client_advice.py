@@ -14,11 +14,12 @@ from typing import Any, Final
 REFUSED: Final = "refused"  # AMQP: basic.nack on a channel with confirms; RocketMQ: code 215
 SYSTEM_BUSY: Final = "system_busy"  # RocketMQ: code 2, by a rule with reply: system_busy
 HELD: Final = "held"  # the message waits for its turn
+SPOOLED: Final = "spooled"  # AMQP: the message waits as long as it takes, on disk where there are many
 BLOCKED: Final = "blocked"  # the connection is not read; AMQP: connection.blocked
 DROPPED: Final = "dropped"  # swallowed
 CLOSED: Final = "closed"  # AMQP: channel.close 506; RocketMQ: the connection is closed
 CONSUMING: Final = "consuming"  # deliveries, or the answers to pulls, come later
-SITUATIONS: Final = (REFUSED, SYSTEM_BUSY, HELD, BLOCKED, DROPPED, CLOSED, CONSUMING)
+SITUATIONS: Final = (REFUSED, SYSTEM_BUSY, HELD, SPOOLED, BLOCKED, DROPPED, CLOSED, CONSUMING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,13 @@ class ClientAdvice:
 
 HELD_AMQP: Final = "nothing: the confirm comes later; without confirms the message waits on its channel"
 HELD_ROCKETMQ: Final = "nothing: the send returns later"
+SPOOLED_AMQP: Final = (
+    "nothing: publishes go on, confirms come later; a publish that waits for its confirm returns when the message has passed"
+)
 DROPPED_AMQP: Final = "nothing: the publish succeeds and the message is gone (with confirms: as refused)"
 CONSUMING_AMQP: Final = "deliveries come more slowly, in order; none is lost"
 CONSUMING_ROCKETMQ: Final = "pulls return later, or with nothing found; no message is lost"
+WAIT_LONGER: Final = "publish on, and let confirms take as long as the spool takes to drain: no time-out of seconds that sends again"
 BACK_OFF: Final = "repeat it after a pause that grows (0.1 s, 0.2 s, 0.4 s ...), not in a loop"
 
 AMQP_CLIENTS: Final = (
@@ -50,6 +55,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "NackError from basic_publish",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "add_on_connection_blocked_callback is called with the reason",
             DROPPED: DROPPED_AMQP,
             CLOSED: "ChannelClosedByBroker (506, RATE_LIMITED); without confirms a later ChannelWrongStateError",
@@ -64,6 +70,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "DeliveryError from publish(); of a mandatory message no exception: publish() returns it",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "a warning in aiormq's log",
             DROPPED: DROPPED_AMQP,
             CLOSED: "ChannelClosed",
@@ -78,6 +85,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "MessageNacked, where confirm_publish is on",
             HELD: "nothing: apply_async returns, the task arrives later, in order",
+            SPOOLED: "nothing: the task arrives later, in order; with confirm_publish apply_async returns when it has passed",
             BLOCKED: "on_blocked is called",
             DROPPED: DROPPED_AMQP,
             CLOSED: "ResourceError with the text; the channel is opened again by itself",
@@ -93,6 +101,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "publish() returns False; of a mandatory message AMQPMessageError with the text",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "connection.is_blocked is True",
             DROPPED: DROPPED_AMQP,
             CLOSED: "AMQPChannelError; without confirms check_for_errors() raises it",
@@ -107,6 +116,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "the ConfirmCallback of RabbitTemplate gets ack=false; without confirms nothing is refused, it waits",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "a ConnectionBlockedEvent",
             DROPPED: DROPPED_AMQP,
             CLOSED: "an error in the log of CachingConnectionFactory with the text; the channel is opened again",
@@ -121,6 +131,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "waitForConfirms() is false, ConfirmListener.handleNack is called",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "BlockedListener.handleBlocked is called with the reason",
             DROPPED: DROPPED_AMQP,
             CLOSED: "ShutdownSignalException or AlreadyClosedException with the text",
@@ -135,6 +146,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "Ack: false from NotifyPublish or DeferredConfirmation.Wait",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "NotifyBlocked with the reason",
             DROPPED: DROPPED_AMQP,
             CLOSED: "NotifyClose with code 506 and the text",
@@ -150,6 +162,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "wait_for_confirms is false, the tag is in nacked_set",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "on_blocked is called with the reason",
             DROPPED: DROPPED_AMQP,
             CLOSED: "Timeout::Error from wait_for_confirms after 15 s; the next use raises ChannelAlreadyClosed with the text",
@@ -165,6 +178,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "the publish callback gets the error 'message nacked'",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "the event 'blocked' with the reason",
             DROPPED: DROPPED_AMQP,
             CLOSED: "the channel's event 'error' with the text; where nobody listens to it, the process ends",
@@ -180,6 +194,7 @@ AMQP_CLIENTS: Final = (
         {
             REFUSED: "the frame basic.nack",
             HELD: HELD_AMQP,
+            SPOOLED: SPOOLED_AMQP,
             BLOCKED: "the frame connection.blocked, where the application declared the capability",
             DROPPED: DROPPED_AMQP,
             CLOSED: "the frame channel.close with the text",
@@ -320,7 +335,7 @@ def situations_of(level: Mapping[str, Any], confirms: bool | None) -> tuple[str,
     if level.get("operation") == "consume":
         return (CONSUMING,)
     action, fallback = str(level.get("action")), str(level.get("fallback"))
-    words = {"delay": HELD, "block": BLOCKED, "drop": DROPPED, "close": CLOSED, "reject": REFUSED}
+    words = {"delay": HELD, "spool": SPOOLED, "block": BLOCKED, "drop": DROPPED, "close": CLOSED, "reject": REFUSED}
     if action != "reject":
         first = words[action]
         return (first,) if action != "delay" else (first, REFUSED)

@@ -15,11 +15,15 @@ from gateway.cli.client_advice import (
     DROPPED_AMQP,
     HELD_AMQP,
     HELD_ROCKETMQ,
+    SPOOLED_AMQP,
 )
 
 CHINESE: Final[dict[str, str]] = {
     BACK_OFF: "等待一段逐次加长的时间（0.1 s、0.2 s、0.4 s……）后重发，不要循环立即重试",
     HELD_AMQP: "无提示：confirm 会晚到；未启用 confirm 时消息在信道上等待",
+    SPOOLED_AMQP: "无提示：可继续发布，confirm 晚到；等待 confirm 的发布调用在消息通过后才返回",
+    "nothing: the task arrives later, in order; with confirm_publish apply_async returns when it has passed":
+        "无提示：任务稍后按顺序到达；开启 confirm_publish 时 apply_async 在消息通过后才返回",
     HELD_ROCKETMQ: "无提示：发送调用返回较晚",
     DROPPED_AMQP: "无提示：发布成功，但消息已丢弃（启用 confirm 时与被拒绝相同）",
     CONSUMING_AMQP: "投递变慢，顺序不变，不丢消息",

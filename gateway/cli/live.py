@@ -60,11 +60,12 @@ def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> Non
     """List connections with their state and bottleneck, and the seconds spent blocked.
 
     Passed: messages it published; delivered: messages sent to it. Unread: bytes that wait for it; unread for: it has taken none for so
-    long. Flow s: not read for want of credit. Blocked s: the broker had sent connection.blocked. Send blocked s: the broker was slow to
-    take bytes.
+    long. Spooled: bytes of held messages that are on disk only. Flow s: not read for want of credit. Blocked s: the broker had sent
+    connection.blocked. Send blocked s: the broker was slow to take bytes.
 
-    Bottleneck: broker_blocked (the broker says so), limit (a rule holds messages, or refused some in the last 10 s; see rule and topic),
-    memory (the gateway holds too much, and this client publishes), client (it does not read), broker (it is slow), limiter (it is slow).
+    Bottleneck: broker_blocked (the broker says so), spool (it is full, or slower than the client), limit (a rule holds messages, or
+    refused some in the last 10 s; see rule and topic), memory (the gateway holds too much, and this client publishes), client (it does
+    not read), broker (it is slow), limiter (it is slow).
 
     Sort: wait is by messages held, backlog by bytes that wait, forwarded by messages since it was opened, blocked by the seconds that
     its broker kept it waiting.

@@ -22,6 +22,7 @@ VERBS: Final = {
     "limits": ".limits:limits",
     "rules": ".rules:rules",
     "topics": ".live:topics",
+    "spool": ".spool:spool",
     "clients": ".clients:clients",
     "top": ".top:top",
     "events": ".events:events",

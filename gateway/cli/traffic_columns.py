@@ -96,7 +96,7 @@ def held_topic(item: dict[str, Any]) -> str | None:
     return typed(item.get("protocol"), held["topic"]) if isinstance(held, dict) and held.get("topic") else None
 
 
-BOTTLENECKS: Final = {"client": "client does not read"}  # as people read them; the others say it themselves
+BOTTLENECKS: Final = {"client": "client does not read", "spool": "spool full or slow"}  # as people read them; the others say it themselves
 
 
 def _bottleneck(item: dict[str, Any]) -> object:
@@ -126,6 +126,7 @@ CONNECTIONS: Final[list[TableColumn]] = [
     column("forwarded", "messages_forwarded", rank=6, short="passed", people=some("messages_forwarded", figures.count)),
     column("held", "held_messages", rank=4, people=some("held_messages", figures.count)),
     column("held bytes", "held_bytes", rank=22, figure=figures.size),
+    column("spooled bytes", "spooled_bytes", rank=5, short="spooled", people=some("spooled_bytes", figures.size)),
     column("flow s", "credit.reader.blocked_seconds", rank=31, short="in flow", figure=figures.duration),
     column("blocked s", "broker_blocked_seconds", rank=32, short="blocked", figure=figures.duration),
     column("send blocked s", "send_blocked_seconds", rank=33, short="send blocked", figure=figures.duration),

@@ -13,7 +13,16 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gateway.cli.client import AdminClient
-from gateway.cli.client_advice import CLIENT_ADVICE, CONSUMING, ClientAdvice, library_of, named, situations_of
+from gateway.cli.client_advice import (
+    CLIENT_ADVICE,
+    CONSUMING,
+    SPOOLED,
+    WAIT_LONGER,
+    ClientAdvice,
+    library_of,
+    named,
+    situations_of,
+)
 from gateway.cli.exits import NOT_AUTHORISED, NOT_FOUND, CommandError
 from gateway.cli.limits import key_path
 from gateway.cli.names import typed
@@ -279,6 +288,8 @@ def situations(findings: Findings) -> tuple[str, ...]:
 
 def to_do(advice: ClientAdvice, bites: tuple[str, ...]) -> str | None:
     """What to change in the application; None where it consumes, as nothing is refused there."""
+    if bites == (SPOOLED,):
+        return WAIT_LONGER
     return None if bites == (CONSUMING,) else advice.to_do
 
 

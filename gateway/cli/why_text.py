@@ -107,7 +107,7 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
         if level.get("operation") == "consume":
             text = f"{figures.rate(passed)} is delivered; what the broker has more waits for its turn"
         else:
-            what = "held" if level.get("action") in {"delay", "block"} else "over the limit"
+            what = "held" if level.get("action") in {"delay", "block", "spool"} else "over the limit"
             text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}"
         yield from beside("demand", text, width)
     if one.usage:
@@ -177,6 +177,7 @@ def action_text(level: JSONObject, protocol: str) -> str:
     words = {
         "delay": f"delay: a message waits up to {level.get('max_delay')}, then it is refused",
         "block": "block: the connection is not read until the message may pass",
+        "spool": "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has passed",
         "drop": "drop: the message is swallowed and counted",
         "close": "close: the channel is closed" if protocol == "amqp" else "close: the connection is closed",
     }
@@ -314,7 +315,13 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         return
     yield "What to do"
     level = one.level
-    if level.get("operation") != "consume":
+    spools = level.get("action") == "spool"
+    if level.get("operation") != "consume" and spools:
+        yield from beside(
+            "-", "Nothing is refused: what is over the limit waits, and passes later. See how much and how long:", width, indent=4
+        )
+        yield f"      sluice spool show {joined(findings.words)}"
+    elif level.get("operation") != "consume":
         offered, over = findings.demand(one)
         share = f", {figures.percent(over / offered)} less than now" if offered and over else ""
         yield from beside("-", f"Slow down: send at most {limit_rate(level)}{share}.", width, indent=4)
@@ -325,7 +332,12 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         and level.get("operation") != "consume"
         and any(c.confirms is False for c in findings.clients)
     ):
-        yield from beside("-", "Use publisher confirms: without them a refused message cannot be told from a slow one.", width, indent=4)
+        why = (
+            "nobody learns of those that wait here when the gateway crashes"
+            if spools
+            else "a refused message cannot be told from a slow one"
+        )
+        yield from beside("-", f"Use publisher confirms: without them {why}.", width, indent=4)
     if not libraries:
         yield from beside("-", "See what your client library shows, and what to change there: add --all-libraries.", width, indent=4)
     *changes, look = commands_of(findings)

@@ -29,6 +29,8 @@ from gateway.session.heartbeats import PAUSE_NS
 from gateway.session.session import Session
 from gateway.session.shared import Shared
 from gateway.session.states import CLOSING, OVER
+from gateway.spool.disk import SpoolDisk
+from gateway.spool.queue import SpoolQueue
 from gateway.transport.channel_states import READ_EOF, READ_OPEN, WRITE_FAILED
 from limiter.executor import Executor, Submission
 from limiter.limits import NEVER
@@ -79,6 +81,8 @@ class Sweeper:
         self._shared: Shared | None = None
         self._check: Callable[[int], None] | None = None
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._spool: SpoolDisk | None = None
+        self._spool_fd = -1
         self._wake_fd = executor.fileno()
         if self._wake_fd >= 0:
             self._epoll.register(self._wake_fd, select.EPOLLIN | select.EPOLLET)
@@ -201,6 +205,9 @@ class Sweeper:
         if descriptor == self._call_fd:
             self.called = True
             return
+        if descriptor == self._spool_fd:
+            self._collect_spooled()
+            return
         session = self._by_descriptor[descriptor]
         if session is None:
             return
@@ -218,6 +225,34 @@ class Sweeper:
         if not session.queued and session.state != OVER:
             session.queued = True
             self._ready.append(session)
+
+    def take_spool(self, spool: SpoolDisk) -> None:
+        """From now on sessions go on when the spool has written or read what is theirs."""
+        self._spool = spool
+        self._spool_fd = spool.fileno()
+        self._epoll.register(self._spool_fd, select.EPOLLIN | select.EPOLLET)
+
+    def _collect_spooled(self) -> None:
+        """Hand what the spool's threads have done to the sessions it belongs to."""
+        spool = self._spool
+        assert spool is not None
+        for job in spool.collect():
+            queue = job.owner
+            assert isinstance(queue, SpoolQueue)
+            session = self.sessions.get(queue.connection)
+            try:
+                queue.done(job)
+            except Exception as error:  # let it crash: this session only
+                if session is None:
+                    raise
+                self._crashed(session, error)
+                continue
+            if session is not None:
+                self.wake(session)
+        for _ in range(len(spool.out_of_room)):
+            waiting = spool.out_of_room.popleft()
+            assert isinstance(waiting, SpoolQueue)
+            waiting.room_again()
 
     def _take_timers(self, now: int) -> None:
         timers = self._timers

@@ -33,6 +33,8 @@ def apply_settings(gateway: RunningGateway) -> None:
     shared.credit_more_after = settings.credit.more_after
     shared.credit_bytes = settings.credit.bytes
     shared.hold_bytes = settings.memory.per_connection
+    if shared.spool is not None:
+        shared.spool.take_settings(*spool_settings_of(settings))
     gateway.memory.take_watermarks(*watermarks_of(settings))
     gateway.memory_limit.limit = memory_limit_of(settings)
     if gateway.access_log is not None:
@@ -68,6 +70,12 @@ def watermarks_of(settings: Settings) -> tuple[int, int]:
     """`high_watermark` and `delivery_watermark` in bytes: as set, or what the process's limit leaves for them."""
     limit, memory = memory_limit_of(settings), settings.memory
     return min(memory.high_watermark, limit * HIGH_PERCENT // 100), min(memory.delivery_watermark, limit * DELIVERY_PERCENT // 100)
+
+
+def spool_settings_of(settings: Settings) -> tuple[int, int, int, int]:
+    """What `SpoolDisk.take_settings` takes."""
+    mark = settings.disk.low_watermark
+    return settings.spool.size // settings.gateway.workers, settings.spool.memory, mark.size, mark.share
 
 
 def rolling_of(settings: Settings, *, tidy: bool = True) -> Rolling:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.broker_load.adaptive_caps import AdaptiveCaps
     from gateway.broker_load.lag_watch import LagWatch
     from gateway.lifecycle.fill_levels import FillLevelsFile
+    from gateway.lifecycle.spool_watch import SpoolWatch
     from gateway.listeners.listener import Listener
     from gateway.listeners.upstream import Upstream
     from gateway.telemetry.client_ranking import ClientRanking
@@ -41,6 +42,7 @@ class Gateway(RunningGateway, Protocol):
     """A running gateway, and what is brought up to date at each tick or second."""
 
     adaptive_caps: AdaptiveCaps
+    spool_watch: SpoolWatch
     limit_events: LimitEvents
     client_ranking: ClientRanking
     refused_clients: RefusedClients
@@ -57,7 +59,7 @@ class ExpiringChanges(Protocol):
 
 
 async def every_tick(gateway: Gateway) -> None:
-    """Deadlines, heartbeats and the memory watermark."""
+    """Deadlines, heartbeats, the memory watermark and the state of the spool's disk."""
     loop = SupervisedLoop("tick")
     while True:
         await next_tick()
@@ -72,6 +74,7 @@ def tick(gateway: Gateway) -> None:
     if gateway.fleet is not None:
         gateway.fleet.watch(now)
     gateway.check_memory(now)
+    gateway.spool_watch.look()
     if gateway.sweeper.waiting():
         gateway.event_loop.wake()
 

@@ -33,6 +33,7 @@ from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
+    from gateway.spool.disk import SpoolDisk
     from limiter.judge import Judge
 
 REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
@@ -60,6 +61,7 @@ class ConversationContext:
         "permit",
         "routes",
         "sends_proxy",
+        "spool",
     )
 
     def __init__(
@@ -79,6 +81,7 @@ class ConversationContext:
         routes: Routes | None = None,
         own_codes: frozenset[int] = frozenset(),
         broker_greeted: bool = False,  # noqa: FBT001, FBT002
+        spool: SpoolDisk | None = None,
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -95,6 +98,7 @@ class ConversationContext:
         self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
         self.broker_greeted = broker_greeted  # the broker has the protocol header already (`Opening.header`): the client's is not passed on
         self.routes = routes  # of a name server's listener
+        self.spool = spool  # where parts wait that a rule spools; None: in memory
 
 
 class Conversation:
@@ -113,6 +117,7 @@ class Conversation:
         self.postpones_decoding = False  # what is not decoded waits for the broker's word, not for bytes; then `budget.blocking` counts it
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
+        self.has_spooled = False  # a rule has spooled something of this connection
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
         self.user: str | None = None  # as authenticated, once known
@@ -188,6 +193,18 @@ class Conversation:
     def block(self, part: Part, due: int) -> bool:
         """`hold`, and count it in `HeldBudget.blocking` until it is settled: the client is not read meanwhile."""
         return False
+
+    def spool(self, part: Part, due: int) -> bool:
+        """`hold`, and let what comes behind it wait on disk where it is too much for memory."""
+        return False
+
+    def waits_behind(self, part: Part) -> bool:
+        """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
+        return False
+
+    def postpone(self, part: Part) -> None:
+        """Hold `part`, which was not judged, behind what is spooled of its ordering key."""
+        raise NotImplementedError
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again."""

@@ -26,7 +26,7 @@ class Part(Request):
     last of the requests (or the body that is continued) ends with this part.
     """
 
-    __slots__ = ("blocking", "complete", "data", "deadline", "end", "kind", "ordering_key", "paid", "start")
+    __slots__ = ("blocking", "complete", "data", "deadline", "end", "kind", "ordering_key", "paid", "postponed", "start")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Part(Request):
         self.complete = complete
         self.blocking = False  # held, and its client is not read meanwhile
         self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
+        self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
 
     def copy_out(self) -> None:

@@ -20,14 +20,18 @@ REFUSED_NS: Final = 10_000_000_000  # ns; how long a refusal is shown: as long a
 def bottleneck(session: Session, now: int) -> str:
     """What keeps this connection from being faster.
 
-    "broker_blocked" (the broker has said so), "limit" (something is held by a rule: `held_by`), "client" (it does not read), "broker"
-    (it takes its time), "memory" (the gateway as a whole holds too much, and this client publishes), "limit" again (something was refused
-    within the last REFUSED_NS: `refused_by`), "limiter" (the judge takes its time), or "none". Credit shows for a second after it was used
-    up.
+    "broker_blocked" (the broker has said so), "spool" (it is full, or slower than the client), "limit" (something is held by a rule:
+    `held_by`), "client" (it does not read), "broker" (it takes its time), "memory" (the gateway as a whole holds too much, and this client
+    publishes), "limit" again (something was refused within the last REFUSED_NS: `refused_by`), "limiter" (the judge takes its time), or
+    "none". Credit shows for a second after it was used up.
     """
     conversation = session.conversation
     if session.reports.broker_blocked:
         return "broker_blocked"
+    if session.spool_full():
+        return "spool"
+    if session.spool_waits_for_broker():
+        return "broker"
     if session.budget.waiting():
         return "limit"
     if session.client.backlog > session.shared.backlog_bytes or unread_ns(session, now) > UNREAD_NS:
@@ -75,6 +79,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "backlog_to_broker": session.upstream.backlog,
         "held_messages": session.budget.held_messages,
         "held_bytes": session.budget.held_bytes,
+        "spooled_bytes": session.budget.spooled_bytes,
         "held_deliveries": session.budget.parked_messages,
         "held_delivery_bytes": session.budget.parked_bytes,
         "messages_forwarded": session.forward.messages,

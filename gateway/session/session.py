@@ -179,7 +179,7 @@ class Session:
         """
         if self.state >= CLOSING:
             return NEVER
-        held_due = self.budget.next_due if self.batch is None else NEVER
+        held_due = self.budget.next_due if self.batch is None and not self.spool_waits_for_broker() else NEVER
         return min(held_due, self.budget.ask_due if self.deliveries.batch is None else NEVER)
 
     def _take_reports(self, now: int) -> None:
@@ -243,7 +243,7 @@ class Session:
         self.freed = 0
         soon = now if freed == 0 else now + REJUDGE_WITHIN_NS
         budget = self.budget
-        if budget.next_due <= soon:
+        if budget.next_due <= soon and not self.spool_waits_for_broker():
             batch = Batch(self, b"", now)
             if budget.next_due <= now:
                 batch.parts = conversation.take_due(now, MAX_DUE_PER_TURN)
@@ -328,7 +328,20 @@ class Session:
         held = budget.held_bytes + budget.reply_bytes
         if self.shared.memory_full:  # a large frame that has begun since then waits for its place (`memory_watermark.py`)
             return held > 0 or (self.full_due == 0 and self.decode.undecoded() >= LARGE_FRAME_BYTES)
-        return held >= self.shared.hold_bytes
+        return held >= self.shared.hold_bytes + (self._spool_allowance() if budget.spool_queues else 0)
+
+    def _spool_allowance(self) -> int:
+        """Bytes in memory that queues of the spool may have beyond `hold_bytes`: what is about to leave, what is about to be written."""
+        spool = self.shared.spool
+        return 0 if spool is None else 3 * self.budget.spool_queues * spool.share()
+
+    def spool_waits_for_broker(self) -> bool:
+        """Whether what comes out of the spool waits because the broker does not take it: memory would fill from the disk."""
+        return self.budget.spool_queues > 0 and (self.upstream.backlog > self.shared.credit_bytes or self.forward.credit.credit <= 0)
+
+    def spool_full(self) -> bool:
+        """Whether the client is not read because the spool does not take what it sends fast enough, or not at all."""
+        return self.budget.spool_queues > 0 and self._full()
 
     def _send(self, now: int) -> None:
         client = self.client

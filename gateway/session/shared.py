@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.message_spans import SpanRecorder
+from gateway.spool.disk import SpoolDisk
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Shared:
         # Called with (session, request) for requests the gateway answers itself; None: no listener takes any.
         self.take_gateway_request: Callable[[object, Part], None] | None = None
         self.spans: SpanRecorder | None = None  # None: nothing is traced
+        self.spool: SpoolDisk | None = None  # where messages wait that a rule spools; None: in memory
         self.unchecked_bytes = 0  # read from either side since memory was last summed up (`gateway/event_loop/memory_watermark.py`)
         self.patience_divisor = 1  # time-outs are so much shorter while memory is scarce
         self.memory_full = False  # the gateway as a whole is above memory.high_watermark: a connection that holds something is not read

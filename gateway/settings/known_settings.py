@@ -386,6 +386,27 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class Spool:
+    """Where messages wait whose rule says `action: spool`."""
+
+    directory: Path | None = setting(
+        PathName("spool"),
+        None,
+        "Where they wait on disk, each process in a directory of its own; default: spool in gateway.state_directory.",
+    )
+    size: int = setting(
+        Size("10GiB", "16MiB", "1024GiB"),
+        10 << 30,
+        "Bytes of files at most; then clients whose messages are to be spooled are not read. Workers have equal parts of it.",
+    )
+    memory: int = setting(
+        Size("32MiB", "1MiB", "64GiB"),
+        32 << 20,
+        "Bytes of spooled messages that may be in memory: the next ones, and those on their way to the disk. Each worker has this much.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """How a graceful stop ends connections: at SIGTERM, `sluice drain` and POST /v1/drain."""
 

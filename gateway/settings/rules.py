@@ -202,7 +202,7 @@ class RuleText:
         Choice(*ACTIONS),
         "reject",
         "What happens to a message over the limit. block: the connection is not read until the message passes; close: the AMQP channel or "
-        "the RocketMQ connection is closed.",
+        "the RocketMQ connection is closed; spool (AMQP): it waits as long as it takes, on disk where memory would not do.",
     )
     fallback: str = setting(Choice(*FALLBACKS), "delay", "What happens where reject has no answer (AMQP without confirms).")
     reply: str = setting(Choice(*REPLIES), "flow_control", "The code that refuses RocketMQ clients: flow_control 215, system_busy 2.")

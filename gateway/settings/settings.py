@@ -31,6 +31,7 @@ from gateway.settings.known_settings import (
     Memory,
     Probes,
     Quotas,
+    Spool,
     Tracing,
     Webhook,
 )
@@ -59,6 +60,7 @@ class Settings:
     credit: Credit = setting(Section(Credit), Credit(), "Credit between the stages of a connection.")
     memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
     disk: Disk = setting(Section(Disk), Disk(), "Bounds on the disk.")
+    spool: Spool = setting(Section(Spool), Spool(), "Where messages wait whose rule says `action: spool`.")
     drain: Drain = setting(Section(Drain), Drain(), "How a graceful stop ends connections.")
     admin: Admin = setting(Section(Admin), Admin(), "The admin API, probes and metrics.")
     probes: Probes | None = setting(PROBES, None, "A second listener for probes and scrapes only, or off.")

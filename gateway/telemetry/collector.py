@@ -17,6 +17,7 @@ from gateway.listeners.unreachable import REASONS as UNREACHABLE
 from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
 from gateway.session.totals import SessionTotals, session_totals
+from gateway.telemetry import spool
 from gateway.telemetry.exposition import Sample, Samples, families, family, histogram, single
 from gateway.telemetry.fleet_metrics import fleet_lines
 from gateway.telemetry.process_metrics import process_lines
@@ -47,6 +48,7 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         broker_flow_lines(gateway, sums),
         route_lines(gateway),
         topic_lines(gateway.accounts),
+        family("sluice_topic_spooled_messages", spool.topic_samples(gateway.spool, gateway.accounts.shown)),
         gateway.topic_limits.lines(gateway.rule_source.rules()),
         limiter_lines(gateway, sums),
     ]
@@ -78,6 +80,7 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         ]
     parts += [
         memory_lines(gateway),
+        spool.metric_lines(gateway.spool),
         single("sluice_log_lines_dropped_total", gateway.log_handler.dropped),
         process_lines(),
         families(others),

@@ -88,6 +88,13 @@ LIFE: Final = {
     "held_messages_released": lines(
         "warning", fields="messages deliveries",
         meaning="A graceful stop let pass what limits held, so that nothing is lost: the broker gets so many at once."),
+    "spool_left_behind": lines(
+        "warning", fields="files bytes",
+        meaning="A process that did not stop in good order has left messages in the spool. Its clients know of none that it was forwarded, "
+        "so the files are deleted."),
+    "spool_trouble": lines(
+        "error", "info", fields="err remedy",
+        meaning="The spool cannot be written: clients whose messages are to be spooled are not read. Or (info) it is written again."),
     "files_changed": lines(
         "info", fields="files", meaning="Files of the configuration changed (`gateway.reload_on_change`); a reload follows."),
     "reloaded": lines(

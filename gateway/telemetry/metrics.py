@@ -2,7 +2,7 @@
 
 This is the one place to add a metric. `exposition.family(name, samples)` writes it: it takes the label names from here, so a sample with
 too few or too many labels is an error, and so is a name that is not here. The values are collected in `collector.py` (the gateway's),
-`topic_metrics.py` (one series per topic), `fleet_metrics.py`, `refused_clients.py`, `gateway/workers/overview.py`,
+`topic_metrics.py` (one series per topic), `spool.py`, `fleet_metrics.py`, `refused_clients.py`, `gateway/workers/overview.py`,
 `gateway/alerting/webhooks.py` and `admin/app.py`.
 `docs/reference/metrics.md` is generated from it (`make docs`).
 
@@ -205,6 +205,12 @@ MESSAGES: Final = (
         *TOPIC,
     ),
     gauge("sluice_messages_waiting", "Messages with the limiter, or held by a limit, now.", *TOPIC, workers=SUM),
+    gauge(
+        "sluice_topic_spooled_messages",
+        "Messages that wait in the spool (`action: spool`) now. They are among sluice_messages_waiting.",
+        *TOPIC,
+        workers=SUM,
+    ),
     counter("sluice_message_bytes_total", "Bytes of the messages passed on, to the broker or to the consumer.", *TOPIC),
     counter(
         "sluice_retries_refused_total",
@@ -400,6 +406,18 @@ PROCESS: Final = (
     counter("sluice_access_log_deleted_bytes_total", "Bytes of old files that were deleted.", workers=SAME),
     counter("sluice_access_log_keeping_failures_total",
             "Files that could not be compressed or deleted, and rounds that failed. The log has access_log_keeping_failed.", workers=SAME),
+    gauge("sluice_spool_bytes", "Bytes of the spool's files on disk, and of those about to be written. Compare sluice_spool_size_bytes.",
+          workers=SUM),
+    gauge("sluice_spool_size_bytes", "Bytes that the spool's files may take: spool.size.", workers=SUM),
+    gauge("sluice_spool_messages", "Messages that wait in the spool, on disk or in memory, until their limit lets them pass.",
+          workers=SUM),
+    counter("sluice_spool_written_bytes_total", "Bytes that were written to the spool. Short bursts wait in memory and are not in it."),
+    counter("sluice_spool_read_bytes_total", "Bytes that were read back from the spool."),
+    counter("sluice_spool_damaged_batches_total",
+            "Batches of messages that could not be read back from the spool. Their connections were closed (spool_damaged)."),
+    gauge("sluice_spool_blocked",
+          "1 while the spool cannot be written: clients whose messages are to be spooled are not read. The log has spool_trouble and why.",
+          workers=EACH),
     gauge("sluice_disk_low", "1 while less than disk.low_watermark is free: the access log is not written.", workers=EACH),
     gauge("sluice_disk_free_bytes", "Bytes free on the access log's disk.", workers=EACH),
     counter("sluice_log_lines_dropped_total", "Lines of the log dropped because stderr took no more or failed."),

@@ -17,6 +17,7 @@ from gateway.build import build
 from gateway.clock import now_ns
 from gateway.session import description
 from gateway.settings.addresses import Address
+from gateway.telemetry import spool
 from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN, consumer_group
 from limiter.units import format_rate
 
@@ -72,6 +73,7 @@ def status(gateway: Gateway) -> dict[str, object]:
         "memory_full": gateway.shared.memory_full,
         "memory": gateway.memory.describe(),
         "memory_limit": memory_limit(gateway),
+        "spool": spool.figures(gateway.spool),
         "warnings": warnings(gateway),
         "access_log": None
         if gateway.access_log is None
@@ -122,6 +124,7 @@ def warnings(gateway: Gateway) -> list[str]:
             f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "
             f"not written, {access_log.lost_lines} lines are lost so far; free some space"
         )
+    found += spool.warnings(gateway.spool)
     if gateway.fleet is not None and not gateway.fleet.reachable():
         found.append(gateway.fleet.warning())
     return found
@@ -258,6 +261,7 @@ def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
         "bypassed": totals.bypassed,
         "shadow_refused": totals.shadow_refused,
         "waiting": totals.waiting,
+        "spooled": spool.spooled(gateway.spool, *place),
         "bytes": totals.bytes,
         "received_per_second": round(totals.rates[0], 3),
         "forwarded_per_second": round(totals.rates[1], 3),

@@ -51,7 +51,7 @@ from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, r
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.settings.effective import values_with_origins
-from gateway.telemetry import exposition, glance, live_snapshot
+from gateway.telemetry import exposition, glance, live_snapshot, spool
 from gateway.telemetry.glance import RecentOverhead
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.series import SeriesStore
@@ -94,6 +94,7 @@ NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that t
     "/v1/topics": ["topics"],
     "/v1/clients": ["clients"],
     "/v1/listeners": ["listeners"],
+    "/v1/spool": ["spool"],
     "/v1/connections": ["connections"],
     "/v1/connections/{id}": ["connections"],
     "/v1/events": ["events"],
@@ -228,6 +229,12 @@ class Parent:
                 child.send(Close(connection, reason))
                 return True
         return False
+
+    def spool(self) -> dict[str, object]:
+        return spool.summed(view["figures"] for view in self.views("spool"))
+
+    async def spooled_topics(self) -> list[dict[str, object]]:
+        return spool.summed_topics(view["topics"] for view in self.views("spool"))
 
     def clients(self) -> list[dict[str, object]]:
         return summing.clients(self.views("clients"))

@@ -33,7 +33,7 @@ from gateway.listeners.factory import apply_tls, read_tls
 from gateway.settings import ConfigError, Settings
 from gateway.settings.reloading import merged
 from gateway.systemd import Inheritance
-from gateway.telemetry import collector, exposition, status
+from gateway.telemetry import collector, exposition, spool, status
 from gateway.telemetry.moving_topics import SecondsToReport
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.transport.tls.certificates import TlsFileError
@@ -285,6 +285,10 @@ class Worker:
                 return encoded(self.seconds.take())
             case "over":
                 return encoded(self.gateway.limit_events.over())
+            case "spool":
+                disk = self.gateway.spool
+                waiting = list(chain.from_iterable(spool.topics(disk, now_ns())))
+                return encoded({"figures": spool.figures(disk), "topics": waiting})
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROTOCOLS: Final = tuple(PROTOCOL_NAMES)
 COMMON_LEVELS: Final = ("topic", "rule", "listener", "client", "user", "connection")  # that every protocol has
 PER: Final = (*COMMON_LEVELS, *(per for names in PROTOCOL_NAMES.values() for per in names.levels))
-ACTIONS: Final = ("reject", "delay", "block", "drop", "close")
+ACTIONS: Final = ("reject", "delay", "block", "drop", "close", "spool")
 FALLBACKS: Final = ("delay", "drop", "close")
 MODES: Final = ("enforce", "shadow", "off")
 SCOPES: Final = ("fleet", "gateway")
@@ -41,7 +41,11 @@ DEFAULT_OPEN_FOR_NS: Final = SECOND  # ns; an open breaker; docs/design/limiter.
 DEFAULT_MAX_DELAY_NS: Final = SECOND  # ns; docs/design/limiter.md 4
 LEAST_PATIENT: Final = min(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)  # bounds `max_delay` where any may match
 MOST_PATIENT: Final = max(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)
-PATIENT: Final = ("delay", "block")  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
+PATIENT: Final = (
+    "delay",
+    "block",
+    "spool",
+)  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
 DEFAULT_IPV6_PREFIX: Final = 64  # bits; a host may take any address of its /64 (RFC 4291, 2.5.1; RFC 7934)
 MAX_WORDS: Final = 128  # words of a routing key, which has at most 255 bytes
 MAX_WEIGHT: Final = 1000  # times the weight of other topics; for more there is `protected` (guess)
@@ -189,6 +193,7 @@ class Rule:
         check_choice("per", self.per, PER)
         check_choice("algorithm", self.algorithm, tuple(ALGORITHMS))
         check_choice("action", self.action, ACTIONS)
+        check_action(self.action, self.match.spoken())
         check_choice("fallback", self.fallback, FALLBACKS)
         check_choice("reply", self.reply, REPLIES)
         check_choice("mode", self.mode, MODES)
@@ -261,7 +266,7 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
     if per == "exchange":
         raise RuleError("per", "a delivery is known by its queue, wherever it was published; say per: topic")
     for field, value in (("action", action), ("fallback", fallback)):
-        if value in {"drop", "close"}:
+        if value in {"drop", "close", "spool"}:
             raise RuleError(field, f"{value!r} is not for deliveries, which are only held until the limit lets them pass; leave it out")
 
 
@@ -314,6 +319,17 @@ def check_words(words: int, per: str, names: ProtocolNames | None) -> None:
         raise RuleError("routing_key_words", f"only {having.title} has routing keys; say match: {{protocol: {having.name}}}")
     if not 1 <= words <= MAX_WORDS:
         raise RuleError("routing_key_words", f"{words} is outside 1 to {MAX_WORDS}; a routing key has at most 255 bytes")
+
+
+def check_action(action: str | None, protocol: str | None) -> None:
+    """Raise RuleError where messages of `protocol` cannot wait as long as `action` lets them."""
+    names = PROTOCOL_NAMES.get(protocol or "")
+    if action == "spool" and names is not None and not names.spools:
+        most = f"{names.max_delay_ns / SECOND:g}s"
+        message = (
+            f"{names.title}'s messages cannot be spooled: {names.max_delay_reason}; say delay, which holds them up to {most}, or reject"
+        )
+        raise RuleError("action", message)
 
 
 def check_times(open_for_ns: int | None, max_delay_ns: int | None, protocol: str | None) -> None:

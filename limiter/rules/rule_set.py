@@ -45,6 +45,7 @@ from limiter.rules.rule import (
     Override,
     Rule,
     RuleError,
+    check_action,
     check_reply,
     check_times,
     fitting,
@@ -248,6 +249,7 @@ class RuleSet:
         self.rule_overrides: dict[str, Override] = {}
         self.next_expiry: float | None = None  # seconds since 1970
         for topic, change in ({} if overrides is None else overrides).items():
+            check_action(change.action, topic.protocol)
             check_reply(change.reply, topic.protocol)
             check_times(change.open_for_ns, change.max_delay_ns, topic.protocol)
             if self._still_holds(change, now_s):

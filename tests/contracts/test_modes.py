@@ -14,6 +14,7 @@ from limiter.algorithms import ALGORITHMS
 from limiter.algorithms.setting_errors import has_burst
 from limiter.judge import Judge, LimitState
 from limiter.limits import Lag, Limit, LimitChange, Rate
+from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule import ACTIONS
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
@@ -38,6 +39,10 @@ PROTOCOLS = ("amqp", "rocketmq")
 every_algorithm = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 every_action = pytest.mark.parametrize("action", ACTIONS)
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
+every_action_of_each_protocol = pytest.mark.parametrize(
+    ("protocol", "action"),
+    [(names.name, action) for names in PROTOCOL_NAMES.values() for action in ACTIONS if action != "spool" or names.spools],
+)
 
 
 def rule(mode: str, algorithm: str, action: str = "reject", operation: str = "produce", protocol: str | None = None) -> Rule:
@@ -74,8 +79,7 @@ def totals(wires: Wires, protocol: str) -> dict[str, int]:
     return wires.totals(protocol, "orders" if protocol == "rocketmq" else "%2F/amq.default/orders")
 
 
-@every_protocol
-@every_action
+@every_action_of_each_protocol
 @every_algorithm
 def test_shadow_enforces_nothing_and_counts_all(protocol: str, action: str, algorithm: str) -> None:
     with Wires(rule("shadow", algorithm, action, protocol=protocol)) as wires:
@@ -96,8 +100,7 @@ def test_shadow_enforces_nothing_and_counts_all(protocol: str, action: str, algo
         assert wires.judge.checks() == checks
 
 
-@every_protocol
-@every_action
+@every_action_of_each_protocol
 @every_algorithm
 def test_enforce_does_not_let_all_of_it_pass(protocol: str, action: str, algorithm: str) -> None:
     with Wires(rule("enforce", algorithm, action, protocol=protocol)) as wires:
@@ -108,8 +111,7 @@ def test_enforce_does_not_let_all_of_it_pass(protocol: str, action: str, algorit
         assert wires.judge.checks()["limited_enforced"] > 0
 
 
-@every_protocol
-@every_action
+@every_action_of_each_protocol
 def test_off_judges_nothing(protocol: str, action: str) -> None:
     with Wires(rule("off", "token_bucket", action)) as wires:
         client, broker = connected(wires, protocol)
@@ -148,8 +150,7 @@ def test_a_shadow_is_judged_as_the_enforced_limit_would_be(algorithm: str, open_
     assert enforced[2] > 0
 
 
-@every_protocol
-@every_action
+@every_action_of_each_protocol
 @pytest.mark.parametrize("mode", ["enforce", "shadow"])
 def test_a_candidate_sees_all_that_arrives_once_and_nothing_else_changes(protocol: str, action: str, mode: str) -> None:
     plain = rule(mode, "token_bucket", action, protocol=protocol)

@@ -231,7 +231,7 @@ def test_every_list_has_pages_and_filters() -> None:
             assert "next" in fields, path
     assert set(lists) == {
         "/v1/audit", "/v1/clients", "/v1/connections", "/v1/events", "/v1/history", "/v1/limits", "/v1/listeners", "/v1/rules",
-        "/v1/tokens", "/v1/topics",
+        "/v1/spool", "/v1/tokens", "/v1/topics",
     }  # fmt: skip
     for path, parameters in lists.items():
         assert {"limit", "after" if path == "/v1/events" else "cursor"} <= parameters, path
@@ -279,6 +279,7 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/connections/{id}": {"GET", "DELETE"},
         "/v1/listeners": {"GET"},
         "/v1/clients": {"GET"},
+        "/v1/spool": {"GET"},
         "/v1/series": {"GET"},
         "/v1/status": {"GET"},
         "/v1/events": {"GET"},

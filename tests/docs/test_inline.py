@@ -51,6 +51,8 @@ CASES: Final = {
     # placeholders
     "limits set rocketmq TOPIC --messages N/s": Case("limits set rocketmq orders --messages 900/s"),
     "rules add storm … --replace": Case(STORM, (STORM,)),
+    "spool show KEY": Case("spool show amqp / orders order.created"),
+    "why KEY": Case("why amqp / orders order.created"),
     "limits set … --candidate-messages": Case("limits set rocketmq orders --messages 900/s --candidate-messages 500/s"),
     "check -c /etc/sluice/sluice.yaml": Case("check -c sluice.yaml"),
     "config show -c /etc/sluice/sluice.yaml --origin": Case("config show -c sluice.yaml --origin"),

@@ -31,7 +31,7 @@ export default {
   origin_override: "live", origin_file: "file", origin_quota: "quota", origin_quota_hour: "quota, this hour", origin_default: "default",
   // topics
   search: "Search", search_hint: "part of a name", topics_all: "{n} topics", topics_found: "{n} of {all} topics", none_found: "No topic has this in its name.",
-  limit_per_second: "Limit per second", last_wait: "Last wait", last: "Last limited", last_limited: "Last limited", mode: "Mode", origin: "Origin", edit: "Edit",
+  limit_per_second: "Limit per second", last_wait: "Last wait", last: "Last limited", last_limited: "Last limited", spooled: "Spooled", mode: "Mode", origin: "Origin", edit: "Edit",
   mode_enforce: "enforced", mode_shadow: "shadow", mode_off: "off", consume: "consume",
   // one topic
   page_for_team: "page for the team", no_series: "There is no history of this topic yet: it is kept for the busiest topics.", limits_in_force: "Limits in force", no_limit: "No limit holds for it.",
@@ -43,7 +43,7 @@ export default {
   set_file: "From {rule}, which names it", set_default: "From {rule}, as for all that it matches",
   action_shadow: "Nothing is refused: it is only counted.", action_consume: "Deliveries wait for their turn.", action_reject_amqp: "Messages over it are nacked; on a channel without confirms they wait.",
   action_reject_rocketmq: "Messages over it are refused with code {code}.", action_delay: "Messages over it wait up to {max}, then they are refused.", action_block: "The connection is not read until the message may pass.",
-  action_drop: "Messages over it are swallowed and counted.", action_close: "The channel or connection is closed.",
+  action_drop: "Messages over it are swallowed and counted.", action_close: "The channel or connection is closed.", action_spool: "Publishers go on; messages over it wait on the gateway’s disk, and their answers come later.",
   usage_line: "{passed} passed, {refused} refused, {held} held", breaker_open: "breaker open, {time} at a time",
   why_this: "Why this limit, and no other?", why_holds: "Rule {rule} ({place}) holds: {limit}.", why_none: "No rule limits it here.", why_lost: "{rule} ({place}), {limit}: {reason}", why_missed: "{rule} ({place}) does not match: {reason}",
   // changing a limit
@@ -59,7 +59,7 @@ export default {
   sort_wait: "held", sort_backlog: "backlog", sort_forwarded: "passed", sort_blocked: "blocked", sort_age: "age", sort_name: "number",
   state_running: "running", state_flow: "flow", state_throttled: "throttled", state_blocked: "blocked", state_draining: "draining",
   state_running_means: "Messages pass as they come.", state_flow_means: "It is not read at the moment, because what is behind it needs time.", state_throttled_means: "A limit holds messages of it back.", state_blocked_means: "The broker has blocked it.", state_draining_means: "It is about to be closed; what is in flight is finished.",
-  bottleneck_none: "none", bottleneck_limit: "a limit:", bottleneck_client: "the client does not read", bottleneck_broker: "the broker takes its time", bottleneck_broker_blocked: "the broker blocks it", bottleneck_memory: "the gateway’s memory", bottleneck_limiter: "the limiter",
+  bottleneck_none: "none", bottleneck_limit: "a limit:", bottleneck_client: "the client does not read", bottleneck_broker: "the broker takes its time", bottleneck_broker_blocked: "the broker blocks it", bottleneck_memory: "the gateway’s memory", bottleneck_limiter: "the limiter", bottleneck_spool: "the spool is full or slow",
   close_title: "Close the connection of {client}?", close_text: "It is closed in the way of its protocol. Most clients connect again at once.", closed: "The connection is closed.", connection_named: "Connection {id}", connection_gone: "This connection is not there any more.", all_fields: "All fields",
   // brokers
   brokers_title: "Brokers and listeners", not_tried: "not tried yet", busy_line: "The broker has said that it is busy, since the start: {what}", listens_on: "Listens on", places: "Places", per_address: "At most per address", per_user_most: "At most per user", opened: "Opened so far", closed_by_cause: "Closed, by cause", refused_by_cause: "Refused, by cause",
@@ -79,7 +79,7 @@ export default {
   support_bundle: "Support bundle", support_bundle_text: "All that helps to find a fault, without secrets, in one file. It holds the log and the checked configuration, too, which are files of the gateway’s host and never leave it over the network. So it is made there, by:",
   // a team's own topic
   verdict_refused: "limited now", verdict_refused_text: "{share} of what is sent is refused{since}.", since_at: ", since {at}", verdict_held: "held now", verdict_held_text: "{n} messages wait for their turn.", verdict_within: "within its limit", verdict_within_text: "Nothing is refused.", verdict_unseen: "not seen", verdict_unseen_text: "No message of this topic has come lately.",
-  refused_24h: "{n} refused in the last 24 hours", refused_15m: "{n} refused in the last 15 minutes", refused_by_client: "Refused, by client", refused_now: "Now", refused_all: "In all", what_you_see: "What your library shows", your_library: "Your library", as_connected: "as connected: {names}", choose: "choose …", bite_refused: "when refused", bite_system_busy: "when refused", bite_held: "when held", bite_blocked: "when blocked", bite_dropped: "when dropped", bite_closed: "when closed", bite_consuming: "when consuming", to_do: "To do",
+  refused_24h: "{n} refused in the last 24 hours", refused_15m: "{n} refused in the last 15 minutes", refused_by_client: "Refused, by client", refused_now: "Now", refused_all: "In all", what_you_see: "What your library shows", your_library: "Your library", as_connected: "as connected: {names}", choose: "choose …", bite_refused: "when refused", bite_system_busy: "when refused", bite_held: "when held", bite_spooled: "when spooled", bite_blocked: "when blocked", bite_dropped: "when dropped", bite_closed: "when closed", bite_consuming: "when consuming", to_do: "To do",
   all_details: "all details", why_this_limit: "Why this limit", what_to_do: "What to do", nothing_broken: "Nothing is broken. The topic is over its limit, and the gateway says so instead of letting one topic take the broker away from everybody. What was refused is not in the broker; it may be sent again after a pause.",
   step_loop: "Look for a loop. The most frequent cause is a retry without a pause: repeat after a pause that grows (0.1 s, 0.2 s, 0.4 s …), and give up after a while.", step_confirms: "Publish with confirms. Without them nothing is refused: the channel is held until each message’s turn has come.", step_spread: "Spread a batch. The limit ({limit}) is a rate with a burst; send at the rate that you need over the hour.", step_ask: "Ask for more, and say why and until when. Quotas that are learned follow a lasting growth by themselves within days.", step_action: "Ask for another answer: a rule may hold messages instead of refusing them.", whom_to_ask: "Whom to ask: whoever runs the gateway {gateway}. Send them this page’s address.",
 };

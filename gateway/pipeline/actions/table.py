@@ -16,6 +16,7 @@ from gateway.pipeline.actions.delay import delay
 from gateway.pipeline.actions.drop import drop
 from gateway.pipeline.actions.hold_poll import hold_poll
 from gateway.pipeline.actions.reject import reject
+from gateway.pipeline.actions.spool import spool
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 
@@ -27,6 +28,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "block": block,
     "drop": drop,
     "close": close,
+    "spool": spool,
 }
 
 

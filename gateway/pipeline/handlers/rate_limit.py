@@ -8,7 +8,7 @@ protocol. Parts are settled in the order they came, so nothing overtakes within 
 from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
-from gateway.pipeline.actions.counting import HELD
+from gateway.pipeline.actions.counting import HELD, count_held
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
@@ -16,6 +16,7 @@ from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.keys import Key
+from limiter.limits import NEVER
 from limiter.rules.rule import Rule
 
 
@@ -36,14 +37,16 @@ class RateLimit(Handler):
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
+        if self.conversation.has_spooled:
+            self._postpone(parts)
         asking = 0
         for part in parts:
-            if part.kind == REQUEST and not part.paid:
+            if part.kind == REQUEST and not part.paid and not part.postponed:
                 asking += 1
         if asking == len(parts):
             batch.requests = parts
         else:
-            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid]
+            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid and not part.postponed]
         if asking:
             return False
         self._settle(batch)
@@ -60,6 +63,13 @@ class RateLimit(Handler):
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
                 continue
+            if part.postponed:
+                handled += part.count if part.messages <= 1 else part.count * part.messages
+                part.postponed = False
+                part.deadline = NEVER
+                count_held(part)
+                conversation.postpone(part)
+                continue
             if part.deadline == 0:
                 handled += part.count if part.messages <= 1 else part.count * part.messages
             elif self.spans is not None:
@@ -75,6 +85,12 @@ class RateLimit(Handler):
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
 
+    def _postpone(self, parts: list[Part]) -> None:
+        """Mark what waits behind something spooled. Judged now, it would take the tokens of what is before it."""
+        for part in parts:
+            if part.kind == REQUEST and part.deadline == 0 and not part.paid:
+                part.postponed = self.conversation.waits_behind(part)
+
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key
         assert key is not None
@@ -83,8 +99,9 @@ class RateLimit(Handler):
         tally.retry_after_ns = part.wait_ns
         spans = self.spans
         first = part.deadline == 0
+        rule = part.rule
         outcome = apply_action(self.conversation, part, now)
-        if spans is not None and part.reservation is None:
+        if spans is not None and part.reservation is None and (rule is None or rule.action != "spool"):  # what is spooled outlives its part
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
             self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule

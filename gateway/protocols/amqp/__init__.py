@@ -17,6 +17,7 @@ CLOSE_CAUSES: Final = {
     "broker_heartbeat": "The broker was silent for longer than the negotiated heartbeat allows; the client was told.",
     "heartbeat": "The client was silent for longer than the negotiated heartbeat allows.",
     "max_connections_per_user": "Refused: the user had `max_connections_per_user` already.",
+    "spool_damaged": "What this client's messages became in the spool on disk cannot be read back; they are given up, none was confirmed.",
     "wrong_protocol_amqp_1_0": "The client speaks AMQP 1.0; the gateway and this listener speak 0-9-1.",
     "wrong_protocol_amqp_version": "The client speaks another version of AMQP than 0-9-1.",
     "wrong_protocol_http": "The client speaks HTTP: perhaps it means RabbitMQ's management port.",

@@ -10,6 +10,8 @@ nothing is held, or the first held part is a request without a verdict, due at i
 close-ok (due NEVER until then). A batch takes requests from the front (`take`); while they are away, `taken` counts them. The first of
 them that must wait again makes the others come back behind it, in order (`returned`), those with a verdict as `paid`.
 
+Where a rule spools (`spool`), only the first held parts are in `held`. The rest waits in the channel's `SpoolQueue`, on disk if it is much.
+
 Deliveries that wait, on the way back, stand apart from that: in `parking` (`deliveries.py`).
 """
 
@@ -36,6 +38,7 @@ from gateway.protocols.amqp.channel_states import (
     PASSING,
 )
 from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
+from gateway.spool.queue import SpoolQueue
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -79,15 +82,20 @@ class AmqpChannel:
         "consumer",
         "content_left",
         "discarding",
+        "forwarding",
         "gateway_close",
         "held",
+        "lose_later",
         "method",
         "number",
         "parking",
+        "refill_at",
         "replies",
         "returned",
         "settled_state",
         "settlements",
+        "spool",
+        "spooled_methods",
         "taken",
         "tx",
         "unanswered",
@@ -110,10 +118,17 @@ class AmqpChannel:
         self.confirms: Confirms | None = None
         self.tx = False
         self.discarding = False  # the rest of the last request's content is thrown away
+        self.forwarding = False  # of the last message that went to the broker the rest is still to go
+        self.lose_later = False  # the broker has closed the channel; what of that rest waits here must reach it, then the rest is given up
         self.unanswered: Unanswered | None = None  # the refusal to be written when that content is complete
         self.held: deque[HeldPart] = deque()
         self.taken = 0  # held parts that are with the judge
         self.returned: list[HeldPart] = []
+        self.spool: SpoolQueue | None = None  # what waits behind `held`, once a rule with `action: spool` has held something
+        self.refill_at = 0  # so many held parts are left when more is taken out of the spool
+        self.spooled_methods: list[
+            Part
+        ] = []  # in the spool: channel.open, close and close-ok, which are answered even when all is given up
         # As relayed:
         self.gateway_close: i64 = NO_CLOSE
         self.close_frames = b""  # the gateway's channel.close for the client, and what goes before it, while CLOSE_WAITS
@@ -146,6 +161,7 @@ class AmqpChannel:
         self.confirms = None
         self.tx = False
         self.discarding = False
+        self.forwarding = False
         self.unanswered = None
 
     def close_by_broker(self) -> bool:
@@ -201,7 +217,7 @@ class AmqpChannel:
         """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""
         if self.client_state != CLIENT_CLOSED or self.is_closed_by_gateway() or self.gateway_close != NO_CLOSE:
             return False
-        return not (self.unsettled_opens or self.held or self.taken)
+        return not (self.unsettled_opens or self.held or self.taken or self.spools())
 
     def expect_open_ok(self) -> None:
         """The client's channel.open goes on to the broker."""
@@ -243,7 +259,11 @@ class AmqpChannel:
 
     def waits(self) -> bool:
         """Whether what is settled now must go behind something else."""
-        return len(self.returned) > 0 if self.taken else len(self.held) > 0
+        return len(self.returned) > 0 if self.taken else len(self.held) > 0 or self.spools()
+
+    def spools(self) -> bool:
+        """Whether something waits in the spool."""
+        return self.spool is not None and not self.spool.empty()
 
     def due(self) -> int:
         """When the first held part is to be judged again."""

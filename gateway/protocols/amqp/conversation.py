@@ -47,7 +47,8 @@ class AmqpConversation(Conversation):
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
         self.held_parts = HeldParts(self)
-        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts)
+        key_of = self.client_stream.publishes.key_of
+        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts, key_of)
         self._over = False
         self._counted = False  # for its user
         self._broker_started = False  # it has answered as a broker that speaks 0-9-1 does
@@ -88,6 +89,16 @@ class AmqpConversation(Conversation):
 
     def block(self, part: Part, due: int) -> bool:
         return self.settling.block(part, due)
+
+    def spool(self, part: Part, due: int) -> bool:
+        return self.settling.spool(part, due)
+
+    def waits_behind(self, part: Part) -> bool:
+        channel = self.channels.get(part.ordering_key)
+        return channel is not None and channel.spool is not None and channel.taken == 0 and channel.waits()
+
+    def postpone(self, part: Part) -> None:
+        self.settling.postpone(part)
 
     def close(self, part: Part) -> int:
         return self.settling.close(part)

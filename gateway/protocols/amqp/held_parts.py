@@ -4,15 +4,23 @@ Each channel holds its own parts in order (`AmqpChannel.held`); here they are ke
 everything the client sends after it (`behind_close`). While the upstream stands within a frame that flows through (`frame_left`), nothing
 is let go: another channel's frame would land in the middle of it.
 
+Where a rule spools, most of what a channel holds is in its `SpoolQueue` (`gateway/spool/queue.py`), and `AmqpChannel.held` has what comes
+next. It is filled up again when half of that is gone.
+
 Writes `held_bytes`, `held_messages` and `next_due` of the conversation's budget, which the session goes by.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, HeldPart, held_cost
+from gateway.protocols.amqp.frames import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, INTERNAL_ERROR, client_error, method_of
 from limiter.limits import NEVER
+
+SPOOLED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
 
 
 class HeldParts:
@@ -26,6 +34,7 @@ class HeldParts:
         self.ready: list[Part] = []  # parts that wait for nothing but the next take
         self.taken = 0  # parts away with the judge, of all channels
         self.frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
+        self.damage = ""  # why the rest of a channel's spool is lost
 
     def set_frame_left(self, frame_left: int) -> None:
         """The upstream now stands within a frame that lacks `frame_left` bytes; 0: between frames."""
@@ -46,6 +55,8 @@ class HeldParts:
         budget.held_bytes += held_cost(part)
         if part.kind == REQUEST:
             budget.held_messages += part.count * part.messages
+        if self._add_to_spool(channel, part):
+            return []
         channel.held.append(HeldPart(part, due))
         if len(channel.held) == 1:
             self.channels[channel.number] = channel
@@ -98,6 +109,21 @@ class HeldParts:
             part.blocking = False
             self.budget.blocking -= 1
 
+    def begin_late_loss(self, channel: AmqpChannel) -> None:
+        """The broker has closed `channel` within a message whose rest waits here.
+
+        It takes no method, not even the client's close-ok, before that message has ended. So that rest goes on first, and the client, whose
+        next words are of another life of the channel, is not read.
+        """
+        if not channel.lose_later:
+            channel.lose_later = True
+            self.budget.blocking += 1
+
+    def end_late_loss(self, channel: AmqpChannel) -> None:
+        if channel.lose_later:
+            channel.lose_later = False
+            self.budget.blocking -= 1
+
     def count_split(self, channel: AmqpChannel) -> None:
         """A taken part became two: both will be settled."""
         channel.taken += 1
@@ -110,6 +136,8 @@ class HeldParts:
         `flowing`: the channel whose frame is still coming in, or -1.
         """
         parts: list[Part] = []
+        if self.damage:
+            raise client_error(INTERNAL_ERROR, self.damage, "spool_damaged")
         if self.frame_left or self.taken:
             return parts
         if self.channels:
@@ -134,6 +162,59 @@ class HeldParts:
         self.update_due()
         return parts
 
+    def _add_to_spool(self, channel: AmqpChannel, part: Part) -> bool:
+        """Put `part` behind what waits in the channel's spool, or begin that where enough waits in memory; whether it is there."""
+        spool = channel.spool
+        if spool is None:
+            return False
+        if spool.empty():
+            if not channel.held:
+                return False
+            last = channel.held[-1].part
+            if last.kind == BODY and last.size > 0:  # it continues a frame, and those are not parted
+                return False
+            front = 0
+            most = spool.disk.share()
+            for held in channel.held:
+                front += held_cost(held.part)
+                if front >= most:
+                    break
+            if front < most:
+                return False
+        spool.add(part)
+        if part.kind == PLAIN and method_of(part) in SPOOLED_METHODS:
+            channel.spooled_methods.append(part)
+        return True
+
+    def _refill(self, channel: AmqpChannel) -> bool:
+        """Take what is next out of the channel's spool, if half of what was taken before is gone; whether anything was there."""
+        spool = channel.spool
+        if spool is None or len(channel.held) > channel.refill_at or spool.empty():
+            return False
+        parts = spool.take()
+        for part in parts:
+            if channel.spooled_methods and part.kind == PLAIN and method_of(part) in SPOOLED_METHODS:
+                channel.spooled_methods.pop(0)
+            channel.held.append(HeldPart(part, 0))
+        if not parts:
+            return False
+        channel.refill_at = len(channel.held) // 2
+        spool.read_next()
+        return True
+
+    def spool_ready(self, channel: AmqpChannel) -> None:
+        """What is next in the channel's spool has been read, or is damaged."""
+        spool = channel.spool
+        if spool is None:
+            return
+        if spool.damage:
+            self.damage = (
+                self.damage or f"channel {channel.number}: what waited in this gateway's spool cannot be read back: {spool.damage}"
+            )
+            self.update_due()
+        elif channel.taken == 0 and not channel.held and self._refill(channel):
+            self.make_due(channel)
+
     def settle(self, channel: AmqpChannel) -> list[Part]:
         """One of the parts taken is settled. After the last: the parts that no longer wait for anything, to be passed on."""
         channel.taken -= 1
@@ -144,11 +225,14 @@ class HeldParts:
             if channel.returned:
                 held.extendleft(reversed(channel.returned))
                 channel.returned = []
-            while held and (held[0].part.kind != REQUEST or held[0].part.paid):
-                part = held.popleft().part
-                self.count_out(part)
-                free.append(part)
-            if not held:
+            while True:
+                while held and (held[0].part.kind != REQUEST or held[0].part.paid):
+                    part = held.popleft().part
+                    self.count_out(part)
+                    free.append(part)
+                if channel.spool is None or not self._refill(channel):
+                    break
+            if not held and not channel.spools():
                 self.channels.pop(channel.number, None)
         if self.taken == 0:
             self.update_due()
@@ -159,9 +243,22 @@ class HeldParts:
         parts = channel.forget_held()
         for part in parts:
             self.count_out(part)
+        parts.extend(self._forget_spooled(channel))
         if channel.taken == 0:
             self.channels.pop(channel.number, None)
         self.update_due()
+        return parts
+
+    def _forget_spooled(self, channel: AmqpChannel) -> list[Part]:
+        """Give up what waits in the spool: its messages, and the methods that are answered all the same."""
+        spool = channel.spool
+        if spool is None:
+            return []
+        parts = spool.forget()
+        for part in parts:
+            self.budget.held_messages -= part.count
+        parts.extend(channel.spooled_methods)
+        channel.spooled_methods = []
         return parts
 
     def forget_all(self) -> list[Part]:
@@ -169,6 +266,7 @@ class HeldParts:
         parts: list[Part] = []
         for channel in self.channels.values():
             parts.extend(channel.forget_held())
+            parts.extend(self._forget_spooled(channel))
         parts.extend(self.behind_close)
         self.behind_close = []
         self.ready = []
@@ -188,6 +286,8 @@ class HeldParts:
                 due = min(due, channel.due())
             if self.ready or (self.behind_close and not self.channels):
                 due = 0
+        if self.damage:
+            due = 0
         self.budget.next_due = due
 
     def __repr__(self) -> str:

@@ -237,6 +237,14 @@ class Publishes:
         self._recent_keys[slot] = key
         return key
 
+    def key_of(self, publish: bytes) -> Key | None:
+        """The key of a publish that was cut before, by its bytes; None before the client is let in."""
+        origin = self.origin
+        if origin is None:
+            return None
+        names: i64 = 14 + publish[13]
+        return self._key(origin, publish, 13, names + publish[names] + 1)
+
     def forget_names(self) -> None:
         """Other rules are in force: names may have other keys now."""
         self._recent_names = []

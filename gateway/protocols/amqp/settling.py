@@ -6,7 +6,7 @@
             ─►  any other channel           ─►  UNABLE: a publish nobody confirms would be lost without a word, and one taken out of
                                                 a transaction would break it. The rule's fallback says what happens instead
             ─►  something is held before it ─►  LATER: an answer must not overtake
-    hold    ─►  held; block: and the client is not read meanwhile
+    hold    ─►  held; block: and the client is not read meanwhile; spool: and what comes behind it goes to the disk when it is much
     close   ─►  channel.close to both sides (`channel_close.py`)
     drop    ─►  nowhere, where no answer was promised
 
@@ -20,11 +20,14 @@ discards it) or, where parts held before it were abandoned, discarded here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
 from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.pipeline.reports import NOT_SAMPLED
 from gateway.protocols.amqp.broker_stream import BrokerStream
-from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.channel_close import ChannelCloses
 from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, PASSING
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
@@ -44,6 +47,8 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
+from gateway.spool.queue import SpoolQueue
+from limiter.keys import Key
 from limiter.limits import NEVER
 
 
@@ -57,8 +62,10 @@ class Settling:
         handshake: Handshake,
         broker_stream: BrokerStream,
         held_parts: HeldParts,
+        key_of: Callable[[bytes], Key | None],
     ) -> None:
         self.conversation = conversation
+        self.key_of = key_of  # the key of a publish, by its bytes
         self.budget = conversation.budget
         self.reports = conversation.reports
         self.channels = channels
@@ -86,7 +93,7 @@ class Settling:
             self._hold(channel, part, NEVER)
         elif channel.taken:
             self.held_parts.count_out(part)
-            self._pass(channel, part)
+            self._pass_all(channel, [part])
             self._settle(channel)
         else:
             self._pass(channel, part)
@@ -147,6 +154,23 @@ class Settling:
         notices.block(notices.reason if notices.gateway_blocks else over_limit(part))
         return True
 
+    def spool(self, part: Part, due: int) -> bool:
+        channel = self.channels.get(part.ordering_key)
+        self.conversation.has_spooled = True
+        if channel is not None and channel.spool is None:
+            context = self.conversation.context
+            if context.spool is not None:
+                ready = partial(self.held_parts.spool_ready, channel)
+                channel.spool = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
+        return self.hold(part, due)
+
+    def postpone(self, part: Part) -> None:
+        channel = self.channels.get(part.ordering_key)
+        if channel is None or channel.settled_state != PASSING:  # closed meanwhile
+            self.admit(part)
+        else:
+            self._hold(channel, part, 0)
+
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
         if channel is not None and channel.settled_state == PASSING:
@@ -168,14 +192,22 @@ class Settling:
         """The broker has closed `channel`: what was held for it goes nowhere."""
         if channel.unanswered is not None:
             self._forget(channel, channel.unanswered)
-        if not channel.held and channel.taken == 0:
+        if not channel.held and channel.taken == 0 and not channel.spools():
             return
+        if channel.forwarding and channel.waits():
+            self.held_parts.begin_late_loss(channel)
+            return
+        self.held_parts.end_late_loss(channel)
         channel.give_up_held()
         for part in self.held_parts.forget(channel):
-            if part.kind == REQUEST:
-                self.reports.give_up(part)
-            elif method_of(part) == CHANNEL_CLOSE:
-                self.held_parts.add_ready(part)  # the client waits for its own close-ok, also when both sides close at once
+            self._give_up(part)
+
+    def _give_up(self, part: Part) -> None:
+        """`part` was held when the broker closed its channel."""
+        if part.kind == REQUEST:
+            self.reports.give_up(part)
+        elif method_of(part) == CHANNEL_CLOSE:
+            self.held_parts.add_ready(part)  # the client waits for its own close-ok, also when both sides close at once
 
     # ---- one part --------------------------------------------------------------------------------------------------
 
@@ -200,12 +232,14 @@ class Settling:
                 confirms.forward(part.count)
                 if self.reports.sample == NOT_SAMPLED:
                     self.reports.set_sample(self.sampler.take(channel, part.count))
+            channel.forwarding = not part.complete
             if not part.complete:
                 channel.discarding = False
         elif part.kind == BODY:
             if channel.discarding:
                 self._discard_content(channel, part)
                 return
+            channel.forwarding = not part.complete
             self.held_parts.set_frame_left(part.size)
         elif part.data[part.start] == METHOD:
             self._look_at_method(channel, part)
@@ -245,13 +279,23 @@ class Settling:
                 del self.channels[channel.number]
 
     def _hold(self, channel: AmqpChannel, part: Part, due: int) -> None:
-        for free in self.held_parts.hold(channel, part, due):
-            self._pass(channel, free)
+        self._pass_all(channel, self.held_parts.hold(channel, part, due))
 
     def _settle(self, channel: AmqpChannel) -> None:
         """A held part that was taken is settled: what it alone kept waiting goes on."""
-        for free in self.held_parts.settle(channel):
-            self._pass(channel, free)
+        self._pass_all(channel, self.held_parts.settle(channel))
+        if channel.lose_later and channel.taken == 0 and not channel.waits():  # the end of that message is still with the client
+            self.held_parts.end_late_loss(channel)
+
+    def _pass_all(self, channel: AmqpChannel, parts: list[Part]) -> None:
+        """Pass `parts`, which waited for nothing any more; none behind the end of a message that the broker's close had to wait for."""
+        for part in parts:
+            if channel.settled_state >= CLOSED_WHILE_HELD:
+                self._give_up(part)
+                continue
+            self._pass(channel, part)
+            if channel.lose_later and not channel.forwarding:
+                self.lose(channel)
 
     def _discard_content(self, channel: AmqpChannel, part: Part) -> None:
         """`part` continues a content that was refused or dropped."""

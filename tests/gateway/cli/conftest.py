@@ -48,6 +48,7 @@ class Admin:
     before: dict[str, Any] | None = None  # the publication that a rollback of quotas leads to
     history: list[dict[str, Any]] = field(default_factory=list)
     topics: list[dict[str, Any]] = field(default_factory=list)
+    spool: dict[str, Any] = field(default_factory=dict)  # the figures of `GET /v1/spool`
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)  # "METHOD path" -> an answer out of the ordinary
     race: Callable[[], None] | None = None  # what somebody else does between a GET and the write after it
@@ -102,6 +103,10 @@ class Handler(BaseHTTPRequestHandler):
         admin, path = self.admin, request.path
         if path in {"/v1/limits", "/v1/topics", "/v1/clients", "/v1/connections", "/v1/listeners", "/v1/audit", "/v1/tokens"}:
             return page(admin.topics, request)
+        if path == "/v1/spool":
+            shown = [each for each in admin.topics if request.query.get("topic") in (None, each["topic"])]
+            status, body, _ = page(shown, request)
+            return status, {**body, "spool": admin.spool}, ""
         if path.startswith("/v1/connections/") and request.method == "DELETE":
             number = int(path.rpartition("/")[2])
             return (200, {"done": f"connection {number} is being closed"}, "") if number == 7 else problem(404, "not-found", "no such one")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.client_advice import CLIENT_ADVICE, SITUATIONS, SYSTEM_BUSY, library_of, named, situations_of
+from gateway.cli.client_advice import CLIENT_ADVICE, SITUATIONS, SPOOLED, SYSTEM_BUSY, library_of, named, situations_of
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.parametrize("advice", CLIENT_ADVICE, ids=lambda advice: advice.name)
 def test_every_library_has_a_word_for_every_situation(advice: Any) -> None:
-    wanted = set(SITUATIONS) - ({SYSTEM_BUSY} if advice.protocol == "amqp" else set())
+    wanted = set(SITUATIONS) - ({SYSTEM_BUSY} if advice.protocol == "amqp" else {SPOOLED})
     assert set(advice.shows) == wanted
     assert all(advice.shows.values())
     assert advice.to_do
@@ -74,6 +74,7 @@ LEVEL = {"protocol": "amqp", "operation": "produce", "action": "reject", "fallba
         ({"fallback": "close"}, False, ("closed",)),
         ({"action": "delay"}, None, ("held", "refused")),
         ({"action": "block"}, True, ("blocked",)),
+        ({"action": "spool"}, None, ("spooled",)),
         ({"operation": "consume"}, True, ("consuming",)),
         ({"protocol": "rocketmq"}, None, ("refused",)),
         ({"protocol": "rocketmq", "reply": "system_busy"}, None, ("system_busy",)),

@@ -26,7 +26,7 @@ def test_list_shows_the_user_of_each_connection_and_what_holds_it_up(sluice: Any
     assert all(name in head for name in columns)
     assert line.split() == [
         "7", "rabbit", "10.0.0.7:5000", "checkout-7", "shop", "/", "blocked", "broker_blocked", "bulk", "//amq.default/jobs",
-        "9", "3", "1024", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
+        "9", "3", "1024", "-", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
     ]  # fmt: skip
 
 
@@ -45,6 +45,15 @@ def test_a_consumer_that_does_not_read_shows_as_one(sluice: Any, admin: Any) -> 
         "256 KiB",
         "1min 11s",
     ]
+
+
+def test_bytes_on_disk_have_a_column_where_something_is_spooled(sluice: Any, admin: Any) -> None:
+    admin.topics = [connection(7, spooled_bytes=5 << 20, bottleneck="spool"), connection(8, spooled_bytes=0)]
+    lines = sluice("connections", "list", "-o", "csv").out.splitlines()
+    assert [line.split(",")[13] for line in lines] == ["spooled_bytes", "5242880", "0"]
+    shown = {each.title: each.people for each in CONNECTIONS if each.people is not None}
+    assert [shown["spooled bytes"](item) for item in admin.topics] == ["5 MiB", None], "a column of nothing but None is left out"
+    assert [shown["bottleneck"](item) for item in admin.topics] == ["spool full or slow", "broker_blocked"]
 
 
 def test_one_without_a_virtual_host_has_a_dash(sluice: Any, admin: Any) -> None:

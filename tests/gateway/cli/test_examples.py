@@ -186,7 +186,7 @@ def test_an_example_runs(shell: Shell, line: str) -> None:
         runs_until(shell, typed, needs.until, needs.end)
         return
     if ENDLESS.search(line):
-        is_shown_until_interrupted(shell, typed)
+        is_shown_until_interrupted(shell, typed, "on disk" if " spool " in line else "orders")
         return
     ran = shell.run(typed)
     assert ran.returncode == needs.code, f"{typed}: exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
@@ -202,10 +202,10 @@ def runs_until(shell: Shell, line: str, wanted: str, end: signal.Signals) -> Non
         assert process.popen.wait(40) == 0, process.output()
 
 
-def is_shown_until_interrupted(shell: Shell, line: str) -> None:
+def is_shown_until_interrupted(shell: Shell, line: str, wanted: str) -> None:
     """On a terminal, as such a verb is used; Ctrl-C ends it."""
     with Terminal(["bash", "-c", f"exec {line}"], cwd=shell.folder, env=shell.environment) as terminal:
-        terminal.read_until("orders", within=40)
+        terminal.read_until(wanted, within=40)
         terminal.popen.send_signal(signal.SIGINT)
         assert terminal.end() in {0, 130}, terminal.text
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED
+from gateway.cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED, WAIT_LONGER
 from gateway.cli.why_facts import Client, Findings, Limited, to_do
 from gateway.cli.why_text import client_text, commands_of, written
 
@@ -47,6 +47,18 @@ def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals()
     assert "9.6/s is delivered; what the broker has more waits for its turn" in text
     assert "To do:" not in text
     assert (to_do(AMQP_CLIENTS[0], (CONSUMING,)), to_do(AMQP_CLIENTS[0], (REFUSED,))) == (None, AMQP_CLIENTS[0].to_do)
+
+
+def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later() -> None:
+    client = Client("10.0.0.7", confirms=False)
+    text = " ".join(page(findings(level(action="spool"), client)).split())
+    assert "33.3/s is held" in text
+    assert "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has" in text
+    assert "nothing: publishes go on, confirms come later" in text
+    assert f"To do: {WAIT_LONGER}." in text
+    assert "sluice spool show amqp / bills bill.eu" in text
+    assert "Use publisher confirms: without them nobody learns of those that wait here when the gateway crashes." in text
+    assert "Slow down" not in text
 
 
 @pytest.mark.parametrize(

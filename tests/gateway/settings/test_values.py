@@ -41,6 +41,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "credit": {"initial": 400, "more_after": 200, "bytes": "256KiB"},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB"},
         "disk": {"low_watermark": "12%"},
+        "spool": {"size": "10GiB", "memory": "32MiB"},
         "drain": {"timeout": "27s", "hold": "at_once"},
         "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": [], "series_topics": 280},
         "probes": "off",

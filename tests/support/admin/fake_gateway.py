@@ -38,6 +38,7 @@ class FakeGateway:
         self.close_reasons: list[str] = []
         self.seen_topics: list[dict[str, object]] = []
         self.seen_clients: list[dict[str, object]] = []
+        self.spooled: list[dict[str, object]] = []
         self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
         self.reload_errors: list[str] = []
         self.reloads = 0
@@ -100,6 +101,12 @@ class FakeGateway:
         before = len(self.open_connections)
         self.open_connections = [item for item in self.open_connections if item["id"] != connection]
         return len(self.open_connections) < before
+
+    def spool(self) -> dict[str, object]:
+        return {"messages": sum(int(str(item["messages"])) for item in self.spooled), "topics": len(self.spooled)}
+
+    async def spooled_topics(self) -> list[dict[str, object]]:
+        return self.spooled
 
     def clients(self) -> list[dict[str, object]]:
         return self.seen_clients

@@ -106,8 +106,12 @@ class Schedule:
         room = 1 + int(self.random.random() * 8)
         position = conversation.decode(self.to_decode, 0, room, self.batch)
         self.to_decode = self.to_decode[position:]
+        self._look(self.batch)
         if self.random.random() < 0.8:
             self._settle()
+
+    def _look(self, batch: list[Part]) -> None:
+        """`batch` was decoded, and will go to the judge."""
 
     def _carry_down(self) -> None:
         data = self._piece(self.broker.out)
@@ -146,6 +150,11 @@ class Schedule:
         for part in batch:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
+                continue
+            if part.postponed:
+                part.postponed = False
+                part.deadline = NEVER
+                conversation.postpone(part)
                 continue
             part.passed = part.count if random() < self.kindness else int(random() * int(part.count))
             if part.passed >= part.count:

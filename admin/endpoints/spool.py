@@ -1,0 +1,56 @@
+"""`/v1/spool`: what waits on the gateway's disk because a rule says `action: spool`, as a whole and by topic."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from admin import spreadsheet
+from admin.auth import Role
+from admin.context import Context
+from admin.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page
+from admin.routing import Answer, Parameter, Route
+from admin.spreadsheet import FORMAT
+
+JSONObject = dict[str, Any]
+SORTS: Final[dict[str, str]] = {"messages": "messages", "bytes": "bytes", "wait": "waiting_seconds", "name": ""}
+
+
+class SpoolPage(msgspec.Struct, frozen=True):
+    """The topics that wait in the spool (`items`), and the spool as a whole, over all workers.
+
+    Of a topic: `messages`, `bytes` of its publishes, and `waiting_seconds` since when something of it has waited. `spool`: `size_bytes`
+    that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on disk; `written_bytes`,
+    `read_bytes` and `damaged_batches` (that could not be read back) since the start; `full`: whether a client waits for room; `trouble`:
+    why nothing can be written just now, or null.
+    """
+
+    items: list[dict[str, Any]]
+    next: str | None
+    total: int
+    spool: dict[str, Any]
+
+
+async def spool(context: Context) -> Answer:
+    request = context.request
+    protocol, topic, number = request.query.get("protocol"), request.query.get("topic"), SORTS[request.query.get("sort", "messages")]
+
+    def wanted(item: JSONObject) -> bool:
+        return protocol in (None, item["protocol"]) and topic in (None, item["topic"]) and matches(request, item["topic"])
+
+    def key(item: JSONObject) -> SortKey:
+        return -float(item[number]) if number else 0.0, f"{item['topic']} {item['protocol']}"
+
+    async with one_long_list():
+        items = [item for item in await context.gateway.spooled_topics() if wanted(item)]
+    found, following = await page(items, key, request)
+    return Answer(SpoolPage(found, following, len(items), context.gateway.spool()))
+
+
+TOPIC: Final = Parameter("topic", "text", "only the topic of exactly this name")
+SORT: Final = Parameter("sort", "text", "the largest first: messages, bytes, wait (seconds); or name", choices=tuple(SORTS))
+ROUTES: Final[list[Route]] = [
+    Route("GET", "/v1/spool", Role.VIEWER, spool, "The spool, and the topics that wait in it", answer=SpoolPage,
+          parameters=(PROTOCOL, TOPIC, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.SPOOL),
+]  # fmt: skip

@@ -1,0 +1,135 @@
+"""`sluice spool`: what waits on the gateway's disk because a rule says `action: spool`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from gateway.cli import figures
+from gateway.cli.exits import USAGE, CommandError
+from gateway.cli.key_completion import complete_key
+from gateway.cli.keys import OF_LEVELS, topic_path
+from gateway.cli.listing import limit_option, sort_option, watchable
+from gateway.cli.names import topic_of
+from gateway.cli.output import print_status
+from gateway.cli.tables import TableColumn, column
+from gateway.cli.verb import Group, Remote, remote
+from limiter.protocols import PROTOCOL_NAMES
+from limiter.topics import parse_topic
+
+NOTHING: Final = "nothing waits in the spool; messages over a limit wait there where their rule says `action: spool`"
+WAITING: Final[list[TableColumn]] = [
+    column("protocol", "protocol", rank=30),
+    column("topic", "topic", rank=0, people=topic_of),
+    column("messages", "messages", rank=1, figure=figures.count),
+    column("bytes", "bytes", rank=2, figure=figures.size),
+    column("waiting s", "waiting_seconds", rank=3, short="for", figure=figures.duration),
+]
+
+
+@click.group(cls=Group, example="sluice spool list")
+def spool() -> None:
+    """Look at what waits on the gateway's disk until its limit lets it pass: messages over a limit whose rule says `action: spool`."""
+
+
+@spool.command("list", example="sluice spool list\nsluice spool list --sort wait --limit 10 --watch\nsluice spool list -q order -o json")
+@click.option("-q", "--query", metavar="TEXT", help="Only topics whose name contains TEXT.")
+@sort_option(["messages", "bytes", "wait", "name"], "messages", "Order; what is largest now first.")
+@limit_option()
+@watchable
+@remote
+def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
+    """List the topics that wait in the spool, most messages first, and how full it is.
+
+    For: since when something of the topic has waited. Bytes: those of its publishes. A short burst waits in memory and takes no disk; files
+    are deleted when all in them has left, so their bytes fall in steps.
+    """
+    found = list(remote.client.items("/v1/spool", {"q": query or "", "sort": sort}, most=most))
+    remote.emit(found, WAITING, empty=f"no topic that waits in the spool has {query} in its name" if query else NOTHING)
+    if remote.form in {"table", "wide"}:
+        body = remote.client.ask("GET", "/v1/spool", query={"limit": "1"}).body
+        for line in whole(body.get("spool") or {} if isinstance(body, dict) else {}):
+            print_status(line)
+
+
+def whole(figures_: dict[str, Any]) -> list[str]:
+    """The spool as a whole in words, and what is wrong with it."""
+    if "used_bytes" not in figures_:
+        return []
+    used, size = figures.size(figures_["used_bytes"]), figures.size(figures_["size_bytes"])
+    lines = [f"spool: {figures.count(figures_['messages'])} messages wait; {used} of {size} on disk"]
+    if figures_.get("trouble"):
+        lines.append(f"it cannot be written: {figures_['trouble']}; clients whose messages are to be spooled are not read")
+    if figures_.get("full"):
+        lines.append("it is full (spool.size): clients whose messages are to be spooled are not read until it drains")
+    if figures_.get("damaged_batches"):
+        lines.append(f"{figures_['damaged_batches']} batches could not be read back since the start; their connections were closed")
+    return lines
+
+
+@spool.command(example="sluice spool show amqp / orders order.created\nsluice spool show amqp / amq.default jobs -o json")
+@click.argument(
+    "key",
+    nargs=-1,
+    required=True,
+    metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values() if names.spools),
+    shell_complete=complete_key,
+)
+@watchable
+@remote
+def show(remote: Remote, key: tuple[str, ...]) -> None:
+    """Show what waits of one topic, for how long, and how soon it is gone.
+
+    Gone in: at the limit's rate, if no more comes. `sluice why` says more of the limit; `sluice connections list -q TOPIC` shows whose
+    messages wait.
+    """
+    target = key_path(key)
+    protocol = key[0]
+    text = parse_topic(protocol, target.removeprefix(f"/v1/limits/{protocol}/")).text()
+    body = remote.client.ask("GET", "/v1/spool", query={"protocol": protocol, "topic": text}).body
+    items = body.get("items") if isinstance(body, dict) else None
+    waiting: dict[str, Any] = (
+        items[0] if items else {"protocol": protocol, "topic": text, "messages": 0, "bytes": 0, "waiting_seconds": None}
+    )
+    rate = spooling_rate(remote.client.ask("GET", target).body)
+    gone = round(waiting["messages"] / rate, 3) if rate else None
+    shown = {**waiting, "messages_per_second": rate, "gone_in_seconds": gone}
+    remote.emit(in_words(shown) if remote.form == "table" else shown)
+    if not waiting["messages"]:
+        print_status("nothing of this topic waits in the spool" if rate else "nothing of this topic waits in the spool; no rule spools it")
+
+
+def key_path(key: tuple[str, ...]) -> str:
+    """The path of a topic's limits. Raises CommandError for what is no topic, or never spooled."""
+    names = PROTOCOL_NAMES.get(key[0])
+    if key[0] in OF_LEVELS:
+        raise CommandError(USAGE, f"the spool is told by topic; of a {key[0]}: sluice connections list -q {key[-1]}")
+    if names is not None and not names.spools:
+        raise CommandError(USAGE, f"{names.title}'s messages are never spooled: {names.max_delay_reason}")
+    return topic_path(key)
+
+
+def spooling_rate(body: object) -> float | None:
+    """Messages per second of the tightest limit of the topic that spools; None: there is none, or it has no rate of messages."""
+    levels = body.get("levels") if isinstance(body, dict) else None
+    rates = [
+        float((level.get("limit") or {}).get("messages_per_second") or 0)
+        for level in levels or []
+        if level.get("action") == "spool" and level.get("mode") == "enforce"
+    ]
+    return min((rate for rate in rates if rate), default=None)
+
+
+def in_words(shown: dict[str, Any]) -> dict[str, object]:
+    """What waits of a topic for people, without what is not known."""
+    rate, gone, waited = shown["messages_per_second"], shown["gone_in_seconds"], shown["waiting_seconds"]
+    found = {
+        "topic": topic_of(shown),
+        "messages": figures.count(shown["messages"]),
+        "bytes": figures.size(shown["bytes"]),
+        "waiting for": None if waited is None else figures.duration(waited),
+        "limit": None if rate is None else figures.rate(rate),
+        "gone in": None if gone is None or not shown["messages"] else figures.duration(gone),
+    }
+    return {name: value for name, value in found.items() if value is not None}

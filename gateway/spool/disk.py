@@ -1,0 +1,327 @@
+"""The disk side of the spool: a directory, two threads, and what they have done.
+
+The event loop never waits for the disk. It hands over jobs, each of which names its file and place, and takes them back when they are done
+(`collect`), as it takes verdicts from the limiter: through an eventfd. One thread writes, in order; the other reads and deletes. So a slow
+write never keeps a topic from draining, and draining is what makes room.
+
+A job says where it writes, so a write that failed half way is repeated in the same place. While the disk is full or fails, the writer
+repeats its job each RETRY_S and says why in `trouble`; nothing is lost meanwhile, because what is to be written stays in memory until it is
+written. That memory counts for its connection, which is not read when it has too much: a slow disk is felt by the sender.
+
+Each process has a subdirectory of its own, locked as long as it lives. What a process that is gone has left is deleted at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import threading
+from collections import deque
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+from gateway.clock import now_ns
+from gateway.pipeline.parts import Part
+from gateway.spool.records import encode
+
+MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
+MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
+RETRY_S: Final = 0.5  # between two tries of a write that failed (a guess)
+LOCK: Final = "lock"
+
+WRITE: Final = 0
+READ: Final = 1
+DELETE: Final = 2
+
+
+class Job:
+    """One thing to be done in a file. `parts` are written at `offset`; `length` bytes are read from there; or the file is deleted."""
+
+    __slots__ = ("cancelled", "data", "error", "kind", "length", "name", "offset", "owner", "parts", "segment")
+
+    def __init__(self, owner: object, kind: int, name: str, offset: int = 0, length: int = 0, parts: list[Part] | None = None) -> None:
+        self.owner = owner
+        self.kind = kind
+        self.name = name  # of the file, in the directory
+        self.offset = offset  # bytes
+        self.length = length  # bytes; of a write: set when it is done
+        self.parts: list[Part] = [] if parts is None else parts
+        self.segment: object = None  # the owner's
+        self.data = b""  # what was read
+        self.error: OSError | None = None  # a read that failed
+        self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
+
+    def __repr__(self) -> str:
+        return f"<Job {('write', 'read', 'delete')[self.kind]} {self.name} at {self.offset}>"
+
+
+class Waiting:
+    """What waits in the spool of one topic."""
+
+    __slots__ = ("bytes", "messages", "since")
+
+    def __init__(self, since: int) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.since = since  # monotonic ns; something has waited ever since
+
+
+class SpoolDisk:
+    """The files of one process's spool. Bytes; every method but the threads' is called on the loop."""
+
+    def __init__(
+        self,
+        directory: Path,
+        max_bytes: int,
+        memory: int,
+        low_watermark: int = 0,
+        low_share: int = 0,
+        *,
+        threads: bool = True,
+        least: int = MIN_BATCH_BYTES,
+        most: int = MAX_BATCH_BYTES,
+    ) -> None:
+        self.directory = directory
+        self.least = least  # bytes of memory that a batch may have, however many queues there are
+        self.most = most  # and however few
+        self._inline = not threads  # jobs are done by `work`, on the caller's thread
+        self.take_settings(max_bytes, memory, low_watermark, low_share)
+        self.used = 0  # bytes of files written and not deleted, and of those about to be written
+        self.in_memory = 0  # bytes of held parts in memory, of all queues
+        self.queues = 0  # queues with something in them
+        self.trouble = ""  # why nothing can be written just now
+        self.lost_batches = 0  # read back damaged, since the start
+        self.written = 0  # bytes, since the start
+        self.read = 0
+        self.topics: dict[str, Waiting] = {}  # by their text
+        self.messages = 0  # of all topics
+        self.out_of_room: deque[object] = deque()  # owners that found no room for what they would write
+        self._done: deque[Job] = deque()
+        self._writes: SimpleQueue[Job | None] = SimpleQueue()
+        self._reads: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._untried: Job | None = None  # without threads: a write that failed
+        self._closed = threading.Event()
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._serial = 0
+        self._lock_fd = -1
+        self._own: Path | None = None
+
+    # ---- on the loop -----------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when jobs are done."""
+        return self._fd
+
+    def take_settings(self, max_bytes: int, memory: int, low_watermark: int, low_share: int) -> None:
+        """They hold from the next batch on."""
+        self.max_bytes = max_bytes
+        self.memory = memory  # bytes that spooling channels may keep in memory, all together
+        self.low_watermark = low_watermark  # free bytes below which nothing is written; or, if that is more,
+        self.low_share = low_share  # thousandths of the disk
+
+    def new_name(self) -> str:
+        """A name no other queue of this process has."""
+        self._serial += 1
+        return str(self._serial)
+
+    def room_for(self, size: int) -> bool:
+        return self.used + size <= self.max_bytes
+
+    def share(self) -> int:
+        """Bytes of memory that a queue may have of each: what leaves next, what is read ahead, what is to be written."""
+        return max(min(self.memory // (3 * max(self.queues, 1)), self.most), self.least)
+
+    def count(self, topic: str, messages: int, size: int) -> None:
+        """So many messages of `topic`, of so many bytes, have come (or gone, below zero; where their size is not known, 0: their part)."""
+        waiting = self.topics.get(topic)
+        if waiting is None:
+            waiting = self.topics[topic] = Waiting(now_ns())
+        if size == 0 and messages < 0:
+            size = waiting.bytes * messages // waiting.messages
+        waiting.messages += messages
+        waiting.bytes += size
+        self.messages += messages
+        if waiting.messages == 0:
+            del self.topics[topic]
+
+    def submit(self, job: Job) -> None:
+        """Hand a job to its thread."""
+        if not self._threads and not self._inline:
+            self._start()
+        (self._writes if job.kind == WRITE else self._reads).put(job)
+
+    def collect(self) -> list[Job]:
+        """The jobs done since the last call, each thread's in order."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+        jobs: list[Job] = []
+        while self._done:
+            jobs.append(self._done.popleft())
+        return jobs
+
+    def close(self, timeout: float) -> None:
+        """End the threads, within `timeout` seconds, and delete what is left: its messages are given up or answered by now."""
+        self._closed.set()
+        self._writes.put(None)
+        self._reads.put(None)
+        for thread in self._threads:
+            thread.join(timeout)
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        self._lock_fd = -1
+        os.close(self._fd)
+
+    def _start(self) -> None:
+        for name, work in (("sluice-spool-write", self._write_all), ("sluice-spool-read", self._read_all)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    # ---- on the threads --------------------------------------------------------------------------------------------
+
+    def _finish(self, job: Job) -> None:
+        self._done.append(job)
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.eventfd_write(self._fd, 1)
+
+    def work(self, kind: int) -> bool:
+        """Without threads: try the next write, or do the next read or deletion; whether there was one."""
+        if kind == WRITE:
+            if self._untried is None and not self._writes.empty():
+                self._untried = self._writes.get()
+            job = self._untried
+            if job is not None and self._try_write(job, b"" if job.cancelled else encode(job.parts)):
+                self._untried = None
+            return job is not None
+        if self._reads.empty():
+            return False
+        job = self._reads.get()
+        assert job is not None
+        self._do_read(job)
+        return True
+
+    def _write_all(self) -> None:
+        while (job := self._writes.get()) is not None:
+            data = b"" if job.cancelled else encode(job.parts)
+            while not self._try_write(job, data) and not self._closed.wait(RETRY_S):
+                pass
+
+    def _try_write(self, job: Job, data: bytes) -> bool:
+        """Whether the write is done, or nobody waits for it any more."""
+        if not job.cancelled:
+            try:
+                self._write(job, data)
+            except OSError as error:
+                self.trouble = f"{error.strerror or error}: {self.directory}"
+                return False
+        if not job.cancelled or self._writes.empty():  # nobody waits for a write that may fail
+            self.trouble = ""
+        self._finish(job)
+        return True
+
+    def _own_directory(self) -> Path:
+        """This process's, made and locked when something is written first. Raises OSError."""
+        own = self._own
+        if own is None:
+            own = self.directory / str(os.getpid())
+            own.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                raise
+            self._lock_fd = descriptor
+            self._own = own
+        return own
+
+    def _write(self, job: Job, data: bytes) -> None:
+        own = self._own_directory()
+        found = os.statvfs(own)
+        mark = max(self.low_watermark, found.f_blocks * found.f_frsize * self.low_share // 1000)
+        if found.f_bavail * found.f_frsize - len(data) < mark:
+            raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({mark} bytes) free")
+        descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(data)
+            at = job.offset
+            while view:
+                count = os.pwrite(descriptor, view, at)
+                view = view[count:]
+                at += count
+        finally:
+            os.close(descriptor)
+        job.length = len(data)
+        self.written += len(data)
+
+    def _read_all(self) -> None:
+        while (job := self._reads.get()) is not None:
+            self._do_read(job)
+
+    def _do_read(self, job: Job) -> None:
+        try:
+            self._read(job)
+        except OSError as error:
+            job.error = error
+        self._finish(job)
+
+    def _read(self, job: Job) -> None:
+        own = self._own
+        if own is None:  # nothing was ever written
+            return
+        if job.kind == DELETE:
+            with contextlib.suppress(FileNotFoundError):
+                (own / job.name).unlink()
+            return
+        descriptor = os.open(own / job.name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pieces: list[bytes] = []
+            left, at = job.length, job.offset
+            while left > 0:
+                piece = os.pread(descriptor, left, at)
+                if not piece:
+                    break
+                pieces.append(piece)
+                left -= len(piece)
+                at += len(piece)
+        finally:
+            os.close(descriptor)
+        job.data = b"".join(pieces)
+        self.read += len(job.data)
+
+    def __repr__(self) -> str:
+        return f"<SpoolDisk {self.directory} used={self.used}/{self.max_bytes} {self.trouble}>"
+
+
+def delete_left_behind(directory: Path) -> tuple[int, int]:
+    """Delete what processes that are gone have left in `directory`: how many files, and their bytes."""
+    files = size = 0
+    try:
+        found = [each for each in directory.iterdir() if each.is_dir()]
+    except OSError:
+        return 0, 0
+    for own in found:
+        try:
+            descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue  # its process lives
+        else:
+            for file in own.iterdir():
+                if file.name != LOCK:
+                    files += 1
+                    size += file.stat().st_size
+            shutil.rmtree(own, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+    return files, size

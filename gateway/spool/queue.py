@@ -1,0 +1,327 @@
+"""SpoolQueue: parts that wait behind others of their ordering key, in order; what does not fit into memory is on disk.
+
+::
+
+      taken out ◄── stored (on disk, oldest first) ◄── writing (on its way there) ◄── tail (in memory) ◄── added
+
+Four stages in RabbitMQ's queues keep more and more of a message on disk: alpha all in memory, beta and gamma the content on disk and the
+place in memory, delta both. Here there are two. A record on disk needs no place in memory, since it is read in order and the protocol finds
+its key again from its bytes. So what waits costs memory per batch (some 256 KiB), not per message.
+
+A short burst never touches the disk: a batch is written once `tail` is as large as the queue's share of `spool.memory`, and what is still
+in memory when its turn comes is taken from there, written or not. A batch ends where a frame ends.
+
+Everything here is called on the event loop. The budget's `held_bytes` counts what is in memory, `spooled_bytes` what is on disk only, and
+`held_messages` (which is not changed here) both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from gateway.pipeline.held_budget import HeldBudget
+from gateway.pipeline.parts import BODY, REQUEST, Part
+from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
+from gateway.spool.records import BATCH, RECORD, DamagedError, decode
+from limiter.keys import Key
+
+SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
+
+
+class KeyWaiting:
+    """Messages of one key that wait in a queue."""
+
+    __slots__ = ("key", "messages")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.messages = 0
+
+
+class Batch:
+    """Parts that are written and read together."""
+
+    __slots__ = ("cost", "job", "messages", "parts", "segment", "size")
+
+    def __init__(self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job) -> None:
+        self.parts = parts  # empty once written
+        self.cost = cost  # bytes of memory, as the budget counts them
+        self.size = size  # bytes on disk
+        self.segment = segment
+        self.job = job  # its write
+
+
+class Segment:
+    """One file. `batches` of it are still to be taken out; it may be deleted when there are none, and none is being written."""
+
+    __slots__ = ("batches", "name", "size", "writes")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0  # bytes, of batches written and being written
+        self.batches = 0
+        self.writes = 0
+
+
+class SpoolQueue:
+    """One ordering key's, of one connection."""
+
+    def __init__(
+        self,
+        disk: SpoolDisk,
+        budget: HeldBudget,
+        connection: int,
+        ordering_key: int,
+        key_of: Callable[[bytes], Key | None],
+        cost_of: Callable[[Part], int],
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.disk = disk
+        self.budget = budget
+        self.connection = connection  # its number: the loop wakes its session when a job is done
+        self.ordering_key = ordering_key
+        self.key_of = key_of
+        self.cost_of = cost_of  # bytes of memory a held part takes
+        self.on_ready = on_ready  # called when `take` has something again
+        self.damage = ""  # why the parts that follow are lost; nothing is taken out any more
+        self.waiting: dict[str, KeyWaiting] = {}  # what waits here, by the key's text: after a change of rules a topic has another key
+        self.tail: list[Part] = []
+        self.tail_cost = 0
+        self.tail_size = BATCH.size
+        self.within_frame = False  # the last part added ends within a frame: the next one goes where it went
+        self.writing: deque[Batch] = deque()
+        self.stored: deque[Batch] = deque()
+        self.reading: Batch | None = None
+        self.read_job: Job | None = None  # of `reading`
+        self.read_ahead: list[Part] = []  # read, not yet taken out
+        self.segment: Segment | None = None  # that is being written
+        self.waits_for_room = False
+        self.name = ""  # of its files; set with the first
+
+    # ---- in and out ------------------------------------------------------------------------------------------------
+
+    def empty(self) -> bool:
+        """Whether nothing waits here. Parts that go past an empty queue keep their order."""
+        return not (self.tail or self.writing or self.stored or self.reading is not None or self.read_ahead)
+
+    def add(self, part: Part) -> None:
+        """Put `part`, which owns its bytes (`copy_out`), at the end."""
+        if self.empty():
+            self.disk.queues += 1
+            self.budget.spool_queues += 1
+        self.tail.append(part)
+        self.tail_cost += self.cost_of(part)
+        self.tail_size += RECORD.size + part.end - part.start
+        self.within_frame = part.kind == BODY and part.size > 0
+        self._count(part, 1)
+        if self.tail_cost >= self.disk.share():
+            self.write_tail()
+
+    def take(self) -> list[Part]:
+        """The parts whose turn is next, or none: where they are on disk they are read now, and then `on_ready` is called."""
+        parts: list[Part] = []
+        if self.damage:
+            return parts
+        if self.read_ahead:
+            parts = self.read_ahead
+            self.read_ahead = []
+        elif self.reading is not None:
+            return parts
+        elif self.stored:
+            self._read_next()
+            return parts
+        elif self.writing:
+            batch = self.writing.popleft()
+            batch.job.cancelled = True  # where it has not begun; what is written of it is not read
+            parts = batch.parts
+            batch.parts = batch.job.parts = []
+            self._consume(batch)
+        else:
+            parts = self.tail
+            self.within_frame = False  # what continues this frame follows it, past this queue
+            self._begin_tail()
+        for part in parts:
+            self._count(part, -1)
+        if self.empty():
+            self._end_use()
+        return parts
+
+    def read_next(self) -> None:
+        """Begin to read what is next, if that is on disk, before it is asked for."""
+        if self.stored and self.reading is None and not self.read_ahead and not self.damage:
+            self._read_next()
+
+    def forget(self) -> list[Part]:
+        """Give up all that waits here: its messages, one part per key without bytes, and what is in memory of other parts.
+
+        Of what is on disk only messages are returned: `AmqpChannel` keeps apart what else it must know of.
+        """
+        if self.empty():
+            return []
+        parts: list[Part] = []
+        for text, waiting in self.waiting.items():
+            parts.append(Part(REQUEST, self.ordering_key, b"", 0, 0, waiting.key, waiting.messages, 1))
+            self.disk.count(text, -waiting.messages, 0)
+        self.waiting = {}
+        for batch in self.stored:
+            self.budget.spooled_bytes -= batch.size
+        for batch in self.writing:
+            batch.job.cancelled = True
+            batch.parts = batch.job.parts = []
+            self.budget.held_bytes -= batch.cost
+        if self.reading is not None:
+            self.budget.spooled_bytes -= self.reading.size
+        self.budget.held_bytes -= self.tail_cost
+        for part in self.read_ahead:
+            self.budget.held_bytes -= self.cost_of(part)
+        for batch in (*self.stored, *self.writing):
+            self._consume(batch)
+        if self.reading is not None:
+            self._consume(self.reading)
+        self.stored.clear()
+        self.writing.clear()
+        self.reading = None
+        self.read_ahead = []
+        self._begin_tail()
+        self.within_frame = False
+        self._end_use()
+        return parts
+
+    # ---- what comes back from the disk -----------------------------------------------------------------------------
+
+    def done(self, job: Job) -> None:
+        """A job of this queue is done."""
+        if job.kind == WRITE:
+            self._written(job)
+        elif job.kind == READ:
+            self._have_read(job)
+        else:
+            self.disk.used -= job.length
+
+    def _written(self, job: Job) -> None:
+        for batch in self.writing:  # the first, or one behind those that were taken meanwhile
+            if batch.job is job:
+                batch.segment.writes -= 1
+                break
+        else:
+            self._write_was_idle(job)
+            return
+        assert self.writing[0] is batch, "the writer keeps the order"
+        self.writing.popleft()
+        batch.parts = job.parts = []
+        self.budget.held_bytes -= batch.cost
+        self.budget.spooled_bytes += batch.size
+        self.stored.append(batch)
+
+    def _write_was_idle(self, job: Job) -> None:
+        """The batch of `job` was taken out, or given up, before it was written."""
+        segment = job.segment
+        assert isinstance(segment, Segment)
+        segment.writes -= 1
+        self._delete_if_over(segment)
+
+    def _have_read(self, job: Job) -> None:
+        batch = self.reading
+        if batch is None or job is not self.read_job:  # given up meanwhile
+            return
+        self.reading = None
+        self.read_job = None
+        self.budget.spooled_bytes -= batch.size
+        try:
+            if job.error is not None:
+                raise DamagedError(f"{job.error.strerror or job.error}")
+            parts = decode(job.data, self.ordering_key, self.key_of)
+        except DamagedError as error:
+            self.disk.lost_batches += 1
+            self.damage = str(error)
+            self.on_ready()
+            return
+        self.read_ahead = parts
+        for part in parts:
+            self.budget.held_bytes += self.cost_of(part)
+        self._consume(batch)
+        self.on_ready()
+
+    # ---- files -----------------------------------------------------------------------------------------------------
+
+    def write_tail(self) -> None:
+        """Send what is in memory to the disk, where there is room for it and it ends with a frame."""
+        if not self.tail or self.within_frame:
+            return
+        disk = self.disk
+        size = self.tail_size
+        if not disk.room_for(size):
+            if not self.waits_for_room:
+                self.waits_for_room = True
+                disk.out_of_room.append(self)
+            return
+        segment = self.segment
+        if segment is None or segment.size >= SEGMENT_BYTES:
+            if segment is not None:
+                self.segment = None
+                self._delete_if_over(segment)
+            segment = self.segment = Segment(disk.new_name())
+        job = Job(self, WRITE, segment.name, segment.size, size, self.tail)
+        job.segment = segment
+        batch = Batch(self.tail, self.tail_cost, size, segment, job)
+        segment.size += size
+        segment.batches += 1
+        segment.writes += 1
+        disk.used += size
+        self.writing.append(batch)
+        self._begin_tail()
+        disk.submit(job)
+
+    def room_again(self) -> None:
+        """There may be room on the disk again."""
+        self.waits_for_room = False
+        if self.tail_cost >= self.disk.share():
+            self.write_tail()
+
+    def _begin_tail(self) -> None:
+        self.tail = []
+        self.tail_cost = 0
+        self.tail_size = BATCH.size
+
+    def _read_next(self) -> None:
+        batch = self.reading = self.stored.popleft()
+        self.read_job = Job(self, READ, batch.segment.name, batch.job.offset, batch.size)
+        self.disk.submit(self.read_job)
+
+    def _consume(self, batch: Batch) -> None:
+        """`batch` is not needed on the disk any more."""
+        batch.segment.batches -= 1
+        self._delete_if_over(batch.segment)
+
+    def _delete_if_over(self, segment: Segment) -> None:
+        if segment.batches == 0 and segment.writes == 0 and segment is not self.segment and segment.name:
+            job = Job(self, DELETE, segment.name, 0, segment.size)
+            segment.name = ""
+            self.disk.submit(job)
+
+    def _end_use(self) -> None:
+        """Nothing waits any more."""
+        self.disk.queues -= 1
+        self.budget.spool_queues -= 1
+        segment = self.segment
+        if segment is not None:
+            self.segment = None
+            self._delete_if_over(segment)
+
+    def _count(self, part: Part, sign: int) -> None:
+        key = part.key
+        if part.kind != REQUEST or key is None:
+            return
+        messages: int = sign * int(part.count) * int(part.messages)
+        waiting = self.waiting.get(key.text)
+        if waiting is None:
+            waiting = self.waiting[key.text] = KeyWaiting(key)
+        waiting.messages += messages
+        if waiting.messages == 0:
+            del self.waiting[key.text]
+        self.disk.count(key.text, messages, sign * (part.end - part.start))
+
+    def __repr__(self) -> str:
+        return f"<SpoolQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"

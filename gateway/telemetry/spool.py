@@ -1,0 +1,132 @@
+"""What operators see of the spool: its figures, the topics that wait in it, its metrics and what is wrong with it.
+
+Reads only. The bytes of a topic are those of its publishes; `used_bytes` are those of files, which are deleted as a whole and hold records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.counting.accounts import OTHER, PRODUCE, Place
+from gateway.telemetry.exposition import Sample, families
+from limiter.protocols import PROTOCOL_NAMES
+
+if TYPE_CHECKING:
+    from gateway.spool.disk import SpoolDisk, Waiting
+
+MAX_TOPICS_PER_SLICE: Final = 1000  # topics; described between two turns of the event loop: 1 ms; a guess
+PROTOCOL: Final = next(name for name, names in PROTOCOL_NAMES.items() if names.spools)  # the only one whose messages may be spooled
+COUNTS: Final = ("size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches")  # summed over workers
+
+
+def figures(disk: SpoolDisk) -> dict[str, object]:
+    """The spool of this process as a whole; what is counted, since the start. `trouble`: why it cannot be written."""
+    return {
+        "directory": str(disk.directory),
+        "size_bytes": disk.max_bytes,
+        "used_bytes": disk.used,
+        "messages": disk.messages,
+        "topics": len(disk.topics),
+        "written_bytes": disk.written,
+        "read_bytes": disk.read,
+        "damaged_batches": disk.lost_batches,
+        "full": is_full(disk),
+        "trouble": disk.trouble or None,
+    }
+
+
+def is_full(disk: SpoolDisk) -> bool:
+    """Whether something that is to be written finds no room below `spool.size`."""
+    return bool(disk.out_of_room)
+
+
+def summed(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of several workers as one: those of one that cannot write its part say so for all. {} of none."""
+    found = list(several)
+    if not found:
+        return {}
+    return {
+        **found[0],
+        **{name: sum(each[name] for each in found) for name in COUNTS},
+        "full": any(each["full"] for each in found),
+        "trouble": next((each["trouble"] for each in found if each["trouble"]), None),
+    }
+
+
+def topics(disk: SpoolDisk, now: int) -> Iterator[list[dict[str, object]]]:
+    """The topics that wait, in slices. One that has gone meanwhile is told as it was."""
+    known = list(disk.topics.items())
+    for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
+        yield [_topic(text, waiting, now) for text, waiting in known[first : first + MAX_TOPICS_PER_SLICE]]
+
+
+def _topic(text: str, waiting: Waiting, now: int) -> dict[str, object]:
+    return {
+        "protocol": PROTOCOL,
+        "topic": text,
+        "messages": waiting.messages,
+        "bytes": waiting.bytes,
+        "waiting_seconds": round(max(0, now - waiting.since) / 1e9, 3),
+    }
+
+
+def summed_topics(views: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The topics that wait in several workers, each once; the wait is the longest of any worker."""
+    found: dict[str, dict[str, Any]] = {}
+    for view in views:
+        for item in view:
+            known = found.get(item["topic"])
+            if known is None:
+                found[item["topic"]] = item
+                continue
+            found[item["topic"]] = {
+                **item,
+                "messages": known["messages"] + item["messages"],
+                "bytes": known["bytes"] + item["bytes"],
+                "waiting_seconds": max(known["waiting_seconds"], item["waiting_seconds"]),
+            }
+    return list(found.values())
+
+
+def spooled(disk: SpoolDisk, protocol: str, topic: str, operation: str) -> int:
+    """Messages of a topic that wait in the spool."""
+    waiting = disk.topics.get(topic) if protocol == PROTOCOL and operation == PRODUCE else None
+    return 0 if waiting is None else waiting.messages
+
+
+def metric_lines(disk: SpoolDisk) -> Iterator[str]:
+    """The metrics of the spool as a whole. They are read now."""
+    return families({
+        "sluice_spool_bytes": [((), disk.used)],
+        "sluice_spool_size_bytes": [((), disk.max_bytes)],
+        "sluice_spool_messages": [((), disk.messages)],
+        "sluice_spool_written_bytes_total": [((), disk.written)],
+        "sluice_spool_read_bytes_total": [((), disk.read)],
+        "sluice_spool_damaged_batches_total": [((), disk.lost_batches)],
+        "sluice_spool_blocked": [((), int(bool(disk.trouble)))],
+    })  # fmt: skip
+
+
+def topic_samples(disk: SpoolDisk, shown: Iterable[Place]) -> list[Sample]:
+    """`sluice_topic_spooled_messages`: of each topic with series of its own, the sum of all others under `__other__`."""
+    own = [place for place in shown if place[0] == PROTOCOL and place[2] == PRODUCE]
+    samples: list[Sample] = [(place, spooled(disk, *place)) for place in own]
+    others = disk.messages - sum([int(number) for _, number in samples])
+    return [*samples, ((PROTOCOL, OTHER, PRODUCE), others)] if samples or others else []
+
+
+def warnings(disk: SpoolDisk) -> list[str]:
+    """What is wrong with the spool, and the way out."""
+    found = []
+    if disk.trouble:
+        found.append(
+            f"spool: it cannot be written ({disk.trouble}); clients whose messages are to be spooled are not read; free some space there, "
+            "or let the gateway write there; what waits is kept, and goes on to the broker"
+        )
+    if is_full(disk):
+        found.append(
+            f"spool: it is full ({disk.used} of {disk.max_bytes} bytes, spool.size); clients whose messages are to be spooled are not "
+            "read until it drains; `sluice spool list` shows what waits"
+        )
+    return found

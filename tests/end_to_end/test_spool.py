@@ -1,0 +1,234 @@
+"""`action: spool` with a real RabbitMQ: what is over the limit waits on disk, comes in order at the limit, and is answered by the broker.
+
+The promises of `docs/spooling.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.amqp.numbered_publisher import NumberedPublisher, number_of
+from support.brokers.queues import Queue
+from support.brokers.rabbitmq import RabbitMQ
+from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
+from support.processes import wait_until
+
+pytestmark = pytest.mark.rabbitmq
+
+RATE = 500
+KIB = 1024
+MIB = 1 << 20
+
+
+def spooled(rate: int = RATE, **more: object) -> dict[str, object]:
+    return {
+        "name": "bursts",
+        "match": {"protocol": "amqp", "routing_key": "burst*"},
+        "limit": {"messages": f"{rate}/s"},
+        "action": "spool",
+        **more,
+    }
+
+
+def connections(gateway: Gateway) -> list[dict[str, Any]]:
+    return [each for each in gateway.get("/v1/connections")["items"] if each["messages_forwarded"] or each["held_messages"]]
+
+
+def held(gateway: Gateway) -> int:
+    return sum(int(each["held_messages"]) for each in connections(gateway))
+
+
+def lift(gateway: Gateway, queue: Queue) -> None:
+    """Take the limit off, live."""
+    assert gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"mode": "off"}).status == 200
+
+
+def numbers(queue: Queue) -> list[int]:
+    return [number_of(body) for _, body in queue.messages(idle_s=2)]
+
+
+def files(gateway: Gateway) -> list[Path]:
+    return [path for path in (gateway.directory / "state" / "spool").rglob("*") if path.is_file() and path.name != "lock"]
+
+
+@pytest.fixture
+def gateway(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> Gateway:
+    return start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled()])
+
+
+def test_a_burst_waits_on_disk_comes_in_order_at_the_limit_and_leaves_nothing(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    """60,000 messages of 1 KiB: two minutes of the limit, in a few MiB of memory."""
+    count = 60_000
+    with Queue(rabbitmq.url, "burst-plain") as queue, NumberedPublisher(gateway.port("rabbit")) as publisher:
+        before = gateway.resident_bytes()
+        publisher.begin(count, [queue.name])
+        publisher.wait_until_sent(count)
+        wait_until(lambda: bool(files(gateway)), within=30, what="something is on disk")
+        [connection] = connections(gateway)
+        assert connection["spooled_bytes"] > 0.5 * count * KIB
+        assert connection["held_bytes"] < 2 * MIB
+        assert gateway.resident_bytes() - before < 40 * MIB
+        forwarded, began = connection["messages_forwarded"], time.monotonic()
+        wait_until(
+            lambda: connections(gateway)[0]["messages_forwarded"] > forwarded + 8 * RATE, within=60, what="eight seconds' worth is through"
+        )
+        elapsed = time.monotonic() - began
+        assert 8 * RATE / elapsed < 1.2 * RATE, "faster than the limit"
+        lift(gateway, queue)
+        wait_until(lambda: held(gateway) == 0, within=60, what="the rest is through")
+        assert numbers(queue) == list(range(count))
+        wait_until(lambda: files(gateway) == [], within=10, what="the files are deleted")
+
+
+def test_a_confirm_is_the_brokers_own_and_comes_when_the_message_was_forwarded(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    count = 12 * RATE
+    with Queue(rabbitmq.url, "burst-confirms") as queue, NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
+        began = time.monotonic()
+        publisher.begin(count, [queue.name])
+        publisher.wait_until_sent(count)
+        wait_until(lambda: len(publisher.acked) == count, within=60, what="all are acked")
+        assert publisher.nacked == set()
+        for after in (1, 3, 5):
+            acked = sum(at - began <= after for at in publisher.acked.values())
+            assert acked <= RATE * (1 + after) + 1, "more acks than messages can have been forwarded"
+        assert max(publisher.acked.values()) - began > 10
+        assert numbers(queue) == list(range(count))
+
+
+def test_topics_of_one_channel_keep_their_order(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    """One is over its limit, the other has none; on one channel the second waits behind the first."""
+    with (
+        Queue(rabbitmq.url, "burst-one") as one,
+        Queue(rabbitmq.url, "free-other") as other,
+        NumberedPublisher(gateway.port("rabbit")) as publisher,
+    ):
+        publisher.begin(20_000, [one.name, other.name])
+        publisher.wait_until_sent(20_000)
+        wait_until(lambda: held(gateway) > 0, within=10, what="something waits")
+        lift(gateway, one)
+        wait_until(lambda: held(gateway) == 0, within=60, what="all is through")
+        assert numbers(one) == list(range(0, 20_000, 2))
+        assert numbers(other) == list(range(1, 20_000, 2))
+
+
+def test_large_messages_are_spooled_too(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    """Of 700 KiB each: in frames of 128 KiB, which come in pieces."""
+    with Queue(rabbitmq.url, "burst-large") as queue, NumberedPublisher(gateway.port("rabbit")) as publisher:
+        assert gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"messages": "1/s"}).status == 200
+        publisher.begin(100, [queue.name], 700 * KIB)
+        publisher.wait_until_sent(100)
+        wait_until(lambda: sum(path.stat().st_size for path in files(gateway)) > 50 * MIB, within=30, what="they are on disk")
+        lift(gateway, queue)
+        wait_until(lambda: held(gateway) == 0, within=60, what="all are through")
+        bodies = [body for _, body in queue.messages(idle_s=2)]
+        assert [number_of(body) for body in bodies] == list(range(100))
+        assert {len(body) for body in bodies} == {700 * KIB}
+
+
+def test_what_a_client_has_sent_goes_on_when_it_hangs_up(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    count = 10 * RATE
+    with Queue(rabbitmq.url, "burst-gone") as queue:
+        with NumberedPublisher(gateway.port("rabbit")) as publisher:
+            publisher.begin(count, [queue.name])
+            publisher.wait_until_sent(count)
+            publisher.hang_up()
+            wait_until(lambda: queue.depth() == count, within=60, what="all has arrived")
+        assert numbers(queue) == list(range(count))
+
+
+def test_a_close_is_answered_when_all_before_it_is_through(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    count = 5 * RATE
+    with Queue(rabbitmq.url, "burst-close") as queue, NumberedPublisher(gateway.port("rabbit")) as publisher:
+        publisher.begin(count, [queue.name])
+        publisher.wait_until_sent(count)
+        publisher.close()
+        assert not publisher.over.wait(1.0)
+        assert publisher.over.wait(60)
+        assert queue.depth() == count
+
+
+def test_a_broker_that_goes_away_is_told_and_nothing_was_acked_that_it_did_not_have(tmp_path: Path, start_gateway: StartGateway) -> None:
+    with RabbitMQ(tmp_path / "broker") as broker:
+        gateway = start_gateway([amqp_listener(f"127.0.0.1:{broker.port}")], [spooled()])
+        with NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
+            publisher.begin(50_000, ["burst-lost"])
+            publisher.wait_until_sent(50_000)
+            wait_until(lambda: len(publisher.acked) > RATE, within=30, what="some are acked")
+            broker.kill()
+            assert publisher.over.wait(60), "the client is not told"
+            assert "CONNECTION_FORCED" in publisher.closed or "broker" in publisher.closed
+            assert len(publisher.acked) < 20_000
+        wait_until(lambda: files(gateway) == [], within=10, what="the files of what was given up are deleted")
+        fates = gateway.messages_by_fate("amqp", "%2F/amq.default/burst-lost")
+        assert fates["abandoned"] > 25_000
+
+
+def test_a_gateway_that_is_killed_has_promised_nothing_that_is_lost(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled()])
+    with Queue(rabbitmq.url, "burst-killed") as queue:
+        with NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
+            publisher.begin(30_000, [queue.name])
+            publisher.wait_until_sent(30_000)
+            wait_until(lambda: len(publisher.acked) > RATE, within=30, what="some are acked")
+            gateway.kill()
+            assert publisher.over.wait(60)
+            acked = set(publisher.acked)
+        assert files(gateway), "it had no time to tidy up"
+        assert acked <= set(numbers(queue))
+        gateway.start()
+        assert files(gateway) == []
+        assert '"event": "spool_left_behind"' in gateway.log()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 8 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.fail(f"this test mounts a tmpfs: run it as root ({done.stderr.strip()})")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_the_sender_and_nobody_else(rabbitmq: RabbitMQ, start_gateway: StartGateway, small_disk: Path) -> None:
+    listeners = [amqp_listener(f"127.0.0.1:{rabbitmq.port}")]
+    gateway = start_gateway(listeners, [spooled()], spool={"directory": str(small_disk / "spool")})
+    count = 40_000
+    with Queue(rabbitmq.url, "burst-full") as queue, Queue(rabbitmq.url, "free-full") as free:
+        before = gateway.resident_bytes()
+        with NumberedPublisher(gateway.port("rabbit")) as publisher, NumberedPublisher(gateway.port("rabbit"), confirms=True) as other:
+            publisher.begin(count, [queue.name])
+            wait_until(lambda: any(each["bottleneck"] == "spool" for each in connections(gateway)), within=30, what="the spool is full")
+            other.begin(2_000, [free.name])
+            wait_until(lambda: len(other.acked) == 2_000, within=30, what="another client's messages pass")
+            assert gateway.resident_bytes() - before < 40 * MIB
+            lift(gateway, queue)
+            publisher.wait_until_sent(count)
+            wait_until(lambda: queue.depth() == count, within=60, what="all is through")
+        assert numbers(queue) == list(range(count))
+
+
+def test_a_stop_in_good_order_forwards_what_waits_or_says_how_much_is_lost(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled()], drain={"timeout": "5s"})
+    with Queue(rabbitmq.url, "burst-stop") as queue:
+        with NumberedPublisher(gateway.port("rabbit")) as publisher:
+            publisher.begin(20_000, [queue.name])
+            publisher.wait_until_sent(20_000)
+            wait_until(lambda: held(gateway) > 10_000, within=30, what="all is taken")
+            os.kill(gateway.process.pid, signal.SIGTERM)
+            assert publisher.over.wait(60)
+        wait_until(lambda: queue.depth() == 20_000, within=30, what="near its end the stop lets pass what waits")
+        assert numbers(queue) == list(range(20_000))
+        assert files(gateway) == []

@@ -1,0 +1,66 @@
+"""What the disk's side counts of topics, and when it says that it cannot be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.clock import now_ns
+from gateway.spool.disk import WRITE, Job, SpoolDisk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
+    found = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
+    yield found
+    found.close(1.0)
+
+
+def test_messages_are_counted_by_topic_and_in_all(disk: SpoolDisk) -> None:
+    disk.count("a", 3, 300)
+    disk.count("b", 1, 50)
+    disk.count("a", -1, -100)
+    assert {text: (each.messages, each.bytes) for text, each in disk.topics.items()} == {"a": (2, 200), "b": (1, 50)}
+    assert disk.messages == 3
+    disk.count("b", -1, -50)
+    assert (list(disk.topics), disk.messages) == (["a"], 2)
+
+
+def test_what_is_given_up_without_its_size_takes_its_part_of_the_topics_bytes_along(disk: SpoolDisk) -> None:
+    """One of two connections of a topic ended, and the topic kept all bytes for the messages of the other."""
+    disk.count("a", 4, 400)
+    disk.count("a", -3, 0)
+    assert (disk.topics["a"].messages, disk.topics["a"].bytes) == (1, 100)
+    disk.count("a", -1, 0)
+    assert disk.topics == {}
+
+
+def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: SpoolDisk) -> None:
+    before = now_ns()
+    disk.count("a", 1, 10)
+    since = disk.topics["a"].since
+    disk.count("a", 1, 10)
+    disk.count("a", -1, -10)
+    assert disk.topics["a"].since == since >= before
+    disk.count("a", -1, -10)
+    disk.count("a", 1, 10)
+    assert disk.topics["a"].since >= since
+
+
+def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: SpoolDisk) -> None:
+    """The client whose message could not be written had gone; until the next write, the spool would have been said to be broken."""
+    disk.directory.write_text("a file where the directory should be")
+    first, second = (Job(None, WRITE, "1", at) for at in (0, 10))
+    disk.submit(first)
+    disk.submit(second)
+    disk.work(WRITE)
+    assert disk.trouble.startswith(("Not a directory", "File exists"))
+    first.cancelled = True
+    disk.work(WRITE)
+    assert disk.trouble, "the next write waits, and nothing says that it will succeed"
+    second.cancelled = True
+    disk.work(WRITE)
+    assert disk.trouble == ""
+    assert disk.collect() == [first, second]

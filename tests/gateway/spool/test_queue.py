@@ -1,0 +1,264 @@
+"""A queue of the spool over a real disk: order, accounts, room, faults of the disk, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from gateway.pipeline.held_budget import HeldBudget
+from gateway.pipeline.parts import REQUEST, Part
+from gateway.spool.disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, SpoolDisk, delete_left_behind
+from gateway.spool.queue import SEGMENT_BYTES, SpoolQueue
+from limiter.judge import Judge
+from limiter.keys import Key
+from limiter.rules.rule_set import RuleSet
+from limiter.topics import amqp_topic
+from support.processes import wait_until
+
+JUDGE = Judge(RuleSet(()))
+ORIGIN = JUDGE.origin("amqp", "here", "10.0.0.7", "shop", b"/", 1)
+KEY = JUDGE.key(ORIGIN, b"orders", amqp_topic(b"/", b"", b"orders"))
+ENDLESS = 1 << 60  # bytes; no disk has so many free
+
+
+def key_of(data: bytes) -> Key:
+    return KEY
+
+
+def cost_of(part: Part) -> int:
+    return part.end - part.start + 400
+
+
+def message(number: int, size: int = 100) -> Part:
+    data = number.to_bytes(8, "big") + bytes(size - 8)
+    return Part(REQUEST, 1, data, 0, len(data), KEY, 1, 1, size)
+
+
+def number_of(part: Part) -> int:
+    return int.from_bytes(part.data[:8], "big")
+
+
+class Bench:
+    """A disk, a queue, and the loop's part."""
+
+    def __init__(self, directory: Path, *, size: int = 1 << 30, memory: int = 1, most: int = MAX_BATCH_BYTES) -> None:
+        self.disk = SpoolDisk(directory, size, memory, most=most)
+        self.budget = HeldBudget()
+        self.ready = 0
+        self.queue = SpoolQueue(self.disk, self.budget, 1, 1, key_of, cost_of, self._on_ready)
+
+    def _on_ready(self) -> None:
+        self.ready += 1
+
+    def add(self, part: Part) -> None:
+        self.budget.held_bytes += cost_of(part)
+        self.queue.add(part)
+
+    def turn(self, within: float = 0.0) -> None:
+        """What the loop does when the spool's descriptor is readable, if it is so within this time."""
+        select.select([self.disk.fileno()], [], [], within)
+        for job in self.disk.collect():
+            self.queue.done(job)
+        for _ in range(len(self.disk.out_of_room)):
+            waiting = self.disk.out_of_room.popleft()
+            assert waiting is self.queue
+            self.queue.room_again()
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        def met() -> bool:
+            self.turn(0.01)
+            return condition()
+
+        wait_until(met, within=30, what=what)
+
+    def take(self, count: int) -> list[int]:
+        """The numbers of at least the next `count` messages."""
+        taken: list[int] = []
+        while len(taken) < count:
+            parts = self.queue.take()
+            if not parts:
+                assert not self.queue.damage, self.queue.damage
+                self.wait(lambda: bool(self.queue.read_ahead), "the next batch is read")
+                continue
+            for part in parts:
+                self.budget.held_bytes -= cost_of(part)
+            taken += [number_of(part) for part in parts]
+        return taken
+
+    def files(self) -> list[Path]:
+        return [path for path in self.disk.directory.rglob("*") if path.is_file() and path.name != "lock"]
+
+    def holds_nothing(self) -> bool:
+        return (self.budget.held_bytes, self.budget.spooled_bytes, self.budget.spool_queues, self.disk.topics) == (0, 0, 0, {})
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path / "spool")
+    yield bench
+    bench.disk.close(5)
+
+
+def test_a_short_burst_never_touches_the_disk(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "spool", memory=32 << 20)
+    for number in range(100):
+        bench.add(message(number))
+    assert bench.take(100) == list(range(100))
+    assert bench.holds_nothing()
+    assert not (tmp_path / "spool").exists()
+    bench.disk.close(0)
+
+
+def test_a_long_one_comes_back_in_order_and_leaves_no_file(bench: Bench) -> None:
+    for number in range(50_000):
+        bench.add(message(number))
+        if number % 100 == 0:
+            bench.turn()
+    bench.wait(lambda: not bench.queue.writing, "all is written")
+    assert bench.budget.held_bytes < 2 * MIN_BATCH_BYTES
+    assert bench.budget.spooled_bytes > 50_000 * 100 - MIN_BATCH_BYTES
+    assert bench.disk.topics[KEY.text].messages == 50_000
+    assert bench.take(50_000) == list(range(50_000))
+    assert bench.holds_nothing()
+    bench.wait(lambda: bench.disk.used == 0, "the files are deleted")
+    assert bench.files() == []
+
+
+def test_coming_and_going_mixed_at_random(bench: Bench) -> None:
+    random = Random(7)
+    put = 0
+    got: list[int] = []
+    for _ in range(3_000):
+        if random.random() < 0.6:
+            for _ in range(random.randint(1, 30)):
+                bench.add(message(put, random.randint(8, 2_000)))
+                put += 1
+        elif put > len(got):
+            got += bench.take(1)
+        bench.turn()
+    got += bench.take(put - len(got)) if put > len(got) else []
+    assert got == list(range(put))
+    assert bench.holds_nothing()
+    bench.wait(lambda: bench.disk.used == 0, "the files are deleted")
+
+
+def test_files_are_deleted_as_they_are_read_through(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "spool", memory=32 << 20)
+    count = 5 * SEGMENT_BYTES // 100_000
+    for number in range(count):
+        bench.add(message(number, 100_000))
+        bench.turn()
+    bench.wait(lambda: not bench.queue.writing, "all is written")
+    assert len(bench.files()) == 5
+    taken = bench.take(count // 2)
+    bench.wait(lambda: len(bench.files()) <= 3, "what was read through is deleted")
+    bench.take(count - len(taken))
+    bench.wait(lambda: bench.files() == [], "the rest is")
+    bench.disk.close(5)
+
+
+def test_what_is_given_up_is_counted_and_deleted(bench: Bench) -> None:
+    for number in range(10_000):
+        bench.add(message(number))
+        if number == 5_000:
+            bench.wait(lambda: not bench.queue.writing, "a part of it is written")
+    [given_up] = bench.queue.forget()
+    assert (given_up.key, given_up.count, given_up.end) == (KEY, 10_000, 0)
+    assert bench.queue.empty()
+    assert bench.holds_nothing()
+    bench.wait(lambda: bench.disk.used == 0, "the files are deleted")
+    bench.add(message(1))
+    assert bench.take(1) == [1], "the queue goes on"
+
+
+def test_a_full_disk_loses_nothing_and_says_so(bench: Bench) -> None:
+    bench.disk.low_watermark = ENDLESS
+    for number in range(1_000):
+        bench.add(message(number))
+    bench.wait(lambda: bench.disk.trouble != "", "the trouble is said")
+    assert "disk.low_watermark" in bench.disk.trouble
+    assert bench.budget.held_bytes == 1_000 * 500, "it stays in memory, and counts for its connection"
+    bench.disk.low_watermark = 0
+    bench.wait(lambda: not bench.queue.writing, "it is written when there is room")
+    assert bench.disk.trouble == ""
+    assert bench.take(1_000) == list(range(1_000))
+
+
+def test_what_is_not_written_yet_can_be_taken_although_the_disk_is_full(bench: Bench) -> None:
+    bench.disk.low_watermark = ENDLESS
+    for number in range(1_000):
+        bench.add(message(number))
+    assert bench.take(1_000) == list(range(1_000))
+    assert bench.holds_nothing()
+    bench.wait(lambda: bench.disk.used == 0, "nothing is kept for it")
+
+
+def test_no_more_than_its_size_is_written(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "spool", size=100_000)
+    for number in range(2_000):
+        bench.add(message(number))
+        bench.turn()
+    assert bench.disk.used <= 100_000
+    assert sum(path.stat().st_size for path in bench.files()) <= 100_000
+    assert bench.budget.held_bytes > 100_000, "the rest is in memory, and counts for its connection"
+    assert bench.take(2_000) == list(range(2_000))
+    assert bench.holds_nothing()
+    bench.disk.close(5)
+
+
+@pytest.mark.parametrize("fault", ["flipped", "torn", "gone"])
+def test_a_damaged_file_ends_the_queue_with_a_reason(bench: Bench, fault: str) -> None:
+    for number in range(1_000):
+        bench.add(message(number))
+    bench.wait(lambda: not bench.queue.writing, "it is written")
+    [file] = bench.files()
+    if fault == "flipped":
+        with file.open("r+b") as opened:
+            opened.seek(500)
+            byte = opened.read(1)
+            opened.seek(500)
+            opened.write(bytes([byte[0] ^ 4]))
+    elif fault == "torn":
+        os.truncate(file, 500)
+    else:
+        file.unlink()
+    assert bench.queue.take() == []
+    bench.wait(lambda: bench.queue.damage != "", "the damage is found")
+    expected = {"flipped": "its checksum does not fit", "torn": "a batch of ", "gone": "No such file"}[fault]
+    assert expected in bench.queue.damage
+    assert bench.disk.lost_batches == 1
+    assert bench.queue.take() == []
+    [given_up] = bench.queue.forget()
+    assert given_up.count == 1_000
+
+
+def test_what_a_killed_process_has_left_is_deleted_and_nothing_of_a_living_one(bench: Bench, tmp_path: Path) -> None:
+    for number in range(1_000):
+        bench.add(message(number))
+    bench.wait(lambda: not bench.queue.writing, "it is written")
+    program = f"""
+import os, signal
+from pathlib import Path
+from tests.gateway.spool.test_queue import Bench, message
+bench = Bench(Path({str(tmp_path / "spool")!r}))
+for number in range(1000):
+    bench.add(message(number))
+bench.wait(lambda: not bench.queue.writing, "it is written")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    root = Path(__file__).parents[3]
+    subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}, check=False, timeout=60
+    )  # fmt: skip
+    assert len(bench.files()) == 2
+    files, size = delete_left_behind(tmp_path / "spool")
+    assert (files, size > 100_000) == (1, True)
+    assert delete_left_behind(tmp_path / "spool") == (0, 0)
+    assert bench.take(1_000) == list(range(1_000))

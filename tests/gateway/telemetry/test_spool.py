@@ -1,0 +1,142 @@
+"""What operators see of the spool: status, warnings, metrics and topics, of one process and of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from admin.store import Store
+from gateway.settings import load
+from gateway.spool.disk import WRITE, Job, SpoolDisk
+from gateway.standalone import Standalone
+from gateway.telemetry import spool
+from gateway.workers import scrapes
+from gateway.workers.named_series import all_named
+
+CONFIGURATION = """\
+gateway: {name: one, state_directory: state}
+listeners: [{name: here, protocol: amqp, bind: "127.0.0.1:0", upstream: "127.0.0.1:1"}]
+rules: [{name: all, limit: {messages: 100/s}}]
+access_log: off
+limiter: {threads: 0}
+spool: {size: 16MiB}
+"""
+ORDERS = ("amqp", "%2F/orders/", "produce")
+OF_ORDERS = 'sluice_topic_spooled_messages{protocol="amqp",topic="%2F/orders/",operation="produce"}'
+OF_OTHERS = 'sluice_topic_spooled_messages{protocol="amqp",topic="__other__",operation="produce"}'
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION)
+    settings = load(file, {})
+    store = Store.open(settings.gateway.state_directory, settings.rules)
+    made = Standalone(settings, store, cast(Any, SimpleNamespace(dropped=0)))
+    yield made
+    made.gateway.spool.close(1.0)
+    made.gateway.sweeper.close()
+    made.gateway.executor.close(5)
+    store.close()
+
+
+@pytest.fixture
+def disk(standalone: Standalone) -> SpoolDisk:
+    return standalone.gateway.spool
+
+
+def scraped(standalone: Standalone) -> dict[str, float]:
+    """Every series of the spool, and its number."""
+    families = scrapes.parse("".join(standalone.metrics({})))
+    return {series: number for name, family in families.items() if "spool" in name for series, number in family.series.items()}
+
+
+async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "MAX_TOPICS_PER_SLICE", 2)
+    for number, name in enumerate(("a", "b", "c"), 1):
+        disk.count(name, number, 100 * number)
+    disk.topics["a"].since = 4_000_000_000
+    slices = list(spool.topics(disk, 6_500_000_000))
+    assert [len(each) for each in slices] == [2, 1]
+    assert slices[0][0] == {"protocol": "amqp", "topic": "a", "messages": 1, "bytes": 100, "waiting_seconds": 2.5}
+
+
+async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Standalone, disk: SpoolDisk) -> None:
+    disk.count(ORDERS[1], 7, 700)
+    standalone.gateway.accounts.totals(*ORDERS)
+    standalone.gateway.accounts.totals("amqp", ORDERS[1], "consume")
+    assert standalone.status()["spool"] == standalone.spool() == {
+        "directory": str(disk.directory), "size_bytes": 16 << 20, "used_bytes": 0, "messages": 7, "topics": 1, "written_bytes": 0,
+        "read_bytes": 0, "damaged_batches": 0, "full": False, "trouble": None,
+    }  # fmt: skip
+    assert {item["operation"]: item["spooled"] for item in await standalone.topics()} == {"produce": 7, "consume": 0}
+    assert [item["topic"] for item in await standalone.spooled_topics()] == [ORDERS[1]]
+    assert standalone.warnings() == []
+
+
+def test_a_spool_that_cannot_be_written_is_a_warning_and_a_metric(standalone: Standalone, disk: SpoolDisk) -> None:
+    disk.directory.parent.mkdir(exist_ok=True)
+    disk.directory.write_text("a file where the directory should be")
+    writer = SpoolDisk(disk.directory, 1, 1, threads=False)  # the same, without threads that would wait
+    writer.submit(Job(None, WRITE, "1"))
+    writer.work(WRITE)
+    disk.trouble = writer.trouble
+    writer.close(1.0)
+    (warning,) = standalone.warnings()
+    assert warning.startswith(f"spool: it cannot be written ({disk.trouble}); ")
+    assert str(disk.directory) in warning
+    assert scraped(standalone)["sluice_spool_blocked"] == 1
+    disk.trouble = ""
+    assert scraped(standalone)["sluice_spool_blocked"] == 0
+
+
+def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, disk: SpoolDisk) -> None:
+    disk.used = 16 << 20
+    disk.out_of_room.append(object())
+    (warning,) = standalone.warnings()
+    assert warning.startswith("spool: it is full (16777216 of 16777216 bytes, spool.size); ")
+
+
+def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(standalone: Standalone, disk: SpoolDisk) -> None:
+    standalone.gateway.accounts.totals(*ORDERS)
+    disk.count(ORDERS[1], 7, 700)
+    disk.count("%2F/hidden/", 5, 500)
+    disk.used, disk.written, disk.read, disk.lost_batches = 4096, 8192, 2048, 1
+    assert scraped(standalone) == {
+        "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12,
+        "sluice_spool_written_bytes_total": 8192, "sluice_spool_read_bytes_total": 2048, "sluice_spool_damaged_batches_total": 1,
+        "sluice_spool_blocked": 0, OF_ORDERS: 7, OF_OTHERS: 5,
+    }  # fmt: skip
+
+
+def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk) -> None:
+    standalone.gateway.accounts.totals(*ORDERS).received = 9
+    disk.count(ORDERS[1], 7, 700)
+    disk.used, disk.trouble = 4096, "No space left on device: /spool"
+    families = [scrapes.parse("".join(standalone.metrics({})))]
+    disk.trouble = ""
+    families.append(scrapes.parse("".join(standalone.metrics({}))))
+    summed = scrapes.merged([("1", families[0]), ("2", families[1])], {}, all_named())
+    series = {each: number for name, family in summed.items() if "spool" in name for each, number in family.series.items()}
+    assert (series["sluice_spool_bytes"], series["sluice_spool_size_bytes"], series[OF_ORDERS]) == (8192, 32 << 20, 14)
+    assert (series['sluice_spool_blocked{worker="1"}'], series['sluice_spool_blocked{worker="2"}']) == (1, 0)
+
+
+def test_workers_are_summed_in_a_list(standalone: Standalone, disk: SpoolDisk) -> None:
+    disk.count("a", 2, 200)
+    disk.topics["a"].since = 0
+    views = list(spool.topics(disk, 3_000_000_000))
+    first = spool.figures(disk)
+    disk.count("b", 1, 100)
+    disk.trouble = "No space left on device: /spool"
+    views += spool.topics(disk, 2_000_000_000)
+    assert {item["topic"]: (item["messages"], item["bytes"], item["waiting_seconds"]) for item in spool.summed_topics(views)} == {
+        "a": (4, 400, 3.0), "b": (1, 100, 0.0),
+    }  # fmt: skip
+    whole = spool.summed([first, spool.figures(disk)])
+    assert (whole["messages"], whole["size_bytes"], whole["trouble"]) == (5, 32 << 20, disk.trouble)
+    assert spool.summed([]) == {}
