@@ -15,6 +15,7 @@ import numpy as np
 
 from spark_jobs.method.level import forecasts
 from spark_jobs.method.memory import Floats, Memory, greatest
+from spark_jobs.method.overload import sufficient
 from spark_jobs.method.residuals import Residuals, residuals
 
 PRIOR: Final = 6.0  # times the level; the need of a fleet of which nothing is known (quota-method: five real series)
@@ -52,6 +53,8 @@ def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
         trust = trust_in_level(from_level, from_needs)
         both = (1 - early) * (trust * by_level + (1 - trust) * by_need) + early * np.maximum(by_level, by_need)
         believed = (from_needs.days >= MIN_DAYS) & np.isfinite(by_need)
+        jobs = np.log(sufficient(memory))
+        both = np.where(np.isfinite(jobs), trust * both + (1 - trust) * jobs, both)
         base = np.exp(np.where(believed, both, by_level))
         sparse = forecasts(memory.messages, memory.weekdays, half_life_days)[:, -1] < SPARSE_MESSAGES
         if sparse.any():
