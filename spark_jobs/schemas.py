@@ -45,7 +45,7 @@ TOPICS: Final = StructType([
     StructField("hours", ArrayType(LongType())),
     StructField("gateways", ArrayType(StructType(_fields(gateway="s", total="l")))),
     *_fields(need="d"),
-    StructField("overloaded", ArrayType(DoubleType())),  # null in days that were computed before 2026-11-26
+    StructField("overloaded", ArrayType(DoubleType())),  # null in states of the same format from before 2026-11-26
     *_fields(first_step="l"),
     StructField("losses", ArrayType(FloatType())),
 ])  # fmt: skip

@@ -31,10 +31,11 @@ _HALVINGS: Final = 40
 
 def sufficient(memory: Memory) -> Floats:
     """The rate per second of each topic that its past days exceed for SHARE of their time, and at which they lose at most MOST_LOST of their
-    demand; NaN where no day is known."""
+    demand; NaN where no day is known. Days of states from before rates of overload were kept do not count."""
     age = np.arange(memory.days)[::-1]
-    known = ~np.isnan(memory.mean) & (~np.isnan(memory.overloaded).all(axis=2) | (memory.mean == 0))
-    weights = np.where(known, 0.5 ** (age / HALF_LIFE_DAYS), 0.0)
+    kept = ~np.isnan(memory.overloaded).all(axis=2)
+    silent = (memory.mean == 0) & np.logical_or.accumulate(kept.any(axis=0))
+    weights = np.where((kept | silent) & ~np.isnan(memory.mean), 0.5 ** (age / HALF_LIFE_DAYS), 0.0)
     whole = weights.sum(axis=1)
     weights /= np.where(whole > 0, whole, 1.0)[:, None]
     parts = weights[:, :, None] * _PARTS
