@@ -139,7 +139,15 @@ def rows(batch: Sequence[TopicSeconds], day: Day, observed_seconds: int, storm_s
 
 
 def _row(
-    each: TopicSeconds, dimension: str, amount: Ints, storm: int, messages: int, surface: Surface, date: str, start: int, hour_count: int,
+    each: TopicSeconds,
+    dimension: str,
+    amount: Ints,
+    storm: int,
+    messages: int,
+    surface: Surface,
+    date: str,
+    start: int,
+    hour_count: int,
     observed_seconds: int,
 ) -> dict[str, object]:
     total = int(amount.sum())

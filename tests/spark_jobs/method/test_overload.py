@@ -39,7 +39,7 @@ def remembered(days: list[dict[str, np.ndarray]]) -> Memory:
 
 def test_of_jobs_of_one_size_the_rate_is_their_size() -> None:
     memory = remembered([{"a": jobs([200.0] * 4, 60)}] * 7)
-    assert 0.0117 > SHARE, "four jobs of a minute, of 20,000 s"
+    assert SHARE < 0.0117, "four jobs of a minute, of 20,000 s"
     assert sufficient(memory)[0] == pytest.approx(200, rel=0.3)
 
 
