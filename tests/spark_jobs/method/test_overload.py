@@ -8,7 +8,7 @@ import pytest
 from spark_jobs.days import Day
 from spark_jobs.method.memory import Memory
 from spark_jobs.method.overload import MOST_LOST, SHARE, sufficient
-from spark_jobs.method.peakiness import shape
+from spark_jobs.method.peakiness import JOBS, of_jobs, shape
 from spark_jobs.method.remember import keys_of, remember
 from spark_jobs.state.topic_day import rows
 from support.quota_weeks.memories import memory_of
@@ -67,6 +67,11 @@ def test_days_of_older_states_say_nothing_and_silent_ones_before_the_first_known
     later = memory_of(mean[:, 2:], overloaded=rates[:, 2:])
     assert sufficient(memory)[0] == pytest.approx(sufficient(later)[0])
     assert np.isnan(sufficient(memory)[1])
+
+
+def test_what_is_a_topic_of_jobs() -> None:
+    low, high = JOBS
+    np.testing.assert_allclose(of_jobs(np.array([2.0, low, np.sqrt(low * high), high, 300.0, np.inf])), [0, 0, 0.5, 1, 1, 1])
 
 
 def test_no_day_at_all() -> None:
