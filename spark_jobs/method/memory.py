@@ -30,6 +30,7 @@ class Memory:
     p99: Floats  # of the load, per second
     largest: Floats  # largest message, in units of the dimension
     evenness: Floats  # the day's mean / its fullest hour's mean
+    overloaded: Floats  # topics x days x OVERLOADS: rates at which the day overloads a quota for that share of the time
     censored: NDArray[np.bool_]  # the day was limited so long that mean and need are lower bounds
 
     @property

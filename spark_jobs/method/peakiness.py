@@ -15,6 +15,7 @@ import numpy as np
 
 from spark_jobs.method.level import forecasts
 from spark_jobs.method.memory import Floats, Memory, greatest
+from spark_jobs.method.overload import sufficient
 from spark_jobs.method.residuals import Residuals, residuals
 
 PRIOR: Final = 6.0  # times the level; the need of a fleet of which nothing is known (quota-method: five real series)
@@ -22,6 +23,7 @@ MIDDLE: Final = 0.6  # quantile of need / forecast: above most days and below ev
 SPREADS: Final = 0.5  # standard deviations that are added to what is predicted from the needs; of 0, 0.4, 0.5, 0.75 and 1
 TRUST_DAYS: Final = 10  # days after which the better prediction counts with a power higher by one; of 5, 6, 10 and none
 FIRST_WEEK: Final = 7  # days in which the greatest need and the larger prediction count too, less each day; of 0, 5, 7, 10 and 14
+JOBS: Final = (4.0, 8.0)  # times the level: no need is a job's below the first, all are above the second; generated events reach 4
 SPARSE_MESSAGES: Final = 500  # a day; below it the level says little, and the forecast need is taken as it is
 MIN_DAYS: Final = 2  # with needs, before they are believed
 
@@ -52,6 +54,8 @@ def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
         trust = trust_in_level(from_level, from_needs)
         both = (1 - early) * (trust * by_level + (1 - trust) * by_need) + early * np.maximum(by_level, by_need)
         believed = (from_needs.days >= MIN_DAYS) & np.isfinite(by_need)
+        jobs, share = np.log(sufficient(memory)), (1 - trust) * of_jobs(np.exp(both) / level)
+        both = np.where(np.isfinite(jobs) & np.isfinite(share), (1 - share) * both + share * jobs, both)
         base = np.exp(np.where(believed, both, by_level))
         sparse = forecasts(memory.messages, memory.weekdays, half_life_days)[:, -1] < SPARSE_MESSAGES
         if sparse.any():
@@ -72,6 +76,12 @@ def trust_in_level(from_level: Residuals, from_needs: Residuals) -> Floats:
     power = 1 + np.minimum(from_level.days, from_needs.days) / TRUST_DAYS
     ratio = (from_level.variance * from_level.usual) / (from_needs.variance * from_needs.usual)
     return np.asarray(1 / (1 + ratio**power))
+
+
+def of_jobs(peakiness: Floats) -> Floats:
+    """How much a topic sends in jobs, 0 to 1: its usual need is so many times its level. A topic with events is no such topic."""
+    low, high = JOBS
+    return np.asarray(np.clip(np.log(peakiness / low) / math.log(high / low), 0.0, 1.0))
 
 
 def means_before(values: Floats) -> Floats:

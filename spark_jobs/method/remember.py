@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_jobs.method.memory import Floats, Ints, Memory
+from spark_jobs.state.loss_surface import OVERLOADS
 
 COLUMNS = (
     "day",
@@ -21,6 +22,7 @@ COLUMNS = (
     "total",
     "messages",
     "need",
+    "overloaded",
     "max",
     "p99",
     "largest",
@@ -99,8 +101,19 @@ def remember(
         p99=only_known(filled(numbers("p99"), 0.0) * factor),
         largest=only_known(filled(numbers("largest"), 0.0)),
         evenness=only_known(filled(evenness(own), np.nan)),
+        overloaded=np.where(known[:, :, None], overloads(own, row, column, known.shape) * factor[:, :, None], np.nan),
         censored=(limited * 1_000_000 > span * CENSORED_PPM) & known,
     )
+
+
+def overloads(rows: pa.Table, row: Ints, column: Ints, shape: tuple[int, ...]) -> Floats:
+    """`overloaded` of `rows` at their places (topics x days x OVERLOADS); NaN where there is none."""
+    found = np.full((*shape, len(OVERLOADS)), np.nan)
+    lists = rows["overloaded"].combine_chunks() if isinstance(rows["overloaded"], pa.ChunkedArray) else rows["overloaded"]
+    known = pc.equal(pc.fill_null(pc.list_value_length(lists), 0), len(OVERLOADS)).to_numpy(zero_copy_only=False)
+    values = lists.filter(pa.array(known)).flatten().to_numpy(zero_copy_only=False)
+    found[row[known], column[known]] = values.reshape(-1, len(OVERLOADS))
+    return found
 
 
 def weekdays(days: Sequence[str]) -> Ints:

@@ -32,7 +32,10 @@ MAX_BLOCK: Final = 16_384  # levels in one block: five arrays of 128 KiB, within
 MAX_STEPS: Final = 4096  # active seconds that are laid out at a time: 16 bytes each and topic
 NEED_SHARE: Final = 0.001  # a rate is enough when it refuses at most this share of the day
 NEED_BURST_S: Final = 10  # seconds; the burst that every quota gets
+OVERLOADS: Final = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)  # shares of the observed time: 0.0001 is nine seconds of a day
 _LOG_RATIO: Final = math.log(RATIO)
+_NEVER: Final = 1e-9  # share of the time; stands for none where a logarithm is taken
+_APART: Final = 1e-9  # keeps equal slopes in order
 
 
 def rate_of(step: float) -> float:
@@ -114,6 +117,24 @@ def need(surface: Surface, total: float, share: float = NEED_SHARE, burst_s: int
     after = losses[last + 1] if last + 1 < len(losses) else 0.0
     part = (losses[last] - allowed) / max(losses[last] - after, 1e-12)
     return rate_of(surface.first_step + last + min(part, 1.0))
+
+
+def overloaded(surface: Surface, span_s: int) -> list[float]:
+    """The rates, per second, at which a bucket with a burst of NEED_BURST_S is overloaded for each share of OVERLOADS of `span_s` observed
+    seconds. Rising.
+
+    A bucket of a rate higher by one refuses one message less for each second that it is overloaded, so the share is the slope of the
+    loss along the rate. Where not even the grid's first rate is overloaded for so long, it is that rate.
+    """
+    losses = surface.losses.reshape(-1, len(BURSTS_S))[:, BURSTS_S.index(NEED_BURST_S)].astype(np.float64)
+    if not len(losses):
+        return [rate_of(surface.first_step)] * len(OVERLOADS)
+    rates = RATIO ** (surface.first_step + np.arange(len(losses) + 1, dtype=np.float64))
+    slopes = -np.diff(np.append(losses, 0.0)) / np.diff(rates) / span_s
+    slopes = np.maximum.accumulate(slopes[::-1])[::-1]  # the loss is convex; the grid's interpolation of it is not quite
+    middles = np.append(np.sqrt(rates[1:] * rates[:-1]), rates[-1] * math.sqrt(RATIO))
+    logs = -np.log(np.maximum(np.append(slopes, 0.0), _NEVER)) + _APART * np.arange(len(middles))
+    return [float(each) for each in np.exp(np.interp(-np.log(OVERLOADS), logs, np.log(middles)))]
 
 
 def surfaces(days: Sequence[tuple[NDArray[np.int64], Floats]], span_s: int) -> list[Surface]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_jobs.days import Day
-from spark_jobs.state.loss_surface import BURSTS_S, Surface, need, surfaces
+from spark_jobs.state.loss_surface import BURSTS_S, Surface, need, overloaded, surfaces
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -38,7 +38,7 @@ TOPICS: Final = pa.schema([
     ("p50", pa.float64()), ("p99", pa.float64()),
     ("largest", pa.int64()), ("peak_100ms", pa.int64()),
     ("hours", pa.list_(pa.int64())), ("gateways", pa.list_(_SHARE)),
-    ("need", pa.float64()), ("first_step", pa.int64()), ("losses", pa.list_(pa.float32())),
+    ("need", pa.float64()), ("overloaded", pa.list_(pa.float64())), ("first_step", pa.int64()), ("losses", pa.list_(pa.float32())),
 ])  # fmt: skip
 
 
@@ -134,12 +134,21 @@ def rows(batch: Sequence[TopicSeconds], day: Day, observed_seconds: int, storm_s
     days = [(each.tick[amount > 0], amount[amount > 0].astype(np.float64)) for each, _, amount, _, _ in found]
     made = surfaces(days, observed_seconds)
     start, hour_count = day.start, day.hour_count  # each asks for the time zone
-    lines = [_row(*entry, surface, day.date, start, hour_count) for entry, surface in zip(found, made, strict=True)]
+    lines = [_row(*entry, surface, day.date, start, hour_count, observed_seconds) for entry, surface in zip(found, made, strict=True)]
     return pa.Table.from_pylist(lines, TOPICS)
 
 
 def _row(
-    each: TopicSeconds, dimension: str, amount: Ints, storm: int, messages: int, surface: Surface, date: str, start: int, hour_count: int
+    each: TopicSeconds,
+    dimension: str,
+    amount: Ints,
+    storm: int,
+    messages: int,
+    surface: Surface,
+    date: str,
+    start: int,
+    hour_count: int,
+    observed_seconds: int,
 ) -> dict[str, object]:
     total = int(amount.sum())
     of_messages = dimension == "messages"
@@ -166,6 +175,7 @@ def _row(
         "hours": np.bincount((each.second - start) // 3600, weights=amount, minlength=hour_count).astype(np.int64),
         "gateways": shares(each.gateways, of_messages=of_messages, total=total),
         "need": min(need(surface, surface.total), float(amount.max())),  # a rate as high as the busiest second refuses nothing
+        "overloaded": overloaded(surface, observed_seconds),
         "first_step": surface.first_step,
         "losses": surface.losses.reshape(-1),
     }

@@ -32,7 +32,7 @@ class Bound(NamedTuple):
 BOUNDS = {
     "regular": Bound((7, 11), 0.09, 0.19),
     "big with events": Bound((7, 11, 12), 0.18, 0.31),
-    "bursty": Bound((7, 11, 12), 0.96, 2.15),  # a handful of jobs decides four weeks of two topics; on six weeks it has 0.2 (design, 8)
+    "bursty": Bound((7, 11, 12), 0.22, 1.55),  # a handful of jobs decides four weeks of two topics; on six weeks it has 0.18 (design, 8)
     "sparse": Bound((7,), 0.26, 0.26),
     "ten with events": Bound((7,), 0.55, 0.55),
     "changing": Bound((7,), 0.51, 0.51),

@@ -54,6 +54,16 @@ def test_what_is_left_out_is_unknown_and_what_is_partial_is_scaled() -> None:
     assert np.isnan(memory.mean[1, 1])
 
 
+def test_rates_of_overload_are_remembered_and_those_of_older_states_unknown() -> None:
+    found = table({date: ["a", "b"] for date in DATES[:2]})
+    lists = pa.array([None, *found["overloaded"].to_pylist()[1:]], found.schema.field("overloaded").type)
+    older = found.set_column(found.schema.get_field_index("overloaded"), "overloaded", lists)
+    memory = remember(older, dict.fromkeys(DATES[:2], 1000), "messages", keys_of(older), scale={DATES[1]: np.array([2.0, 1.0])})
+    assert np.isnan(memory.overloaded[0, 0]).all()
+    np.testing.assert_allclose(memory.overloaded[0, 1], 2 * memory.overloaded[1, 1])
+    assert memory.overloaded[1, 0] == pytest.approx(found["overloaded"][2].as_py())
+
+
 def test_a_day_that_was_limited_for_long_is_censored() -> None:
     day = Day(DATES[0])
     found = rows([topic_seconds("a", day, np.full(100, 10), np.full(100, 3))], day, 1000)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.state import loss_surface
-from spark_jobs.state.loss_surface import BURSTS_S, RATIO, Surface, Surfaces, need, surfaces
+from spark_jobs.state.loss_surface import BURSTS_S, OVERLOADS, RATIO, Surface, Surfaces, need, overloaded, surfaces
 
 DAY = 86_400
 
@@ -105,6 +105,42 @@ def test_a_day_that_fits_the_smallest_bucket_needs_the_least_rate() -> None:
     assert (len(one.losses), one.lost(0.0001, 3), one.total) == (0, 0, 3)
     assert need(one, 3) == RATIO**one.first_step < 3 / DAY
     assert (len(none.losses), none.lost(1, 3)) == (0, 0)
+
+
+def seconds_of_overload(ticks: list[int], amounts: list[float], rate: float) -> float:
+    """How many messages less are refused for each message per second more, by exact replay around `rate`."""
+    low, high = rate / RATIO, rate * RATIO
+    lost = [refused(ticks, amounts, each, max(math.ceil(10 * each), 3)) for each in (low, high)]
+    return (lost[0] - lost[1]) / (high - low)
+
+
+@pytest.mark.parametrize(("seconds", "mean", "dense"), [(3000, 20.0, True), (1500, 30.0, False)])
+def test_overloads_are_the_rates_that_refuse_so_many_seconds(seconds: int, mean: float, dense: bool) -> None:
+    ticks, amounts = a_day(9, seconds, mean, dense=dense)
+    span = seconds if dense else DAY
+    (surface,) = surfaces([(ticks, amounts)], span)
+    rates = overloaded(surface, span)
+    assert rates == sorted(rates)
+    checked = 0
+    for share, rate in zip(OVERLOADS, rates, strict=True):
+        if RATIO**surface.first_step < rate < RATIO ** (surface.first_step + len(surface.losses) - 2) and share * span >= 10:
+            assert seconds_of_overload(list(ticks), list(amounts), rate * RATIO**2) <= 1.25 * share * span
+            assert seconds_of_overload(list(ticks), list(amounts), rate / RATIO**2) >= 0.8 * share * span
+            checked += 1
+    assert checked >= 2
+
+
+def test_a_job_overloads_every_rate_below_it_for_as_long_as_it_lasts() -> None:
+    """1,000 seconds of 100/s are 1.2 % of a day: at most shares of the time below that, a rate near 100; at larger ones the least."""
+    (surface,) = surfaces([(np.arange(1000, 2000), np.full(1000, 100.0))], DAY)
+    rates = dict(zip(OVERLOADS, overloaded(surface, DAY), strict=True))
+    assert all(rates[share] == pytest.approx(100, rel=0.15) for share in OVERLOADS if share <= 0.01)
+    assert rates[0.03] <= 2 * RATIO**surface.first_step
+
+
+def test_a_day_that_overloads_nothing_has_the_least_rate() -> None:
+    (one,) = surfaces([(np.array([7]), np.array([3.0]))], DAY)
+    assert overloaded(one, DAY) == [RATIO**one.first_step] * len(OVERLOADS)
 
 
 def test_many_topics_are_asked_at_once() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from spark_jobs.method.memory import Memory
+from spark_jobs.state.loss_surface import OVERLOADS
 
 
 def memory_of(mean: Any, need: Any = None, messages: Any = None, **others: Any) -> Memory:
@@ -18,13 +19,14 @@ def memory_of(mean: Any, need: Any = None, messages: Any = None, **others: Any) 
         return np.broadcast_to(np.asarray(default if value is None else value, np.float64), level.shape).copy()
 
     arrays = {"busiest": 3 * level, "p99": 2.5 * level, "largest": np.ones_like(level), "evenness": np.ones_like(level)}
-    arrays |= {name: filled(value, 0) for name, value in others.items() if name != "censored"}
+    arrays |= {name: filled(value, 0) for name, value in others.items() if name not in {"censored", "overloaded"}}
     return Memory(
         keys=tuple(("rocketmq", f"t{at}") for at in range(topics)),
         weekdays=np.arange(days + 1) % 7,
         mean=level,
         messages=filled(messages, level * 86_400),
         need=filled(need, 2 * level),
+        overloaded=np.asarray(others.get("overloaded", np.full((*level.shape, len(OVERLOADS)), np.nan)), np.float64),
         censored=np.asarray(others.get("censored", np.zeros(level.shape)), np.bool_),
         **arrays,
     )

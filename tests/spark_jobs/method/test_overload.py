@@ -1,0 +1,89 @@
+"""The rate that a topic of jobs exceeds for a fixed share of its time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spark_jobs.days import Day
+from spark_jobs.method.memory import Memory
+from spark_jobs.method.overload import MOST_LOST, SHARE, sufficient
+from spark_jobs.method.peakiness import JOBS, of_jobs, shape
+from spark_jobs.method.remember import keys_of, remember
+from spark_jobs.state.topic_day import rows
+from support.quota_weeks.memories import memory_of
+from support.quota_weeks.nights import topic_seconds
+
+import pyarrow as pa  # isort: skip
+
+SECONDS = 20_000
+DATES = [f"2026-03-{day:02}" for day in range(2, 16)]
+
+
+def jobs(rates: list[float], length: int, trickle: float = 0.0) -> np.ndarray:
+    """A day of jobs of `length` seconds, one after the other with pauses between them."""
+    found = np.full(SECONDS, trickle)
+    for at, rate in enumerate(rates):
+        found[500 + at * 2 * length : 500 + at * 2 * length + length] = rate
+    return found.astype(np.int64)
+
+
+def remembered(days: list[dict[str, np.ndarray]]) -> Memory:
+    tables = [
+        rows([topic_seconds(name, Day(date), counts) for name, counts in topics.items()], Day(date), SECONDS)
+        for date, topics in zip(DATES, days, strict=False)
+    ]
+    table = pa.concat_tables(tables)
+    return remember(table, dict.fromkeys(DATES[: len(days)], SECONDS), "messages", keys_of(table))
+
+
+def test_of_jobs_of_one_size_the_rate_is_their_size() -> None:
+    memory = remembered([{"a": jobs([200.0] * 4, 60)}] * 7)
+    assert SHARE < 0.0117, "four jobs of a minute, of 20,000 s"
+    assert sufficient(memory)[0] == pytest.approx(200, rel=0.3)
+
+
+def test_the_rate_is_exceeded_for_the_same_time_by_topics_of_all_kinds_of_jobs() -> None:
+    """Many short jobs and few long ones with the same sizes: the longer they last together, the higher the rate."""
+    sizes = [60.0, 100.0, 150.0, 220.0, 320.0]
+    memory = remembered([{"long": jobs(sizes, 90), "short": jobs(sizes, 18)}] * 7)
+    long, short = sufficient(memory)
+    assert long > 1.2 * short
+
+
+def test_one_short_job_in_weeks_is_not_forgotten_though_it_takes_less_than_the_share_of_the_time() -> None:
+    """A tenth of a thousandth of the time, and most messages: at most three in a hundred of them would be lost."""
+    days = [{"a": jobs([], 1, trickle=0.0) + (np.arange(SECONDS) % 100 == 0)}] * 13
+    memory = remembered([*days, {"a": jobs([300.0], 60)}])
+    assert 60 / SECONDS / 14 < SHARE
+    assert sufficient(memory)[0] >= 0.6 * 300 * (1 - 3 * MOST_LOST)
+
+
+def test_days_of_older_states_say_nothing_and_silent_ones_before_the_first_known_neither() -> None:
+    mean = np.array([[5.0, 0.0, 5.0], [5.0, 0.0, 5.0]])
+    rates = np.full((2, 3, 7), np.nan)
+    rates[0, 2] = [0.1, 0.1, 50.0, 60.0, 70.0, 80.0, 90.0]
+    memory = memory_of(mean, overloaded=rates)
+    later = memory_of(mean[:, 2:], overloaded=rates[:, 2:])
+    assert sufficient(memory)[0] == pytest.approx(sufficient(later)[0])
+    assert np.isnan(sufficient(memory)[1])
+
+
+def test_what_is_a_topic_of_jobs() -> None:
+    low, high = JOBS
+    np.testing.assert_allclose(of_jobs(np.array([2.0, low, np.sqrt(low * high), high, 300.0, np.inf])), [0, 0, 0.5, 1, 1, 1])
+
+
+def test_no_day_at_all() -> None:
+    assert np.isnan(sufficient(memory_of(np.zeros((2, 0))))).all()
+
+
+def test_a_topic_whose_level_is_trusted_is_left_alone_and_one_of_jobs_is_not() -> None:
+    growing, jumping = 2 ** (np.arange(40) / 5)[None, :], np.exp(np.random.default_rng(3).standard_normal(40))[None, :]
+    topics = [(growing, 3 * growing), (jumping, np.full((1, 40), 300.0))]
+    rates = np.broadcast_to([1.0, 1.0, 75.0, 75.0, 75.0, 75.0, 75.0], (1, 40, 7))  # 75/s for a hundredth of the time
+    with_rates = [shape(memory_of(level, need=need, overloaded=rates)).base[0] for level, need in topics]
+    without = [shape(memory_of(level, need=need)).base[0] for level, need in topics]
+    assert with_rates[0] == pytest.approx(without[0], rel=0.05)
+    assert with_rates[1] == pytest.approx(75, rel=0.3)
+    assert without[1] > 250
