@@ -91,7 +91,6 @@ class SpoolDisk:
         self._inline = not threads  # jobs are done by `work`, on the caller's thread
         self.take_settings(max_bytes, memory, low_watermark, low_share)
         self.used = 0  # bytes of files written and not deleted, and of those about to be written
-        self.in_memory = 0  # bytes of held parts in memory, of all queues
         self.queues = 0  # queues with something in them
         self.trouble = ""  # why nothing can be written just now
         self.lost_batches = 0  # read back damaged, since the start

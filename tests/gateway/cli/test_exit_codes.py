@@ -258,7 +258,7 @@ def test_reload_says_what_needs_a_restart_and_when_nothing_changed(sluice: Any, 
 
 
 PROMISED = {  # verbs that scripts rely on; a group's in its help
-    "": "run init check config why limits rules topics clients top events connections listeners history fleet audit quotas log reload drain status "
+    "": "run init check config why limits rules topics clients top events connections listeners history fleet audit quotas log spool reload drain status "
     "health support-bundle token version completion",
     "config": "show schema diff",
     "limits": "list get set unset",
@@ -269,6 +269,7 @@ PROMISED = {  # verbs that scripts rely on; a group's in its help
     "audit": "list verify",
     "quotas": "show report compute plan apply rollback status backtest nightly",
     "log": "compact ship",
+    "spool": "list show",
     "token": "new list revoke rotate",
 }
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.cli.listing import moment_of, ordered
 from gateway.cli.main import sluice as root
 
-LISTS = ["topics", "listeners", "limits list", "rules list", "connections list", "history list", "audit list", "token list"]
+LISTS = ["topics", "listeners", "limits list", "rules list", "connections list", "history list", "audit list", "spool list", "token list"]
 Change = dict[str, Any]
 
 
