@@ -94,6 +94,8 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_delay: str | UnsetType = UNSET
     routing_key_words: int | UnsetType = UNSET
     ipv6_prefix: int | UnsetType = UNSET
+    spool_size: str | UnsetType = UNSET
+    max_age: str | UnsetType = UNSET
     scope: str | UnsetType = UNSET
     mode: str | UnsetType = UNSET
     candidate: dict[str, Any] | UnsetType = UNSET

@@ -8,7 +8,7 @@ import msgspec
 
 from admin.limit_views import CandidateUsage, LimitText
 from admin.state import StoredOverride, StoredRule
-from limiter.units import format_duration, format_rate
+from limiter.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from limiter.limits import Adapt, Lag
@@ -58,6 +58,8 @@ class RuleView(msgspec.Struct, frozen=True):
     origin: str
     routing_key_words: int | None = None
     ipv6_prefix: int | None = None
+    spool_size: str | None = None
+    max_age: str | None = None
     override: StoredOverride | None = None
     unfit: str | None = None
     candidate: LimitText | None = None
@@ -105,6 +107,8 @@ def rule_view(
         in_file=in_file,
         routing_key_words=rule.routing_key_words,
         ipv6_prefix=rule.ipv6_prefix,
+        spool_size=None if rule.spool_size is None else format_size(rule.spool_size),
+        max_age=None if rule.max_age_ns is None else format_duration(rule.max_age_ns),
         override=stored,
         unfit=unfit,
         candidate=LimitText.of_candidate(rule.candidate_limit()),

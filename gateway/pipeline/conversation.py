@@ -202,9 +202,13 @@ class Conversation:
         """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
         return False
 
-    def postpone(self, part: Part) -> None:
-        """Hold `part`, which was not judged, behind what is spooled of its ordering key."""
+    def postpone(self, part: Part, now: int) -> None:
+        """Hold `part`, which was not judged, behind what is spooled of its ordering key; its `deadline` is as the rule of that has it."""
         raise NotImplementedError
+
+    def may_expire(self, part: Part) -> bool:
+        """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
+        return False
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again."""

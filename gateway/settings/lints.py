@@ -118,6 +118,11 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
                 )
             elif rule.action != "delay":
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
+        for key, given in (("spool_size", rule.spool_size), ("max_age", rule.max_age_ns)):
+            if given is not None and rule.action != "spool":
+                yield settings.problem(
+                    f"rules[{number}].{key}", f"has no effect with action: {rule.action}", "set action: spool, or remove it"
+                )
         names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
         if rule.fallback != "delay" and names is not None and names.refuses_all:
             message = f"has no effect with protocol: {names.name}, where every message can be refused with an answer"

@@ -213,6 +213,18 @@ class RuleText:
         "after 3s; at most 8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
         key="max_delay",
     )
+    spool_size: int | None = setting(
+        Size("1GiB", "1MiB", "1024GiB"),
+        None,
+        "With action spool: bytes of files for this rule's messages; then its clients are not read. Default: spool.size.",
+    )
+    max_age_ns: int | None = setting(
+        Duration("10min", "1s", "720h"),
+        None,
+        "With action spool: the longest time a message waits; then it is refused, or dropped where its channel has no confirms. Default: as "
+        "long as it takes. A transaction's wait on.",
+        key="max_age",
+    )
     routing_key_words: int | None = setting(
         Whole(1, MAX_WORDS, 2),
         None,
@@ -389,6 +401,8 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
         fallback=text.fallback,
         routing_key_words=text.routing_key_words,
         ipv6_prefix=text.ipv6_prefix,
+        spool_size=text.spool_size,
+        max_age_ns=text.max_age_ns,
         scope=text.scope,
     )
 
@@ -451,6 +465,8 @@ def text_of(rule: Rule) -> RuleText:
         max_delay_ns=rule.max_delay_ns,
         routing_key_words=rule.routing_key_words,
         ipv6_prefix=rule.ipv6_prefix,
+        spool_size=rule.spool_size,
+        max_age_ns=rule.max_age_ns,
         scope=rule.scope,
         mode=rule.mode,
         candidate=candidate_text(rule.candidate),

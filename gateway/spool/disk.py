@@ -90,6 +90,7 @@ class SpoolDisk:
         self.most = most  # and however few
         self._inline = not threads  # jobs are done by `work`, on the caller's thread
         self.take_settings(max_bytes, memory, low_watermark, low_share)
+        self.used_by: dict[str, int] = {}  # bytes on disk, or on their way there, by the rule that spools them
         self.used = 0  # bytes of files written and not deleted, and of those about to be written
         self.queues = 0  # queues with something in them
         self.trouble = ""  # why nothing can be written just now
@@ -128,8 +129,17 @@ class SpoolDisk:
         self._serial += 1
         return str(self._serial)
 
-    def room_for(self, size: int) -> bool:
-        return self.used + size <= self.max_bytes
+    def room_for(self, size: int, rule: str, rule_bytes: int) -> bool:
+        """Whether `size` bytes more may be written for `rule`, which may have `rule_bytes` itself."""
+        return self.used + size <= self.max_bytes and self.used_by.get(rule, 0) + size <= rule_bytes
+
+    def add(self, rule: str, size: int) -> None:
+        """`rule` has so many bytes more on disk, or (below zero) fewer."""
+        used = self.used_by.get(rule, 0) + size
+        if used:
+            self.used_by[rule] = used
+        else:
+            del self.used_by[rule]
 
     def share(self) -> int:
         """Bytes of memory that a queue may have of each: what leaves next, what is read ahead, what is to be written."""

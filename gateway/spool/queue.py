@@ -26,7 +26,10 @@ from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
 from gateway.spool.records import BATCH, RECORD, DamagedError, decode
 from limiter.keys import Key
+from limiter.limits import NEVER
+from limiter.rules.rule import Rule
 
+ENDLESS: Final = 1 << 62  # bytes; a rule without a size of its own
 SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
 
 
@@ -43,14 +46,15 @@ class KeyWaiting:
 class Batch:
     """Parts that are written and read together."""
 
-    __slots__ = ("cost", "job", "messages", "parts", "segment", "size")
+    __slots__ = ("cost", "job", "parts", "rule", "segment", "size")
 
-    def __init__(self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job) -> None:
+    def __init__(self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str) -> None:
         self.parts = parts  # empty once written
         self.cost = cost  # bytes of memory, as the budget counts them
         self.size = size  # bytes on disk
         self.segment = segment
         self.job = job  # its write
+        self.rule = rule  # which it counts for
 
 
 class Segment:
@@ -98,7 +102,9 @@ class SpoolQueue:
         self.read_ahead: list[Part] = []  # read, not yet taken out
         self.segment: Segment | None = None  # that is being written
         self.waits_for_room = False
-        self.name = ""  # of its files; set with the first
+        self.rule = ""  # that spools what stands first here
+        self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
+        self.max_age_ns = NEVER  # how long a message may wait
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 
@@ -118,6 +124,12 @@ class SpoolQueue:
         self._count(part, 1)
         if self.tail_cost >= self.disk.share():
             self.write_tail()
+
+    def take_rule(self, rule: Rule) -> None:
+        """`rule` spools what stands first: its bounds hold for what comes from now on."""
+        self.rule = rule.name
+        self.rule_bytes = ENDLESS if rule.spool_size is None else rule.spool_size
+        self.max_age_ns = NEVER if rule.max_age_ns is None else rule.max_age_ns
 
     def take(self) -> list[Part]:
         """The parts whose turn is next, or none: where they are on disk they are read now, and then `on_ready` is called."""
@@ -252,7 +264,7 @@ class SpoolQueue:
             return
         disk = self.disk
         size = self.tail_size
-        if not disk.room_for(size):
+        if not disk.room_for(size, self.rule, self.rule_bytes):
             if not self.waits_for_room:
                 self.waits_for_room = True
                 disk.out_of_room.append(self)
@@ -265,7 +277,8 @@ class SpoolQueue:
             segment = self.segment = Segment(disk.new_name())
         job = Job(self, WRITE, segment.name, segment.size, size, self.tail)
         job.segment = segment
-        batch = Batch(self.tail, self.tail_cost, size, segment, job)
+        batch = Batch(self.tail, self.tail_cost, size, segment, job, self.rule)
+        disk.add(self.rule, size)
         segment.size += size
         segment.batches += 1
         segment.writes += 1
@@ -292,6 +305,7 @@ class SpoolQueue:
 
     def _consume(self, batch: Batch) -> None:
         """`batch` is not needed on the disk any more."""
+        self.disk.add(batch.rule, -batch.size)
         batch.segment.batches -= 1
         self._delete_if_over(batch.segment)
 

@@ -49,6 +49,7 @@ PATIENT: Final = (
 DEFAULT_IPV6_PREFIX: Final = 64  # bits; a host may take any address of its /64 (RFC 4291, 2.5.1; RFC 7934)
 MAX_WORDS: Final = 128  # words of a routing key, which has at most 255 bytes
 MAX_WEIGHT: Final = 1000  # times the weight of other topics; for more there is `protected` (guess)
+MIN_SPOOL_BYTES: Final = 1 << 20  # of a rule's own part of the spool; a batch has up to 256 KiB (guess)
 MAX_OPEN_FOR_NS: Final = 3600 * SECOND  # ns; an open breaker; longer is a typing error (guess)
 
 TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
@@ -165,7 +166,8 @@ class Rule:
     (`limiter.buckets.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
     part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
     whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
-    (`limits.yaml:7`). Raises RuleError.
+    (`limits.yaml:7`). `spool_size` (bytes of files) and `max_age_ns` bound what `action: spool` lets wait; None: no bound of its own.
+    Raises RuleError.
     """
 
     name: str
@@ -186,6 +188,8 @@ class Rule:
     routing_key_words: int | None = None
     scope: str | None = None
     ipv6_prefix: int | None = None
+    spool_size: int | None = None
+    max_age_ns: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -221,6 +225,7 @@ class Rule:
         if unfit is not None:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)
+        check_spool(self.spool_size, self.max_age_ns)
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
         if self.scope is not None:
@@ -330,6 +335,14 @@ def check_action(action: str | None, protocol: str | None) -> None:
             f"{names.title}'s messages cannot be spooled: {names.max_delay_reason}; say delay, which holds them up to {most}, or reject"
         )
         raise RuleError("action", message)
+
+
+def check_spool(size: int | None, max_age_ns: int | None) -> None:
+    """Raise RuleError for bounds of a spool that are out of bounds."""
+    if size is not None and size < MIN_SPOOL_BYTES:
+        raise RuleError("spool_size", f"{size} bytes are too few for a file of the spool; say at least {MIN_SPOOL_BYTES >> 20}MiB")
+    if max_age_ns is not None and max_age_ns <= 0:
+        raise RuleError("max_age", "must be more than 0s; leave it out where messages may wait as long as it takes")
 
 
 def check_times(open_for_ns: int | None, max_delay_ns: int | None, protocol: str | None) -> None:

@@ -188,6 +188,58 @@ def test_a_gateway_that_is_killed_has_promised_nothing_that_is_lost(rabbitmq: Ra
         assert '"event": "spool_left_behind"' in gateway.log()
 
 
+def test_what_is_too_old_is_nacked_or_dropped_and_counted(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    """2,000 messages at 100/s, none older than 3 s: some four hundred pass on each connection."""
+    listeners = [amqp_listener(f"127.0.0.1:{rabbitmq.port}")]
+    gateway = start_gateway(listeners, [spooled(100, per="connection", max_age="3s")])
+    count = 2_000
+    with Queue(rabbitmq.url, "burst-old") as queue:
+        with NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
+            publisher.begin(count, [queue.name])
+            wait_until(lambda: len(publisher.acked) + len(publisher.nacked) == count, within=60, what="all are answered")
+            assert sorted(publisher.acked) == numbers(queue)
+            assert 300 <= len(publisher.acked) <= 700
+            assert max(publisher.acked) < min(publisher.nacked)
+        with NumberedPublisher(gateway.port("rabbit")) as publisher:
+            publisher.begin(count, [queue.name])
+            publisher.wait_until_sent(count)
+            wait_until(lambda: held(gateway) == 0, within=60, what="nothing waits any more")
+            passed = numbers(queue)
+            assert passed == list(range(len(passed)))
+            assert 300 <= len(passed) <= 700
+        topic = "%2F/amq.default/burst-old"
+        wait_until(
+            lambda: gateway.messages_by_fate("amqp", topic)["dropped"] == count - len(passed), within=10, what="what was dropped is counted"
+        )
+        assert gateway.messages_by_fate("amqp", topic)["refused"] > 1_000
+
+
+def test_a_rule_takes_no_more_of_the_spool_than_its_size(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    listeners = [amqp_listener(f"127.0.0.1:{rabbitmq.port}")]
+    gateway = start_gateway(
+        listeners, [spooled(spool_size="4MiB"), spooled() | {"name": "others", "match": {"protocol": "amqp", "queue": "other"}}]
+    )
+    with Queue(rabbitmq.url, "burst-size") as queue, Queue(rabbitmq.url, "other") as other:
+        with NumberedPublisher(gateway.port("rabbit")) as one, NumberedPublisher(gateway.port("rabbit")) as two:
+            one.begin(40_000, [queue.name])
+            wait_until(
+                lambda: any(each["bottleneck"] == "spool" for each in connections(gateway)), within=30, what="the rule's part is full"
+            )
+            assert sum(path.stat().st_size for path in files(gateway)) <= 4 * MIB
+            two.begin(20_000, [other.name])
+            two.wait_until_sent(20_000)
+            wait_until(
+                lambda: sum(path.stat().st_size for path in files(gateway)) > 10 * MIB,
+                within=30,
+                what="the other rule's messages are taken",
+            )
+            lift(gateway, queue)
+            lift(gateway, other)
+            one.wait_until_sent(40_000)
+            wait_until(lambda: queue.depth() == 40_000 and other.depth() == 20_000, within=60, what="all is through")
+        assert numbers(queue) == list(range(40_000))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 8 MiB."""

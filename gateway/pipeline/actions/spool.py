@@ -1,21 +1,34 @@
 """Spool: hold the refused part for as long as it takes, and what comes behind it, on disk where it is too much for memory.
 
 The client goes on sending. It gets the broker's own answers when its messages have been forwarded, at the limit and in order, and none
-before (`docs/spooling.md`).
+before (`docs/spooling.md`). What has waited for longer than the rule's `max_age` is refused; where no refusal can be said, it is dropped.
 """
 
 from __future__ import annotations
 
-from gateway.pipeline.actions.counting import HELD
-from gateway.pipeline.actions.holding import wait_until
+from gateway.pipeline.actions.counting import HELD, counted
+from gateway.pipeline.actions.holding import wait, wait_until
 from gateway.pipeline.actions.reject import reject
-from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
 
 
 def spool(conversation: Conversation, part: Part, now: int) -> int:
     """Hold, or refuse where the protocol cannot hold this one."""
-    if wait_until(conversation.spool, part, now, NEVER):
+    rule = part.rule
+    assert rule is not None
+    if wait_until(conversation.spool, part, now, NEVER if rule.max_age_ns is None else now + rule.max_age_ns):
         return HELD
     return reject(conversation, part, now)
+
+
+def expire(conversation: Conversation, part: Part, now: int) -> int:
+    """Give up `part`, which has waited for too long."""
+    outcome = conversation.refuse(part)
+    if counted(part, outcome):
+        return outcome
+    if outcome == UNABLE and conversation.drop(part):
+        counted(part, DROPPED)
+        return DROPPED
+    return wait(conversation, part, now)

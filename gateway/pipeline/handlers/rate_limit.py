@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.actions.counting import HELD, count_held
+from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
@@ -38,15 +39,15 @@ class RateLimit(Handler):
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
         if self.conversation.has_spooled:
-            self._postpone(parts)
+            self._look_at_spooled(parts, batch.now)
         asking = 0
         for part in parts:
-            if part.kind == REQUEST and not part.paid and not part.postponed:
+            if part.kind == REQUEST and not (part.paid or part.postponed or part.expired):
                 asking += 1
         if asking == len(parts):
             batch.requests = parts
         else:
-            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid and not part.postponed]
+            batch.requests = [part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired)]
         if asking:
             return False
         self._settle(batch)
@@ -68,7 +69,11 @@ class RateLimit(Handler):
                 part.postponed = False
                 part.deadline = NEVER
                 count_held(part)
-                conversation.postpone(part)
+                conversation.postpone(part, now)
+                continue
+            if part.expired:
+                part.expired = False
+                expire(conversation, part, now)
                 continue
             if part.deadline == 0:
                 handled += part.count if part.messages <= 1 else part.count * part.messages
@@ -85,11 +90,15 @@ class RateLimit(Handler):
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
 
-    def _postpone(self, parts: list[Part]) -> None:
-        """Mark what waits behind something spooled. Judged now, it would take the tokens of what is before it."""
+    def _look_at_spooled(self, parts: list[Part], now: int) -> None:
+        """Mark what waits behind something spooled (judged now, it would take the tokens of what is before it), and what is too old."""
         for part in parts:
-            if part.kind == REQUEST and part.deadline == 0 and not part.paid:
+            if part.kind != REQUEST or part.paid:
+                continue
+            if part.deadline == 0:
                 part.postponed = self.conversation.waits_behind(part)
+            elif part.deadline <= now:
+                part.expired = self.conversation.may_expire(part)
 
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key

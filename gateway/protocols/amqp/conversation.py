@@ -97,8 +97,12 @@ class AmqpConversation(Conversation):
         channel = self.channels.get(part.ordering_key)
         return channel is not None and channel.spool is not None and channel.taken == 0 and channel.waits()
 
-    def postpone(self, part: Part) -> None:
-        self.settling.postpone(part)
+    def postpone(self, part: Part, now: int) -> None:
+        self.settling.postpone(part, now)
+
+    def may_expire(self, part: Part) -> bool:
+        channel = self.channels.get(part.ordering_key)
+        return channel is not None and channel.spool is not None and not channel.tx
 
     def close(self, part: Part) -> int:
         return self.settling.close(part)

@@ -162,14 +162,18 @@ class Settling:
             if context.spool is not None:
                 ready = partial(self.held_parts.spool_ready, channel)
                 channel.spool = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
+        if channel is not None and channel.spool is not None and part.rule is not None:
+            channel.spool.take_rule(part.rule)
         return self.hold(part, due)
 
-    def postpone(self, part: Part) -> None:
+    def postpone(self, part: Part, now: int) -> None:
         channel = self.channels.get(part.ordering_key)
         if channel is None or channel.settled_state != PASSING:  # closed meanwhile
             self.admit(part)
-        else:
-            self._hold(channel, part, 0)
+            return
+        if channel.spool is not None:
+            part.deadline = min(now + channel.spool.max_age_ns, NEVER)
+        self._hold(channel, part, 0)
 
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)

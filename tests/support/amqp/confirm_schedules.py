@@ -154,7 +154,11 @@ class Schedule:
             if part.postponed:
                 part.postponed = False
                 part.deadline = NEVER
-                conversation.postpone(part)
+                conversation.postpone(part, self.now)
+                continue
+            if part.expired:
+                part.expired = False
+                self._give_up(part)
                 continue
             part.passed = part.count if random() < self.kindness else int(random() * int(part.count))
             if part.passed >= part.count:
@@ -185,6 +189,19 @@ class Schedule:
                 self.client.sides[part.ordering_key].dropped += count
                 return
             assert conversation.hold(part, due), "neither refused nor held"
+
+    def _give_up(self, part: Part) -> None:
+        """As `gateway.pipeline.actions.spool.expire` does."""
+        conversation = self.conversation
+        side = self.client.sides[part.ordering_key]
+        count = part.count
+        outcome = conversation.refuse(part)
+        if outcome == REFUSED:
+            side.refused += count
+        elif outcome == UNABLE and conversation.drop(part):
+            side.dropped += count
+        elif outcome in (UNABLE, LATER):
+            assert conversation.hold(part, self.now + 5), "neither refused nor held"
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

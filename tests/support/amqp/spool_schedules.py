@@ -30,6 +30,7 @@ class SpoolSchedule(Schedule):
         super().__init__(random, channels, acts)
         self.conversation.context.spool = self.disk
         self.eager = random.random()  # how often the disk is quick
+        self.hurry = random.choice((0.0, 0.2))  # how often a message has waited for too long when its turn comes
 
     def _carry_up(self) -> None:
         if self.batch or self.conversation.budget.blocking == 0:
@@ -72,7 +73,12 @@ class SpoolSchedule(Schedule):
         super()._refuse(part, whim)
 
     def _take_due(self) -> None:
-        super()._take_due()
+        if not self.batch and self.conversation.budget.next_due <= self.now:
+            self.batch = self.conversation.take_due(self.now, 1 + int(self.random.random() * 8))
+            for part in self.batch:
+                if part.kind == REQUEST and not part.paid and self.random.random() < self.hurry:
+                    part.expired = self.conversation.may_expire(part)
+            self._settle()
         self.disk.low_watermark = 0
         if self.random.random() < 0.5:
             self._work()
