@@ -221,8 +221,8 @@ class RuleText:
     max_age_ns: int | None = setting(
         Duration("10min", "1s", "720h"),
         None,
-        "With action spool: the longest time a message waits; then it is refused, or dropped where its channel has no confirms. Default: as "
-        "long as it takes. A transaction's wait on.",
+        "With action spool: the longest time a message waits; then it is refused, or dropped where its channel has no confirms. Default: "
+        "as long as it takes. Messages of a transaction wait on.",
         key="max_age",
     )
     routing_key_words: int | None = setting(
