@@ -199,13 +199,12 @@ def test_what_is_too_old_is_nacked_or_dropped_and_counted(rabbitmq: RabbitMQ, st
             wait_until(lambda: len(publisher.acked) + len(publisher.nacked) == count, within=60, what="all are answered")
             assert sorted(publisher.acked) == numbers(queue)
             assert 300 <= len(publisher.acked) <= 700
-            assert max(publisher.acked) < min(publisher.nacked)
         with NumberedPublisher(gateway.port("rabbit")) as publisher:
             publisher.begin(count, [queue.name])
             publisher.wait_until_sent(count)
             wait_until(lambda: held(gateway) == 0, within=60, what="nothing waits any more")
             passed = numbers(queue)
-            assert passed == list(range(len(passed)))
+            assert passed == sorted(passed)
             assert 300 <= len(passed) <= 700
         topic = "%2F/amq.default/burst-old"
         wait_until(
