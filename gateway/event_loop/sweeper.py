@@ -249,6 +249,12 @@ class Sweeper:
                 continue
             if session is not None:
                 self.wake(session)
+        self.offer_room()
+
+    def offer_room(self) -> None:
+        """Let those go on that found no room in the spool: there may be some."""
+        spool = self._spool
+        assert spool is not None
         for _ in range(len(spool.out_of_room)):
             waiting = spool.out_of_room.popleft()
             assert isinstance(waiting, SpoolQueue)

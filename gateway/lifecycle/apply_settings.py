@@ -35,6 +35,7 @@ def apply_settings(gateway: RunningGateway) -> None:
     shared.hold_bytes = settings.memory.per_connection
     if shared.spool is not None:
         shared.spool.take_settings(*spool_settings_of(settings))
+        gateway.sweeper.offer_room()
     gateway.memory.take_watermarks(*watermarks_of(settings))
     gateway.memory_limit.limit = memory_limit_of(settings)
     if gateway.access_log is not None:

@@ -9,6 +9,7 @@ from gateway.session.graceful_close import advance_graceful_close
 from gateway.session.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session.session import Session
 from gateway.session.states import CLOSING, DRAINING, OPEN
+from gateway.transport.channel_states import READ_EOF
 from limiter.limits import NEVER
 
 LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
@@ -45,7 +46,7 @@ def tick(session: Session, now: int) -> None:
         patience = STALLED_LINGER_NS if in_flight and not session.client_silent else LINGER_NS
         if session.cause == HANDSHAKE_TIMEOUT:
             patience = HANDSHAKE_LINGER_NS
-        if now - moved_at > patience:
+        if now - moved_at > patience and not _still_forwards(session):
             session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
     elif silent == CLIENT_SILENT:
         seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
@@ -65,6 +66,12 @@ def tick(session: Session, now: int) -> None:
         _close_unfinished(session, now)
     elif session.listener_config.idle_ns:
         _close_idle(session, now)
+
+
+def _still_forwards(session: Session) -> bool:
+    """Whether messages that a client sent before it hung up wait in the spool, however long that takes."""
+    ended = session.state < CLOSING and session.client.read_state == READ_EOF
+    return ended and session.conversation.has_spooled and session.conversation.holds_close()
 
 
 def quiet_until(session: Session, now: int) -> int:

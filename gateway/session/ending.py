@@ -37,7 +37,7 @@ def propagate_ends(session: Session, now: int) -> None:
     if not session.first_end and (_has_ended(client) or _has_ended(upstream)):
         session.first_end = "client" if _has_ended(client) else "broker"
         session.first_end_at = now
-    if client.write_state == WRITE_FAILED:  # a reset after either side's FIN is just an end
+    if client.write_state == WRITE_FAILED and not _forwards_without_client(session):  # a reset after either side's FIN is just an end
         cause = "tls" if isinstance(client.write_error, ssl.SSLError) else session.first_end
         session.finish(cause, "" if READ_EOF in (client.read_state, upstream.read_state) else str(client.write_error))
         return
@@ -47,13 +47,24 @@ def propagate_ends(session: Session, now: int) -> None:
     client_done = client.read_state == READ_EOF
     if upstream.write_state == FIN_PENDING or (client_done and upstream.write_state < FIN_SENT and _all_forwarded(session, now)):
         upstream.shut_down()
-    if (client.write_state == FIN_PENDING or lost) and not session.conversation.rejection_reason:
+    if (client.write_state == FIN_PENDING or (lost and client.write_state != WRITE_FAILED)) and not session.conversation.rejection_reason:
         client.shut_down()
     # Both are read to their end: closing with unread bytes sends a RST. That overtakes the last bytes to the client, and loses the
     # broker's last messages.
     through = client_done and client.backlog == 0 and (upstream.backlog == 0 or client.write_state >= FIN_SENT)
     if lost and (through or session.client_silent):
         session.finish(session.first_end, "")
+
+
+def _forwards_without_client(session: Session) -> bool:
+    """Whether the client has sent its FIN and takes no answers any more, as a process that has ended, and messages of its were spooled.
+
+    They go on, and then the broker is told by a FIN: closed at once, with its answers unread, its connection would be reset, and the last
+    of them lost.
+    """
+    client = session.client
+    ended = client.read_state == READ_EOF and session.upstream.read_state == READ_OPEN and not isinstance(client.write_error, ssl.SSLError)
+    return ended and session.state < CLOSING and session.conversation.has_spooled
 
 
 def _has_ended(channel: Channel) -> bool:

@@ -53,7 +53,8 @@ STEPS: Final = {
 }
 
 # What is below CLOSING serves both sides, so neither has failed nor has the broker finished. The client may have finished.
-SERVED_CLIENT: Final = {(READ_OPEN, WRITE_OPEN), (READ_EOF, WRITE_OPEN)}
+# The client may have finished, and then be gone, where the spool has messages of its (`ending.py`).
+SERVED_CLIENT: Final = {(READ_OPEN, WRITE_OPEN), (READ_EOF, WRITE_OPEN), (READ_EOF, WRITE_FAILED)}
 SERVED_BROKER: Final = {(READ_OPEN, WRITE_OPEN), (READ_OPEN, FIN_SENT), (READ_OPEN, WRITE_FAILED)}
 
 # (read_state, write_state) of either channel, by the session's state.

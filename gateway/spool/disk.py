@@ -17,8 +17,10 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
+import re
+import secrets
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from queue import SimpleQueue
@@ -30,8 +32,10 @@ from gateway.spool.records import encode
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
+THREADS: Final = 2  # one writes, one reads and deletes
 RETRY_S: Final = 0.5  # between two tries of a write that failed (a guess)
 LOCK: Final = "lock"
+OWN: Final = re.compile(r"\d+-[0-9a-f]{8}")  # a process's directory: its number, which comes again, and what does not
 
 WRITE: Final = 0
 READ: Final = 1
@@ -52,7 +56,7 @@ class Job:
         self.parts: list[Part] = [] if parts is None else parts
         self.segment: object = None  # the owner's
         self.data = b""  # what was read
-        self.error: OSError | None = None  # a read that failed
+        self.error: Exception | None = None  # of a read or deletion that failed
         self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
 
     def __repr__(self) -> str:
@@ -110,6 +114,8 @@ class SpoolDisk:
         self._serial = 0
         self._lock_fd = -1
         self._own: Path | None = None
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._undeleted: list[Job] = []  # deletions that failed: tried again with the next one
 
     # ---- on the loop -----------------------------------------------------------------------------------------------
 
@@ -160,7 +166,7 @@ class SpoolDisk:
 
     def submit(self, job: Job) -> None:
         """Hand a job to its thread."""
-        if not self._threads and not self._inline:
+        if len(self._threads) < THREADS and not self._inline:
             self._start()
         (self._writes if job.kind == WRITE else self._reads).put(job)
 
@@ -174,24 +180,55 @@ class SpoolDisk:
         return jobs
 
     def close(self, timeout: float) -> None:
-        """End the threads, within `timeout` seconds, and delete what is left: its messages are given up or answered by now."""
+        """End the threads, within `timeout` seconds, and delete what is left: its messages are given up or answered by now.
+
+        A thread that hangs in the disk keeps its descriptors, and the files stay: the next start deletes them.
+        """
         self._closed.set()
         self._writes.put(None)
         self._reads.put(None)
+        until = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(max(until - time.monotonic(), 0))
+        if any(thread.is_alive() for thread in self._threads):
+            return
         if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-        self._lock_fd = -1
+            with contextlib.suppress(OSError):
+                empty(self._own)
+        self._forget_own()
         os.close(self._fd)
 
+    def _forget_own(self) -> None:
+        """The process's directory is gone, or no longer needed; the next write makes it anew."""
+        self._own = None
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def deleted(self, job: Job) -> None:
+        """A deletion is done. One that failed keeps its bytes counted, and is tried again after the next."""
+        if job.error is not None:
+            self._undeleted.append(job)
+            return
+        self.used -= job.length
+        if self._undeleted:
+            again = self._undeleted.pop()
+            again.error = None
+            self.submit(again)
+
     def _start(self) -> None:
+        """Start the threads. One that cannot be started (no more threads are allowed) is tried again with the next job."""
+        started = {thread.name for thread in self._threads}
         for name, work in (("sluice-spool-write", self._write_all), ("sluice-spool-read", self._read_all)):
+            if name in started:
+                continue
             thread = threading.Thread(target=work, name=name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self.trouble = f"{error}: {self.directory}"
+            else:
+                self._threads.append(thread)
 
     # ---- on the threads --------------------------------------------------------------------------------------------
 
@@ -206,7 +243,7 @@ class SpoolDisk:
             if self._untried is None and not self._writes.empty():
                 self._untried = self._writes.get()
             job = self._untried
-            if job is not None and self._try_write(job, b"" if job.cancelled else encode(job.parts)):
+            if job is not None and self._try_write(job):
                 self._untried = None
             return job is not None
         if self._reads.empty():
@@ -218,17 +255,23 @@ class SpoolDisk:
 
     def _write_all(self) -> None:
         while (job := self._writes.get()) is not None:
-            data = b"" if job.cancelled else encode(job.parts)
-            while not self._try_write(job, data) and not self._closed.wait(RETRY_S):
+            while not self._try_write(job) and not self._closed.wait(RETRY_S):
                 pass
 
-    def _try_write(self, job: Job, data: bytes) -> bool:
+    def _try_write(self, job: Job) -> bool:
         """Whether the write is done, or nobody waits for it any more."""
         if not job.cancelled:
             try:
-                self._write(job, data)
+                self._write(job, encode(job.parts))
+            except FileNotFoundError:  # somebody has tidied up; what was written is lost, and found so when it is read
+                self._forget_own()
+                self.trouble = f"the spool's directory was deleted: {self.directory}"
+                return False
             except OSError as error:
                 self.trouble = f"{error.strerror or error}: {self.directory}"
+                return False
+            except Exception as fault:  # MemoryError, too: a thread that ends would end the spool
+                self.trouble = f"{type(fault).__name__}: {self.directory}"
                 return False
         if not job.cancelled or self._writes.empty():  # nobody waits for a write that may fail
             self.trouble = ""
@@ -239,11 +282,13 @@ class SpoolDisk:
         """This process's, made and locked when something is written first. Raises OSError."""
         own = self._own
         if own is None:
-            own = self.directory / str(os.getpid())
+            own = self.directory / self._name
             own.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_ino != (own / LOCK).stat().st_ino:  # a process that starts has deleted it in between
+                    raise FileNotFoundError(errno.ENOENT, "deleted meanwhile")
             except OSError:
                 os.close(descriptor)
                 raise
@@ -257,7 +302,7 @@ class SpoolDisk:
         mark = max(self.low_watermark, found.f_blocks * found.f_frsize * self.low_share // 1000)
         if found.f_bavail * found.f_frsize - len(data) < mark:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({mark} bytes) free")
-        descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             view = memoryview(data)
             at = job.offset
@@ -277,7 +322,7 @@ class SpoolDisk:
     def _do_read(self, job: Job) -> None:
         try:
             self._read(job)
-        except OSError as error:
+        except Exception as error:  # MemoryError, too
             job.error = error
         self._finish(job)
 
@@ -310,27 +355,31 @@ class SpoolDisk:
 
 
 def delete_left_behind(directory: Path) -> tuple[int, int]:
-    """Delete what processes that are gone have left in `directory`: how many files, and their bytes."""
+    """Delete what processes that are gone have left in `directory`, and nothing else: how many files, and their bytes."""
     files = size = 0
     try:
-        found = [each for each in directory.iterdir() if each.is_dir()]
+        found = [each for each in directory.iterdir() if OWN.fullmatch(each.name)]
     except OSError:
         return 0, 0
     for own in found:
-        try:
-            descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue  # its process lives
-        else:
-            for file in own.iterdir():
-                if file.name != LOCK:
-                    files += 1
-                    size += file.stat().st_size
-            shutil.rmtree(own, ignore_errors=True)
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(OSError):  # another process deletes it just now, or may not be asked
+            descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
+                for file in own.iterdir():
+                    if file.name.isdecimal():
+                        size += file.lstat().st_size
+                        files += 1
+                empty(own)
+            finally:
+                os.close(descriptor)
     return files, size
+
+
+def empty(own: Path) -> None:
+    """Delete a process's files and its directory, as far as nothing else is in it. Raises OSError."""
+    for file in own.iterdir():
+        if file.name.isdecimal():
+            file.unlink(missing_ok=True)
+    (own / LOCK).unlink(missing_ok=True)
+    own.rmdir()

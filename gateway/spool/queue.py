@@ -34,27 +34,31 @@ SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is dele
 
 
 class KeyWaiting:
-    """Messages of one key that wait in a queue."""
+    """Messages of one key that wait in a queue, or in a batch of it."""
 
-    __slots__ = ("key", "messages")
+    __slots__ = ("bytes", "key", "messages")
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.messages = 0
+        self.bytes = 0
 
 
 class Batch:
     """Parts that are written and read together."""
 
-    __slots__ = ("cost", "job", "parts", "rule", "segment", "size")
+    __slots__ = ("cost", "counts", "job", "parts", "rule", "segment", "size")
 
-    def __init__(self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str) -> None:
+    def __init__(
+        self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str, counts: dict[str, KeyWaiting]
+    ) -> None:
         self.parts = parts  # empty once written
         self.cost = cost  # bytes of memory, as the budget counts them
         self.size = size  # bytes on disk
         self.segment = segment
         self.job = job  # its write
         self.rule = rule  # which it counts for
+        self.counts = counts  # its messages, by the text of their key when they came
 
 
 class Segment:
@@ -90,7 +94,9 @@ class SpoolQueue:
         self.cost_of = cost_of  # bytes of memory a held part takes
         self.on_ready = on_ready  # called when `take` has something again
         self.damage = ""  # why the parts that follow are lost; nothing is taken out any more
-        self.waiting: dict[str, KeyWaiting] = {}  # what waits here, by the key's text: after a change of rules a topic has another key
+        self.waiting: dict[str, KeyWaiting] = {}  # what waits here, by the text its key had when it came: rules change, and keys with them
+        self.tail_counts: dict[str, KeyWaiting] = {}  # of `tail`
+        self.read_counts: dict[str, KeyWaiting] = {}  # of `read_ahead`
         self.tail: list[Part] = []
         self.tail_cost = 0
         self.tail_size = BATCH.size
@@ -121,7 +127,7 @@ class SpoolQueue:
         self.tail_cost += self.cost_of(part)
         self.tail_size += RECORD.size + part.end - part.start
         self.within_frame = part.kind == BODY and part.size > 0
-        self._count(part, 1)
+        self._count_in(part)
         if self.tail_cost >= self.disk.share():
             self.write_tail()
 
@@ -138,6 +144,7 @@ class SpoolQueue:
             return parts
         if self.read_ahead:
             parts = self.read_ahead
+            counts = self.read_counts
             self.read_ahead = []
         elif self.reading is not None:
             return parts
@@ -148,15 +155,16 @@ class SpoolQueue:
             batch = self.writing.popleft()
             batch.job.cancelled = True  # where it has not begun; what is written of it is not read
             parts = batch.parts
+            counts = batch.counts
             batch.parts = batch.job.parts = []
             self._consume(batch)
         else:
             parts = self.tail
+            counts = self.tail_counts
             self.within_frame = False  # what continues this frame follows it, past this queue
             self._begin_tail()
-        for part in parts:
-            self._count(part, -1)
-        if self.empty():
+        self._count_out(counts)
+        if parts and self.empty():
             self._end_use()
         return parts
 
@@ -175,7 +183,7 @@ class SpoolQueue:
         parts: list[Part] = []
         for text, waiting in self.waiting.items():
             parts.append(Part(REQUEST, self.ordering_key, b"", 0, 0, waiting.key, waiting.messages, 1))
-            self.disk.count(text, -waiting.messages, 0)
+            self.disk.count(text, -waiting.messages, -waiting.bytes)
         self.waiting = {}
         for batch in self.stored:
             self.budget.spooled_bytes -= batch.size
@@ -210,7 +218,7 @@ class SpoolQueue:
         elif job.kind == READ:
             self._have_read(job)
         else:
-            self.disk.used -= job.length
+            self.disk.deleted(job)
 
     def _written(self, job: Job) -> None:
         for batch in self.writing:  # the first, or one behind those that were taken meanwhile
@@ -238,19 +246,20 @@ class SpoolQueue:
         batch = self.reading
         if batch is None or job is not self.read_job:  # given up meanwhile
             return
-        self.reading = None
-        self.read_job = None
-        self.budget.spooled_bytes -= batch.size
         try:
             if job.error is not None:
-                raise DamagedError(f"{job.error.strerror or job.error}")
+                raise DamagedError(str(job.error))
             parts = decode(job.data, self.ordering_key, self.key_of)
         except DamagedError as error:
             self.disk.lost_batches += 1
-            self.damage = str(error)
+            self.damage = str(error)  # `forget` gives the batch up, with all behind it
             self.on_ready()
             return
+        self.reading = None
+        self.read_job = None
+        self.budget.spooled_bytes -= batch.size
         self.read_ahead = parts
+        self.read_counts = batch.counts
         for part in parts:
             self.budget.held_bytes += self.cost_of(part)
         self._consume(batch)
@@ -277,7 +286,7 @@ class SpoolQueue:
             segment = self.segment = Segment(disk.new_name())
         job = Job(self, WRITE, segment.name, segment.size, size, self.tail)
         job.segment = segment
-        batch = Batch(self.tail, self.tail_cost, size, segment, job, self.rule)
+        batch = Batch(self.tail, self.tail_cost, size, segment, job, self.rule, self.tail_counts)
         disk.add(self.rule, size)
         segment.size += size
         segment.batches += 1
@@ -295,6 +304,7 @@ class SpoolQueue:
 
     def _begin_tail(self) -> None:
         self.tail = []
+        self.tail_counts = {}
         self.tail_cost = 0
         self.tail_size = BATCH.size
 
@@ -324,18 +334,32 @@ class SpoolQueue:
             self.segment = None
             self._delete_if_over(segment)
 
-    def _count(self, part: Part, sign: int) -> None:
+    def _count_in(self, part: Part) -> None:
         key = part.key
         if part.kind != REQUEST or key is None:
             return
-        messages: int = sign * int(part.count) * int(part.messages)
-        waiting = self.waiting.get(key.text)
-        if waiting is None:
-            waiting = self.waiting[key.text] = KeyWaiting(key)
-        waiting.messages += messages
-        if waiting.messages == 0:
-            del self.waiting[key.text]
-        self.disk.count(key.text, messages, sign * (part.end - part.start))
+        text = key.text
+        messages: int = int(part.count) * int(part.messages)
+        size: int = part.end - part.start
+        if not part.complete:
+            size += part.size  # of its body, which comes in parts of its own
+        for counts in (self.waiting, self.tail_counts):
+            counted = counts.get(text)
+            if counted is None:
+                counted = counts[text] = KeyWaiting(key)
+            counted.messages += messages
+            counted.bytes += size
+        self.disk.count(text, messages, size)
+
+    def _count_out(self, counts: dict[str, KeyWaiting]) -> None:
+        """What came in with these counts is taken out."""
+        for text, gone in counts.items():
+            waiting = self.waiting[text]
+            waiting.messages -= gone.messages
+            waiting.bytes -= gone.bytes
+            if waiting.messages == 0:
+                del self.waiting[text]
+            self.disk.count(text, -gone.messages, -gone.bytes)
 
     def __repr__(self) -> str:
         return f"<SpoolQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"

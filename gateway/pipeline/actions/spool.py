@@ -18,7 +18,10 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
     """Hold, or refuse where the protocol cannot hold this one."""
     rule = part.rule
     assert rule is not None
-    if wait_until(conversation.spool, part, now, NEVER if rule.max_age_ns is None else now + rule.max_age_ns):
+    deadline = part.deadline  # it may have come long ago, and waited unjudged since
+    if deadline == 0:
+        deadline = NEVER if rule.max_age_ns is None else now + rule.max_age_ns
+    if wait_until(conversation.spool, part, now, deadline):
         return HELD
     return reject(conversation, part, now)
 

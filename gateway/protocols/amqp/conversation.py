@@ -112,7 +112,12 @@ class AmqpConversation(Conversation):
 
     def take_due(self, now: int, room: int) -> list[Part]:
         stream = self.client_stream
-        return self.held_parts.take_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
+        try:
+            return self.held_parts.take_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
+        except ProtocolError as error:
+            if self.broker_stream.frame_left > 0:
+                error.last_frames = b""
+            raise
 
     def ask(self, now: int) -> list[Part]:
         return self.deliveries.verdicts.ask(now)

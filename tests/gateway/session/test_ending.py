@@ -24,7 +24,7 @@ from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
-from support.amqp.link import Link
+from support.amqp.link import Link, over_tcp
 from support.wires.wires import Decide, Wires
 
 LOST = "CONNECTION_FORCED - the broker behind this gateway closed the connection"
@@ -51,21 +51,6 @@ def reset(end: socket.socket) -> None:
 def wires() -> Iterator[Wires]:
     with Wires(limited()) as made:
         yield made
-
-
-def over_tcp(wires: Wires, **more: object) -> Link:
-    """A link over loopback TCP, which knows RST."""
-    ends = []
-
-    def connect(protocol: str) -> tuple[socket.socket, socket.socket]:
-        (client, ours_client), (broker, ours_upstream) = wires.tcp_pair(), wires.tcp_pair()
-        config = ListenerConfig("here", protocol, 1 << 24, 10_000_000_000)
-        session = assemble(99, Channel(ours_client), ("10.0.0.7", 1), Channel(ours_upstream), config, wires.shared)
-        wires.sweeper.add(session, wires.now())
-        ends.append(session)
-        return client, broker
-
-    return Link(wires, connect=connect, **more)  # type: ignore[arg-type]
 
 
 # ---- the broker goes away ----------------------------------------------------------------------------------------------

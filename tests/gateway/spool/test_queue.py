@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -237,6 +238,45 @@ def test_a_damaged_file_ends_the_queue_with_a_reason(bench: Bench, fault: str) -
     assert bench.queue.take() == []
     [given_up] = bench.queue.forget()
     assert given_up.count == 1_000
+    bench.wait(lambda: bench.disk.used == 0, "nothing is kept of it")
+    assert (bench.disk.queues, bench.disk.messages, bench.disk.topics) == (0, 0, {})
+
+
+def test_a_directory_that_somebody_has_deleted_is_made_again(bench: Bench, tmp_path: Path) -> None:
+    for number in range(100):
+        bench.add(message(number))
+    bench.wait(lambda: not bench.queue.writing, "it is written")
+    bench.queue.forget()
+    bench.wait(lambda: bench.disk.used == 0, "the files are deleted")
+    shutil.rmtree(tmp_path / "spool")
+    for number in range(100):
+        bench.add(message(number))
+    bench.wait(lambda: not bench.queue.writing and bench.disk.trouble == "", "it is written again")
+    assert bench.take(100) == list(range(100))
+
+
+def test_counts_are_right_when_a_topic_has_another_key_by_now(bench: Bench) -> None:
+    """As after a reload that groups topics by the first words of their routing keys."""
+    for number in range(100):
+        bench.add(message(number))
+    bench.wait(lambda: not bench.queue.writing, "it is written")
+    other = JUDGE.key(ORIGIN, b"other", amqp_topic(b"/", b"", b"other"))
+    bench.queue.key_of = lambda data: other
+    assert bench.take(100) == list(range(100))
+    assert bench.holds_nothing()
+
+
+def test_nothing_else_is_deleted_that_looks_alike(tmp_path: Path) -> None:
+    foreign = tmp_path / "dpkg"
+    foreign.mkdir()
+    (foreign / "lock").touch()
+    ours = tmp_path / "123-0123abcd"
+    ours.mkdir()
+    for name in ("lock", "1", "notes.txt"):
+        (ours / name).touch()
+    assert delete_left_behind(tmp_path) == (1, 0)
+    assert (foreign / "lock").exists()
+    assert [path.name for path in ours.iterdir()] == ["notes.txt"]
 
 
 def test_what_a_killed_process_has_left_is_deleted_and_nothing_of_a_living_one(bench: Bench, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_every_metric_by_topic_has_a_column() -> None:
     assert {name for name, metric in METRICS.items() if metric.labels[:3] == ("protocol", "topic", "operation")} == {
         *COLUMNS,
         "sluice_topic_limit",
+        "sluice_topic_spooled_messages",
     }
 
 

@@ -9,7 +9,10 @@ from contextlib import suppress
 
 from pamqp import commands
 
+from gateway.assembly import assemble
+from gateway.session.listener_config import ListenerConfig
 from gateway.session.session import Session
+from gateway.transport.channel import Channel
 from support.amqp import frames as amqp
 from support.wires.wires import Wires
 
@@ -96,3 +99,16 @@ class Link:
     def cause(self) -> str:
         """Why the session is ending, or has ended: the label of `sluice_connections_closed_total`."""
         return self.session.cause
+
+
+def over_tcp(wires: Wires, **more: object) -> Link:
+    """A link over loopback TCP, which knows RST."""
+
+    def connect(protocol: str) -> tuple[socket.socket, socket.socket]:
+        (client, ours_client), (broker, ours_upstream) = wires.tcp_pair(), wires.tcp_pair()
+        config = ListenerConfig("here", protocol, 1 << 24, 10_000_000_000)
+        session = assemble(99, Channel(ours_client), ("10.0.0.7", 1), Channel(ours_upstream), config, wires.shared)
+        wires.sweeper.add(session, wires.now())
+        return client, broker
+
+    return Link(wires, connect=connect, **more)  # type: ignore[arg-type]

@@ -1,0 +1,88 @@
+"""Sessions whose messages are spooled: clients that end before their messages have gone on, slow limits, and other rules behind."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
+from gateway.spool.disk import SpoolDisk
+from limiter.limits import Limit, Rate
+from limiter.rules.rule import Match, Rule
+from support.amqp import frames as amqp
+from support.amqp.link import Link, over_tcp
+from support.wires.wires import Wires
+
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+
+
+def spooled(rate: Rate) -> Rule:
+    match = Match(protocol="amqp", routing_key="limited")
+    return Rule("limited", match, limit=Limit(messages=rate, messages_burst=1), open_for_ns=0, action="spool")
+
+
+@contextmanager
+def spooling(directory: Path, *rules: Rule) -> Iterator[Wires]:
+    with Wires(*rules) as wires:
+        disk = SpoolDisk(directory / "spool", 1 << 30, 1 << 20)
+        wires.shared.spool = disk
+        wires.sweeper.take_spool(disk)
+        yield wires
+        disk.close(5)
+
+
+def published(data: bytes) -> int:
+    return amqp.names(data).count("Basic.Publish")
+
+
+def test_a_slow_limit_is_waited_for_after_the_client_has_hung_up(tmp_path: Path) -> None:
+    """A message in twelve seconds: longer than a side that has ended is waited for else."""
+    with spooling(tmp_path, spooled(Rate(5, MINUTE))) as wires:
+        link = Link(wires)
+        link.say(amqp.publish(1, "limited") * 4)
+        wires.run()
+        link.client.shutdown(socket.SHUT_WR)
+        wires.elapse(14)
+        assert not wires.ended
+        wires.elapse(40)
+        assert published(link.at_broker()) == 4
+
+
+@pytest.mark.parametrize("word", ["heartbeat", "ack"])
+def test_messages_go_on_when_the_client_is_gone_and_answers_with_a_reset(tmp_path: Path, word: str) -> None:
+    with spooling(tmp_path, spooled(Rate(5))) as wires:
+        link = over_tcp(wires, confirms=(1,) if word == "ack" else ())
+        link.say(amqp.publish(1, "limited") * 30)
+        wires.run()
+        link.client.close()
+        wires.elapse(2)
+        for number in range(2):  # the second meets the reset that the first one drew
+            link.answer(HEARTBEAT_FRAME if word == "heartbeat" else amqp.ack(1, number + 1))
+            wires.run()
+            wires.elapse(1)
+        assert not wires.ended
+        wires.elapse(6)
+        assert published(link.at_broker()) == 30
+        wires.elapse(3)
+        assert link.broker.recv(1) == b"", "then the broker is told that nothing more comes"
+        link.broker.close()
+        wires.elapse(1)
+        assert wires.ended
+
+
+def test_a_delay_behind_spooled_messages_ends_in_its_time(tmp_path: Path) -> None:
+    match = Match(protocol="amqp", routing_key="other")
+    wait = Rule("wait", match, limit=Limit(messages=Rate(0)), open_for_ns=0, action="delay", max_delay_ns=SECOND)
+    with spooling(tmp_path, spooled(Rate(5)), wait) as wires:
+        link = over_tcp(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 6)
+        wires.run()
+        link.say(amqp.publish(1, "other"))
+        wires.run()
+        wires.elapse(5)
+        assert amqp.confirms(link.at_client()) == [amqp.Confirm(1, False, 7, False)]  # noqa: FBT003
