@@ -145,7 +145,8 @@ $(BROWSER)/.installed: tests/dashboard/package-lock.json
 	@cd tests/dashboard && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --silent --no-audit --no-fund
 	@touch $@
 
-dashboard-tests: $(BROWSER)/.installed ## The packages of the dashboard's browser tests (make source installs them and the browser by itself).
+dashboard-tests: $(BROWSER)/.installed ## What the dashboard's browser tests need: packages, Chromium and Redis (make source installs it by itself).
+	@$(SYSTEM) node chromium redis-server
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh

@@ -1,5 +1,5 @@
-"""Schemas of everything that is read or written, as constants. A change here is a change of format: raise `STATE_FORMAT`
-(`state/manifest.py`)."""
+"""Schemas of everything that is read or written, as constants. A change of meaning, or a column that cannot be null,
+is a change of format: raise `STATE_FORMAT` (`state/manifest.py`). A new column that may be null is read as null from states without it."""
 
 from __future__ import annotations
 

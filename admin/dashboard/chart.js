@@ -10,12 +10,24 @@ const HEIGHT = 230;
 const UPLOT = "/dashboard/vendor/uplot-1.6.32/uPlot";
 
 /** Fetches what draws charts; nothing else waits for it. */
-const drawer = (async () => {
+async function fetchDrawer() {
   const add = (tag, props) =>
     new Promise((resolve, reject) => document.head.append(Object.assign(document.createElement(tag), props, { onload: resolve, onerror: () => reject(new Error("unreachable")) })));
   await Promise.all([add("link", { rel: "stylesheet", href: `${UPLOT}.min.css` }), add("script", { src: `${UPLOT}.iife.min.js` })]);
-})();
-drawer.catch(() => {}); // the page's banner says that the gateway is away; a chart says so in its place
+}
+
+let drawer = null;
+
+/** What draws charts is there; after a failure the next chart tries again. */
+function drawn() {
+  drawer ??= fetchDrawer().catch((error) => {
+    drawer = null;
+    throw error;
+  });
+  return drawer;
+}
+
+drawn().catch(() => {}); // the page's banner says that the gateway is away; a chart says so in its place
 
 /** A colour of the style, as a canvas takes it. */
 function colour(name) {
@@ -123,7 +135,7 @@ function mount(element, props) {
   element.series = props.series;
   element.marks = marks;
   element.span = { current: props.series.step === 1 ? 900 : 86_400 }; // seconds that are shown, though there may be fewer yet
-  drawer.then(() => {
+  drawn().then(() => {
     if (!element.isConnected) return;
     make();
     element.watch = new ResizeObserver(() => element.plot?.setSize({ width: Math.max(200, element.clientWidth), height: HEIGHT }));

@@ -5,15 +5,19 @@ import { set, state, topicKey } from "./store.js";
 
 const SLEEP_AFTER_MS = 60_000; // a tab that nobody looks at for this long lets the stream go
 const RETRY_MS = 2_000;
+const SILENCE_MS = 10_000; // without a snapshot, of which one comes each second: the worker did not load, has died or has lost its stream
 const RING = 60;
 const STREAM = "/dashboard/stream.js";
 
-let worker = null; // of all tabs of this browser: stream.js
-let listening = false;
+let worker = null; // of all tabs of this browser that have the same version of the gateway: stream.js
+let version = null; // of this worker
+let listening = false; // or about to
 let retry = 0;
+let silence = 0;
 let sleep = 0;
 
 function onSnapshot(text) {
+  listen();
   const snapshot = JSON.parse(text);
   if (state.boot && state.boot !== snapshot.boot) state.ring.length = 0;
   state.over = new Map(snapshot.over.filter((each) => each.topic).map((each) => [topicKey(each), { ...each, since: new Date(each.since * 1000).toISOString() }]));
@@ -33,41 +37,67 @@ function lost() {
 
 async function again() {
   clearTimeout(retry);
+  listening = true;
   if (!state.session) return;
   try {
     await get("/v1/session"); // the stream says nothing of why: this does
-    open();
+    if (listening) open();
   } catch (error) {
     if (error instanceof Problem && error.status === 401) return set({ session: null, notice: "session_over" });
-    retry = setTimeout(again, RETRY_MS);
+    if (listening) retryIn(RETRY_MS);
   }
+}
+
+function retryIn(milliseconds) {
+  clearTimeout(silence);
+  clearTimeout(retry);
+  lost();
+  retry = setTimeout(again, milliseconds);
+}
+
+function listen() {
+  clearTimeout(silence);
+  silence = setTimeout(giveUp, SILENCE_MS);
+}
+
+/** The next try is with another worker. */
+function giveUp() {
+  leave();
+  retryIn(RETRY_MS);
 }
 
 const HEARD = {
   snapshot: onSnapshot,
-  end() {
-    lost();
-    retry = setTimeout(again, RETRY_MS / 4);
-  },
-  error() {
-    lost();
-    clearTimeout(retry);
-    retry = setTimeout(again, RETRY_MS);
-  },
+  end: () => retryIn(RETRY_MS / 4),
+  error: () => retryIn(RETRY_MS),
 };
+
+function leave() {
+  worker?.postMessage("close");
+  worker?.terminate?.(); // one that is this tab's own
+  worker = null;
+}
+
+function join() {
+  version = state.session.version;
+  const made = globalThis.SharedWorker ? new SharedWorker(STREAM, { name: `sluice ${version}` }) : new Worker(STREAM);
+  const mine = (worker = made.port || made);
+  mine.onmessage = ({ data: { what, data } }) => listening && mine === worker && HEARD[what](data);
+  made.onerror = () => listening && mine === worker && giveUp();
+}
 
 function open() {
   close();
   listening = true;
-  if (!worker) {
-    worker = globalThis.SharedWorker ? new SharedWorker(STREAM).port : new Worker(STREAM);
-    worker.onmessage = ({ data: { what, data } }) => listening && HEARD[what](data);
-  }
+  if (version !== state.session.version) leave();
+  if (!worker) join();
   worker.postMessage("open");
+  listen();
 }
 
 function close() {
   clearTimeout(retry);
+  clearTimeout(silence);
   listening = false;
   worker?.postMessage("close");
 }

@@ -43,7 +43,10 @@ export default function myTopic({ protocol, topic }) {
     adviceOf(protocol).then((found) => {
       data.advice = found;
       redraw();
-    }, (error) => (data.error = error));
+    }, (error) => {
+      data.error = error;
+      data.language = null; // the next drawing tries again
+    });
   }
 
   const level = () => {

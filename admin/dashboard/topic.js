@@ -70,7 +70,7 @@ export const topicHead = (item, path, ...more) => head([given(f.topicName(item))
 export default function topic({ protocol, topic: name }, query) {
   const item = { protocol, topic: name, operation: query.get("operation") || "produce" };
   const path = limitPath(item);
-  const data = { body: null, etag: null, now: null, clients: new Map(), quotas: null, series: null, range: "15m", error: null };
+  const data = { body: null, now: null, clients: new Map(), quotas: null, series: null, range: "15m", error: null };
   const edit = may("operator") ? editor(item, path, { open: query.get("edit") === "1", current: () => data, refresh: () => limits.now() }) : null;
   const limits = refresh(data, async (signal) => {
     data.body = await get(`${path}${item.operation === "produce" ? "?explain=1" : ""}`, { signal });

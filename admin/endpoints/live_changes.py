@@ -55,9 +55,15 @@ def in_force(stored: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in stored.items() if name not in {"by", "at"}}
 
 
+def _first_author(by: str) -> str:
+    """`alice` of `fleet (for alice)`: a change that goes from gateway to gateway keeps who made it, not each token on its way."""
+    _, wrapped, author = by.partition(" (for ")
+    return author.removesuffix(")") if wrapped and by.endswith(")") else by
+
+
 def by_token(stored: StoredOverride | StoredRule, token: str, at: str) -> StoredOverride | StoredRule:
     """The change as one of the request's token now, whoever the body says has made it elsewhere."""
-    named = "".join(letter for letter in stored.by[:MAX_AUTHOR] if letter.isprintable())
+    named = "".join(letter for letter in _first_author(stored.by)[:MAX_AUTHOR] if letter.isprintable())
     return msgspec.structs.replace(stored, by=token if named in {"", token} else f"{token} (for {named})", at=at)
 
 

@@ -20,10 +20,10 @@ SORTS: Final[dict[str, str]] = {"messages": "messages", "bytes": "bytes", "wait"
 class SpoolPage(msgspec.Struct, frozen=True):
     """The topics that wait in the spool (`items`), and the spool as a whole, over all workers.
 
-    Of a topic: `messages`, `bytes` of its publishes, and `waiting_seconds` since when something of it has waited. `spool`: `size_bytes`
-    that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on disk; `written_bytes`,
-    `read_bytes` and `damaged_batches` (that could not be read back) since the start; `full`: whether a client waits for room; `trouble`:
-    why nothing can be written just now, or null.
+    Of a topic: `messages`, `bytes` of its publishes, and `waiting_seconds`: seconds that something of it has waited without a pause.
+    `spool`: `size_bytes` that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on
+    disk; `written_bytes`, `read_bytes` and `damaged_batches` (that could not be read back) since the start; `full`: whether a client
+    waits for room; `trouble`: why nothing can be written just now, or null.
     """
 
     items: list[dict[str, Any]]

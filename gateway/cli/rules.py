@@ -210,7 +210,10 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
     live = reply.body.get("live") if isinstance(reply.body, dict) else None
     if isinstance(live, dict) and live.get("expires"):
         print_status(f"it holds until {live['expires']}")
-    note = literal_note(client, body["match"], dry_run=change.dry_run)
+    try:
+        note = literal_note(client, body["match"], dry_run=change.dry_run)
+    except CommandError:  # the rule is added; the note is a help alone
+        note = None
     if note is not None:
         print_status(note)
 

@@ -15,6 +15,7 @@ from gateway.cli.names import topic_of
 from gateway.cli.output import print_status
 from gateway.cli.tables import TableColumn, column
 from gateway.cli.verb import Group, Remote, remote
+from gateway.spool import UNWRITABLE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import parse_topic
 
@@ -60,7 +61,7 @@ def whole(figures_: dict[str, Any]) -> list[str]:
     used, size = figures.size(figures_["used_bytes"]), figures.size(figures_["size_bytes"])
     lines = [f"spool: {figures.count(figures_['messages'])} messages wait; {used} of {size} on disk"]
     if figures_.get("trouble"):
-        lines.append(f"it cannot be written: {figures_['trouble']}; clients whose messages are to be spooled are not read")
+        lines.append(f"it cannot be written: {figures_['trouble']}; {UNWRITABLE}")
     if figures_.get("full"):
         lines.append("it is full (spool.size): clients whose messages are to be spooled are not read until it drains")
     if figures_.get("damaged_batches"):
@@ -111,12 +112,13 @@ def key_path(key: tuple[str, ...]) -> str:
 
 
 def spooling_rate(body: object) -> float | None:
-    """Messages per second of the tightest limit of the topic that spools; None: there is none, or it has no rate of messages."""
+    """Messages per second of the tightest limit that spools and that all messages of the topic share; None: there is none, or it has no
+    rate of messages. A limit per client, user or exchange says nothing of the topic as a whole."""
     levels = body.get("levels") if isinstance(body, dict) else None
     rates = [
         float((level.get("limit") or {}).get("messages_per_second") or 0)
         for level in levels or []
-        if level.get("action") == "spool" and level.get("mode") == "enforce"
+        if level.get("action") == "spool" and level.get("mode") == "enforce" and level.get("per") in {"topic", "rule"}
     ]
     return min((rate for rate in rates if rate), default=None)
 

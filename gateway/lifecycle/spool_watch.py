@@ -6,14 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from gateway import log
+from gateway.spool import UNWRITABLE
 
 if TYPE_CHECKING:
     from gateway.spool.disk import SpoolDisk
 
-REMEDY: Final = (
-    "free some space there, or let the gateway write there; it is tried again all the time. Nothing is lost: what waits goes on to the "
-    "broker, and clients wait whose messages are to be spooled"
-)
 OVER: Final = "nothing is to be done: it is written again"
 
 
@@ -29,7 +26,7 @@ class SpoolWatch:
         if bool(trouble) == bool(self._told):
             return
         if trouble:
-            log.event(logging.ERROR, "spool_trouble", err=trouble, remedy=REMEDY)
+            log.event(logging.ERROR, "spool_trouble", err=trouble, remedy=UNWRITABLE)
         else:
             log.event(logging.INFO, "spool_trouble", err=f"over: {self._told}", remedy=OVER)
         self._told = trouble

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.counting.accounts import OTHER, PRODUCE, Place
+from gateway.spool import UNWRITABLE
 from gateway.telemetry.exposition import Sample, families
 from limiter.protocols import PROTOCOL_NAMES
 
@@ -120,10 +121,7 @@ def warnings(disk: SpoolDisk) -> list[str]:
     """What is wrong with the spool, and the way out."""
     found = []
     if disk.trouble:
-        found.append(
-            f"spool: it cannot be written ({disk.trouble}); clients whose messages are to be spooled are not read; free some space there, "
-            "or let the gateway write there; what waits is kept, and goes on to the broker"
-        )
+        found.append(f"spool: it cannot be written ({disk.trouble}); {UNWRITABLE}")
     if is_full(disk):
         found.append(
             f"spool: it is full ({disk.used} of {disk.max_bytes} bytes, spool.size); clients whose messages are to be spooled are not "

@@ -32,7 +32,11 @@ async def test_the_token_is_the_author_whoever_the_body_names(api: Control) -> N
     assert (line["by"], line["role"], line["action"]) == ("operator", "operator", "PUT /v1/live-changes")
 
 
-@pytest.mark.parametrize(("named", "author"), [("operator", "operator"), ("", "operator"), ("a\x1b[31m\nb", "operator (for a[31mb)")])
+@pytest.mark.parametrize(("named", "author"), [
+    ("operator", "operator"), ("", "operator"), ("a\x1b[31m\nb", "operator (for a[31mb)"),
+    ("operator (for alice)", "operator (for alice)"), ("fleet (for alice)", "operator (for alice)"),
+    ("alice (for", "operator (for alice (for)"),
+])  # fmt: skip
 async def test_an_author_whom_the_body_names_is_a_claim_without_control_characters(api: Control, named: str, author: str) -> None:
     assert (await give(api, {TARGET: {**FORGED, "by": named}})).status == 200
     assert (await api.ask("GET", "/v1/live-changes")).json()["changes"][TARGET]["by"] == author

@@ -1,4 +1,4 @@
-"""What the contract promises by name is taken as it stands there (docs/design/contract.md 3, 5, 7), settings with their values."""
+"""What the contract promises by name is there (docs/design/contract.md 3, 5, 7), settings with their values; the names here are a copy."""
 
 from __future__ import annotations
 
@@ -143,6 +143,7 @@ def test_lists_can_be_sorted_cut_watched_and_told_in_every_form() -> None:
         "audit list",
         "token list",
         "clients",
+        "spool list",
     ):
         options = _options(words)
         assert {"--sort", "--limit", "--watch"} | CONNECTING <= options, words

@@ -598,7 +598,7 @@ const scenarios = {
     const page = await open({ signIn: "admin", path: "/configuration" });
     const part = "section:has(#bundle-title)";
     await settled(page);
-    check((await page.innerText(part)).includes("It is made there, by:") || (await page.innerText(part)).includes("made there"), "why it is a command");
+    check((await page.innerText(part)).includes("made there"), "why it is a command");
     await please(`run ${(await page.innerText(`${part} code`)).trim()}`);
     await clean(page);
   },
@@ -671,6 +671,34 @@ const scenarios = {
     await page.goto("about:blank");
     const token = { headers: { Authorization: `Bearer ${given.tokens.viewer}` } };
     await until(async () => /^sluice_admin_streams 0$/m.test(await (await fetch(`${given.admin}/metrics`, token)).text()), "no stream of tabs that are closed");
+    await clean(page);
+  },
+
+  // A worker that cannot be loaded, and after it one that never says anything: the page says that it is lost, and takes another.
+  async dead_worker() {
+    const page = await open({ signIn: null });
+    await page.addInitScript(() => {
+      const Real = globalThis.SharedWorker;
+      const bad = ["/dashboard/missing.js", "/dashboard/vendor/uplot-1.6.32/uPlot.iife.min.js"];
+      globalThis.made = [];
+      globalThis.SharedWorker = function (address, options) {
+        const file = bad.shift() || address;
+        globalThis.made.push(`${file} ${options.name}`);
+        return new Real(file, options);
+      };
+    });
+    await page.reload();
+    await enter(page, given.tokens.operator);
+    const made = () => page.evaluate("globalThis.made");
+    for (const number of [1, 2]) {
+      await until(async () => (await made()).length === number, `worker ${number}`);
+      await page.waitForSelector(".lost");
+    }
+    await until(async () => !(await page.$(".lost")), "the stream of the third worker");
+    const before = await page.innerText(".figures");
+    await until(async () => (await page.innerText(".figures")) !== before, "numbers that move");
+    const version = (await (await page.request.get(`${given.admin}/v1/session`)).json()).version;
+    check((await made()).length === 3 && (await made())[2] === `/dashboard/stream.js sluice ${version}`, `the workers: ${await made()}`);
     await clean(page);
   },
 

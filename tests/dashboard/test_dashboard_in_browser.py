@@ -194,7 +194,7 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
     [
         "sign_in", "numbers_move", "change_a_limit", "field_errors", "lost_race", "keyboard_alone", "accessible", "widths_and_languages",
         "viewer", "addresses_and_size", "pictures", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level", "tokens",
-        "close_a_connection", "support_bundle", "advice", "sleeping_tab", "many_tabs", "roll_back",
+        "close_a_connection", "support_bundle", "advice", "sleeping_tab", "many_tabs", "dead_worker", "roll_back",
     ],
 )  # fmt: skip
 def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None:

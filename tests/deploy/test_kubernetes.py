@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
@@ -92,6 +93,20 @@ def test_probes_ports_mounts_and_patience_fit_the_configuration(name: str, tmp_p
             assert container["lifecycle"]["preStop"]["exec"]["command"] == ["sluice", "drain", "--yes"]
             others_s = int(sleep[1]) + 60
     assert pod["terminationGracePeriodSeconds"] >= others_s + (patience_s if "lifecycle" not in container else 0)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_spool_fits_on_the_volume_beside_the_access_log(name: str, tmp_path: Path) -> None:
+    """An emptyDir beyond its limit costs the pod."""
+    settings = load(written(SETS[name], tmp_path))
+    (workload, pod), *_ = pods(SETS[name])
+    claims = {each["metadata"]["name"]: each["spec"]["resources"]["requests"]["storage"]
+              for each in workload["spec"].get("volumeClaimTemplates", [])}  # fmt: skip
+    limits = {each["name"]: each["emptyDir"].get("sizeLimit") for each in pod["volumes"] if "emptyDir" in each}
+    number, unit = re.fullmatch(r"(\d+)([MG])i", (claims | limits)["sluice-state"]).groups()  # type: ignore[union-attr]
+    size = int(number) << {"M": 20, "G": 30}[unit]
+    assert settings.spool.size <= size / (2 if settings.access_log is None else 4)
+    assert settings.spool.size >= 16 << 20, "what the setting takes at least"
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -6,7 +6,7 @@ export default {
   sign_out: "Sign out", signed_out: "You are signed out.", session_over: "The session is over. Sign in again.", api_description: "API description",
   link_lost: "The connection to the gateway was lost {since} ago. What you see is old. Trying again …",
   role_viewer: "Viewer: may look", role_operator: "Operator: may change limits and close connections", role_admin: "Admin: may do everything",
-  missing_title: "There is no such screen", to_overview: "To the overview", loading: "Loading …", nothing_here: "Nothing here.", actions: "Actions",
+  missing_title: "There is no such screen", to_overview: "To the overview", loading: "Loading …", nothing_here: "Nothing here.",
   unreachable: "The gateway cannot be reached.", forbidden: "Your role does not permit this.", request: "request", again: "Try again", api_title: "The same from the API, as JSON",
   // signing in
   sign_in: "Sign in", sign_in_title: "Sign in to sluice", token: "Token", token_hint: "It is sent once. The browser then keeps a session that ends by itself.",

@@ -5,7 +5,7 @@ export default {
   sign_out: "退出登录", signed_out: "您已退出登录。", session_over: "会话已结束，请重新登录。", api_description: "API 说明",
   link_lost: "与网关的连接已断开 {since}，页面上的数据不是最新的。正在重连……",
   role_viewer: "只读：可以查看", role_operator: "运维：可以修改限流、关闭连接", role_admin: "管理员：拥有全部权限",
-  missing_title: "没有这个页面", to_overview: "返回总览", loading: "加载中……", nothing_here: "暂无内容。", actions: "操作",
+  missing_title: "没有这个页面", to_overview: "返回总览", loading: "加载中……", nothing_here: "暂无内容。",
   unreachable: "无法连接到网关。", forbidden: "您的角色没有此权限。", request: "请求", again: "重试", api_title: "同样的数据，来自 API（JSON）",
   sign_in: "登录", sign_in_title: "登录 sluice", token: "令牌", token_hint: "令牌只发送一次，之后浏览器只保存一个会自动过期的会话。",
   token_needed: "请粘贴令牌。", token_wrong: "令牌无效或已过期。", too_many_attempts: "尝试次数过多，请 {seconds} 秒后再试。",

@@ -138,6 +138,16 @@ def test_a_whole_name_where_part_of_one_was_meant_is_told_what_it_does_not_match
         assert said in ran.err
 
 
+def test_a_rule_is_added_though_its_topics_cannot_be_read(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /v1/rules/storm"] = (404, {"title": "Not Found", "status": 404})
+    admin.answers["PUT /v1/rules/storm"] = (200, RULE)
+    admin.answers["GET /v1/topics"] = (503, {"title": "Service Unavailable", "status": 503})
+    ran = sluice("rules", "add", "storm", "--match", "topic=order", "--messages", "5/s")
+    assert (ran.code, len(admin.writes())) == (0, 1), ran.err
+    assert "rule storm added" in ran.err
+    assert any(request.path == "/v1/topics" for request in admin.requests)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [

@@ -58,7 +58,7 @@ def test_what_is_wrong_with_the_spool_is_told_with_the_list() -> None:
 
 def test_one_topic_is_shown_with_its_limit_and_when_it_is_gone(sluice: Any, admin: Any) -> None:
     admin.topics = [waiting("%2F/orders/created", 9), waiting(JOBS, 1500)]
-    level = {"action": "spool", "mode": "enforce", "limit": {"messages": "100/s", "messages_per_second": 100.0}}
+    level = {"per": "topic", "action": "spool", "mode": "enforce", "limit": {"messages": "100/s", "messages_per_second": 100.0}}
     admin.answers["GET /v1/limits/amqp/%2F/amq.default/jobs"] = (200, {"levels": [level]})
     shown = sluice("spool", "show", "amqp", "/", "amq.default", "jobs", "-o", "json").json
     assert shown == {**waiting(JOBS, 1500), "messages_per_second": 100.0, "gone_in_seconds": 15.0}
@@ -90,10 +90,11 @@ def test_what_is_never_spooled_says_what_to_do(sluice: Any, admin: Any) -> None:
     ("levels", "rate"),
     [
         ([], None),
-        ([{"action": "reject", "mode": "enforce", "limit": {"messages_per_second": 5.0}}], None),
-        ([{"action": "spool", "mode": "shadow", "limit": {"messages_per_second": 5.0}}], None),
-        ([{"action": "spool", "mode": "enforce", "limit": {"messages_per_second": rate}} for rate in (50.0, None, 7.0)], 7.0),
+        ([{"per": "topic", "action": "reject", "mode": "enforce", "limit": {"messages_per_second": 5.0}}], None),
+        ([{"per": "topic", "action": "spool", "mode": "shadow", "limit": {"messages_per_second": 5.0}}], None),
+        ([{"per": per, "action": "spool", "mode": "enforce", "limit": {"messages_per_second": rate}}
+          for per, rate in (("topic", 50.0), ("rule", None), ("rule", 7.0), ("client", 1.0))], 7.0),
     ],
-)
+)  # fmt: skip
 def test_the_tightest_limit_that_spools_says_how_fast_it_drains(levels: list[dict[str, Any]], rate: float | None) -> None:
     assert spooling_rate({"levels": levels}) == rate

@@ -52,7 +52,7 @@ def test_the_rate_is_exceeded_for_the_same_time_by_topics_of_all_kinds_of_jobs()
 
 
 def test_one_short_job_in_weeks_is_not_forgotten_though_it_takes_less_than_the_share_of_the_time() -> None:
-    """A tenth of a thousandth of the time, and most messages: at most three in a hundred of them would be lost."""
+    """A fifth of a thousandth of the time, and most messages: at most three in a hundred of them would be lost."""
     days = [{"a": jobs([], 1, trickle=0.0) + (np.arange(SECONDS) % 100 == 0)}] * 13
     memory = remembered([*days, {"a": jobs([300.0], 60)}])
     assert 60 / SECONDS / 14 < SHARE

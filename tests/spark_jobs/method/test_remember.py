@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pyarrow.parquet import write_table
 
 from spark_jobs.days import Day
 from spark_jobs.method.history import History
 from spark_jobs.method.missing import factors, gateway_shares
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.remember import calendar, keys_of, remember
+from spark_jobs.schemas import TOPICS
+from spark_jobs.state.tables import read_arrow
 from spark_jobs.state.topic_day import rows
+from spark_jobs.storage.location import Location
 from support.quota_weeks.nights import Nights, topic_seconds
 from support.quota_weeks.weeks import Week
 
@@ -62,6 +67,17 @@ def test_rates_of_overload_are_remembered_and_those_of_older_states_unknown() ->
     assert np.isnan(memory.overloaded[0, 0]).all()
     np.testing.assert_allclose(memory.overloaded[0, 1], 2 * memory.overloaded[1, 1])
     assert memory.overloaded[1, 0] == pytest.approx(found["overloaded"][2].as_py())
+
+
+def test_a_state_without_the_rates_of_overload_is_read_and_they_are_unknown(tmp_path: Path) -> None:
+    found = table({DATES[0]: ["a", "b"]})
+    (tmp_path / "topics").mkdir()
+    write_table(found.drop_columns(["overloaded"]), tmp_path / "topics" / "part-0.parquet")
+    spark: Any = None  # a state on this machine is read without it
+    older = read_arrow(spark, "topics", found.schema, TOPICS, [Location.of("state", tmp_path)])
+    memory = remember(older, {DATES[0]: 1000}, "messages", keys_of(older))
+    assert np.isnan(memory.overloaded).all()
+    np.testing.assert_array_equal(memory.mean, remember(found, {DATES[0]: 1000}, "messages", keys_of(found)).mean)
 
 
 def test_a_day_that_was_limited_for_long_is_censored() -> None:

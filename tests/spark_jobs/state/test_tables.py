@@ -82,3 +82,8 @@ def test_spark_and_pyarrow_read_what_the_other_has_written(spark: SparkSession, 
         write_by_spark(spark, chunks, table, of_spark, by_spark)
         assert read_table(spark, table, of_spark, [by_us]).toArrow().cast(schema).sort_by("topic").equals(rows)
         assert read_arrow(spark, table, schema, of_spark, [by_spark]).sort_by("topic").equals(rows)
+    older = folder(tmp_path / "older" / "topics")
+    older.child("topics").local.mkdir(parents=True)
+    write_parquet(pa.Table.from_pylist([topic], TOPICS).drop_columns(["overloaded"]), older.child("topics").local / "part-0.parquet")
+    found = read_table(spark, "topics", TOPICS_SCHEMA, [older]).toArrow()
+    assert (found["overloaded"].to_pylist(), found["losses"].to_pylist()) == ([None], [[0.5, 0.25]])

@@ -13,6 +13,17 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{- /* spool.size for a volume of state.size: half of it, and a quarter where the access log is beside it. In whole MiB, 16 at least. */ -}}
+{{- define "sluice.spoolSize" -}}
+{{- $units := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
+{{- $size := toString .Values.state.size -}}
+{{- $unit := regexFind "[A-Za-z]+$" $size -}}
+{{- $bytes := mulf (float64 (trimSuffix $unit $size)) (get $units $unit | default 1.0) -}}
+{{- $part := ternary 4.0 2.0 (ne (toString (default "off" .Values.config.access_log)) "off") -}}
+{{- $mib := int64 (divf $bytes $part 1048576.0) -}}
+{{- printf "%dMiB" (min 1048576 (max 16 $mib)) -}}
+{{- end -}}
+
 {{- /* sluice.yaml: the values' config, and what the chart knows better. */ -}}
 {{- define "sluice.config" -}}
 {{- $tokens := list -}}
@@ -21,6 +32,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $own := dict "version" 1 "gateway" (dict "state_directory" "/var/lib/sluice/state" "reload_on_change" true) "probes" (dict "bind" "0.0.0.0:9181" "metrics" "token") "rules_file" "limits.yaml" "admin" (dict "tokens" $tokens) -}}
 {{- $given := deepCopy .Values.config -}}
+{{- $spool := $given.spool | default dict -}}
+{{- if not (or (hasKey $spool "size") (hasKey $spool "directory")) -}}{{- $_ := set $own "spool" (dict "size" (include "sluice.spoolSize" .)) -}}{{- end -}}
 {{- if not (hasKey $given "access_log") -}}{{- $_ := set $own "access_log" "off" -}}{{- end -}}
 {{- toYaml (mergeOverwrite $own $given) -}}
 {{- end -}}
