@@ -85,4 +85,4 @@ def test_a_delay_behind_spooled_messages_ends_in_its_time(tmp_path: Path) -> Non
         link.say(amqp.publish(1, "other"))
         wires.run()
         wires.elapse(5)
-        assert amqp.confirms(link.at_client()) == [amqp.Confirm(1, False, 7, False)]  # noqa: FBT003
+        assert amqp.confirms(link.at_client()) == [amqp.Confirm(1, False, 7, False)]
