@@ -76,7 +76,7 @@ define wheel
 	@find build -maxdepth 1 -name 'lib*' -exec find {} -type f -not -name '*.so' -delete \;
 	@if [ "$(SLUICE_COMPILE)" = 0 ]; then rm -rf build/lib*; fi
 	@rm -f dist/sluice_gateway-*.whl dist/SHA256SUMS
-	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@SLUICE_COMPILE=$(or $(SLUICE_COMPILE),1) $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 endef
 
 build: .venv/.dependencies ## The wheel that users install, in dist/.

@@ -31,7 +31,9 @@ def wait_until(hold: Callable[[Part, int], bool], part: Part, now: int, deadline
     False when that time has come, or where the protocol cannot hold this one.
     """
     first = part.deadline == 0
-    if part.again:  # else what it has is of having waited unjudged in the spool (`RateLimit`), where another rule may have put it
+    if (
+        part.again and not first
+    ):  # else what it has is of having waited unjudged in the spool (`RateLimit`), where another rule may have put it
         deadline = part.deadline
     if now >= deadline or not hold(part, min(due(now, part.wait_ns), deadline)):
         return False
