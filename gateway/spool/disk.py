@@ -92,7 +92,7 @@ class SpoolDisk:
         self.directory = directory
         self.least = least  # bytes of memory that a batch may have, however many queues there are
         self.most = most  # and however few
-        self._inline = not threads  # jobs are done by `work`, on the caller's thread
+        self._by_hand = not threads  # jobs are done by `work`, on the caller's thread
         self.take_settings(max_bytes, memory, low_watermark, low_share)
         self.used_by: dict[str, int] = {}  # bytes on disk, or on their way there, by the rule that spools them
         self.used = 0  # bytes of files written and not deleted, and of those about to be written
@@ -166,7 +166,7 @@ class SpoolDisk:
 
     def submit(self, job: Job) -> None:
         """Hand a job to its thread."""
-        if len(self._threads) < THREADS and not self._inline:
+        if len(self._threads) < THREADS and not self._by_hand:
             self._start()
         (self._writes if job.kind == WRITE else self._reads).put(job)
 
