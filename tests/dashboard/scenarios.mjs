@@ -309,6 +309,7 @@ const scenarios = {
   async accessible() {
     for (const dark of [false, true]) {
       const page = await open({ dark, signIn: null });
+      await page.waitForSelector("main h1");
       const audit = async (what) => {
         same(await axe(page), [], `axe-core, ${what}, ${dark ? "dark" : "light"}`);
       };
@@ -628,7 +629,7 @@ const scenarios = {
   async missing_worker() {
     const page = await open();
     await page.waitForSelector(".plot canvas");
-    same(await page.locator(".missing").count(), 0, "workers that are missing");
+    await until(async () => (await page.locator(".missing").count()) === 0, "both workers have answered");
     await please("stop a worker");
     await until(async () => (await page.locator(".missing").count()) && /worker [12],/.test(await page.innerText(".missing")), "the worker that is missing");
     await please("let the worker go on");
