@@ -152,12 +152,10 @@ class SpoolDisk:
         return max(min(self.memory // (3 * max(self.queues, 1)), self.most), self.least)
 
     def count(self, topic: str, messages: int, size: int) -> None:
-        """So many messages of `topic`, of so many bytes, have come (or gone, below zero; where their size is not known, 0: their part)."""
+        """So many messages of `topic`, of so many bytes, have come, or (below zero) gone."""
         waiting = self.topics.get(topic)
         if waiting is None:
             waiting = self.topics[topic] = Waiting(now_ns())
-        if size == 0 and messages < 0:
-            size = waiting.bytes * messages // waiting.messages
         waiting.messages += messages
         waiting.bytes += size
         self.messages += messages

@@ -174,10 +174,7 @@ class SpoolQueue:
             self._read_next()
 
     def forget(self) -> list[Part]:
-        """Give up all that waits here: its messages, one part per key without bytes, and what is in memory of other parts.
-
-        Of what is on disk only messages are returned: `AmqpChannel` keeps apart what else it must know of.
-        """
+        """Give up all that waits here: its messages, one part for each key, without bytes. `AmqpChannel` keeps what else must be known."""
         if self.empty():
             return []
         parts: list[Part] = []

@@ -28,15 +28,6 @@ def test_messages_are_counted_by_topic_and_in_all(disk: SpoolDisk) -> None:
     assert (list(disk.topics), disk.messages) == (["a"], 2)
 
 
-def test_what_is_given_up_without_its_size_takes_its_part_of_the_topics_bytes_along(disk: SpoolDisk) -> None:
-    """One of two connections of a topic ended, and the topic kept all bytes for the messages of the other."""
-    disk.count("a", 4, 400)
-    disk.count("a", -3, 0)
-    assert (disk.topics["a"].messages, disk.topics["a"].bytes) == (1, 100)
-    disk.count("a", -1, 0)
-    assert disk.topics == {}
-
-
 def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: SpoolDisk) -> None:
     before = now_ns()
     disk.count("a", 1, 10)

@@ -179,6 +179,18 @@ def test_what_is_given_up_is_counted_and_deleted(bench: Bench) -> None:
     assert bench.take(1) == [1], "the queue goes on"
 
 
+def test_a_queue_that_is_given_up_takes_its_own_part_of_a_topic_along(bench: Bench) -> None:
+    """Two connections publish to one topic, and one of them ends."""
+    other = SpoolQueue(bench.disk, HeldBudget(), 2, 1, key_of, cost_of, lambda: None)
+    for number in range(3):
+        bench.add(message(number, 100))
+    other.add(message(0, 1_000))
+    bench.queue.forget()
+    assert (bench.disk.topics[KEY.text].messages, bench.disk.topics[KEY.text].bytes) == (1, 1_000)
+    other.forget()
+    assert bench.disk.topics == {}
+
+
 def test_a_full_disk_loses_nothing_and_says_so(bench: Bench) -> None:
     bench.disk.low_watermark = ENDLESS
     for number in range(1_000):
