@@ -19,7 +19,8 @@ MANY: Final = {"type": "array", "items": {"type": "object"}}
 ANY: Final = {"type": "object"}
 NAME: Final = {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"}
 LOOKAHEAD: Final = re.compile(r"\(\?[=!](?:[^()\\]|\\.|\[[^]]*\]|\((?:[^()\\]|\\.)*\))*\)")
-SIZE: Final = {"type": ["string", "integer"], "pattern": "^[0-9]+(\\.[0-9]+)?([EPTGMk]i?|m)?$"}
+# A quantity of Kubernetes: k is 1000, Ki 1024.
+SIZE: Final = {"type": ["string", "integer"], "pattern": "^[0-9]+(\\.[0-9]+)?([EPTGM]i?|Ki|k|m)?$"}
 QUANTITIES: Final = {
     "type": "object", "properties": {"cpu": SIZE, "memory": SIZE, "ephemeral-storage": SIZE}, "required": ["cpu", "memory"],
     "additionalProperties": False,

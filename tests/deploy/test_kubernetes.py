@@ -237,6 +237,8 @@ BAD: Final[dict[str, tuple[tuple[str | int, ...], object]]] = {
     "a role that does not exist": (("tokens", "roles"), {"ops": "root"}),
     "no limit of memory": (("resources", "limits"), {"cpu": "1"}),
     "a size that is none": (("state", "size"), "much"),
+    "a unit that Kubernetes has not": (("state", "size"), "1048576ki"),
+    "a unit that is the gateway's": (("state", "size"), "1GiB"),
     "quotas for pods without lasting names": (("quotas",), {"enabled": True}),
 }  # fmt: skip
 
@@ -259,6 +261,11 @@ def test_bad_values_are_refused_before_anything_starts(fault: str) -> None:
         here = here[part]
     here[path[-1]] = value
     assert list(validator().iter_errors(made)) != []
+
+
+@pytest.mark.parametrize("size", ["1Gi", "1048576Ki", "1.5Gi", "500M", "2000k", 1073741824, "1073741824"])
+def test_sizes_are_what_kubernetes_calls_quantities(size: str | int) -> None:
+    assert [each.message for each in validator().iter_errors(values("application") | {"state": {"size": size}})] == []
 
 
 def test_a_chart_without_listeners_is_refused() -> None:

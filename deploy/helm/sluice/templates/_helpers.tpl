@@ -15,7 +15,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- /* spool.size for a volume of state.size: half of it, and a quarter where the access log is beside it. In whole MiB, 16 at least. */ -}}
 {{- define "sluice.spoolSize" -}}
-{{- $units := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
+{{- $units := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
 {{- $size := toString .Values.state.size -}}
 {{- $unit := regexFind "[A-Za-z]+$" $size -}}
 {{- $bytes := mulf (float64 (trimSuffix $unit $size)) (get $units $unit | default 1.0) -}}
