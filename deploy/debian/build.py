@@ -4,11 +4,17 @@ python deploy/debian/build.py WHEEL TARGET      a wheel, and the folder for slui
 
 It has an environment of its own under /usr/lib/sluice with the locked dependencies, so it takes nothing from, and gives nothing to, the
 system's Python. Equal inputs are equal bytes.
+
+A running gateway imports some modules and starts children only when they are needed. If an upgrade replaced its files, or took them away,
+it would go on with two versions at once, or not at all. So nobody runs what dpkg unpacks, in /usr/lib/sluice/package: `postinst` makes hard
+links of it in a folder of this build's own, /usr/lib/sluice/VERSION-DIGEST, turns the link /usr/lib/sluice/current to it, and removes
+other such folders once no process runs from them.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -82,11 +88,24 @@ def unit(name: str) -> str:
     return text
 
 
+def own_environment(tree: Path, wheel: Path) -> str:
+    """Lay out what is unpacked; the name of the folder it will run from, which is another for other content."""
+    folder = environment(tree / PREFIX[1:] / "package", wheel, f"/usr/bin/python{PYTHON}", f"{PREFIX}/@NAME@")
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        digest.update(b"%s\0%d\0" % (os.fsencode(path.relative_to(folder)), len(content)) + content)
+    name = f"{revision()}-{digest.hexdigest()[:12]}"
+    command = folder / "bin/sluice"
+    command.write_text(command.read_text().replace("@NAME@", name))
+    return name
+
+
 def lay_out(tree: Path, wheel: Path, at: int) -> None:
     """The package's files, from the root of the machine that gets it, and DEBIAN/ with what dpkg reads."""
-    environment(tree / PREFIX[1:], wheel, f"/usr/bin/python{PYTHON}")
+    runs_from = own_environment(tree, wheel)
     (tree / "usr/bin").mkdir(parents=True)
-    (tree / "usr/bin/sluice").symlink_to("../lib/sluice/bin/sluice")
+    (tree / "usr/bin/sluice").symlink_to("../lib/sluice/current/bin/sluice")
     for name in ("sluice.yaml", "limits.yaml"):
         place(tree, f"etc/sluice/{name}", (HERE / name).read_bytes())
     for name in UNITS:
@@ -116,7 +135,7 @@ def lay_out(tree: Path, wheel: Path, at: int) -> None:
     place(tree, "DEBIAN/control", CONTROL.format(**facts, next=f"{major}.{int(minor) + 1}"))
     place(tree, "DEBIAN/conffiles", "/etc/sluice/limits.yaml\n/etc/sluice/sluice.yaml\n")
     for script in ("postinst", "prerm", "postrm"):
-        place(tree, f"DEBIAN/{script}", (HERE / script).read_bytes(), 0o755)
+        place(tree, f"DEBIAN/{script}", (HERE / script).read_text().replace("@NAME@", runs_from), 0o755)
 
 
 def build(wheel: Path, target: Path, work: Path) -> Path:

@@ -29,8 +29,8 @@ sys.exit(main())
 """
 
 
-def environment(folder: Path, wheel: Path, interpreter: str) -> Path:
-    """Lay out, in the new `folder`, what is to stand in PREFIX. `interpreter`: of the machine it will run on, as /usr/bin/python3.11.
+def environment(folder: Path, wheel: Path, interpreter: str, prefix: str = PREFIX) -> Path:
+    """Lay out, in the new `folder`, what is to stand in `prefix`. `interpreter`: of the machine it will run on, as /usr/bin/python3.11.
 
     Raises ValueError where the wheel or a dependency is not for that Python.
     """
@@ -50,8 +50,9 @@ def environment(folder: Path, wheel: Path, interpreter: str) -> Path:
         packed.extractall(site)
     programs = folder / "bin"
     programs.mkdir()
-    (programs / "python3").symlink_to("../../.." + interpreter.removeprefix("/usr"))  # of the machine that gets it, not of this one
-    (programs / "sluice").write_text(COMMAND.format(python=f"{PREFIX}/bin/python3"))
+    up = "../" * len(Path(f"{prefix}/bin").relative_to("/usr").parts)
+    (programs / "python3").symlink_to(up + interpreter.removeprefix("/usr/"))  # of the machine that gets it, not of this one
+    (programs / "sluice").write_text(COMMAND.format(python=f"{prefix}/bin/python3"))
     (folder / "pyvenv.cfg").write_text(f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\nversion = {version}\n")
     _strip(site.rglob("*.so*"))
     for path in folder.rglob("*"):

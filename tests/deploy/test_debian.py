@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shlex
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from gateway.build import VERSION
+from support.brokers.queues import Queue
+from support.brokers.rabbitmq import RabbitMQ
+from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
-from support.packages import PURE, chrooted, deb, debian, inside, release, tree
+from support.packages import PURE, another, chrooted, deb, debian, inside, release, tree
 from support.pages import shown
-from support.processes import LOOPBACK, Process, free_ports
+from support.processes import LOOPBACK, Process, free_ports, wait_until
+from support.systemd_namespace import SystemdNamespace
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +43,7 @@ def test_what_is_in_the_package(package: Path) -> None:
     lines = [line.split() for line in read(package, "--contents").splitlines()]
     modes = {words[5].removeprefix("."): (words[0], words[1]) for words in lines}
     assert {owner for _, owner in modes.values()} == {"root/root"}
-    assert modes["/usr/lib/sluice/bin/sluice"][0] == "-rwxr-xr-x"
+    assert modes["/usr/lib/sluice/package/bin/sluice"][0] == "-rwxr-xr-x"
     for name in (
         "/etc/sluice/sluice.yaml",
         "/etc/sluice/limits.yaml",
@@ -41,10 +52,26 @@ def test_what_is_in_the_package(package: Path) -> None:
     ):
         assert modes[name][0] == "-rw-r--r--", name
     for needed in ("trio", "h11", "yaml", "msgspec", "pamqp", "click", "rich", "zstandard", "redis", "sluice"):
-        assert f"/usr/lib/sluice/lib/python3.11/site-packages/{needed}/__init__.py" in modes
+        assert f"/usr/lib/sluice/package/lib/python3.11/site-packages/{needed}/__init__.py" in modes
     outside = {name for name in modes if not name.startswith(("/usr/lib/sluice/", "/usr/share/doc/sluice/"))}
     assert not [name for name in outside if name.endswith(".py")], "nothing for the system's Python"
     assert not [name for name in modes if "__pycache__" in name]
+
+
+def test_what_runs_is_in_a_folder_that_is_another_for_another_build(package: Path, tmp_path: Path) -> None:
+    """Or an upgrade would replace the files of a process that runs, or take them away."""
+    names = []
+    changed = another(package.parent / PURE, tmp_path, VERSION, {"sluice/py.typed": "# changed\n"})
+    for number, each in enumerate((package, deb(changed, tmp_path / "deb"))):
+        folder = tmp_path / f"{number}"
+        subprocess.run(["dpkg-deb", "-R", str(each), str(folder)], check=True)
+        interpreter = (folder / "usr/lib/sluice/package/bin/sluice").read_text().splitlines()[0]
+        name = Path(interpreter.removeprefix("#!")).parts[-3]
+        assert interpreter == f"#!/usr/lib/sluice/{name}/bin/python3"
+        assert f"\nname={name} " in (folder / "DEBIAN/postinst").read_text()
+        names.append(name)
+    assert len(set(names)) == 2
+    assert all(re.fullmatch(rf"{re.escape(VERSION)}-1-[0-9a-f]{{12}}", name) for name in names)
 
 
 def test_what_dpkg_is_told(package: Path) -> None:
@@ -78,9 +105,16 @@ def machine(tmp_path: Path, package: Path) -> Path:
     return root
 
 
-def newer(package: Path, folder: Path) -> Path:
-    """The same as the next version."""
-    subprocess.run(["dpkg-deb", "-R", str(package), str(folder / "newer")], check=True)
+# What a gateway starts when it needs it, and one of the version before must not: a worker, and what keeps the access log's files.
+OTHERS: Final = dict.fromkeys(
+    ("sluice/gateway/workers/worker.py", "sluice/gateway/log_files/keeper.py"), 'raise SystemExit("this is of another version")\n'
+)
+
+
+def newer(package: Path, folder: Path, files: Mapping[str, str] | None = None) -> Path:
+    """The next version; `files` of its wheel are others."""
+    made = deb(another(package.parent / PURE, folder / "wheel", VERSION, {"sluice/py.typed": "# newer\n", **(files or {})}), folder / "deb")
+    subprocess.run(["dpkg-deb", "-R", str(made), str(folder / "newer")], check=True)
     control = folder / "newer/DEBIAN/control"
     control.write_text(control.read_text().replace(f"Version: {VERSION}-1", f"Version: {VERSION}-2"))
     subprocess.run(
@@ -105,18 +139,35 @@ def serving(machine: Path) -> Iterator[tuple[Process, str]]:
     (machine / "root/before").write_text("\n".join(sorted(before)))
     inside(machine, "dpkg", "-i", f"/root/sluice_{VERSION}-1_amd64.deb")  # apt-get would do this; its lists are no part of the machine
     ports = free_ports(3)
-    config = machine / "etc/sluice/sluice.yaml"
-    written = yaml.safe_load(config.read_text())
-    written["listeners"][0] |= {"bind": f"{LOOPBACK}:{ports[0]}", "upstream": f"{LOOPBACK}:{ports[1]}"}
-    written["admin"]["bind"] = f"{LOOPBACK}:{ports[2]}"
-    config.write_text(yaml.safe_dump(written))
-    process = Process(chrooted(machine, ["/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml"], "sluice"), log=machine / "root/log")
-    url = f"http://{LOOPBACK}:{ports[2]}"
+    url = configure(machine, ports)
+    process = start(machine, url)
     try:
-        process.wait_until(lambda: alive(url), within=60, what="the gateway")
         yield process, url
     finally:
         process.stop()
+
+
+def configure(machine: Path, ports: list[int], **gateway: object) -> str:
+    """Where clients come, where the broker is, and the admin port, whose URL is returned."""
+    config = machine / "etc/sluice/sluice.yaml"
+    written = yaml.safe_load(config.read_text())
+    written["gateway"] |= gateway
+    written["listeners"][0] |= {"bind": f"{LOOPBACK}:{ports[0]}", "upstream": f"{LOOPBACK}:{ports[1]}"}
+    written["admin"]["bind"] = f"{LOOPBACK}:{ports[2]}"
+    config.write_text(yaml.safe_dump(written))
+    return f"http://{LOOPBACK}:{ports[2]}"
+
+
+def start(machine: Path, url: str, number: int = 1) -> Process:
+    """What the unit would; returned once it serves."""
+    log = machine / f"root/log{number}"
+    process = Process(chrooted(machine, ["/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml"], "sluice"), log=log)
+    try:
+        process.wait_until(lambda: '"event": "started"' in process.output() and alive(url), within=60, what="the gateway")
+    except BaseException:
+        process.stop()
+        raise
+    return process
 
 
 def alive(url: str) -> bool:
@@ -144,12 +195,12 @@ def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Pro
     inside(machine, "dpkg", "--remove", "sluice")
     assert (machine / "etc/sluice/sluice.yaml").exists()
     assert (state / "admin.token").exists()
-    assert not (machine / "usr/lib/sluice").exists()
+    assert not (machine / "usr/lib/sluice").exists(), "also what postinst has made"
 
     inside(machine, "dpkg", "--purge", "sluice")
-    for name in ("before", "log", "newer.deb"):
+    for name in ("before", "log1", "newer.deb"):
         assert (machine / "root" / name).exists()
-    before = set((machine / "root/before").read_text().splitlines()) | {"root/before", "root/log", "root/newer.deb"}
+    before = set((machine / "root/before").read_text().splitlines()) | {"root/before", "root/log1", "root/newer.deb"}
     assert tree(machine) - before == set()
     assert "sluice" not in (machine / "etc/passwd").read_text()
     assert "sluice" not in (machine / "etc/group").read_text()
@@ -181,15 +232,158 @@ def test_an_upgrade_whose_configuration_is_refused_says_so_and_disturbs_nobody(
     assert alive(url)
 
 
+@contextmanager
+def processes_seen(machine: Path) -> Iterator[None]:
+    """/proc in the machine: an upgrade looks there for processes that still run from the folder of the version before."""
+    subprocess.run(["mount", "-t", "proc", "proc", str(machine / "proc")], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(machine / "proc")], check=True)
+
+
+def folders(machine: Path) -> set[str]:
+    """That sluice may run from."""
+    return {path.name for path in (machine / "usr/lib/sluice").iterdir() if path.name not in {"package", "current"}}
+
+
+def asked(url: str, machine: Path, path: str) -> Any:
+    token = (machine / "var/lib/sluice/admin.token").read_text().strip()
+    words = ["curl", "-sf", "-H", f"Authorization: Bearer {token}", f"{url}{path}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{path}: {done}"
+    return json.loads(done.stdout)
+
+
+@pytest.mark.packages
+def test_an_old_process_goes_on_with_its_own_files_while_another_version_is_installed(machine: Path, package: Path, tmp_path: Path) -> None:
+    """Its parent starts a worker anew: what it starts must be of its own version. The version after it has others that end at once."""
+    inside(machine, "dpkg", "-i", f"/root/{package.name}")
+    (first,) = folders(machine)
+    with processes_seen(machine):
+        url = configure(machine, free_ports(3), workers=2)
+        process = start(machine, url)
+        try:
+            (machine / "etc/sluice/limits.yaml").write_text("rules: [{name: x, limit: {messages: 10O/s}}]\n")
+            (machine / "root/newer.deb").write_bytes(newer(package, tmp_path, OTHERS).read_bytes())
+            assert "this version refuses" in inside(machine, "dpkg", "-i", "/root/newer.deb").stderr
+            assert first in folders(machine)
+            assert (machine / "usr/lib/sluice/current").readlink() != Path(first)
+            (killed, *_) = [each["pid"] for each in asked(url, machine, "/v1/status")["workers"]]
+            os.kill(killed, signal.SIGKILL)
+
+            def replaced() -> bool:
+                workers = asked(url, machine, "/v1/status")["workers"]
+                return [each["serves"] for each in workers] == [True, True] and killed not in {each["pid"] for each in workers}
+
+            process.wait_until(replaced, within=60, what="another worker of the version before")
+            assert "another version" not in process.output()
+        finally:
+            process.stop()
+        inside(machine, "dpkg", "-i", "/root/newer.deb")
+        assert first not in folders(machine), "nobody runs from it any more"
+        assert len(folders(machine)) == 1
+
+
+@pytest.mark.packages
+def test_upgraded_and_gone_back_under_load(
+    machine: Path, package: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """As the page says where systemd holds no sockets: install, start the next process beside the running one. Nobody is refused."""
+    inside(machine, "dpkg", "-i", f"/root/{package.name}")
+    (machine / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
+    with (
+        processes_seen(machine),
+        RabbitMQ(tmp_path) as rabbitmq,
+        Queue(rabbitmq.url, "upgraded") as queue,
+    ):
+        ports = free_ports(2)
+        url = configure(machine, [ports[0], rabbitmq.port, ports[1]], takeover="/var/lib/sluice/takeover.sock")
+        (machine / "etc/sluice/limits.yaml").write_text("rules: []\n")
+        running = start(machine, url)
+        newcomers = Newcomers(ports[0], "upgraded")
+        seen = {folder_of(running)}
+        try:
+            with newcomers.coming():
+                for number, name in enumerate(("newer.deb", package.name), 2):
+                    running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
+                    inside(machine, "dpkg", "-i", f"/root/{name}")
+                    running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
+                    before, running = running, start(machine, url, number)
+                    assert before.popen.wait(60) == 0, before.output()[-3000:]
+                    seen.add(folder_of(running))
+                running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
+        finally:
+            running.stop()
+        stored = queue.drain()
+    record_property("remark", f"{len(newcomers.confirmed)} confirmed, {newcomers.told} told to reconnect")
+    assert newcomers.faults == []
+    assert set(newcomers.confirmed) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert newcomers.told <= 2 * NEWCOMERS
+    assert len(seen) == 2, "each version ran from its own folder"
+
+
+def folder_of(process: Process) -> str:
+    """Of the Python that runs: the name of its folder under /usr/lib/sluice."""
+    return Path(Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].decode()).parts[-3]
+
+
+@pytest.mark.packages
+def test_upgraded_and_gone_back_under_load_by_systemd(
+    package: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """All as the page says, under a real systemd: its unit, its user, the sockets of the example. dpkg alone restarts the service."""
+    root = debian(tmp_path / "machine")
+    (root / f"root/{package.name}").write_bytes(package.read_bytes())
+    (root / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
+    with (
+        RabbitMQ(tmp_path) as rabbitmq,
+        Queue(rabbitmq.url, "upgraded") as queue,
+        SystemdNamespace(tmp_path / "systemd", {}, machine=root) as inside,
+    ):
+        inside.run("dpkg", "-i", f"/root/{package.name}")
+        assert inside.show("sluice.service", "ActiveState") == "inactive", "a first start is the operator's"
+        ports = free_ports(2)
+        configure(root, [ports[0], rabbitmq.port, ports[1]])
+        (root / "etc/sluice/limits.yaml").write_text("rules: []\n")
+        example = inside.run("cat", "/usr/share/doc/sluice/examples/sluice.socket").stdout
+        bare = re.sub(r"^ListenStream=\S+\n", "", example, flags=re.MULTILINE)
+        sockets = "".join(f"ListenStream={LOOPBACK}:{port}\n" for port in ports)
+        (root / "etc/systemd/system/sluice.socket").write_text(bare.replace("Backlog=", f"{sockets}Backlog="))
+        inside.run("sluice", "check", "-c", "/etc/sluice/sluice.yaml")
+        inside.systemctl("daemon-reload")
+        inside.systemctl("enable", "--now", "sluice.socket", "sluice.service")
+        newcomers = Newcomers(ports[0], "upgraded")
+        pids, ran_from = [inside.main_pid("sluice.service")], folders(root)
+        with newcomers.coming():
+            for name in ("newer.deb", package.name):
+                wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
+                inside.run("dpkg", "-i", f"/root/{name}")
+                pids.append(inside.main_pid("sluice.service"))
+                wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
+                assert len(folders(root)) == 1, "that of the version before goes with its process"
+                ran_from |= folders(root)
+        stored = queue.drain()
+        user = inside.run("stat", "-c", "%U", f"/proc/{pids[-1]}").stdout.strip()
+        inside.run("dpkg", "--purge", "sluice")
+        assert inside.show("sluice.service", "ActiveState") == "inactive"
+    record_property("remark", f"{len(newcomers.confirmed)} confirmed, {newcomers.told} told, {len(newcomers.faults)} closed unheard")
+    assert user == "sluice"
+    assert len(set(pids)) == 3
+    assert len(ran_from) == 2
+    assert set(newcomers.confirmed) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert not [each for each in newcomers.faults if "Refused" in each], newcomers.faults
+    assert newcomers.told + len(newcomers.faults) <= 2 * NEWCOMERS, newcomers
+
+
 @pytest.mark.packages
 def test_a_full_disk_leaves_the_version_before(machine: Path, package: Path, tmp_path: Path) -> None:
     """dpkg unpacks all before it replaces anything."""
     inside(machine, "dpkg", "-i", f"/root/{package.name}")
     (machine / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
     site = machine / "usr/lib/sluice"
-    subprocess.run(
-        ["find", str(site), "-depth", "-name", "__pycache__", "-exec", "rm", "-rf", "{}", "+"], check=True
-    )  # what prerm would free
     kept = tmp_path / "kept"
     subprocess.run(["cp", "-a", str(site), str(kept)], check=True)
     size = int(subprocess.run(["du", "-sk", str(site)], capture_output=True, text=True, check=True).stdout.split()[0])

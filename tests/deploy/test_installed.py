@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gateway.build import VERSION
+from support.brokers.queues import Queue
+from support.brokers.rabbitmq import RabbitMQ
+from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
-from support.packages import PURE, SOURCE, release
+from support.packages import PURE, SOURCE, another, release
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports
 
@@ -40,10 +46,15 @@ def shell(text: str, folder: Path, **environment: str) -> str:
 
 
 def test_pip_and_a_first_limit_as_the_page_says(checkout: Path) -> None:
-    assert f"sluice {VERSION} (pure Python" in shell(shown("docs/deploy/pip.md", "-m venv").text, checkout)
+    assert f"sluice {VERSION} (pure Python" in shell(shown("docs/deploy/pip.md", "-m venv sluice-env").text, checkout)
     shell(shown("docs/deploy/pip.md", "--require-hashes").text, checkout)
     ports = free_ports(3)
-    words = shown("docs/deploy/pip.md", "sluice run").text.strip().replace(":5670", f":{ports[0]}").replace(":5672", f":{ports[1]}")
+    words = (
+        shown("docs/deploy/pip.md", "sluice-env/bin/sluice run")
+        .text.strip()
+        .replace(":5670", f":{ports[0]}")
+        .replace(":5672", f":{ports[1]}")
+    )
     admin = f"{LOOPBACK}:{ports[2]}"
     running = Process(["sh", "-c", f"exec {words} --admin-bind {admin}"], log=checkout / "log", cwd=checkout)
     try:
@@ -52,6 +63,52 @@ def test_pip_and_a_first_limit_as_the_page_says(checkout: Path) -> None:
         assert "100/s" in shell(shown("docs/deploy/pip.md", "limits set").text, checkout, SLUICE_ADMIN=f"http://{admin}")
     finally:
         running.stop()
+
+
+def test_an_upgrade_under_load_refuses_nobody_as_the_page_says(
+    checkout: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """And back again. In front of a real RabbitMQ, with clients that come, publish, wait for the confirm and leave all the time."""
+    (tmp_path / "dist").mkdir()
+    shutil.copy(checkout / "dist" / PURE, tmp_path / "dist")
+    another(checkout / "dist" / PURE, tmp_path / "dist", "99.0")
+    first = shown("docs/deploy/pip.md", "-m venv sluice-env").text
+    *install, begin = shown("docs/deploy/pip.md", "-m venv sluice-next").text.strip().splitlines()
+    shell(first, tmp_path)
+    shell("\n".join(install).replace(VERSION, "99.0"), tmp_path)
+    (port, admin_port) = free_ports(2)
+    admin = f"{LOOPBACK}:{admin_port}"
+
+    def status() -> str:
+        words = ["sluice-env/bin/sluice", "status", "-o", "json", "--admin", f"http://{admin}"]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60).stdout
+
+    with RabbitMQ(tmp_path / "rabbitmq") as rabbitmq, Queue(rabbitmq.url, "upgraded") as queue:
+        words = begin.replace(":5670", f":{port}").replace(":5672", f":{rabbitmq.port}").replace("--limit 500/s", "--limit 100k/s")
+
+        def run(environment: str) -> Process:
+            command = words.replace("sluice-next", environment)
+            return Process(["sh", "-c", f"exec {command} --admin-bind {admin}"], log=tmp_path / f"log-{environment}", cwd=tmp_path)
+
+        running = run("sluice-env")
+        newcomers = Newcomers(port, "upgraded")
+        try:
+            running.wait_until(lambda: f'"version": "{VERSION}"' in status(), within=60, what="the gateway")
+            with newcomers.coming():
+                for environment, version in (("sluice-next", "99.0"), ("sluice-env", VERSION)):
+                    running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
+                    before, running = running, run(environment)
+                    assert before.popen.wait(60) == 0, before.output()[-3000:]
+                    running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
+                    assert re.search(rf'"version": *"{re.escape(version)}"', status())
+        finally:
+            running.stop()
+        stored = queue.drain()
+    record_property("remark", f"{len(newcomers.confirmed)} confirmed, {newcomers.told} told to reconnect")
+    assert newcomers.faults == []
+    assert set(newcomers.confirmed) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert newcomers.told <= 2 * NEWCOMERS
 
 
 def test_pipx_and_uv_as_the_page_says(checkout: Path, tmp_path: Path) -> None:

@@ -304,6 +304,7 @@ NAMED_ONLY: Final = {  # not to be executed as they stand -> why
     "python docs/plots/algorithms.py": "writes into the tree; tests/contracts/test_algorithm_plots.py draws the same and compares",
     "python docs/plots/protecting.py": "writes into the tree; tests/contracts/test_protecting_plot.py draws the same and compares",
     "PYTHONPATH=.:tests .venv/bin/python -m support.public_names": "writes into the tree; tests/contracts/test_names.py asks what it would",
+    "PYTHONPATH=.:tests .venv/bin/python -m support.released X.Y.Z": "writes into the tree; what it left is read by a test",
     "apt-get install openjdk-17-jre-headless": "changes the machine; deploy/system-packages.sh installs the same for `make test`",
     "apt-get remove sluice": "changes the machine; tests/deploy/test_debian.py does the same in a Debian of its own",
     "apt-get purge sluice": "changes the machine; tests/deploy/test_debian.py does the same in a Debian of its own",

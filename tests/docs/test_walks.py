@@ -51,10 +51,13 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/deploy/debian.md", "apt-get install"): Ran(f"{DEBIAN}::test_installed_upgraded_removed_and_purged", by="packages"),
     ("docs/deploy/debian.md", "systemctl enable"): Ran(f"{DEBIAN}::test_a_topic_is_limited_as_the_page_says", by="packages"),
     ("docs/deploy/debian.md", "limits set"): Ran(f"{DEBIAN}::test_a_topic_is_limited_as_the_page_says", by="packages"),
-    ("docs/deploy/pip.md", "-m venv"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "-m venv sluice-env"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
     ("docs/deploy/pip.md", "pipx install"): Ran(f"{INSTALLED}::test_pipx_and_uv_as_the_page_says", by="packages"),
     ("docs/deploy/pip.md", "--require-hashes"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
-    ("docs/deploy/pip.md", "sluice run"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "sluice-env/bin/sluice run"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
+    ("docs/deploy/pip.md", "-m venv sluice-next"): Ran(
+        f"{INSTALLED}::test_an_upgrade_under_load_refuses_nobody_as_the_page_says", by="packages"
+    ),
     ("docs/deploy/pip.md", "limits set"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
     ("docs/deploy/systemd.md", "python3 -m venv"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
     ("docs/deploy/systemd.md", "sluice init"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),

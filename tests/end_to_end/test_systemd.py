@@ -23,8 +23,11 @@ import pika
 import pika.exceptions
 import pytest
 
+from support.brokers.queues import Queue
+from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.stand_ins import rabbitmq as rabbitmq_stand_in
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
+from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.pages import ROOT
 from support.processes import LOOPBACK, free_ports, wait_until
 from support.rocketmq.frames import heartbeat
@@ -227,6 +230,35 @@ def test_restarts_under_load_refuse_nobody(installed: Machine, restarts: int) ->
     # A connection that the end of the old process met may be told or closed; each restart may meet those that are open then, no more.
     met = {name: sum(outcomes.values()) - outcomes["answered"] for name, outcomes in seen.items()}
     assert all(each <= 4 * restarts for each in met.values()), seen
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("restarts", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_restarts_in_front_of_a_real_broker_lose_nothing(
+    tmp_path: Path, rabbitmq: RabbitMQ, restarts: int, record_property: Callable[[str, object], None]
+) -> None:
+    """RabbitMQ itself behind the unit, with all of its sandbox: what was confirmed is in the queue, once."""
+    with (
+        Queue(rabbitmq.url, "restarted") as queue,
+        rocketmq_stand_in() as rocket,
+        machine(tmp_path / "systemd", f"{LOOPBACK}:{rabbitmq.port}", rocket.address) as installed,
+    ):
+        inside = installed.inside
+        inside.systemctl("start", "sluice.socket", "sluice.service")
+        newcomers = Newcomers(installed.ports[0], "restarted")
+        with newcomers.coming():
+            for _ in range(restarts):
+                wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 20), within=60, what="confirms")
+                inside.systemctl("reset-failed", "sluice.service")
+                inside.systemctl("restart", "sluice.service")
+            wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 20), within=60, what="confirms")
+        stored = queue.drain()
+    record_property("remark", f"{len(newcomers.confirmed)} confirmed, {newcomers.told} told, {len(newcomers.faults)} closed unheard")
+    assert set(newcomers.confirmed) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert not [each for each in newcomers.faults if "Refused" in each]
+    # Accepted by the old process, and it had said nothing yet: each client may meet that at each restart.
+    assert newcomers.told + len(newcomers.faults) <= restarts * NEWCOMERS
 
 
 def test_the_nights_timer_is_waiting_for_twenty_past_midnight(installed: Machine) -> None:

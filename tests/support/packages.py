@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +16,33 @@ from support.environments import ROOT, one_at_a_time
 PACKAGING: Final = ROOT / "deploy" / "packaging"
 PURE: Final = f"sluice_gateway-{VERSION}-py3-none-any.whl"
 SOURCE: Final = f"sluice_gateway-{VERSION}.tar.gz"
-BOOKWORM: Final = ROOT / "build" / "packages" / "bookworm.tar"
-INCLUDED: Final = "python3,adduser,init-system-helpers"
+BOOKWORM: Final = ROOT / "build" / "packages" / "bookworm-systemd.tar"
+INCLUDED: Final = "python3,adduser,init-system-helpers,systemd"
 
 
 def release(target: Path) -> Path:
     """As the target does it, without the compiled wheel. That its builds are the same twice is checked by itself."""
     subprocess.run([sys.executable, str(PACKAGING / "release.py"), str(target), "--compiled", "no"], check=True, timeout=600)
     return target
+
+
+def another(wheel: Path, folder: Path, version: str, files: Mapping[str, str] | None = None) -> Path:
+    """The pure wheel as a version that is called otherwise, with `files` (name in the wheel -> text) in place of its own, in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / wheel.name.replace(VERSION, version)
+    changed = dict(files or {})
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            content = changed.pop(name, "").encode() or old.read(name)
+            if name == "sluice/gateway/build.py":
+                content = content.replace(f'"{VERSION}"'.encode(), f'"{version}"'.encode())
+            elif name.endswith("/METADATA"):
+                content = content.replace(f"\nVersion: {VERSION}\n".encode(), f"\nVersion: {version}\n".encode(), 1)
+            elif name.endswith("/RECORD"):
+                content = content.replace(f"-{VERSION}.dist-info".encode(), f"-{version}.dist-info".encode())
+            new.writestr(name.replace(f"-{VERSION}.dist-info", f"-{version}.dist-info"), content)
+    assert not changed, f"not in the wheel: {sorted(changed)}"
+    return made
 
 
 def deb(wheel: Path, target: Path) -> Path:

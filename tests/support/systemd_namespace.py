@@ -1,9 +1,10 @@
 """A real systemd as the first process of namespaces of its own: it starts units on a root that has nothing of this machine to change.
 
 The root is made of tmpfs: /usr and the source tree are bound into it and read-only; /etc, /var, /run and /tmp are empty but for what is put
-there, and the machine's own are not in it. systemd finds only the units that a test gives it, and bare targets: none of the distribution's,
-which clean /tmp and set kernel parameters, as if a machine was booted. Processes are in a control group of their own, which goes with them.
-Network and processor are shared with the machine. Needs root.
+there, and the machine's own are not in it. Or it is a Debian that was unpacked in a folder: then all is that one's, and can be changed.
+systemd finds only the units that a test gives it, and bare targets: none of the distribution's, which clean /tmp and set kernel parameters,
+as if a machine was booted. Processes are in a control group of their own, which goes with them. Network and processor are shared with the
+machine. Needs root.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ TARGETS: Final = (
 )  # fmt: skip
 BOOT: Final = """
 set -eu
-root=$1 files=$2; shift 2
+root=$1 files=$2 machine=$3; shift 3
 mount --make-rprivate /
-mount -t tmpfs tmpfs "$root"
+if [ -n "$machine" ]; then mount --bind "$machine" "$root"; else mount -t tmpfs tmpfs "$root"; fi
 cd "$root"
 mkdir -p usr etc var/lib var/log run tmp proc sys dev root home old
 mount -t tmpfs tmpfs dev  # or systemd would mount the machine's own
@@ -38,17 +39,19 @@ mount -t tmpfs tmpfs run
 mkdir dev/shm dev/pts dev/mqueue run/lock
 ln -s pts/ptmx dev/ptmx
 chmod 1777 tmp dev/shm
-for name in bin sbin lib lib64; do [ ! -L "/$name" ] || ln -s "$(readlink "/$name")" "$name"; done
-bind() { mkdir -p "./$1"; mount --rbind "$1" "./$1"; mount -o remount,bind,ro "./$1"; }
-bind /usr
-for folder in "$@"; do bind "$folder"; done
+if [ -z "$machine" ]; then
+    for name in bin sbin lib lib64; do [ ! -L "/$name" ] || ln -s "$(readlink "/$name")" "$name"; done
+    bind() { mkdir -p "./$1"; mount --rbind "$1" "./$1"; mount -o remount,bind,ro "./$1"; }
+    bind /usr
+    for folder in "$@"; do bind "$folder"; done
+    for name in ld.so.cache nsswitch.conf passwd group localtime; do [ ! -e /etc/$name ] || cp -L /etc/$name etc/$name; done
+fi
 for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
 mount -t tmpfs tmpfs usr/lib/systemd/system
 for name in usr/lib/systemd/system-generators usr/lib/systemd/system-environment-generators; do
     [ ! -d $name ] || mount -t tmpfs tmpfs $name
 done
 touch dev/kmsg
-for name in ld.so.cache nsswitch.conf passwd group localtime; do [ ! -e /etc/$name ] || cp -L /etc/$name etc/$name; done
 cp -r "$files"/. .
 echo 0123456789abcdef0123456789abcdef > etc/machine-id
 mount -t proc proc proc
@@ -86,11 +89,13 @@ def emptied(group: Path) -> bool:
 class SystemdNamespace:
     """A context manager. `files`: what is on its root, by path, such as etc/systemd/system/sluice.service.
 
-    Where a unit runs /usr/bin/sluice, the `sluice` under test runs. Leaving kills systemd, and with it all that it started.
+    Where a unit of these runs /usr/bin/sluice, the `sluice` under test runs; on the root of another `machine`, what is installed there.
+    Leaving kills systemd, and with it all that it started.
     """
 
-    def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, str], machine: Path | None = None) -> None:
         self._folder = folder
+        self._machine = machine
         self._said = folder / "boot.log"
         # /usr is read-only, so the command is on another path.
         program = f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n'
@@ -98,12 +103,15 @@ class SystemdNamespace:
         # There is no journal: what services say goes to a file, and systemd's own words to another that it takes for the kernel's log.
         output = "[Service]\nStandardOutput=append:/run/services.log\nStandardError=append:/run/services.log\n"
         targets["etc/systemd/system/service.d/output.conf"] = output
-        made = {**targets, "opt/sluice/bin/sluice": program, **files}
+        made = {**targets, **files}
+        if machine is None:
+            made = {name: text.replace("/usr/bin/sluice", "/opt/sluice/bin/sluice") for name, text in made.items()}
+            made["opt/sluice/bin/sluice"] = program
         for name, text in made.items():
             path = folder / "files" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.replace("/usr/bin/sluice", "/opt/sluice/bin/sluice"))
-        (folder / "files" / "opt/sluice/bin/sluice").chmod(0o755)
+            path.write_text(text)
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
 
     def __enter__(self) -> SystemdNamespace:
         root = self._folder / "root"
@@ -112,7 +120,7 @@ class SystemdNamespace:
         self._group = own_group()
         joined = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self._group)]
         words = [*joined, "unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--ipc", "--cgroup"]
-        argv = [*words, "sh", "-c", BOOT, "boot", str(root), str(self._folder / "files"), *sorted(bound)]
+        argv = [*words, "sh", "-c", BOOT, "boot", str(root), str(self._folder / "files"), str(self._machine or ""), *sorted(bound)]
         self._unshare = Process(argv, log=self._said)
         try:
             self._unshare.wait_until(self._up, within=60, what="systemd")
@@ -141,7 +149,9 @@ class SystemdNamespace:
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """A command in there."""
         inside = ["nsenter", "-t", str(self._pid()), "-m", "-p", "-u", "-i", "-C", "-r", "-w", *words]
-        done = subprocess.run(inside, capture_output=True, text=True, timeout=90, check=False)
+        own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "TERM": "dumb"}
+        environment = os.environ if self._machine is None else own
+        done = subprocess.run(inside, env=environment, capture_output=True, text=True, timeout=180, check=False)
         assert not check or done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}\n{self.log()}"
         return done
 
