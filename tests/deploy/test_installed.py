@@ -26,7 +26,8 @@ from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports
 
 pytestmark = pytest.mark.packages
-EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "ship": "boto3"}  # extra -> what it brings
+# extra -> what it brings
+EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "ship": "boto3", "compact": "pyarrow"}
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +135,14 @@ def test_each_extra_alone(checkout: Path, tmp_path: Path, extra: str) -> None:
     others = [name for other, name in EXTRAS.items() if other not in {extra, "zstd"}]
     for name in others:
         assert subprocess.run([tmp_path / "e/bin/python", "-c", f"import {name}"], capture_output=True, check=False).returncode == 1, name
+
+
+def test_all_extras_together(checkout: Path, tmp_path: Path) -> None:
+    """But `spark`, of 400 MB: it is in the environment that these tests run in, beside all others, by the hashes of the lock."""
+    every = ",".join(EXTRAS)
+    shell(f"{sys.executable} -m venv e; e/bin/pip -q install 'sluice-gateway[{every}] @ file://{checkout}/dist/{PURE}'", tmp_path)
+    assert "No broken requirements found" in shell("e/bin/pip check", tmp_path)
+    shell(f"e/bin/python -c 'import {','.join(EXTRAS.values())}'; e/bin/sluice --version", tmp_path)
 
 
 def test_the_source_distribution_without_a_compiler(checkout: Path, tmp_path: Path) -> None:
