@@ -115,7 +115,7 @@ install: $(PRODUCT) ## The product, built and installed into .venv.
 
 # ---- what it is for ------------------------------------------------------------------------------------------------
 
-demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas; three minutes. STAY=1: it stays up, with its dashboard.
+demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas, a burst on disk; three minutes. STAY=1: it stays up, with its dashboard.
 	@$(SYSTEM) python compiler java rabbitmq
 	@$(MAKE) --no-print-directory install
 	@STAY=$(STAY) $(BIN)/python deploy/demo/demo.py
