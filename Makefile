@@ -286,6 +286,16 @@ bench-quotas: .venv/.dependencies ## A night's volume by Spark and by DuckDB: 1.
 	@$(SYSTEM) java
 	@PYTHONPATH=bench:. $(BIN)/python -m quotas.run $(if $(LINES),--lines $(LINES))
 
+# SQLite is Python's own; the other two are for this comparison alone.
+bench-spool: ## The spool beside RabbitMQ's lazy queue, and its files beside SQLite, LMDB and RocksDB; half an hour.
+	@$(SYSTEM) python compiler rabbitmq
+	@$(MAKE) --no-print-directory install
+	@$(PIP) install 'lmdb>=1.4,<4' 'rocksdict>=0.3,<0.4'
+	@$(MAKE) --no-print-directory -C bench/load
+	@PYTHONPATH=.:tests $(BIN)/python bench/spool.py
+	@PYTHONPATH=.:tests $(BIN)/python bench/spool_lazy_queue.py
+	@$(BIN)/python bench/spool_stores.py
+
 bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.
 	@$(SYSTEM) python compiler java maven
 	@$(MAKE) --no-print-directory install
