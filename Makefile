@@ -115,7 +115,7 @@ install: $(PRODUCT) ## The product, built and installed into .venv.
 
 # ---- what it is for ------------------------------------------------------------------------------------------------
 
-demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas; three minutes. STAY=1: it stays up, with its dashboard.
+demo: ## The whole story on a private RabbitMQ (and RocketMQ): a flood, a limit, learned quotas, a burst on disk; three minutes. STAY=1: it stays up, with its dashboard.
 	@$(SYSTEM) python compiler java rabbitmq
 	@$(MAKE) --no-print-directory install
 	@STAY=$(STAY) $(BIN)/python deploy/demo/demo.py
@@ -285,6 +285,16 @@ score-quotas: .venv/.dependencies ## How good the quotas are on generated weeks 
 bench-quotas: .venv/.dependencies ## A night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
 	@$(SYSTEM) java
 	@PYTHONPATH=bench:. $(BIN)/python -m quotas.run $(if $(LINES),--lines $(LINES))
+
+# SQLite is Python's own; the other two are for this comparison alone.
+bench-spool: ## The spool beside RabbitMQ's lazy queue, and its files beside SQLite, LMDB and RocksDB; half an hour.
+	@$(SYSTEM) python compiler rabbitmq
+	@$(MAKE) --no-print-directory install
+	@$(PIP) install 'lmdb>=1.4,<4' 'rocksdict>=0.3,<0.4'
+	@$(MAKE) --no-print-directory -C bench/load
+	@PYTHONPATH=.:tests $(BIN)/python bench/spool.py
+	@PYTHONPATH=.:tests $(BIN)/python bench/spool_lazy_queue.py
+	@$(BIN)/python bench/spool_stores.py
 
 bench-limiter: ## What one decision of the limiter costs, beside Guava's and the original design's under the JVM.
 	@$(SYSTEM) python compiler java maven

@@ -63,6 +63,7 @@ class ProtocolNames:
     refuses_with: str = ""  # its one way to refuse, where `reply` gives no choice; "": `reply` chooses
     refuses_all: bool = True  # every message can be refused with an answer; else `fallback` says what happens instead
     spools: bool = False  # its messages may wait longer than clients wait for an answer: `action: spool`
+    spools_only: str = ""  # which of them, in words; the others are refused. "": all
     system_topics: SystemTopics = SystemTopics()
     no_quota_prefixes: tuple[str, ...] = ()  # of topics, or of any part after the first, that get no quota
     name_server: str = ""  # the protocol of listeners that lead its clients to listeners of this one; "": there is none
@@ -132,6 +133,8 @@ ROCKETMQ: Final = ProtocolNames(
     backlog="group",
     max_delay_ns=2_500_000_000,  # docs/design/limiter.md 4: RocketMQ's clients time out at 3 s
     max_delay_reason="RocketMQ's clients give up after 3s",
+    spools=True,
+    spools_only="one-way sends",
     # apache/rocketmq common/topic/TopicValidator.java and MixAll.java, as listed in docs/design/rocketmq.md 2.1. Retry and dead-letter
     # topics are not among them: they carry users' messages, and a storm of retries is just what a limit is for.
     system_topics=SystemTopics(

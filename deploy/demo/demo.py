@@ -1,8 +1,9 @@
-"""The whole story on real parts, in under three minutes: `make demo`.
+"""The whole story on real parts, in three minutes: `make demo`.
 
 A private RabbitMQ, the gateway in front of it, three publishers (one a flood) and a consumer with an ordinary client library. A table
-each second; a limit changed live; then the gateway's own log goes through Spark and the quotas that come out are put in force. Where
-Java and Maven are there, RocketMQ follows in the same way. Everything that was started is stopped; exit code 0, or 1 and what failed.
+each second; a limit changed live; then the gateway's own log goes through Spark and the quotas that come out are put in force. A minute's
+burst of another publisher waits on disk. Where Java and Maven are there, RocketMQ follows in the same way. Everything that was started is
+stopped; exit code 0, or 1 and what failed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,16 @@ FLOOD = "retry.payment"
 EXCHANGE = "shop"
 
 RATE = 300  # messages a second: the rule for every topic, and what no learned quota may exceed
-RULE = {"per": "topic", "limit": {"messages": f"{RATE}/s"}, "breaker": {"open_for": "0s"}}
+LIMIT = {"messages": f"{RATE}/s"}
+RULE = {"per": "topic", "limit": LIMIT, "breaker": {"open_for": "0s"}}
+BATCHES = "batches"  # the exchange whose messages wait on disk
+BATCH = "batch.nightly"
+BURST = 60 * RATE  # messages, at once: a minute's worth of its limit
 RULES: list[dict[str, object]] = [
-    {"name": f"{protocol}-topics", "match": {"protocol": protocol}, **RULE} for protocol in ("amqp", "rocketmq")
+    {"name": "amqp-topics", "match": {"protocol": "amqp", "exchange": EXCHANGE}, **RULE},
+    {"name": "amqp-batches", "match": {"protocol": "amqp", "exchange": BATCHES}, "per": "topic", "limit": LIMIT, "action": "spool"},
+    {"name": "rocketmq-topics", "match": {"protocol": "rocketmq"}, **RULE},
 ]
-
 
 REPORT = ROOT / "build" / "demo-quotas.html"
 
@@ -122,6 +128,7 @@ def rabbitmq_story(scratch: Path, summary: list[str]) -> None:
         )
         try:
             _rabbitmq_rounds(gateway, scratch, summary)
+            _absorb(gateway, summary)
             if stays():
                 _stay(gateway, scratch)
         finally:
@@ -177,6 +184,47 @@ def _rabbitmq_rounds(gateway: Gateway, scratch: Path, summary: list[str]) -> Non
     total = sum(round(stage.publishers[topic].total("passed")) for stage in (flood, learned) for topic in TOPICS)
     expect(f"every confirmed message reaches the consumer ({total} confirmed, {delivered})", held=sum(delivered.values()) == total)
     summary.append(f"every one of the {total} confirmed messages reached the consumer, none that was refused did")
+
+
+def _absorb(gateway: Gateway, summary: list[str]) -> None:
+    """A minute's burst at once, without confirms: it waits on disk, and passes at its limit, which is then raised."""
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(f"amqp://guest:guest@{gateway.address}/"))
+    sending, looking = connection.channel(), connection.channel()
+    looking.exchange_declare(BATCHES, "topic")
+    looking.queue_declare(BATCH)
+    looking.queue_bind(BATCH, BATCHES, BATCH)
+    say(f"\nA publisher of {BATCH} sends {BURST} messages of 1 KiB at once. The rule of the exchange {BATCHES}: {RATE}/s, action: spool.")
+    began = time.monotonic()
+    for number in range(BURST):
+        sending.basic_publish(BATCHES, BATCH, b"%08d" % number + b"x" * 1016)
+    taken = time.monotonic() - began
+    say(f"The gateway took them in {taken:.1f} s. What is over the limit waits:")
+    say("\n  second │ in the queue │ waits in the spool │  on disk")
+    arrived: list[int] = []
+    while not arrived or arrived[-1] < BURST:
+        if time.monotonic() - began > 60:
+            raise RuntimeError(f"{BURST - arrived[-1]} messages of the burst have not come after a minute")
+        connection.sleep(1)
+        arrived.append(looking.queue_declare(BATCH, passive=True).method.message_count)
+        spool = gateway.get("/v1/spool")
+        waiting = sum(topic["messages"] for topic in spool["items"])
+        say(f"  {len(arrived):>6} │ {arrived[-1]:>12} │ {waiting:>18} │ {spool['spool']['used_bytes'] / (1 << 20):>5.1f} MiB")
+        if len(arrived) == 5:
+            gateway.sluice("spool", "list")
+            gateway.sluice("limits", "set", "amqp", "/", BATCHES, BATCH, "--messages", "3000/s", "--reason", "demo: the night is short")
+            say()
+    passed = (arrived[4] - arrived[0]) / 4
+    expect(f"about {RATE}/s of the burst pass before the change, not {passed:.0f}", held=RATE * 0.6 <= passed <= RATE * 1.4)
+    numbers = []
+    for _, _, body in looking.consume(BATCH, auto_ack=True, inactivity_timeout=5):
+        numbers.append(int(body[:8]) if body else -1)
+        if len(numbers) == BURST or not body:
+            break
+    expect("the whole burst reaches its queue, in order", held=numbers == list(range(BURST)))
+    connection.close()
+    summary.append(f"a burst of {BURST} messages waited on disk: taken in {taken:.1f} s, passed at {passed:.0f}/s, then faster, none lost")
 
 
 def _learn(gateway: Gateway, scratch: Path, summary: list[str]) -> None:

@@ -102,12 +102,9 @@ def show(remote: Remote, key: tuple[str, ...]) -> None:
 
 
 def key_path(key: tuple[str, ...]) -> str:
-    """The path of a topic's limits. Raises CommandError for what is no topic, or never spooled."""
-    names = PROTOCOL_NAMES.get(key[0])
+    """The path of a topic's limits. Raises CommandError for what is no topic."""
     if key[0] in OF_LEVELS:
         raise CommandError(USAGE, f"the spool is told by topic; of a {key[0]}: sluice connections list -q {key[-1]}")
-    if names is not None and not names.spools:
-        raise CommandError(USAGE, f"{names.title}'s messages are never spooled: {names.max_delay_reason}")
     return topic_path(key)
 
 

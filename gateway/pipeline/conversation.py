@@ -202,6 +202,10 @@ class Conversation:
         """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
         return False
 
+    def would_overtake(self, part: Part) -> bool:
+        """Whether `part`, which has just come and cannot wait so long, would pass by what is spooled: it is refused unjudged."""
+        return False
+
     def postpone(self, part: Part, now: int) -> None:
         """Hold `part`, which was not judged, behind what is spooled of its ordering key; its `deadline` is as the rule of that has it."""
         raise NotImplementedError

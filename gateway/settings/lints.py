@@ -22,7 +22,7 @@ from gateway.settings.tls_files import risky as risky_tls
 from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package, read_headers
 from gateway.transport.trusted_proxies import network_of
 from limiter.buckets.factory import is_leasable
-from limiter.limits import Limit, Rate
+from limiter.limits import SECOND, Limit, Rate
 from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
 from limiter.units import format_rate
@@ -134,6 +134,16 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
             )
+
+
+def half_spooled(settings: Settings) -> Iterator[ConfigProblem]:
+    """Rules with `action: spool` for a protocol of which only some messages can wait."""
+    for number, rule in enumerate(settings.rules):
+        names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
+        if rule.action == "spool" and names is not None and names.spools_only:
+            message = f"of {names.title} only {names.spools_only} are spooled; all others are refused, because {names.max_delay_reason}"
+            remedy = f"say delay, which holds them up to {names.max_delay_ns / SECOND:g}s, where those should wait, too"
+            yield settings.problem(f"rules[{number}].action", message, remedy)
 
 
 def impatient_pacing(settings: Settings) -> Iterator[ConfigProblem]:
@@ -337,7 +347,7 @@ LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
     no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_tokens, headers_file, risky_tls, few_files,
     unheard_caps, trusted_proxies, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
     fleet_without_client, log_without_zstd, log_that_fills_the_brokers_disk, tracing_without_sdk, divided_rules,
-    *RULE_LINTS, impatient_pacing,
+    *RULE_LINTS, half_spooled, impatient_pacing,
 )  # fmt: skip
 
 

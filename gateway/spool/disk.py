@@ -101,8 +101,9 @@ class SpoolDisk:
         self.lost_batches = 0  # read back damaged, since the start
         self.written = 0  # bytes, since the start
         self.read = 0
-        self.topics: dict[str, Waiting] = {}  # by their text
+        self.topics: dict[tuple[str, str], Waiting] = {}  # by their protocol and text
         self.messages = 0  # of all topics
+        self.messages_by_protocol: dict[str, int] = {}
         self.out_of_room: deque[object] = deque()  # owners that found no room for what they would write
         self._done: deque[Job] = deque()
         self._writes: SimpleQueue[Job | None] = SimpleQueue()
@@ -151,16 +152,17 @@ class SpoolDisk:
         """Bytes of memory that a queue may have of each: what leaves next, what is read ahead, what is to be written."""
         return max(min(self.memory // (3 * max(self.queues, 1)), self.most), self.least)
 
-    def count(self, topic: str, messages: int, size: int) -> None:
+    def count(self, protocol: str, topic: str, messages: int, size: int) -> None:
         """So many messages of `topic`, of so many bytes, have come, or (below zero) gone."""
-        waiting = self.topics.get(topic)
+        waiting = self.topics.get((protocol, topic))
         if waiting is None:
-            waiting = self.topics[topic] = Waiting(now_ns())
+            waiting = self.topics[(protocol, topic)] = Waiting(now_ns())
         waiting.messages += messages
         waiting.bytes += size
         self.messages += messages
+        self.messages_by_protocol[protocol] = self.messages_by_protocol.get(protocol, 0) + messages
         if waiting.messages == 0:
-            del self.topics[topic]
+            del self.topics[(protocol, topic)]
 
     def submit(self, job: Job) -> None:
         """Hand a job to its thread."""

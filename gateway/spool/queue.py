@@ -180,7 +180,7 @@ class SpoolQueue:
         parts: list[Part] = []
         for text, waiting in self.waiting.items():
             parts.append(Part(REQUEST, self.ordering_key, b"", 0, 0, waiting.key, waiting.messages, 1))
-            self.disk.count(text, -waiting.messages, -waiting.bytes)
+            self.disk.count(waiting.key.origin.protocol, text, -waiting.messages, -waiting.bytes)
         self.waiting = {}
         for batch in self.stored:
             self.budget.spooled_bytes -= batch.size
@@ -346,7 +346,7 @@ class SpoolQueue:
                 counted = counts[text] = KeyWaiting(key)
             counted.messages += messages
             counted.bytes += size
-        self.disk.count(text, messages, size)
+        self.disk.count(key.origin.protocol, text, messages, size)
 
     def _count_out(self, counts: dict[str, KeyWaiting]) -> None:
         """What came in with these counts is taken out."""
@@ -356,7 +356,7 @@ class SpoolQueue:
             waiting.bytes -= gone.bytes
             if waiting.messages == 0:
                 del self.waiting[text]
-            self.disk.count(text, -gone.messages, -gone.bytes)
+            self.disk.count(gone.key.origin.protocol, text, -gone.messages, -gone.bytes)
 
     def __repr__(self) -> str:
         return f"<SpoolQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.counting.accounts import OTHER, PRODUCE, Place
 from gateway.spool import UNWRITABLE
 from gateway.telemetry.exposition import Sample, families
-from limiter.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     from gateway.spool.disk import SpoolDisk, Waiting
 
 MAX_TOPICS_PER_SLICE: Final = 1000  # topics; described between two turns of the event loop: 1 ms; a guess
-PROTOCOL: Final = next(name for name, names in PROTOCOL_NAMES.items() if names.spools)  # the only one whose messages may be spooled
 COUNTS: Final = ("size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches")  # summed over workers
 
 
@@ -59,12 +57,12 @@ def topics(disk: SpoolDisk, now: int) -> Iterator[list[dict[str, object]]]:
     """The topics that wait, in slices. One that has gone meanwhile is told as it was."""
     known = list(disk.topics.items())
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
-        yield [_topic(text, waiting, now) for text, waiting in known[first : first + MAX_TOPICS_PER_SLICE]]
+        yield [_topic(protocol, text, waiting, now) for (protocol, text), waiting in known[first : first + MAX_TOPICS_PER_SLICE]]
 
 
-def _topic(text: str, waiting: Waiting, now: int) -> dict[str, object]:
+def _topic(protocol: str, text: str, waiting: Waiting, now: int) -> dict[str, object]:
     return {
-        "protocol": PROTOCOL,
+        "protocol": protocol,
         "topic": text,
         "messages": waiting.messages,
         "bytes": waiting.bytes,
@@ -74,14 +72,15 @@ def _topic(text: str, waiting: Waiting, now: int) -> dict[str, object]:
 
 def summed_topics(views: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The topics that wait in several workers, each once; the wait is the longest of any worker."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for view in views:
         for item in view:
-            known = found.get(item["topic"])
+            place = item["protocol"], item["topic"]
+            known = found.get(place)
             if known is None:
-                found[item["topic"]] = item
+                found[place] = item
                 continue
-            found[item["topic"]] = {
+            found[place] = {
                 **item,
                 "messages": known["messages"] + item["messages"],
                 "bytes": known["bytes"] + item["bytes"],
@@ -92,7 +91,7 @@ def summed_topics(views: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]
 
 def spooled(disk: SpoolDisk, protocol: str, topic: str, operation: str) -> int:
     """Messages of a topic that wait in the spool."""
-    waiting = disk.topics.get(topic) if protocol == PROTOCOL and operation == PRODUCE else None
+    waiting = disk.topics.get((protocol, topic)) if operation == PRODUCE else None
     return 0 if waiting is None else waiting.messages
 
 
@@ -111,10 +110,14 @@ def metric_lines(disk: SpoolDisk) -> Iterator[str]:
 
 def topic_samples(disk: SpoolDisk, shown: Iterable[Place]) -> list[Sample]:
     """`sluice_topic_spooled_messages`: of each topic with series of its own, the sum of all others under `__other__`."""
-    own = [place for place in shown if place[0] == PROTOCOL and place[2] == PRODUCE]
-    samples: list[Sample] = [(place, spooled(disk, *place)) for place in own]
-    others = disk.messages - sum([int(number) for _, number in samples])
-    return [*samples, ((PROTOCOL, OTHER, PRODUCE), others)] if samples or others else []
+    samples: list[Sample] = []
+    others = dict(disk.messages_by_protocol)  # of all that have ever spooled something
+    for place in shown:
+        if place[0] in others and place[2] == PRODUCE:
+            found = spooled(disk, *place)
+            others[place[0]] -= found
+            samples.append((place, found))
+    return [*samples, *(((protocol, OTHER, PRODUCE), messages) for protocol, messages in others.items())]
 
 
 def warnings(disk: SpoolDisk) -> list[str]:

@@ -73,6 +73,8 @@ class RateLimit(Handler):
                 continue
             if part.expired:
                 part.expired = False
+                if part.deadline == 0:
+                    handled += part.count if part.messages <= 1 else part.count * part.messages
                 expire(conversation, part, now)
                 continue
             if part.deadline == 0:
@@ -97,6 +99,7 @@ class RateLimit(Handler):
                 continue
             if part.deadline == 0:
                 part.postponed = self.conversation.waits_behind(part)
+                part.expired = not part.postponed and self.conversation.would_overtake(part)
             elif part.deadline <= now:
                 part.expired = self.conversation.may_expire(part)
 

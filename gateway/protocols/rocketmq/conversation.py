@@ -4,7 +4,7 @@ Requests and answers are matched by `opaque`, not by order. So there is one orde
 refused, or wait, while the others pass.
 
     client's bytes ── Frames ──► parts ──► (verdicts) ──► outbox ── Outstanding
-                                            │ hold: HeldSends, Polls    refuse: build_refusals, empty_answer
+                                            │ hold: HeldSends, Polls    refuse: build_refusals, empty_answer    spool: SpoolQueue
     client ◄──────────── BrokerStream ◄─────┴───────────────────── broker's bytes
 
 * Sends and consumer send-backs become `Sends`, one part per run of like ones; pulls and pops become `Poll` (see `polls.py`).
@@ -15,6 +15,7 @@ refused, or wait, while the others pass.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from mypy_extensions import i64
@@ -26,7 +27,7 @@ from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
-from gateway.protocols.rocketmq.held_sends import HeldSends
+from gateway.protocols.rocketmq.held_sends import HeldSends, held_cost
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.refusals import (
@@ -40,6 +41,8 @@ from gateway.protocols.rocketmq.refusals import (
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
+from gateway.spool.queue import SpoolQueue
+from limiter.keys import Key
 from limiter.limits import NEVER
 
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
@@ -59,6 +62,8 @@ class RocketmqConversation(Conversation):
         self.discarding = False  # the rest of a large frame is thrown away
         self.pending_reply = b""  # the reply to it, for when the last of it is in
         self.held_sends = HeldSends()
+        self.held_bytes = 0  # of what is held here, as the budget has it; what the spool has in memory comes to it there
+        self.damage = ""  # why the rest of a topic's spool is lost
         self.broker_stream = BrokerStream(self.outstanding)
 
     # ---- client to broker ------------------------------------------------------------------------------------------
@@ -193,6 +198,60 @@ class RocketmqConversation(Conversation):
     def block(self, part: Part, due: int) -> bool:
         return self._hold_sends(part, due, blocking=True)
 
+    def spool(self, part: Part, due: int) -> bool:
+        """One-way sends only: for all others the answer would come too late (`docs/spooling.md`)."""
+        spool = self.context.spool
+        if not isinstance(part, Sends) or not part.one_way or part.streamed or self.close_reason or spool is None:
+            return False
+        key = part.key
+        rule = part.rule
+        assert key is not None
+        assert rule is not None
+        self.has_spooled = True
+        queue = self.held_sends.spooled.get(key)
+        if queue is None:
+            ready = partial(self._spool_ready, key)
+            queue = SpoolQueue(spool, self.budget, self.context.connection, 0, partial(same_key, key), held_cost, ready)
+            self.held_sends.spooled[key] = queue
+        queue.take_rule(rule)
+        return self._hold_sends(part, due, blocking=False)
+
+    def waits_behind(self, part: Part) -> bool:
+        return isinstance(part, Sends) and part.one_way and not part.streamed and part.key in self.held_sends.spooled
+
+    def would_overtake(self, part: Part) -> bool:
+        if not isinstance(part, Sends) or (part.one_way and not part.streamed) or part.key not in self.held_sends.spooled:
+            return False
+        assert part.key is not None
+        line = self.held_sends.lines.get(part.key)
+        if line:  # what it would overtake waits for this
+            part.rule = line[0].rule
+            part.bucket = line[0].bucket
+            part.wait_ns = line[0].wait_ns
+        return True
+
+    def postpone(self, part: Part, now: int) -> None:
+        assert isinstance(part, Sends)
+        assert part.key is not None
+        queue = self.held_sends.spooled.get(part.key)
+        if queue is None:  # given up meanwhile
+            self.reports.give_up(part)
+            return
+        part.deadline = min(now + queue.max_age_ns, NEVER)
+        self.held_sends.spool(part)
+        self._update_budget()
+
+    def may_expire(self, part: Part) -> bool:
+        return isinstance(part, Sends) and part.one_way and part.key in self.held_sends.spooled
+
+    def _spool_ready(self, key: Key) -> None:
+        """What is next in the key's spool has been read, or is damaged."""
+        queue = self.held_sends.spooled.get(key)
+        if queue is not None and queue.damage:
+            self.damage = self.damage or f"{key.text}: what waited in this gateway's spool cannot be read back: {queue.damage}"
+        self.held_sends.emptied.append(key)
+        self._update_budget()
+
     def _hold_sends(self, part: Part, due: int, *, blocking: bool) -> bool:
         assert isinstance(part, Sends)
         if part.streamed or self.close_reason:
@@ -215,6 +274,8 @@ class RocketmqConversation(Conversation):
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Those of one key in the order they came, the paid ones behind them included; settle them before anything decoded later."""
+        if self.damage:
+            raise ProtocolError(self.damage, cause="spool_damaged")
         if self.frame_left:
             return []
         taken: list[Part] = list(self.held_sends.take_due(now, room))
@@ -224,7 +285,7 @@ class RocketmqConversation(Conversation):
         return taken
 
     def abandon(self) -> list[Part]:
-        parts: list[Part] = list(self.held_sends.abandon())
+        parts = self.held_sends.abandon()
         parts.extend(self.polls.held.abandon())
         self._update_budget()
         return parts
@@ -247,12 +308,16 @@ class RocketmqConversation(Conversation):
         held_sends = self.held_sends
         polls = self.polls
         budget = self.budget
-        budget.held_bytes = held_sends.bytes + polls.held.bytes + self.broker_stream.reply_bytes
+        held_bytes = held_sends.bytes + polls.held.bytes + self.broker_stream.reply_bytes
+        budget.held_bytes += held_bytes - self.held_bytes
+        self.held_bytes = held_bytes
         budget.held_polls = polls.held.count
         budget.ask_due = polls.ask_due
-        budget.held_messages = held_sends.messages
+        budget.held_messages = held_sends.messages + held_sends.spooled_messages
         budget.blocking = held_sends.blocking + (1 if self.held_back else 0)
         budget.next_due = NEVER if self.frame_left else min(held_sends.due_queue.next_due, polls.held.due_queue.next_due)
+        if self.damage or (held_sends.emptied and not self.frame_left):
+            budget.next_due = 0
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -355,7 +420,7 @@ class RocketmqConversation(Conversation):
         return {
             "language": self.frames.language or None,
             "version": self.frames.version if self.frames.version >= 0 else None,
-            "held": self.held_sends.messages,
+            "held": self.held_sends.messages + self.held_sends.spooled_messages,
             "held_polls": self.polls.held.count,
             "limited_polls": self.polls.limited,
             "empty_polls": self.polls.empty,
@@ -366,3 +431,8 @@ class RocketmqConversation(Conversation):
             f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.held_sends.messages}"
             f" streaming={self.frames.streaming} {self.broker_stream}>"
         )
+
+
+def same_key(key: Key, data: bytes) -> Key:
+    """The key of what waits in one queue: all of it has the same."""
+    return key

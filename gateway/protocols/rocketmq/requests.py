@@ -37,6 +37,18 @@ class Sends(HeldRequest):
         self.due = 0
 
 
+def restored(part: Part) -> Sends:
+    """One-way sends, out of a part that the spool has read back: nothing is ever said about them, so their opaques are not needed."""
+    assert part.key is not None
+    sends = Sends(part.data, part.start, part.end, part.key, part.messages, part.size, [0] * part.count, True, False, True)
+    sends.passed = part.passed
+    sends.paid = part.paid
+    sends.prepaid = part.prepaid
+    sends.again = part.again
+    sends.deadline = part.deadline
+    return sends
+
+
 class Poll(HeldRequest):
     """A request for messages, which the broker may keep for long: pull, pop and their kin. Always complete.
 

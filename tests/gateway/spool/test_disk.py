@@ -19,25 +19,25 @@ def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
 
 
 def test_messages_are_counted_by_topic_and_in_all(disk: SpoolDisk) -> None:
-    disk.count("a", 3, 300)
-    disk.count("b", 1, 50)
-    disk.count("a", -1, -100)
-    assert {text: (each.messages, each.bytes) for text, each in disk.topics.items()} == {"a": (2, 200), "b": (1, 50)}
+    disk.count("amqp", "a", 3, 300)
+    disk.count("amqp", "b", 1, 50)
+    disk.count("amqp", "a", -1, -100)
+    assert {text: (each.messages, each.bytes) for (_, text), each in disk.topics.items()} == {"a": (2, 200), "b": (1, 50)}
     assert disk.messages == 3
-    disk.count("b", -1, -50)
-    assert (list(disk.topics), disk.messages) == (["a"], 2)
+    disk.count("amqp", "b", -1, -50)
+    assert (list(disk.topics), disk.messages) == ([("amqp", "a")], 2)
 
 
 def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: SpoolDisk) -> None:
     before = now_ns()
-    disk.count("a", 1, 10)
-    since = disk.topics["a"].since
-    disk.count("a", 1, 10)
-    disk.count("a", -1, -10)
-    assert disk.topics["a"].since == since >= before
-    disk.count("a", -1, -10)
-    disk.count("a", 1, 10)
-    assert disk.topics["a"].since >= since
+    disk.count("amqp", "a", 1, 10)
+    since = disk.topics["amqp", "a"].since
+    disk.count("amqp", "a", 1, 10)
+    disk.count("amqp", "a", -1, -10)
+    assert disk.topics["amqp", "a"].since == since >= before
+    disk.count("amqp", "a", -1, -10)
+    disk.count("amqp", "a", 1, 10)
+    assert disk.topics["amqp", "a"].since >= since
 
 
 def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: SpoolDisk) -> None:

@@ -125,7 +125,7 @@ def test_a_long_one_comes_back_in_order_and_leaves_no_file(bench: Bench) -> None
     bench.wait(lambda: not bench.queue.writing, "all is written")
     assert bench.budget.held_bytes < 2 * MIN_BATCH_BYTES
     assert bench.budget.spooled_bytes > 50_000 * 100 - MIN_BATCH_BYTES
-    assert bench.disk.topics[KEY.text].messages == 50_000
+    assert bench.disk.topics[KEY.origin.protocol, KEY.text].messages == 50_000
     assert bench.take(50_000) == list(range(50_000))
     assert bench.holds_nothing()
     bench.wait(lambda: bench.disk.used == 0, "the files are deleted")
@@ -186,7 +186,7 @@ def test_a_queue_that_is_given_up_takes_its_own_part_of_a_topic_along(bench: Ben
         bench.add(message(number, 100))
     other.add(message(0, 1_000))
     bench.queue.forget()
-    assert (bench.disk.topics[KEY.text].messages, bench.disk.topics[KEY.text].bytes) == (1, 1_000)
+    assert (bench.disk.topics[KEY.origin.protocol, KEY.text].messages, bench.disk.topics[KEY.origin.protocol, KEY.text].bytes) == (1, 1_000)
     other.forget()
     assert bench.disk.topics == {}
 

@@ -58,15 +58,15 @@ def scraped(standalone: Standalone) -> dict[str, float]:
 async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "MAX_TOPICS_PER_SLICE", 2)
     for number, name in enumerate(("a", "b", "c"), 1):
-        disk.count(name, number, 100 * number)
-    disk.topics["a"].since = 4_000_000_000
+        disk.count("amqp", name, number, 100 * number)
+    disk.topics["amqp", "a"].since = 4_000_000_000
     slices = list(spool.topics(disk, 6_500_000_000))
     assert [len(each) for each in slices] == [2, 1]
     assert slices[0][0] == {"protocol": "amqp", "topic": "a", "messages": 1, "bytes": 100, "waiting_seconds": 2.5}
 
 
 async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Standalone, disk: SpoolDisk) -> None:
-    disk.count(ORDERS[1], 7, 700)
+    disk.count("amqp", ORDERS[1], 7, 700)
     standalone.gateway.accounts.totals(*ORDERS)
     standalone.gateway.accounts.totals("amqp", ORDERS[1], "consume")
     assert standalone.status()["spool"] == standalone.spool() == {
@@ -103,8 +103,8 @@ def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, d
 
 def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(standalone: Standalone, disk: SpoolDisk) -> None:
     standalone.gateway.accounts.totals(*ORDERS)
-    disk.count(ORDERS[1], 7, 700)
-    disk.count("%2F/hidden/", 5, 500)
+    disk.count("amqp", ORDERS[1], 7, 700)
+    disk.count("amqp", "%2F/hidden/", 5, 500)
     disk.used, disk.written, disk.read, disk.lost_batches = 4096, 8192, 2048, 1
     assert scraped(standalone) == {
         "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12,
@@ -115,7 +115,7 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
 
 def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk) -> None:
     standalone.gateway.accounts.totals(*ORDERS).received = 9
-    disk.count(ORDERS[1], 7, 700)
+    disk.count("amqp", ORDERS[1], 7, 700)
     disk.used, disk.trouble = 4096, "No space left on device: /spool"
     families = [scrapes.parse("".join(standalone.metrics({})))]
     disk.trouble = ""
@@ -127,11 +127,11 @@ def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk)
 
 
 def test_workers_are_summed_in_a_list(standalone: Standalone, disk: SpoolDisk) -> None:
-    disk.count("a", 2, 200)
-    disk.topics["a"].since = 0
+    disk.count("amqp", "a", 2, 200)
+    disk.topics["amqp", "a"].since = 0
     views = list(spool.topics(disk, 3_000_000_000))
     first = spool.figures(disk)
-    disk.count("b", 1, 100)
+    disk.count("amqp", "b", 1, 100)
     disk.trouble = "No space left on device: /spool"
     views += spool.topics(disk, 2_000_000_000)
     assert {item["topic"]: (item["messages"], item["bytes"], item["waiting_seconds"]) for item in spool.summed_topics(views)} == {

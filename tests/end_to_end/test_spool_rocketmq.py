@@ -1,0 +1,101 @@
+"""`action: spool` with RocketMQ's own broker and Java client: one-way sends wait on disk, all others are refused in words.
+
+The promises of `docs/spooling.md` that need a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.brokers.rocketmq import RocketMQ
+from support.clients.programs import RocketMQClient
+from support.gateways import Gateway, limit_path
+from support.processes import wait_until
+
+pytestmark = pytest.mark.rocketmq
+
+RATE = 200
+COUNT = 4000
+RULE: dict[str, object] = {
+    "name": "bursts",
+    "match": {"protocol": "rocketmq", "topic": "burst-*"},
+    "per": "topic",
+    "limit": {"messages": f"{RATE}/s"},
+    "action": "spool",
+    "breaker": {"open_for": "0s"},
+}
+
+
+@pytest.fixture(scope="module")
+def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], {"spool": {"memory": "1MiB"}, "drain": {"timeout": "5s"}}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topics(rocketmq: RocketMQ) -> None:
+    rocketmq.create_topics(*(f"burst-{use}-{version}:1" for use in ("alone", "mixed", "stop") for version in ("533", "498")))
+
+
+def waiting(gateway: Gateway, topic: str) -> int:
+    return sum(int(each["messages"]) for each in gateway.get("/v1/spool")["items"] if each["topic"] == topic)
+
+
+def name(use: str, client: RocketMQClient) -> str:
+    return f"burst-{use}-{client.version.replace('.', '')}"
+
+
+def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    """Twenty seconds of the limit in three. The client, which drops what it has not written when it ends, has ended long before. Then the
+    limit is taken off, live."""
+    topic = name("alone", rocketmq_client)
+    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
+    assert (line["ok"], line["codes"]) == (COUNT, {})
+    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
+    assert gateway.messages_by_fate("rocketmq", topic)["waiting"] > COUNT / 4
+    assert waiting(gateway, topic) > 0
+    assert any((gateway.directory / "state" / "spool").rglob("[0-9]*")), "on disk, as it is more than `spool.memory`"
+    assert gateway.put(limit_path("rocketmq", topic), {"mode": "off"}).status == 200
+    wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="all is through")
+    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored", every=1)
+    (read,) = rocketmq_client.consume(f"readers-{topic}", topic, expected=COUNT, orderly=True).result()
+    # Sorted: the broker's threads swap one-way sends that come close together, directly, too (`test_spooled_sends.py` has their order).
+    assert sorted(read["consumed"]) == sorted(f"run-{topic}-0-{sequence}" for sequence in range(COUNT))
+    assert gateway.messages_by_fate("rocketmq", topic)["refused"] == 0
+
+
+def test_other_sends_of_the_topic_are_refused_in_words_and_none_is_lost(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    topic = name("mixed", rocketmq_client)
+    silent, asking = rocketmq_client.produce(
+        "run",
+        {"topic": topic, "mode": "oneway", "count": COUNT // 4, "rate": 1000},
+        {"topic": topic, "mode": "sync", "seconds": 2, "rate": 100},
+    ).result()
+    assert silent["ok"] == COUNT // 4
+    assert set(asking["codes"]) <= {"215"}
+    wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="all is through")
+    passed = COUNT // 4 + asking["ok"]
+    wait_until(lambda: rocketmq.stored(topic) == {topic: passed}, within=60, what="all that was not refused is stored", every=1)
+
+
+def test_a_rule_that_names_rocketmq_is_told_what_waits(gateway: Gateway, tmp_path: Path) -> None:
+    done = gateway.cli("check", "-c", str(gateway.config))
+    assert "of RocketMQ only one-way sends are spooled" in done.stdout + done.stderr
+
+
+def test_a_stop_in_good_order_lets_pass_what_waits(rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway) -> None:
+    topic = name("stop", rocketmq_client)
+    rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
+    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
+    assert waiting(gateway, topic) > 0
+    assert gateway.stop() == 0
+    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored", every=1)
+    gateway.start()

@@ -1,0 +1,272 @@
+"""RocketMQ sessions whose one-way sends are spooled: order, what others see meanwhile, the disk, and every kind of end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from gateway.spool.disk import READ, WRITE, SpoolDisk
+from limiter.limits import Limit, Rate
+from limiter.rules.rule import Match, Rule
+from support.rocketmq.frames import heartbeat, read_response, response, send, split_frames
+from support.wires.wires import Wires
+
+SECOND = 1_000_000_000
+LARGE = 1_100_000  # bytes: more than the gateway keeps whole
+
+
+def spooled(per_second: int, *, burst: int = 10, max_age_ns: int | None = None, topic: str = "orders") -> Rule:
+    limit = Limit(messages=Rate(per_second), messages_burst=burst)
+    match = Match(protocol="rocketmq", topic=topic)
+    return Rule(topic, match, limit=limit, open_for_ns=0, action="spool", max_age_ns=max_age_ns)
+
+
+@contextmanager
+def spooling(directory: Path, *rules: Rule, size: int = 1 << 30) -> Iterator[tuple[Wires, SpoolDisk]]:
+    """Sessions, and a disk on which all but the first few messages wait."""
+    with Wires(*rules) as wires:
+        disk = SpoolDisk(directory / "spool", size, 1, threads=False, least=2_000, most=2_000)
+        wires.shared.spool = disk
+        wires.sweeper.take_spool(disk)
+        yield wires, disk
+        disk.close(5)
+
+
+def one_way(number: int, topic: str = "orders", size: int = 200) -> bytes:
+    return send(topic, struct.pack(">Q", number) + bytes(size - 8), opaque=number, one_way=True)
+
+
+def elapse(wires: Wires, disk: SpoolDisk, seconds: float) -> None:
+    """Let so much time pass, in which the disk does at once what it is told."""
+    wires.elapse(seconds, lambda: work(disk))
+
+
+def work(disk: SpoolDisk) -> None:
+    while disk.work(WRITE) or disk.work(READ):
+        pass
+
+
+def say(wires: Wires, disk: SpoolDisk, client: socket.socket, count: int) -> None:
+    """So many one-way sends, in reads of ten: those of one read are one part."""
+    for first in range(0, count, 10):
+        client.sendall(b"".join(map(one_way, range(first, min(first + 10, count)))))
+        wires.run()
+        work(disk)
+    wires.run()
+
+
+def numbers(frames: bytes) -> list[int]:
+    """Of the sends, by the body's first bytes."""
+    found = []
+    for each in split_frames(frames):
+        header = int.from_bytes(each[4:8]) & 0xFFFFFF
+        found.append(struct.unpack_from(">Q", each, 8 + header)[0])
+    return found
+
+
+def read_json(frame: bytes) -> dict[str, object]:
+    return dict(json.loads(frame[8 : 8 + (int.from_bytes(frame[4:8]) & 0xFFFFFF)]))
+
+
+def test_one_way_sends_wait_on_disk_and_pass_at_the_limit_in_order(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(50)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 100)
+        assert disk.written > 10_000
+        assert wires.session().budget.spooled_bytes > 10_000
+        passed = numbers(wires.received(broker))
+        assert len(passed) < 50
+        elapse(wires, disk, 1)
+        passed += numbers(wires.received(broker))
+        assert 50 <= len(passed) < 100
+        elapse(wires, disk, 2)
+        assert passed + numbers(wires.received(broker)) == list(range(100))
+        assert wires.received(client) == b""
+        budget = wires.session().budget
+        assert (budget.held_bytes, budget.spooled_bytes, budget.held_messages, budget.spool_queues) == (0, 0, 0, 0)
+        assert disk.topics == {}
+        work(disk)
+        wires.run()
+        assert disk.used == 0
+
+
+def test_other_topics_and_requests_pass_meanwhile(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(1)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 30)
+        wires.run()
+        wires.received(broker)
+        client.sendall(one_way(77, "free") + heartbeat(opaque=9))
+        wires.run()
+        assert wires.received(broker) == one_way(77, "free") + heartbeat(opaque=9)
+
+
+@pytest.mark.parametrize("waiting", [20, 60], ids=["in memory", "on disk"])
+def test_a_send_that_wants_an_answer_does_not_overtake_and_is_refused_at_once(tmp_path: Path, waiting: int) -> None:
+    with spooling(tmp_path, spooled(5)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, waiting)
+        wires.run()
+        passed = numbers(wires.received(broker))
+        client.sendall(send(opaque=1000))
+        wires.run()
+        (refusal,) = split_frames(wires.received(client))
+        assert (read_response(refusal)["code"], read_response(refusal)["opaque"]) == (215, 1000)
+        assert wires.totals("rocketmq", "orders")["refused"] == 1
+        elapse(wires, disk, waiting / 5 + 1)
+        assert passed + numbers(wires.received(broker)) == list(range(waiting))
+        client.sendall(send(opaque=1001))
+        wires.run()
+        assert wires.received(broker) == send(opaque=1001), "nothing waits any more"
+
+
+def test_a_large_one_way_send_does_not_overtake_either(tmp_path: Path) -> None:
+    """It is passed on as it comes, so it cannot wait: it is dropped and counted, as with `reject`."""
+    with spooling(tmp_path, spooled(5)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 30)
+        wires.run()
+        data = one_way(30, size=LARGE) + one_way(31)
+        for at in range(0, len(data), 10_000):
+            client.sendall(data[at : at + 10_000])
+            wires.sweep()
+        elapse(wires, disk, 8)
+        assert numbers(wires.received(broker)) == [*range(30), 31]
+        assert wires.totals("rocketmq", "orders")["dropped"] == 1
+
+
+def test_what_a_one_way_client_has_sent_goes_on_when_it_hangs_up(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(20)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        wires.run()
+        client.shutdown(socket.SHUT_WR)
+        elapse(wires, disk, 5)
+        assert numbers(wires.received(broker)) == list(range(60))
+        assert broker.recv(1) == b"", "then the broker is told that nothing more comes"
+
+
+def test_one_way_sends_that_are_too_old_are_dropped_and_counted(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(10, max_age_ns=SECOND)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        elapse(wires, disk, 3)
+        passed = numbers(wires.received(broker))
+        assert 12 <= len(passed) <= 30
+        assert passed == list(range(len(passed)))
+        assert wires.totals("rocketmq", "orders")["dropped"] == 60 - len(passed)
+        assert wires.session().budget.held_messages == 0
+
+
+def test_a_broker_that_goes_away_gives_up_what_waits(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(1)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        wires.run()
+        passed = len(numbers(wires.received(broker)))
+        broker.close()
+        client.close()
+        elapse(wires, disk, 1)
+        assert len(wires.ended) == 1
+        assert wires.totals("rocketmq", "orders")["abandoned"] == 60 - passed
+        assert disk.topics == {}
+
+
+def test_a_full_disk_stops_the_sender_of_one_way_sends(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(100), size=60_000) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        wires.shared.hold_bytes = 40_000
+        data = b"".join(map(one_way, range(2000)))
+        client.setblocking(False)
+        sent = 0
+        found: list[int] = []
+        was_full = False
+        for _ in range(300):
+            if sent < len(data):
+                with suppress(BlockingIOError):
+                    sent += client.send(data[sent : sent + 40_000])
+            wires.run()
+            was_full = was_full or wires.session().spool_full()
+            elapse(wires, disk, 0.25)
+            found += numbers(wires.received(broker))
+            assert disk.used <= 60_000
+            if len(found) == 2000:
+                break
+        assert was_full
+        assert found == list(range(2000))
+
+
+def test_a_damaged_file_ends_a_rocketmq_connection_with_a_reason(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(5)) as (wires, disk):
+        client, _ = wires.connect("rocketmq")
+        say(wires, disk, client, 200)
+        assert disk.written > 30_000
+        (own,) = disk.directory.iterdir()
+        for file in own.glob("[0-9]*"):
+            data = bytearray(file.read_bytes())
+            data[len(data) // 2] ^= 1
+            file.write_bytes(data)
+        elapse(wires, disk, 40)
+        ((session, _),) = wires.ended
+        assert session.cause == "spool_damaged"
+        assert "orders" in session.detail
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_mixture_keeps_the_order_and_answers_what_wants_an_answer(tmp_path: Path, seed: int) -> None:
+    """One-way and other sends of two topics and two groups, batches, changes of speed; the disk is quick or slow."""
+    random = Random(seed)
+    with spooling(tmp_path, spooled(random.choice([20, 100])), spooled(50, topic="retries")) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        waits: dict[tuple[str, str], list[int]] = {}
+        passed: dict[tuple[str, str], list[int]] = {}
+        asked: set[int] = set()
+        answered: set[int] = set()
+
+        def look() -> None:
+            for each in split_frames(wires.received(broker)):
+                header = read_json(each)
+                fields = header["extFields"]
+                assert isinstance(fields, dict)
+                number = header["opaque"]
+                assert isinstance(number, int)
+                passed.setdefault((fields["b"], fields["a"]), []).append(number)
+                if not int(str(header["flag"])) & 2:
+                    broker.sendall(response(number))
+            for each in split_frames(wires.received(client)):
+                number = read_response(each)["opaque"]
+                assert isinstance(number, int)
+                assert number in asked - answered
+                answered.add(number)
+
+        number = 0
+        for _ in range(60):
+            words = b""
+            for _ in range(random.choice([1, 3, 20])):
+                topic, group = random.choice(["orders", "retries", "free"]), random.choice(["a", "b"])
+                silent = random.random() < 0.8
+                words += send(topic, bytes(random.choice([50, 400])), opaque=number, one_way=silent, group=group)
+                (waits.setdefault((topic, group), []).append if silent else asked.add)(number)
+                number += 1
+            client.sendall(words)
+            wires.run()
+            if random.random() < 0.5:
+                elapse(wires, disk, random.random())
+            look()
+        for _ in range(200):
+            elapse(wires, disk, 1)
+            look()
+            if wires.session().budget.held_messages == 0:
+                break
+        look()
+        assert answered == asked
+        for line, found in passed.items():
+            assert found == sorted(found), line
+            assert [each for each in found if each not in asked] == waits.get(line, []), f"none of {line} is lost"
