@@ -65,7 +65,7 @@ def topic(one: JSONObject, other: JSONObject) -> JSONObject:
     return {
         **add(one, other),
         **{name: one[name] for name in ("protocol", "topic", "operation", "group")},
-        "wait_p99_ms": max((each["wait_p99_ms"] for each in (one, other) if each["wait_p99_ms"] is not None), default=None),
+        "wait_p99_ms": max((each["wait_p99_ms"] for each in (one, other) if each.get("wait_p99_ms") is not None), default=None),
         "idle_seconds": min(one["idle_seconds"], other["idle_seconds"]),
         "clients": worst[:MAX_CLIENTS_SHOWN],
     }
