@@ -9,11 +9,13 @@ import re
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
-from limiter.protocols import AMQP, DEFAULT_EXCHANGE
+from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.patterns import EXACT, name_pattern, name_text, routing_key_pattern
 from limiter.shell_words import joined
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from admin.bodies import LimitBody
     from limiter.rules.rule_set import RuleSet
     from limiter.topics import TopicName
@@ -50,6 +52,24 @@ def is_group(rules: RuleSet, name: TopicName) -> bool:
         return False
     words = text.count(".")
     return any(rule.routing_key_words == words for rule in rules.rules)
+
+
+def instead_of_pattern_of_level(word: str, names: Mapping[str, bytes], operation: str, per: str, body: LimitBody) -> str:
+    """The sentence that refuses a change of a user, group, queue or their like whose name is a pattern; "" where it is none.
+
+    `word`: the first of its path; `names`: the parts after it, which are fields of a rule's match.
+    """
+    match = {field: name_text(name) for field, name in names.items()}
+    pattern = next((text for text in reversed(match.values()) if name_pattern(text).kind != EXACT), "")
+    if not pattern:
+        return ""
+    if word in PROTOCOL_NAMES:
+        match = {"protocol": word, **match}
+    command = add_command(pattern, match, per, operation, body)
+    return (
+        f"{pattern!r} is a pattern, and a live change is for the one {'topic' if word in PROTOCOL_NAMES else word} with this very name; "
+        f"for all that match, each by itself: {command}; for the one that is called like this: --literal (?literal=1)"
+    )
 
 
 def instead_of_network(client: str, operation: str, body: LimitBody | None) -> str:

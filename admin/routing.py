@@ -53,6 +53,8 @@ FORCE: Final = Parameter("force", "flag", "write without If-Match")
 DRY_RUN: Final = Parameter("dry_run", "flag", "change nothing, and answer with a preview")
 REASON: Final = Parameter("reason", "text", "the reason, kept in the history (a `reason` in the body wins)")
 WRITE_PARAMETERS: Final = (FORCE, DRY_RUN, REASON)
+LITERAL: Final = Parameter("literal", "flag", "the name is meant as it is, though it looks like a pattern")
+SET_PARAMETERS: Final = (*WRITE_PARAMETERS, LITERAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Who else may read a file that holds a secret."""
+"""The check of a secret file's mode: whether other users can read the file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 
 
 def open_to_others(file: os.stat_result) -> bool:
-    """Whether others than this process may use a file that holds a secret.
+    """Whether other users than this process's may read or write a file that holds a secret.
 
-    One that is ours has mode 0600. One that is another's, such as root's in a Kubernetes Secret, can reach us by its group alone.
+    A file of this user must have mode 0600. A file of another user, such as root's in a Kubernetes Secret, may be read by the group: this
+    process reads it as one of the group.
     """
     return bool(file.st_mode & 0o007 or (file.st_mode & 0o070 and file.st_uid == os.geteuid()))

@@ -7,6 +7,7 @@ so many messages are sent in a second (`crowd`); without it they are sent as fas
 no processor to spare. It has met as many topics as `--topics` says. In some turns there is load on its admin port, all at once: a page of
 `GET /v1/topics` a second, 1,000 changes of limits a minute, 8 streams (one of them does not read), and 50 requests a second without a
 token. Medians of the turns, and their ratio; two kinds of turns without load, compared with each other in the same way, are the noise.
+What is under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -25,25 +27,33 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from keeping import BIN, run, turn
+from keeping import BIN, PATIENCE_S, ended, run, turn
 
 from support.gateways import Gateway
-from support.processes import free_ports
+from support.processes import LOOPBACK, accepts, free_ports, wait_until
 from support.rocketmq import frames
 
 STREAMS = 8
 CHANGES_PER_MINUTE = 1000
 
 
+def say(what: str) -> None:
+    """Progress."""
+    print(what, file=sys.stderr, flush=True)
+
+
 def meet(port: int, topics: int) -> None:
     """Send one message to each of so many topics, and wait for all answers."""
-    with socket.create_connection(("127.0.0.1", port)) as client:
+    with socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S) as client:
         for first in range(0, topics, 100):
             sent = range(first, min(first + 100, topics))
             client.sendall(b"".join(frames.send(f"topic-{number:05}", opaque=1 + number) for number in sent))
             data, answers = b"", 0
             while answers < len(sent):
-                data += client.recv(1 << 16)
+                got = client.recv(1 << 16)
+                if not got:
+                    raise SystemExit(f"the gateway closed the connection after {first + answers} of {topics} topics")
+                data += got
                 while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4]):
                     data = data[4 + int.from_bytes(data[:4]) :]
                     answers += 1
@@ -51,7 +61,7 @@ def meet(port: int, topics: int) -> None:
 
 def open_turn(port: int, seconds: int, connections: int, rate: int) -> dict[str, float]:
     """One run of an open load: messages a second, p50 and p99 in microseconds, from when each was sent."""
-    return run(["crowd", str(port), "request", *map(str, (connections, seconds, rate, 200, 1, 1, 0))])
+    return run(["crowd", str(port), "request", *map(str, (connections, seconds, rate, 200, 1, 1, 0))], seconds)
 
 
 class AdminLoad:
@@ -71,7 +81,7 @@ class AdminLoad:
             if self._over.is_set():
                 return
             with suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection("127.0.0.1", self.gateway.admin_port, timeout=20)
+                connection = http.client.HTTPConnection(LOOPBACK, self.gateway.admin_port, timeout=20)
                 connection.request(method, path.format(number=number % 500), body and body.format(number=1 + number % 900), headers)
                 answer = connection.getresponse()
                 answer.read()
@@ -80,7 +90,7 @@ class AdminLoad:
             self._over.wait(every_s)
 
     def _stream(self, *, reads: bool) -> None:
-        with socket.create_connection(("127.0.0.1", self.gateway.admin_port)) as client:
+        with socket.create_connection((LOOPBACK, self.gateway.admin_port)) as client:
             client.sendall(
                 f"GET /v1/stream?topics=200 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.gateway.token}\r\n\r\n".encode()
             )
@@ -113,7 +123,9 @@ class AdminLoad:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join()
+            thread.join(PATIENCE_S)
+        if any(thread.is_alive() for thread in self._threads):
+            raise SystemExit(f"the load on the admin port has not ended after {PATIENCE_S:.0f} s: {dict(self.done)}")
 
 
 def main() -> None:
@@ -125,11 +137,13 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=0, help="messages a second; 0: as fast as they are answered")
     options = parser.parse_args()
     backend, front = free_ports(2)
-    listener = {"name": "bench", "protocol": "rocketmq", "bind": f"127.0.0.1:{front}", "upstream": f"127.0.0.1:{backend}"}
+    listener = {"name": "bench", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{front}", "upstream": f"{LOOPBACK}:{backend}"}
     turns: dict[str, list[dict[str, float]]] = {"without": [], "again": [], "with": []}
     rules = [{"name": "all", "limit": {"messages": "1000000/s"}}]
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, subprocess.Popen([str(BIN / "respond"), str(backend)]) as respond:
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, ended(subprocess.Popen([str(BIN / "respond"), str(backend)])):
+        wait_until(lambda: accepts(LOOPBACK, backend), within=PATIENCE_S, what="respond listens")
         with Gateway(Path(scratch) / "gateway", [listener], rules) as gateway:
+            say(f"meeting {options.topics} topics")
             meet(front, options.topics)
 
             def measured() -> dict[str, float]:
@@ -140,7 +154,8 @@ def main() -> None:
             load = AdminLoad(gateway)
             turn(front, 1, options.connections)
             began = 0.0
-            for _ in range(options.rounds):
+            for number in range(options.rounds):
+                say(f"round {number + 1} of {options.rounds}: {options.seconds} s without, with and again without load")
                 turns["without"].append(measured())
                 with load:
                     started = time.monotonic()
@@ -148,7 +163,6 @@ def main() -> None:
                     began += time.monotonic() - started
                 turns["again"].append(measured())
             known = gateway.get("/v1/topics?limit=1")["total"]
-        respond.terminate()
     medians = {
         name: {what: statistics.median(each[what] for each in found) for what in ("rate", "p50", "p99")} for name, found in turns.items()
     }

@@ -17,6 +17,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,25 +31,49 @@ from support.processes import free_ports
 
 HERE = Path(__file__).resolve().parent
 BIN = HERE / "bin"
+PATIENCE_S = 60.0  # beyond the seconds of a load: until its connections are open and its last answers are here
 
 
 def turn(port: int, seconds: int, connections: int) -> dict[str, float]:
     """One run of the load: messages a second, p50 and p99 in microseconds."""
-    return run(["request", str(port), str(connections), str(seconds), "200"])
+    return run(["request", str(port), str(connections), str(seconds), "200"], seconds)
 
 
-def run(words: list[str]) -> dict[str, float]:
-    """What a program of `bench/load` measures: messages a second, p50 and p99 in microseconds."""
-    words = [str(BIN / words[0]), *words[1:]]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
+def run(words: list[str], seconds: float) -> dict[str, float]:
+    """What a program of `bench/load` measures in so many seconds: messages a second, p50 and p99 in microseconds.
+
+    SystemExit where the program is not built, ends without a result, or has none PATIENCE_S after it should.
+    """
+    program = BIN / words[0]
+    if not program.exists():
+        raise SystemExit(f"{program} is not there: run `make -C bench/load`")
+    with subprocess.Popen([str(program), *words[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
         assert load.stdin is not None
         assert load.stdout is not None
-        load.stdout.readline()  # ready
-        load.stdin.write("go\n")
-        load.stdin.flush()
-        found = json.loads(load.stdout.readline())
-        load.stdin.close()
+        watchdog = threading.Timer(seconds + PATIENCE_S, load.kill)
+        watchdog.start()
+        try:
+            load.stdout.readline()  # ready
+            with suppress(BrokenPipeError):  # it has ended, and said why on stderr
+                os.write(load.stdin.fileno(), b"go\n")
+            said = load.stdout.readline()
+            load.stdin.close()
+        finally:
+            watchdog.cancel()
+        if not said:
+            raise SystemExit(f"`{' '.join(words)}` ended without a result, or had none after {seconds + PATIENCE_S:.0f} s")
+        found = json.loads(said)
     return {"rate": found["messages"] / found["seconds"], "p50": found["p50_us"], "p99": found["p99_us"]}
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """`process` is ended with the block, however that ends."""
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 class Keeping:
@@ -83,7 +110,7 @@ def main() -> None:
     backend, front = free_ports(2)
     listener = {"name": "bench", "protocol": "rocketmq", "bind": f"127.0.0.1:{front}", "upstream": f"127.0.0.1:{backend}"}
     turns: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, subprocess.Popen([str(BIN / "respond"), str(backend)]) as respond:
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, ended(subprocess.Popen([str(BIN / "respond"), str(backend)])):
         log = Path(scratch) / "log"
         access_log.write(log, options.lines, 1000)
         with Gateway(Path(scratch) / "gateway", [listener], [{"name": "all", "limit": {"messages": "1000000/s"}}]):
@@ -92,7 +119,6 @@ def main() -> None:
                 turns["without"].append(turn(front, options.seconds, options.connections))
                 with Keeping(log, Path(scratch) / "kept", options.codec):
                     turns["with"].append(turn(front, options.seconds, options.connections))
-        respond.terminate()
     for name, found in turns.items():
         medians = {what: statistics.median(each[what] for each in found) for what in ("rate", "p50", "p99")}
         spread = " ".join(f"{each['p99']:.0f}" for each in found)

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pages import Admin
 from records import NEVER
 
 from support.brokers.rabbitmq import RabbitMQ
@@ -92,6 +93,7 @@ class Target:
     def __init__(self, name: str, ports: dict[str, int]) -> None:
         self.name = name
         self.ports = ports
+        self.admin: Admin | None = None  # sluice's
         self.programs: dict[str, list[str]] = {}  # commands of loads that are not in bench/bin, without their arguments
 
     def processor_time(self) -> Cpu | None:
@@ -230,6 +232,14 @@ def sluice(backends: dict[str, int], scratch: Path, name: str = "sluice", inline
     return [program("sluice"), "run", "-c", str(file)], ports
 
 
+def admin_of(name: str, scratch: Path) -> Admin | None:
+    """Where the admin API of a proxy is; None: it is no sluice."""
+    file = scratch / f"{name}.yaml"
+    if not file.exists():
+        return None
+    return Admin(int(json.loads(file.read_text())["admin"]["bind"].rpartition(":")[2]), scratch / f"{name}-state" / "admin.token")
+
+
 Starter = Callable[[dict[str, int], Path], tuple[list[str], dict[str, int]]]
 STARTERS: dict[str, Starter] = {
     "relay": relay,
@@ -268,6 +278,7 @@ def running(scratch: Path, proxies: list[str], wanted: set[str]) -> Iterator[dic
             else:
                 command, ports = STARTERS[name](backends, scratch)
                 proxy = Proxy(name, command, ports, scratch)
+                proxy.admin = admin_of(name, scratch)
                 started.callback(proxy.stop)
                 found[name] = proxy
             found[name].programs = programs

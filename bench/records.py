@@ -46,6 +46,7 @@ class Work(msgspec.Struct, frozen=True):
     command: str  # a program of bench/bin (or java) and its arguments after the port; {s} stands for the seconds
     goals: tuple[Goal, ...] = ()
     peers: tuple[str, ...] = USUAL
+    pages: int = 0  # of the dashboard, open on sluice meanwhile
 
 
 class Run(msgspec.Struct, omit_defaults=True):

@@ -50,9 +50,12 @@ def middle(values: list[float]) -> str:
     return f"{number(statistics.median(values))} ({number(min(values))}-{number(max(values))})"
 
 
-def promise(goal: Goal) -> str:
-    of = "that of all passed" if goal.work else f"{NAMES[goal.of]}'s"
-    return f"{MEASURES[goal.measure]} {'≤' if goal.at_most else '≥'} {goal.bound:.1f} times {of}"
+def promise(goal: Goal, work: Work) -> str:
+    of = f"{NAMES[goal.of]}'s"
+    if goal.work:
+        of = "that without pages" if work.pages else "that of all passed"
+    bound = f"{goal.bound:.2f}".removesuffix("0")
+    return f"{MEASURES[goal.measure]} {'≤' if goal.at_most else '≥'} {bound} times {of}"
 
 
 def goal_rows(bench: Bench) -> Iterator[list[str]]:
@@ -60,7 +63,7 @@ def goal_rows(bench: Bench) -> Iterator[list[str]]:
         for goal in work.goals:
             found = ratios(goal, work, bench)
             reached = ("yes" if goal.reached(statistics.median(found)) else "no") if found else "not measured"
-            yield [work.name, promise(goal), middle(found), reached]
+            yield [work.name, promise(goal, work), middle(found), reached]
 
 
 def medians(runs: list[Run], name: str) -> str:

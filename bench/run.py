@@ -28,6 +28,7 @@ from typing import IO
 import msgspec
 from chart import draw
 from machine import machine, processor_ticks, stolen_since, versions
+from pages import open_pages
 from proxies import HERE, Proxy, Target, running
 from records import PEERS, Base, Bench, Run, Work, stored
 from report import report
@@ -45,7 +46,10 @@ def load(work: Work, through: Target, seconds: float) -> Run:
     program, *words = work.command.format(s=seconds).split()
     command = [*through.programs.get(program, [str(HERE / "bin" / program)]), str(through.ports[work.backend]), *words]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) as process:
+    with (
+        open_pages(through.admin, work.pages),
+        subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         watchdog = threading.Timer(seconds * 10 + 60, process.kill)

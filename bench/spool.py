@@ -16,12 +16,11 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keeping import BIN, run
+from keeping import BIN, ended, run
 
 from support.amqp.numbered_publisher import NumberedPublisher
 from support.gateways import Gateway, amqp_listener, limit_path
@@ -50,17 +49,7 @@ def cpu_seconds(pid: int) -> float:
 
 def neighbour(port: int, seconds: int) -> float:
     """p99 in milliseconds of one client with one message in flight, to a topic without a limit."""
-    return run(["publish", str(port), "1", str(seconds), "200", "1", "free", "acked"])["p99"] / 1000
-
-
-@contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """`process` is ended with the block."""
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+    return run(["publish", str(port), "1", str(seconds), "200", "1", "free", "acked"], seconds)["p99"] / 1000
 
 
 class Round:

@@ -13,6 +13,7 @@ from records import NEVER, USUAL, Goal, Work
 
 WITH_NEVER: Final = (*USUAL, NEVER)  # also with every batch over the limiter's thread
 WITHOUT_ENVOY: Final = ("direct", "haproxy", "sluice")
+PAGES: Final = 3
 REQUESTS: Final = "RocketMQ request/reply, 32 connections"
 CONFIRMS: Final = "AMQP confirms, window 100, 32 connections"
 IN_TURN: Final = f"{CONFIRMS}, two topics in turn"
@@ -31,6 +32,15 @@ WORKS: Final = (
     Work("AMQP stream, 200 B", "amqp", "stream amqp {s} 200", (LIKE_HAPROXY,)),
     Work("AMQP stream, 16 KiB", "amqp", "stream amqp {s} 16384", (LIKE_ENVOY,)),
     Work(CONFIRMS, "confirms", "publish 32 {s} 200 100 bench.passed acked", (Goal("cpu", 1.2),), WITH_NEVER),
+    # Somebody looks: what pages of the dashboard cost beside the same load.
+    Work(
+        f"{REQUESTS}, {PAGES} pages open",
+        "requests",
+        "request 32 {s} 200",
+        (Goal("cpu", 1.1, of="sluice", work=REQUESTS),),  # as far as the same work through the same gateway differs by chance
+        ("sluice",),
+        PAGES,
+    ),
     # What a refusal costs: the same load where every second message, or every one, meets a limit of 0. With half of them refused the
     # mean is at most that of passed ones exactly where a refused one costs at most what a passed one does. Publishes that follow one
     # another on a channel are handled in runs of one topic, so two topics in turn cost more than one, whether refused or not.

@@ -28,6 +28,7 @@ from gateway.alerting.webhooks import Webhooks
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
+from gateway.fleet.figures import OwnFigures
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
@@ -99,6 +100,7 @@ class Standalone:
         ]  # fmt: skip
         self.recent_overhead = RecentOverhead(self.gateway.overhead.bounds)
         self.moving_topics = MovingTopics(self.gateway.accounts)
+        self.own_figures = OwnFigures(settings.gateway.name)
         self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self.gateway.each_second.append(self._note_second)
         self.reloads.members.append(lambda new: partial(self.series.resize, new.admin.series_topics))
@@ -159,9 +161,14 @@ class Standalone:
         return self.series.received(place, seconds)
 
     def _note_second(self, second: int, elapsed_s: float) -> Iterator[None]:
-        """Write down what happened in a second that is over."""
+        """Write down what happened in a second that is over, and what the other gateways of a fleet are told of it."""
+        fleet = self.gateway.fleet
+        if not self.series.most and fleet is None:
+            return
+        rows = yield from self.moving_topics.rows()
+        if fleet is not None:
+            fleet.figures = self.own_figures.note(rows, len(self.gateway.sweeper.sessions))
         if self.series.most:
-            rows = yield from self.moving_topics.rows()
             yield from self.series.close_second(second, elapsed_s, rows, self.store.rules())
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:

@@ -85,7 +85,11 @@ async function signOut() {
   show();
 }
 
+let madeOf = null; // the revision of the files that this page was loaded with
+
 function entered() {
+  if (madeOf && madeOf !== state.session.page) return location.reload(); // an upgrade ended the session
+  madeOf = state.session.page;
   live.start();
   show();
   redraw();
@@ -130,6 +134,7 @@ function frame(content) {
       h("div", { class: "who" }, preferences(), h("span", { class: "role", title: t(`role_${state.session.role}`) }, given(state.session.name), h("small", null, state.session.role)), button(t("sign_out"), signOut, { class: "small" })),
     ),
     state.link === "lost" && h("p", { class: "lost", role: "status", key: "lost" }, t("link_lost", { since: ago(state.lostAt) })),
+    state.outdated && h("p", { class: "lost", role: "status", key: "outdated" }, t("outdated"), " ", button(t("reload_page"), () => location.reload(), { class: "small" })),
     h("main", { id: "main", tabindex: "-1", key: address.screen }, content),
     h("footer", { class: "foot" }, h("span", null, `sluice ${state.session.version}`), h("a", { href: "/v1/openapi.json", target: "_blank", rel: "noopener" }, t("api_description"))),
   ];
@@ -155,6 +160,7 @@ onMove(move);
 fetched(address.screen).catch(() => {}); // while the session is asked for
 try {
   set({ session: await get("/v1/session") });
+  madeOf = state.session.page;
   live.start();
 } catch (error) {
   if (!(error instanceof Problem)) throw error;

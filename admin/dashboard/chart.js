@@ -135,8 +135,9 @@ function mount(element, props) {
   element.series = props.series;
   element.marks = marks;
   element.span = { current: props.series.step === 1 ? 900 : 86_400 }; // seconds that are shown, though there may be fewer yet
-  drawn().then(() => {
+  element.attach = () => drawn().then(() => {
     if (!element.isConnected) return;
+    out.textContent = "";
     make();
     element.watch = new ResizeObserver(() => element.plot?.setSize({ width: Math.max(200, element.clientWidth), height: HEIGHT }));
     element.watch.observe(element);
@@ -144,13 +145,21 @@ function mount(element, props) {
     element.theme.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme", "lang"] });
     element.media = matchMedia("(prefers-color-scheme: dark)");
     element.media.onchange = make;
-  }, () => (out.textContent = t("unreachable")));
+  }, () => {
+    out.textContent = t("unreachable");
+    element.failed = true; // the next points try again
+  });
+  element.attach();
 }
 
 function update(element, props) {
   if (element.series === props.series) return;
   element.series = props.series;
   element.marks.current = props.series.marks || [];
+  if (element.failed) {
+    element.failed = false;
+    element.attach();
+  }
   element.plot?.setData(columns(props.series));
 }
 

@@ -40,7 +40,8 @@ async function again() {
   listening = true;
   if (!state.session) return;
   try {
-    await get("/v1/session"); // the stream says nothing of why: this does
+    const { page } = await get("/v1/session"); // the stream says nothing of why: this does
+    if (page !== state.session.page) set({ outdated: true }); // after an upgrade; another tab has signed in
     if (listening) open();
   } catch (error) {
     if (error instanceof Problem && error.status === 401) return set({ session: null, notice: "session_over" });

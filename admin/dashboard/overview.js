@@ -79,6 +79,23 @@ function numbers(snapshot) {
   );
 }
 
+/** The gateways of a fleet, after their sum, and those that it lacks: silent ones by name, and ones of a version that tells nothing. */
+function fleetSum(fleet) {
+  const missing = fleet?.missing || [];
+  if (!fleet || (fleet.gateways < 2 && !missing.length)) return null;
+  const told = fleet.members || [];
+  const lacking = Math.max(missing.length, fleet.gateways - told.length);
+  const row = (each, key, name) => ({ key, className: each.refused_per_second > 0 ? "bad" : "", cells: {
+    gateway: name, received: f.rate(each.received_per_second), passed: f.rate(each.forwarded_per_second), refused: f.rate(each.refused_per_second),
+    waiting: f.count(each.waiting), connections: f.count(each.connections),
+  } });
+  const title = t("fleet_sum", { name: fleet.name });
+  return section("fleet", title, null,
+    fleet.members ? table(title, "gateway:wide received:number passed:number refused:number waiting:number connections:number", [row(fleet.sum, "sum", t("sum")), ...told.map((each, at) => row(each, `${at} ${each.name}`, given(each.name)))])
+      : quiet(t(fleet.reachable ? "loading" : "fleet_away")),
+    fleet.members && lacking > 0 && h("p", { class: "notice missing", role: "status", key: "lacking" }, t("fleet_lacking", { n: lacking, who: missing.length ? ` (${missing.join(", ")})` : "" })));
+}
+
 export default function overview() {
   const data = { series: null, range: "15m" };
   const spoken = new Set();
@@ -144,6 +161,7 @@ export default function overview() {
         head(t("overview"), "/v1/status"),
         healthLine(snapshot),
         numbers(snapshot),
+        fleetSum(snapshot.fleet),
         h("section", { "aria-labelledby": "alarms-title" }, h("h2", { id: "alarms-title", class: list.length ? "" : "unseen" }, t("alarms")),
           list.length ? h("ul", { class: "alarms" }, list.slice(0, 8).map(alarmLine), list.length > 8 && h("li", { key: "more", class: "quiet" }, t("and_more", { n: list.length - 8 }))) : h("p", { class: "calm" }, t("all_calm"))),
         section("worst", t("worst_now"), [h("a", { href: "/topics" }, t("all_topics", { n: f.count(snapshot.topics_known) })), csvButton("/v1/topics?sort=refused")], worstNow(snapshot)),

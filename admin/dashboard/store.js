@@ -4,7 +4,7 @@ const listeners = new Set();
 let asked = false;
 
 export const state = {
-  session: undefined, // {name, role, expires, gateway, version}; null: signed out; undefined: not known yet
+  session: undefined, // {name, role, expires, gateway, version, page}; null: signed out; undefined: not known yet
   notice: null, // why one was signed out
   link: "connecting", // the stream: connecting, live, lost
   lostAt: null, // ms
@@ -13,6 +13,7 @@ export const state = {
   busyAt: new Map(), // listener -> ms: when its broker last said that it is busy
   over: new Map(), // topic's key -> {since, limit, client, user, ...}: limits that are over now
   boot: null,
+  outdated: false, // the gateway has other files of this page than it was made of
 };
 
 /** Change the state, and draw once, in the next frame. A hidden tab has none, and so draws nothing. */

@@ -99,7 +99,7 @@ export default function topic({ protocol, topic: name }, query) {
 
   function facts(now) {
     const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
-    return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.limitText(level?.limit)), figure("used", bar(now?.used)), figure("last_wait", f.milliseconds(now?.wait_ms)),
+    return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.limitText(level?.limit)), figure("used", bar(now?.used)), figure("last_wait", f.milliseconds(now?.wait_ms)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
       figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +38,7 @@ class StaticFile:
     def __init__(self, path: str, page: Page) -> None:
         """Raises OSError where there is none."""
         self._plain = Content.of(page.read())
+        self.etag = self._plain.etag
         packed = Content.of(gzip.compress(self._plain.body, 9, mtime=0), "gzip")
         self._packed = packed if len(packed.body) < WORTHWHILE * len(self._plain.body) else None
         self._type = page.content_type
@@ -62,10 +64,16 @@ def names(if_none_match: bytes, etag: str) -> bool:
     return etag in choices or choices == ["*"]
 
 
-def static(path: str, page: Page) -> Route:
-    """A route that answers with the bytes the file has now. Raises OSError where there is none."""
-    file = StaticFile(path, page)
+def static(path: str, page: Page, file: StaticFile) -> Route:
+    """A route that answers with the bytes the file had when it was read."""
     return Route("GET", path, Role.NOBODY, file.get, page.summary, answer_type=page.content_type, statuses=(200, 304), any_query=True)
 
 
-ROUTES: Final[list[Route]] = [static(path, page) for path, page in PAGES.items()]
+def revision_of(files: Iterable[StaticFile]) -> str:
+    """Another one where any of the files is."""
+    return hashlib.sha256("".join(file.etag for file in files).encode()).hexdigest()[:16]
+
+
+FILES: Final = {path: StaticFile(path, page) for path, page in PAGES.items()}
+REVISION: Final = revision_of(FILES.values())  # a page that was loaded from another one is told to load again
+ROUTES: Final[list[Route]] = [static(path, page, FILES[path]) for path, page in PAGES.items()]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from admin.auth import Role
 from admin.bodies import ChangeContext, LimitBody, decode, override
 from admin.level_targets import CONSUME, PARTS, PRODUCE, level_key, level_target, template, words_of
 from admin.level_views import LevelLimit, holding
 from admin.limit_views import Level, level_of, usage_of
-from admin.pattern_refusal import instead_of_network
+from admin.pattern_refusal import instead_of_network, instead_of_pattern_of_level
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found, pattern
-from admin.routing import WRITE_PARAMETERS, Answer, Route
+from admin.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Route
 from admin.views import Preview
 from limiter.protocols import protocol_of_level, spoken_behind
 from limiter.rules.rule_set import UNRULED
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 MAX_THING_BYTES: Final = 255  # bytes; one part of a key; as of topics
 
 
+def operation_and_word(context: Context) -> tuple[str, str]:
+    """Of /v1/limits/consume/queue/{vhost}/{queue}: consume and queue."""
+    words = unquote(context.request.head.path).split("/")
+    return (CONSUME, words[4]) if words[3] == CONSUME else (PRODUCE, words[3])
+
+
 def key_of_request(context: Context, body: LimitBody | None = None) -> LevelKey:
     """The key that the path names; raises ProblemError 422 where there can be none. `body`: of a change, for the command that would do."""
-    from urllib.parse import unquote
-
-    words = unquote(context.request.head.path).split("/")  # of /v1/limits/consume/queue/{vhost}/{queue}
-    operation, word = (CONSUME, words[4]) if words[3] == CONSUME else (PRODUCE, words[3])
+    operation, word = operation_and_word(context)
     names = context.request.path
     faults = [
         Fault(f"{{{name}}}", f"{len(value)} bytes; at most {MAX_THING_BYTES} are taken")
@@ -104,6 +108,16 @@ def require_listener(context: Context, key: LevelKey) -> None:
         raise invalid("nothing has this name", [Fault("{listener}", message)])
 
 
+def require_no_pattern(context: Context, key: LevelKey, body: LimitBody) -> None:
+    """Raises ProblemError 422 for a pattern, with the command for all that match; not where that very name is changed live already."""
+    if context.request.flag("literal") or key.per in {"client", "listener"} or stored(context, key) is not None:
+        return
+    operation, word = operation_and_word(context)
+    refusal = instead_of_pattern_of_level(word, context.request.path, operation, key.per, body)
+    if refusal:
+        raise pattern(Fault(f"{{{list(context.request.path)[-1]}}}", refusal))
+
+
 async def get(context: Context) -> Answer:
     return key_answer(context, key_of_request(context))
 
@@ -120,6 +134,7 @@ async def _write(context: Context, *, merge: bool) -> Answer:
     body = decode(context.request.body, LimitBody)
     key = key_of_request(context, body)
     require_listener(context, key)
+    require_no_pattern(context, key, body)
     change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
@@ -150,12 +165,13 @@ def routes_of(operation: str, word: str) -> list[Route]:
         thing = f"what is delivered from a {'queue' if word == 'queue' else 'RocketMQ topic'}"
     if operation == PRODUCE and word in {"vhost", "exchange", "listener", "namespace"}:
         thing = f"what is published to a {word}".replace("to a exchange", "to an exchange")
+    parameters = WRITE_PARAMETERS if word in {"client", "listener"} else SET_PARAMETERS
     return [
         Route("GET", path, Role.VIEWER, get, f"The limit of {thing}", answer=LevelLimit),
         Route("PUT", path, Role.OPERATOR, put, f"Change the limit of {thing} live", answer=LevelLimit | Preview, body=LimitBody,
-              parameters=WRITE_PARAMETERS, conditional=True),
+              parameters=parameters, conditional=True),
         Route("PATCH", path, Role.OPERATOR, patch, f"Change parts of the live change of {thing}", answer=LevelLimit | Preview,
-              body=LimitBody, parameters=WRITE_PARAMETERS, conditional=True),
+              body=LimitBody, parameters=parameters, conditional=True),
         Route("DELETE", path, Role.OPERATOR, delete, f"Take the live change of {thing} back", answer=LevelLimit | Preview,
               parameters=WRITE_PARAMETERS, conditional=True),
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from admin.paging import CURSOR, LIMIT, QUERY, one_long_list, page
 from admin.pattern_refusal import instead_of_pattern
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found, pattern
-from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
+from admin.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.side_thread import beside
 from admin.spreadsheet import FORMAT, LIMITS
 from admin.state import StoredOverride, key_target
@@ -224,10 +224,6 @@ async def _list_limits(context: Context) -> Answer:
     return Answer(LimitPage(await described(context, found), following, len(entries)), etag=etag(context.store.revision))
 
 
-SET_PARAMETERS: Final = (
-    *WRITE_PARAMETERS,
-    Parameter("literal", "flag", "the name is meant as it is, though it looks like a pattern"),
-)
 KEY_PARAMETERS: Final = (
     Parameter("explain", "flag", "explain each level: the rules that do not hold and why, and levels without a limit"),
     Parameter("listener", "text", "for messages that come by this listener"),

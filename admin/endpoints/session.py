@@ -9,6 +9,7 @@ import msgspec
 from admin.auth import FoundToken, Role, bearer
 from admin.bodies import decode
 from admin.context import Context
+from admin.endpoints.dashboard import REVISION
 from admin.problems import Fault, ProblemError, invalid
 from admin.routing import Answer, Route
 from admin.sessions import cookie, secrets_of
@@ -31,7 +32,8 @@ class SignInBody(msgspec.Struct, frozen=True):
 class SessionNow(msgspec.Struct, frozen=True):
     """Who asks: the token's name and role; `expires`: the end of the session, or of the bearer token (null: it has none).
 
-    A session also ends after an hour without a request, and with its token. `gateway` and `version`: what is asked.
+    A session also ends after an hour without a request, and with its token. `gateway` and `version`: what is asked. `page`: the revision of
+    the dashboard's files there.
     """
 
     name: str
@@ -39,6 +41,7 @@ class SessionNow(msgspec.Struct, frozen=True):
     expires: str | None
     gateway: str
     version: str
+    page: str
 
 
 def shown(context: Context, found: FoundToken, seconds: int | None) -> SessionNow:
@@ -53,6 +56,7 @@ def shown(context: Context, found: FoundToken, seconds: int | None) -> SessionNo
         expires=format_time(min(ends)) if ends else None,
         gateway=str(status.get("name", "")),
         version=str(status.get("version", "")),
+        page=REVISION,
     )
 
 

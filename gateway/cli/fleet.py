@@ -21,6 +21,7 @@ import click
 from gateway.cli.admin_address import ClientTls
 from gateway.cli.client import AdminClient
 from gateway.cli.exits import CONFLICT, FAILED, OK, UNREACHABLE, USAGE, CommandError
+from gateway.cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from gateway.cli.output import Column, counted, emit, print_status
 from gateway.cli.tables import TableColumn, column
 from gateway.cli.token_search import look_for_token
@@ -138,16 +139,33 @@ ROWS: Final[Sequence[Column]] = [
 ]
 
 
-@fleet.command(example="sluice fleet status\nsluice fleet status -o json")
+def _trouble(row: dict[str, Any]) -> int:
+    """3 away, 2 other live changes, 1 not ready, 0 none of these."""
+    return 3 if row["away"] else 2 if row["in_sync"] is False else int(not row["ready"])
+
+
+ORDERS: Final[Orders] = {
+    "place": None,
+    "name": column("gateway", "name").read,
+    "trouble": _trouble,
+    "connections": column("connections", "connections").read,
+    "revision": column("revision", "revision").read,
+}
+
+
+@fleet.command(example="sluice fleet status\nsluice fleet status --sort trouble")
+@watchable
 @of_fleet
+@sort_option(ORDERS, default="place", help="Order: as they were named, by name, or what is largest first.")
+@limit_option()
 @output_option
-def status(fleet: Fleet, form: str) -> int:
+def status(fleet: Fleet, form: str, sort: str, most: int | None) -> int:
     """Show all gateways: version, readiness, revision of their rules, and whether their live changes are the reference's.
 
-    Exit 0 all are there and in sync, 4 one is away, 6 one has other live changes.
+    Exit 0 all are there and in sync, 4 one is away, 6 one has other live changes: of all of them, however many are shown.
     """
     rows = [each.row(fleet.members[0]) for each in fleet.members]
-    emit(form, rows, ROWS)
+    emit(form, ordered(rows, ORDERS, sort)[:most], ROWS)
     if any(each.fault for each in fleet.members):
         return UNREACHABLE
     return OK if all(row["in_sync"] for row in rows) else CONFLICT

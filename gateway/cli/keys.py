@@ -50,11 +50,6 @@ def topic_path(words: tuple[str, ...]) -> str:
     return path("limits", protocol, *(word or part.empty or "" for part, word in zip(parts, rest, strict=True)))
 
 
-def is_topic(words: tuple[str, ...], operation: str | None) -> bool:
-    """Whether it is a published topic."""
-    return words[0] in PROTOCOL_NAMES and operation != CONSUME
-
-
 def key_path(words: tuple[str, ...], operation: str | None) -> str:
     """Any key as its path. Raises CommandError for what is no key, with what would do."""
     word, *parts = words

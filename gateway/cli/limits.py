@@ -11,7 +11,7 @@ from gateway.cli.client import Reply
 from gateway.cli.exits import USAGE, CommandError
 from gateway.cli.explain import explained, folded
 from gateway.cli.key_completion import complete_any_key
-from gateway.cli.keys import CONSUME, OPERATION, is_topic, topic_path
+from gateway.cli.keys import CONSUME, OPERATION, topic_path
 from gateway.cli.keys import key_path as any_key_path
 from gateway.cli.limit_columns import IN_USE, LEVELS
 from gateway.cli.listing import limit_option, sort_option, watchable
@@ -258,6 +258,9 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
         print_status("no limit holds for this key")
 
 
+NEVER_PATTERNS: Final = ("client", "listener")  # an address, and a name that must be one of the configuration's
+
+
 @limits.command(
     "set",
     example="sluice limits set rocketmq orders --messages 500/s --bytes 5MiB/s --burst 2s --reason 'incident 12'\n"
@@ -268,7 +271,7 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
 @ANY_KEY
 @OPERATION
 @limit_options
-@click.option("--literal", is_flag=True, help="The topic is called like this, though it looks like a pattern.")
+@click.option("--literal", is_flag=True, help="The key is called like this, though it looks like a pattern.")
 @changing
 @remote
 def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | None, **options: Any) -> None:
@@ -282,8 +285,8 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | 
     """
     target = any_key_path(key, operation)
     literal = options.pop("literal")
-    if literal and not is_topic(key, operation):
-        raise CommandError(USAGE, "--literal is for topics; other keys are never taken for patterns")
+    if literal and key[0] in NEVER_PATTERNS:
+        raise CommandError(USAGE, f"--literal is for names; a {key[0]} is never taken for a pattern")
     body = change_body(change, options)
     client = remote.client
     try:

@@ -1,16 +1,19 @@
 """A rule whose match is a whole name, where part of a name was probably meant: `--match topic=order` beside topics orders and order.eu.
 
-It is no error, for the topic may come later. So the rule is added, and whoever adds it is told what it does not match, and how to.
+Where the gateway has seen longer names and never this one, the command is refused with the one that was meant; `--literal` is for a name
+that is to come. A name like which there is none is taken, and its author is told that no message of it has come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
+
+import click
 
 from gateway.cli.client import AdminClient
 from gateway.cli.names import words_of
-from limiter.shell_words import quoted
+from limiter.shell_words import joined
 
 MATCHED_WHOLE: Final = ("topic", "routing_key", "queue")  # fields of a match whose pattern is one of a whole name
 PATTERN: Final = "*?#["  # letters that make one
@@ -18,8 +21,25 @@ MAX_TOPICS: Final = 500  # looked at
 MAX_SHOWN: Final = 3
 
 
-def literal_note(client: AdminClient, match: Mapping[str, str], *, dry_run: bool) -> str | None:
-    """What to say of a match without a pattern whose name has not come, while others that begin with it have; None: nothing."""
+class WholeName(NamedTuple):
+    """A field of a match whose whole name has not come to the gateway since its start."""
+
+    field: str
+    name: str
+    longer: list[str]  # names that have come and begin with it
+    pattern: str  # for these and the name itself
+
+    def unseen(self) -> str:
+        return f"{self.field}={self.name} is a whole name, of which no message has come"
+
+    def missed(self) -> str:
+        """Which names it is not for."""
+        some = ", ".join(self.longer[:MAX_SHOWN])
+        return some + (f" and {len(self.longer) - MAX_SHOWN} more" if len(self.longer) > MAX_SHOWN else "")
+
+
+def unseen_name(client: AdminClient, match: Mapping[str, str]) -> WholeName | None:
+    """The first name of the match that is no pattern and has not come; None where all have, or all are patterns."""
     for field in MATCHED_WHOLE:
         name = match.get(field, "")
         if not name or any(letter in name for letter in PATTERN):
@@ -28,12 +48,26 @@ def literal_note(client: AdminClient, match: Mapping[str, str], *, dry_run: bool
         words = (words_of(str(item.get("protocol")), str(item.get("topic"))) for item in items)
         seen = {each[-1] for each in words if each is not None}
         begins, pattern = (f"{name}.", f"{name}.#") if field == "routing_key" else (name, f"{name}*")
-        longer = sorted(each for each in seen if each.startswith(begins))
-        if name in seen or not longer:
-            continue
-        some = ", ".join(longer[:MAX_SHOWN]) + (f" and {len(longer) - MAX_SHOWN} more" if len(longer) > MAX_SHOWN else "")
-        return (
-            f"{field}={name} is a whole name, of which no message has come. It does not match {some}; "
-            f"for these, too: --match {field}={quoted(pattern)}{'' if dry_run else ' --replace'}"
-        )
+        if name not in seen:
+            return WholeName(field, name, sorted(each for each in seen if each.startswith(begins)), pattern)
     return None
+
+
+def command_with(found: WholeName) -> str:
+    """The command that is being run, with the pattern in the place of the name."""
+    context = click.get_current_context()
+    words = ["sluice", *(context.command_path.split()[1:])]
+    for parameter in context.command.get_params(context):
+        value = context.params.get(str(parameter.name))
+        if isinstance(parameter, click.Argument):
+            words.append(str(value))
+            continue
+        if context.get_parameter_source(str(parameter.name)) is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        assert isinstance(parameter, click.Option)
+        for each in value if parameter.multiple and isinstance(value, tuple) else [value]:
+            if parameter.is_flag:
+                words += [parameter.opts[-1]] if parameter.is_bool_flag or each == parameter.flag_value else []
+            else:
+                words += [parameter.opts[-1], f"{found.field}={found.pattern}" if each == f"{found.field}={found.name}" else str(each)]
+    return joined(words)

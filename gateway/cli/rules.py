@@ -14,7 +14,7 @@ from gateway.cli.exits import CONFLICT, NOT_FOUND, POLICY, USAGE, CommandError
 from gateway.cli.explain import tried
 from gateway.cli.limits import change_body, keep_end, limit_options, report_end, report_replaced, show
 from gateway.cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
-from gateway.cli.literal_match import literal_note
+from gateway.cli.literal_match import WholeName, command_with, unseen_name
 from gateway.cli.output import print_status
 from gateway.cli.tables import TableColumn, column
 from gateway.cli.traffic_columns import byte_limit, limit_in_figures
@@ -185,6 +185,7 @@ def show_text(remote: Remote, name: str) -> None:
 @click.option("--after", metavar="RULE", help="Its place: right after this rule.")
 @click.option("--first", "position", flag_value="first", help="Its place: before all others; this is the default.")
 @click.option("--last", "position", flag_value="last", help="Its place: after all others.")
+@click.option("--literal", is_flag=True, help="A name without a pattern is meant whole, though longer ones have come.")
 @click.option("--replace", is_flag=True, help="There may be a rule of this name; it holds no more until yours is removed.")
 @changing
 @remote
@@ -194,7 +195,7 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
     It stands before all others unless its place is said. `sluice rules remove` takes it away.
     """
     own = {each: options.pop(each) for each in OF_RULES}
-    replace = options.pop("replace")
+    replace, literal = options.pop("replace"), options.pop("literal")
     body = rule_body(change_body(change, options, may_be_empty=bool(own["weight"] or own["protected"])), own)
     client = remote.client
     target = path("rules", name)
@@ -204,18 +205,31 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
             CONFLICT,
             f"there is a rule {name} already: --replace puts yours in its place, `sluice rules set {name}` changes its limit alone",
         )
+    unseen = _unseen_name(client, body["match"], seen)
+    if unseen is not None and unseen.longer and not literal and body["match"].get("operation") != "consume":
+        raise CommandError(
+            POLICY,
+            f"{unseen.unseen()}; it does not match {unseen.missed()}",
+            [f"for these, too: {command_with(unseen)}", f"for a {unseen.field} to come that is called {unseen.name}: --literal"],
+        )
     reply = client.ask("PUT", target, query=change.query(), body=body, if_match=change.if_match(seen), if_new=seen is None)
     show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     report_change(change, f"rule {name} added", f"add rule {name}")
     live = reply.body.get("live") if isinstance(reply.body, dict) else None
     if isinstance(live, dict) and live.get("expires"):
         print_status(f"it holds until {live['expires']}")
+    if unseen is not None:
+        print_status(f"{unseen.unseen()}" + (f"; it does not match {unseen.missed()}" if unseen.longer else " yet"))
+
+
+def _unseen_name(client: AdminClient, match: dict[str, str], before: Reply | None) -> WholeName | None:
+    """A whole name in the match that has not come; None where that cannot be read, or the rule to be replaced has the same match."""
+    known = before.body.get("match") if before is not None and isinstance(before.body, dict) else None
     try:
-        note = literal_note(client, body["match"], dry_run=change.dry_run)
-    except CommandError:  # the rule is added; the note is a help alone
-        note = None
-    if note is not None:
-        print_status(note)
+        found = unseen_name(client, match)
+    except CommandError:  # the look is a help alone
+        return None
+    return None if found is not None and isinstance(known, dict) and known.get(found.field) == found.name else found
 
 
 @rules.command(example="sluice rules remove orders-storm --reason 'incident over'")

@@ -44,7 +44,7 @@ def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def queue_note(key: tuple[str, ...], findings: Findings, client: AdminClient) -> Iterator[str]:
-    """Of a queue somebody may mean its deliveries, or what another exchange brings into it: how to ask for these.
+    """What to ask for beside a queue's own key: its deliveries, and the messages that other exchanges bring into it.
 
     Only the broker knows which keys come into a queue. Those that the virtual host's other exchanges have seen lately are named.
     """

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from gateway.counting.recent_rates import RecentCounts
+from gateway.counting.waits import RecentWaits
 from limiter.keys import Key, Tally
 
 MAX_TOPICS: Final = 10_000  # topics; with totals of their own; while none of them is idle further ones are counted under OTHER (a guess)
@@ -276,6 +277,7 @@ class Accounts:
         self._idle = IdleTopics(self.topics)
         self._idle_shown = IdleTopics(self.shown)
         self._hidden: dict[tuple[str, str], TopicTotals] = {}  # by protocol and operation; see above
+        self.waits = RecentWaits()
         self._waiting_unnamed: dict[Place, int] = {}  # topics that wait under OTHER -> messages; what becomes of those counts there, too
         self._ended: dict[Place, int] = {}  # topics whose series have ended of late -> monotonic ns, the first first
         self._look_anyway_at = 0  # monotonic ns

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway import log
 from gateway.counting.histogram import Histogram
+from gateway.fleet.figures import Told, believed
 from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 ROUND_S: Final = 0.05  # docs/design/limiter.md 7: slices are for the next 50 to 100 ms
 MAX_ASKS: Final = 1024  # buckets; of one round, some 40 ms of it (measured 2026-11): of more, those that want most come first
 SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
+LOOKED_NS: Final = 10 * SECOND  # ns; after a look at the fleet its figures are read for so long
+TIDY_NS: Final = 60 * SECOND  # ns; as often they are read though nobody looks, which forgets gateways that are gone
 RETRY_S: Final = 0.1  # seconds; before the first attempt in an outage; doubles; a guess
 MAX_RETRY_S: Final = 1.0  # seconds; between two attempts: each costs one connection; a guess
 HANGS_NS: Final = 250_000_000  # ns; beyond four time-outs (connect, show, two asks), after which a round counts as hanging; a guess
@@ -71,6 +74,10 @@ class Fleet:
         self.last_round_trip_s = 0.0
         self.reason = ""  # why there is no answer now; "": there is
         self.detail = ""
+        self.figures = ""  # what this gateway tells the others of its traffic (`figures.py`); set by the loop
+        self._told: Told | None = None  # what all have told; None: not read, for nobody looks
+        self._looked_at = -LOOKED_NS  # monotonic ns
+        self._tidy_at = 0
         self._judge = judge
         self._timeout_ns = settings.timeout_ns
         self._failed = 0  # rounds in a row
@@ -104,6 +111,7 @@ class Fleet:
                 log.failure("fleet_failed", error)
                 rest_s = MAX_RETRY_S
         with suppress(OwnerGoneError):  # the others will notice
+            self.owner.share("", read=False)
             self.owner.show(leave=True)
         self.owner.close()
 
@@ -114,6 +122,7 @@ class Fleet:
             if self._lost_at != 0 or now >= self._show_at or self.lease.owner_lost_at != 0:
                 self._count_gateways(self._timed_show(), now)
                 self._show_at = now + SHOW_NS
+                self._share(now)
             if self.lease.owner_lost_at != 0:
                 self._found(now)
             self._ask(now)
@@ -134,6 +143,16 @@ class Fleet:
         if there > self.lease.members or (self._fewer_since != 0 and now - self._fewer_since >= SEEN_S * SECOND):
             self.lease.members = there
             self._fewer_since = 0
+
+    def _share(self, now: int) -> None:
+        """Tell the others of this gateway's traffic, and read theirs while somebody looks."""
+        if not self.figures:
+            return
+        looked = now - self._looked_at < LOOKED_NS
+        answers = self.owner.share(self.figures, read=looked or now >= self._tidy_at)
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_NS
+        self._told = believed(answers, SEEN_S) if looked else None
 
     def _timed_show(self) -> int:
         started = time.perf_counter()
@@ -228,13 +247,18 @@ class Fleet:
             self._thread.join(self._timeout_ns / 1e9 * 2 + 0.5)
 
     def describe(self, now: int) -> dict[str, object]:
-        """For `GET /v1/status`."""
+        """For `GET /v1/status`. `members`, `missing` and `sum` are null at the first look, and during an outage."""
         lost_at = self._lost_at
+        self._looked_at = now
+        told = self._told if self.reachable() else None
         return {
             "name": self.name,
             "redis": self.url,
             "reachable": self.reachable(),
             "gateways": self.lease.members,
+            "members": told and told.members,
+            "missing": told and told.missing,
+            "sum": told and told.sum(),
             "reason": self.reason or None,
             "detail": self.detail or None,
             "outage_seconds": round((now - lost_at) / 1e9, 3) if lost_at else None,

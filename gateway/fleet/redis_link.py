@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from gateway.fleet.outages import DENIED, OwnerGoneError
-from gateway.fleet.script import PRESENCE, SCRIPT
+from gateway.fleet.script import FIGURES, PRESENCE, SCRIPT
 
 if TYPE_CHECKING:
     from gateway.settings.known_settings import FleetRedis
@@ -25,7 +25,8 @@ Command = tuple[str | int, ...]
 
 SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
-LOAD: Final[tuple[Command, ...]] = (("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE))
+FIGURES_SHA: Final = sha1(FIGURES.encode(), usedforsecurity=False).hexdigest()
+LOAD: Final[tuple[Command, ...]] = (("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE), ("SCRIPT LOAD", FIGURES))
 CONNECT_S: Final = 0.5  # seconds; for a connection, which may take longer than an answer: buckets have no owner then anyhow; a guess
 KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 

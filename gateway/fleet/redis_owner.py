@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
-from gateway.fleet.redis_link import PRESENCE_SHA, SHA, Command, RedisLink
-from gateway.fleet.script import key_of, presence_key_of
+from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, SHA, Command, RedisLink
+from gateway.fleet.script import figures_key_of, key_of, presence_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +73,16 @@ class RedisOwner:
         if isinstance(answer, Exception):
             raise OwnerGoneError(*reason_of(answer)) from answer
         raise OwnerGoneError(NONSENSE, f"answered {str(answer)[:80]!r} instead of a number of gateways")
+
+    def share(self, told: str, *, read: bool) -> list[object]:
+        """Tell the others of this gateway's traffic; "" takes it back. With `read`: what all have told, this one too, at most MOST_READ.
+
+        Raises OwnerGoneError where there is no answer. An error reply is none of that: limits do not depend on this.
+        """
+        verb = "leave" if not told else "read" if read else "tell"
+        command: Command = ("EVALSHA", FIGURES_SHA, 1, figures_key_of(self.name), self.clock_us, self.member, verb, told)
+        answer = self._answers([command])[0]
+        return answer if isinstance(answer, list) else []
 
     def _answers(self, commands: list[Command]) -> list[object]:
         """The answers to all commands. Raises OwnerGoneError."""

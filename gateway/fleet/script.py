@@ -26,7 +26,8 @@ and a missing bucket begins with that: a restart of Redis gives no fresh burst t
 buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts that ask for the time are replicated by what they wrote, not
 by their text: that is how Redis 5 and later, and Valkey, do it.
 
-A second script counts the gateways of the fleet: those that have shown themselves within SEEN_S.
+A second script counts the gateways of the fleet: those that have shown themselves within SEEN_S. A third keeps what each tells the others
+of its traffic, in a hash with a field for each, and forgets one that has told nothing for KEPT_S or has left.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 EXACT: Final = 1 << 53  # doubles count exactly up to here
 VERSION: Final = "v1"  # of the hash's contents, in the key: versions of sluice that read them differently share no key
 SEEN_S: Final = 5  # seconds; a gateway that has not shown itself for so long does not count; each does every second; a guess
+KEPT_S: Final = 600  # seconds; so long a gateway is known that has not left and tells nothing: time for its operator to look; a guess
+MOST_READ: Final = 256  # gateways; whose figures one reads: 50 kB a second while somebody looks; a guess
 MAX_KEY_MS: Final = 366 * 86_400_000  # ms; a key's life, however slowly its bucket fills: Redis refuses times without end
 
 SCRIPT: Final = """\
@@ -145,6 +148,33 @@ redis.call('PEXPIRE', KEYS[1], @seen@ / 500)
 return redis.call('ZCARD', KEYS[1])
 """.replace("@seen@", str(SEEN_S * 1_000_000))
 
+FIGURES: Final = """\
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+if ARGV[3] == 'leave' then
+  return redis.call('HDEL', KEYS[1], ARGV[2])
+end
+redis.call('HSET', KEYS[1], ARGV[2], string.format('%.0f ', now) .. ARGV[4])
+redis.call('PEXPIRE', KEYS[1], @kept@ / 500)
+local found = {}
+if ARGV[3] == 'read' then
+  local all = redis.call('HGETALL', KEYS[1])
+  for at = 1, #all, 2 do
+    local stamp, told = string.match(all[at + 1], '^(%d+) (.*)$')
+    local age = stamp and now - tonumber(stamp)
+    if age and math.abs(age) <= @kept@ then
+      if #found < @most@ then found[#found + 1] = string.format('%.0f ', age) .. told end
+    else
+      redis.call('HDEL', KEYS[1], all[at])
+    end
+  end
+end
+return found
+""".replace("@kept@", str(KEPT_S * 1_000_000)).replace("@most@", str(MOST_READ))
+
 
 def whole_rate(rate: Rate) -> tuple[int, int]:
     """`rate` as tokens per microseconds, in numbers whose product is exact in a double; the nearest such rate where there is none."""
@@ -180,3 +210,7 @@ def key_of(fleet: str, identity: tuple[str, str, str, str]) -> str:
 
 def presence_key_of(fleet: str) -> str:
     return f"sluice:{{{quote(fleet, safe='/')}}}:gateways:{VERSION}"
+
+
+def figures_key_of(fleet: str) -> str:
+    return f"sluice:{{{quote(fleet, safe='/')}}}:figures:{VERSION}"

@@ -26,7 +26,20 @@ class Part(Request):
     last of the requests (or the body that is continued) ends with this part.
     """
 
-    __slots__ = ("blocking", "complete", "data", "deadline", "end", "expired", "kind", "ordering_key", "paid", "postponed", "start")
+    __slots__ = (
+        "blocking",
+        "complete",
+        "data",
+        "deadline",
+        "end",
+        "expired",
+        "held_at",
+        "kind",
+        "ordering_key",
+        "paid",
+        "postponed",
+        "start",
+    )
 
     def __init__(
         self,
@@ -53,6 +66,7 @@ class Part(Request):
         self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
         self.expired = False  # it has waited in the spool for longer than its rule allows: it is given up, and not judged
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
+        self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
 
     def copy_out(self) -> None:
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""
@@ -68,6 +82,7 @@ class Part(Request):
         head.bucket = self.bucket
         head.bypassed = self.bypassed
         head.deadline = self.deadline
+        head.held_at = self.held_at
         head.again = self.again
         head.prepaid = self.prepaid
         head.flight = self.flight

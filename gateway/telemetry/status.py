@@ -233,8 +233,9 @@ def clients(gateway: Gateway) -> list[dict[str, object]]:
 def topics(gateway: Gateway, wanted: list[tuple[tuple[str, str, str], TopicTotals]] | None = None) -> Iterator[list[dict[str, object]]]:
     """`GET /v1/topics`, in slices: all topics, or those `wanted` of the accounts, in their order.
 
-    Rates are means over ten seconds; those of the last second end in `_1s`. `group` is the consumer group whose retries the topic holds.
-    `clients` are those refused most, each counted since it is listed.
+    Rates are means over ten seconds; those of the last second end in `_1s`. `wait_p99_ms`: of the messages that a limit held and that
+    passed or were given up within the last half minute to minute, 99 of 100 waited no longer; null: none was held. `group` is the consumer
+    group whose retries the topic holds. `clients` are those refused most, each counted since it is listed.
     """
     gateway.accounts.fold(now_ns())
     known = list(gateway.accounts.topics.items()) if wanted is None else wanted
@@ -261,6 +262,7 @@ def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
         "bypassed": totals.bypassed,
         "shadow_refused": totals.shadow_refused,
         "waiting": totals.waiting,
+        "wait_p99_ms": gateway.accounts.waits.p99_ms(place, now),
         "spooled": spool.spooled(gateway.spool, *place),
         "bytes": totals.bytes,
         "received_per_second": round(totals.rates[0], 3),

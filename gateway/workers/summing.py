@@ -65,6 +65,7 @@ def topic(one: JSONObject, other: JSONObject) -> JSONObject:
     return {
         **add(one, other),
         **{name: one[name] for name in ("protocol", "topic", "operation", "group")},
+        "wait_p99_ms": max((each["wait_p99_ms"] for each in (one, other) if each.get("wait_p99_ms") is not None), default=None),
         "idle_seconds": min(one["idle_seconds"], other["idle_seconds"]),
         "clients": worst[:MAX_CLIENTS_SHOWN],
     }
@@ -96,7 +97,7 @@ def ended(view: list[JSONObject]) -> list[JSONObject]:
     found = []
     for item in view:
         rates: JSONObject = dict.fromkeys((*RATES, "waiting"), 0)
-        found.append({**item, **rates, "abandoned": item["abandoned"] + item["waiting"], "clients": []})
+        found.append({**item, **rates, "wait_p99_ms": None, "abandoned": item["abandoned"] + item["waiting"], "clients": []})
     return found
 
 

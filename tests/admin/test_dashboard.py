@@ -14,9 +14,9 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS
+from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS, Page
 from admin.endpoints import ROUTES
-from admin.endpoints.dashboard import FOR_EVER
+from admin.endpoints.dashboard import FILES, FOR_EVER, REVISION, StaticFile, revision_of
 from admin.routing import Router
 from support.admin.admin_client import Control, control
 
@@ -314,3 +314,14 @@ def test_every_file_is_in_the_wheel() -> None:
     for page in PAGES.values():
         ending = PurePosixPath(page.file).suffix
         assert f"**/*{ending}" in patterns, f"{page.file}: name its ending in pyproject.toml"
+
+
+@pytest.mark.parametrize("path", ["/dashboard/app.js", "/dashboard/messages/zh.js", "/dashboard/style.css"])
+def test_a_file_that_differs_makes_another_revision(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By which an open page finds that its gateway was upgraded."""
+    assert revision_of(FILES.values()) == REVISION
+    name = PAGES[path].file
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(PAGES[path].read() + b"\n")
+    monkeypatch.setattr("admin.dashboard.FOLDER", tmp_path)
+    assert revision_of({**FILES, path: StaticFile(path, Page(name, ""))}.values()) != REVISION

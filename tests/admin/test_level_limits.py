@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,37 @@ async def test_a_pattern_is_refused_with_the_command_that_does_what_was_meant(ap
     answer = await api.ask("PUT", f"/v1/limits/{path}?force=1", body)
     assert (answer.status, answer.json()["type"]) == (422, "urn:sluice:problem:pattern")
     assert command in answer.json()["errors"][0]["message"]
+    assert (await api.ask("PUT", f"/v1/limits/{path}?force=1&literal=1", body)).status == 200
+    assert (await api.ask("PUT", f"/v1/limits/{path}?force=1", body)).status == 200, "it is changed literally already"
+
+
+LEVEL_PATTERNS = [
+    ("user/svc-%2A", "sluice rules add svc --match 'user=svc-*' --per user --messages 5/s --for 2h"),
+    ("consume/user/svc-%2A", "--match 'user=svc-*' --match operation=consume --per user"),
+    ("consume/group/bill%3Fng", "--match 'group=bill?ng' --match operation=consume --per group"),
+    ("consume/queue/%2F/jobs%2A", "--match vhost=/ --match 'queue=jobs*' --match operation=consume --per topic"),
+    ("consume/rocketmq/order%2A", "--match protocol=rocketmq --match 'topic=order*' --match operation=consume --per topic"),
+    ("exchange/%2F/ord%2A", "--match vhost=/ --match 'exchange=ord*' --per exchange"),
+    ("exchange/team-%2A/orders", "sluice rules add team --match 'vhost=team-*' --match exchange=orders --per exchange"),
+    ("vhost/team-%5Bab%5D", "--match 'vhost=team-[ab]' --per vhost"),
+    ("namespace/team%2A", "--match 'namespace=team*' --per namespace"),
+]
+
+
+@pytest.mark.parametrize(("path", "command"), LEVEL_PATTERNS)
+async def test_a_pattern_of_users_groups_and_queues_is_refused_with_the_command(api: Control, path: str, command: str) -> None:
+    body = {"messages": "5/s", "expires": "2h"}
+    answer = await api.ask("PUT", f"/v1/limits/{path}?force=1", body)
+    assert (answer.status, answer.json()["type"]) == (422, "urn:sluice:problem:pattern")
+    said = answer.json()["errors"][0]["message"]
+    assert command in said
+    assert api.store.revision == 0
+    words = shlex.split(said.partition("by itself: ")[2].partition(";")[0])
+    options = [*zip(words[4::2], words[5::2], strict=True)]  # behind `sluice rules add NAME`
+    match = dict(value.split("=", 1) for option, value in options if option == "--match")
+    rule = {"match": match, "per": dict(options)["--per"], "limit": {"messages": "5/s"}}
+    added = await api.ask("PUT", f"/v1/rules/{words[3]}?force=1", rule)
+    assert added.status == 200, added.body  # what it says can be done
     assert (await api.ask("PUT", f"/v1/limits/{path}?force=1&literal=1", body)).status == 200
     assert (await api.ask("PUT", f"/v1/limits/{path}?force=1", body)).status == 200, "it is changed literally already"
 

@@ -28,7 +28,7 @@ def test_a_moment_of_each_kind_of_work_directly_and_through_relay_haproxy_and_sl
     bench = loaded(kept)
     assert kept.with_suffix(".md").read_text() in done.stdout
     assert {name.rpartition(", ")[2] for name in bench.results} == {
-        "32 connections", "200 B", "two topics in turn", "half refused", "all refused",
+        "32 connections", "200 B", "two topics in turn", "half refused", "all refused", "3 pages open",
     }  # fmt: skip
     assert set(bench.proxies) == {"relay", "haproxy", "sluice"}
     for work in bench.works:

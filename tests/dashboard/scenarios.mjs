@@ -625,6 +625,54 @@ const scenarios = {
     }
   },
 
+  // What could not be fetched is fetched once it can be: the texts of the advice, and what draws charts.
+  async retries() {
+    const page = await open({ signIn: null });
+    let away = true;
+    const tried = new Map();
+    for (const file of ["messages/advice_en.js", "vendor/uplot-1.6.32/uPlot.iife.min.js"]) {
+      tried.set(file, 0);
+      await page.route(`**/dashboard/${file}`, (route) => {
+        tried.set(file, tried.get(file) + 1);
+        return away ? route.abort() : route.continue();
+      });
+    }
+    page.faults.length = 0;
+    await page.goto(`${given.admin}/t/amqp/${encodeURIComponent(given.topic)}`);
+    await enter(page, given.tokens.viewer);
+    await until(async () => (await page.locator(".readout").count()) && (await page.innerText(".readout")).includes("cannot be reached"), "a chart that cannot be drawn says so");
+    await until(() => [...tried.values()].every((count) => count > 1), "both to be tried again");
+    check((await page.locator(".plot canvas").count()) === 0 && !(await page.innerText("main")).includes("NackError"), "neither is there");
+    away = false;
+    await page.waitForSelector(".plot canvas");
+    await until(async () => (await page.innerText("main")).includes("NackError from basic_publish"), "the advice");
+    same(await page.innerText(".readout"), "", "what the chart says");
+    page.faults = page.faults.filter((fault) => !/ERR_FAILED/.test(fault));
+    await clean(page);
+  },
+
+  // An upgrade under open pages: the tab that signs in is of the new version at once, another one says that it is of the old.
+  async upgrade() {
+    const page = await open();
+    const other = await page.context().newPage();
+    await other.goto(given.admin);
+    await other.waitForSelector(".figures");
+    await other.route("**/v1/**", (route) => route.abort()); // it hears nothing before the first has signed in
+    await please("stop");
+    await please("start as another version");
+    await page.waitForSelector("#token");
+    await enter(page, given.tokens.operator);
+    await until(async () => (await page.innerText("h1").catch(() => "")) === "Overview of the second", "the new version");
+    check(!(await page.innerText("body")).includes("was upgraded"), "the new page is not told");
+    await other.unroute("**/v1/**");
+    await until(async () => (await other.innerText("body")).includes("was upgraded"), "the other tab to be told");
+    same(await other.innerText("h1"), "Overview", "what the other tab is made of");
+    await until(async () => !(await other.innerText("body")).includes("was lost"), "its numbers go on");
+    await other.click("button:has-text('Load it again')");
+    await until(async () => (await other.innerText("h1").catch(() => "")) === "Overview of the second", "the new version in the other tab");
+    await clean(page);
+  },
+
   // A worker that has not answered is named, for as long.
   async missing_worker() {
     const page = await open();
@@ -640,7 +688,21 @@ const scenarios = {
   async fleet() {
     const page = await open();
     await until(async () => (await page.innerText(".health")).includes("fleet shop"), "the fleet");
-    await until(async () => (await page.innerText("section:has(#chart-title)")).includes("in the fleet shop with 1 more"), "whom the chart does not show");
+    await until(async () => (await page.innerText("section:has(#chart-title)")).includes("The fleet shop has 1 more"), "whom the chart does not show");
+    const cells = async (row) => (await page.locator(`section:has(#fleet-title) tbody tr:nth-child(${row}) :is(th, td)`).allInnerTexts()).map((text) => text.trim());
+    await until(async () => (await page.locator("section:has(#fleet-title) tbody tr").count()) === 3, "the sum, and each gateway");
+    const number = (text) => Number.parseFloat(text.replace("k", "e3")); // "1.2k/s"
+    await until(async () => {
+      const [sum, one, other] = [await cells(1), await cells(2), await cells(3)];
+      check(sum[0] === "Sum" && one[0] === "one" && other[0] === "other", [sum, one, other]);
+      return number(one[1]) > 0 && number(other[1]) > 0 && Math.abs(number(sum[1]) - number(one[1]) - number(other[1])) <= 0.02 * number(sum[1]) + 1;
+    }, "the sum of what comes to both");
+    await please("stop the other gateway");
+    await until(async () => (await page.innerText("section:has(#fleet-title)")).includes("told nothing for 5 s: 1 (other)"), "whom the sum lacks");
+    check((await page.locator("section:has(#fleet-title) tbody tr").count()) === 2, "the sum, and the one that is left");
+    await please("let the other gateway go on");
+    await until(async () => (await page.locator("section:has(#fleet-title) tbody tr").count()) === 3, "the other gateway is back");
+    check(!(await page.innerText("section:has(#fleet-title)")).includes("told nothing"), "all are in the sum");
     await clean(page);
   },
 

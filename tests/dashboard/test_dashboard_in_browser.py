@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -56,6 +57,7 @@ class World:
         self.port = port
         self.gateway = Gateway(folder, [listener], RULES, settings)
         self.stopped = 0  # the process of a worker, while it is
+        self.other: World | None = None  # another gateway of its fleet
         self.gateway.start(within=90)
         self.tokens = {"admin": self.gateway.token}
         for name, role in (("ana", "operator"), ("team", "viewer")):
@@ -111,14 +113,37 @@ class World:
             os.kill(self.stopped, signal.SIGSTOP)
         elif what == "let the worker go on":
             os.kill(self.stopped, signal.SIGCONT)
+        elif what == "stop the other gateway":
+            assert self.other is not None
+            self.stopped = self.other.gateway.process.pid
+            os.kill(self.stopped, signal.SIGSTOP)
+        elif what == "let the other gateway go on":
+            os.kill(self.stopped, signal.SIGCONT)
         elif what.startswith("run "):
             self.bundle(*shlex.split(what)[1:])
         elif what == "stop":
             self.gateway.stop()
+        elif what == "start as another version":
+            with another_version(self.gateway.directory / "another-version"):
+                self.gateway.start(within=90)
         elif what == "start":
             self.gateway.start(within=90)
         else:
             raise AssertionError(what)
+
+
+@contextmanager
+def another_version(folder: Path) -> Iterator[None]:
+    """What is started meanwhile is this source tree with another word on the dashboard."""
+    for name in ("admin", "gateway", "limiter", "spark_jobs"):
+        shutil.copytree(HERE.parents[1] / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    words = folder / "admin/dashboard/messages/en.js"
+    text = words.read_text()
+    assert text.count('overview: "Overview"') == 1
+    words.write_text(text.replace('overview: "Overview"', 'overview: "Overview of the second"'))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLUICE_COMMAND", shlex.join(["env", f"PYTHONPATH={folder}", sys.executable, "-m", "gateway.cli.main"]))
+        yield
 
 
 def snapshot(rate: int) -> dict[str, object]:
@@ -195,6 +220,7 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
         "sign_in", "numbers_move", "change_a_limit", "field_errors", "lost_race", "keyboard_alone", "accessible", "widths_and_languages",
         "viewer", "addresses_and_size", "pictures", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level", "tokens",
         "close_a_connection", "support_bundle", "advice", "sleeping_tab", "many_tabs", "dead_worker", "roll_back",
+        "retries",
     ],
 )  # fmt: skip
 def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None:
@@ -211,16 +237,29 @@ def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
         play("restart", world)
 
 
+def test_the_gateway_is_upgraded_under_open_pages(world: World) -> None:
+    with AMQPFlood(world.port, messages=12):
+        world.wait_for_refusals()
+        play("upgrade", world)
+
+
 def test_a_worker_that_does_not_answer_is_named(tmp_path: Path) -> None:
     with made(tmp_path, {"gateway": {"name": "end-to-end", "state_directory": "state", "workers": 2}}) as world:
         play("missing_worker", world)
 
 
-def test_a_fleet_is_named_and_what_of_it_is_not_shown(tmp_path: Path) -> None:
+def test_a_fleet_is_summed_and_a_gateway_that_says_nothing_is_named(tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis") as redis:
-        fleet = {"fleet": {"redis": {"url": redis.url, "name": "shop", "timeout": "200ms"}}}
-        with made(tmp_path / "one", fleet) as world, made(tmp_path / "other", fleet):
-            play("fleet", world)
+
+        def of_fleet(name: str) -> dict[str, object]:
+            fleet = {"redis": {"url": redis.url, "name": "shop", "timeout": "200ms"}}
+            return {"gateway": {"name": name, "state_directory": "state"}, "fleet": fleet}
+
+        with made(tmp_path / "one", of_fleet("one")) as world, made(tmp_path / "other", of_fleet("other")) as other:
+            world.other = other
+            with AMQPFlood(world.port, messages=12), AMQPFlood(other.port, messages=12):
+                world.wait_for_refusals()
+                play("fleet", world)
 
 
 def test_new_points_are_joined_to_those_that_are_there(world: World) -> None:

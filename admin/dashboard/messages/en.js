@@ -24,9 +24,9 @@ export default {
   broker_blocks: "{listener}: the broker says connection.blocked on {n} connections", memory_step: "Memory is short: {doing}", lag_high: "The gateway’s event loop is late by {lag}", fleet: "fleet {name}: gateways that share the limits: {n}",
   not_ready_because: "Not ready: {reason}", broker_unreachable: "{listener}: the broker {upstream} cannot be reached. {error}", broker_busy: "{listener}: the broker says that it is busy ({what})",
   look: "look", limit_it: "limit …", worst_now: "Worst now", all_topics: "all {n} topics", no_traffic: "No message has come lately.", traffic: "Traffic",
-  topic: "Topic", rate: "Rate", used: "Used", wait: "Wait", since: "Since", who: "Who", last_change: "Last change", range: "Range", range_15m: "15 min", range_24h: "24 h",
+  topic: "Topic", rate: "Rate", used: "Used", wait: "Wait", p99_wait: "p99 wait", since: "Since", who: "Who", last_change: "Last change", range: "Range", range_15m: "15 min", range_24h: "24 h",
   live_now: "Live changes in force", what: "What", by: "By", reason: "Reason", ends: "Ends", ends_in: "ends in {time}", changes_marked: "change",
-  missing_workers: "Not in the latest sum: worker {workers}, which has not answered.", missing_gateways: "This is {gateway} alone. It is in the fleet {fleet} with {n} more, whose traffic is not shown here; the limits hold over all together.",
+  outdated: "The gateway was upgraded: this page is of the version before.", reload_page: "Load it again", missing_workers: "Not in the latest sum: worker {workers}, which has not answered.", missing_gateways: "This is {gateway} alone. The fleet {fleet} has {n} more; their sum is on the overview.", fleet_sum: "Fleet {name}", sum: "Sum", fleet_lacking: "Not in the sum: gateways that have told nothing for 5 s: {n}{who}.", fleet_away: "Redis does not answer: what the other gateways do is not known.",
   chart_spoken: "{label}: now {received} come, {passed} pass, {refused} are refused. At most {peak} came. Changes in this time: {marks}.",
   origin_override: "live", origin_file: "file", origin_quota: "quota", origin_quota_hour: "quota, this hour", origin_default: "default",
   // topics

@@ -84,10 +84,15 @@ class RateLimit(Handler):
             if part.shadow_refused or part.bypassed:
                 self._count_shadow_and_bypass(part)
             if part.passed >= part.count:
+                if part.held_at != 0:
+                    self._note_wait(part, now)
                 conversation.admit(part)
                 continue
             if part.passed > 0:
-                conversation.admit(conversation.split(part, part.passed))
+                head = conversation.split(part, part.passed)
+                if head.held_at != 0:
+                    self._note_wait(head, now)
+                conversation.admit(head)
             self._refuse(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
@@ -117,6 +122,17 @@ class RateLimit(Handler):
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
             self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
+            if part.held_at != 0:
+                self._note_wait(part, now)
+        elif part.held_at == 0 and (rule is None or rule.action != "spool"):
+            part.held_at = now
+
+    def _note_wait(self, part: Part, now: int) -> None:
+        """Count how long `part` was held, which is over."""
+        key = part.key
+        assert key is not None
+        self.accounts.waits.note(key, now - part.held_at, part.count * part.messages, now)
+        part.held_at = 0
 
     def _count_shadow_and_bypass(self, part: Part) -> None:
         key = part.key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -211,21 +212,34 @@ def page(items: list[dict[str, Any]], request: Request) -> tuple[int, Any, str]:
     return 200, {"items": items[start : start + count], "next": following, "total": len(items)}, ""
 
 
-@pytest.fixture
-def admin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Admin]:
-    """A running admin server; SLUICE_ADMIN and SLUICE_TOKEN lead to it."""
+@contextmanager
+def served() -> Iterator[Admin]:
     made = Admin()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"admin": made}))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
     thread.start()
     made.url = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setenv("SLUICE_ADMIN", made.url)
-    monkeypatch.setenv("SLUICE_TOKEN", TOKEN)
     yield made
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def admin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Admin]:
+    """A running admin server; SLUICE_ADMIN and SLUICE_TOKEN lead to it."""
+    with served() as made:
+        monkeypatch.setenv("SLUICE_ADMIN", made.url)
+        monkeypatch.setenv("SLUICE_TOKEN", TOKEN)
+        yield made
+
+
+@pytest.fixture
+def second_admin() -> Iterator[Admin]:
+    """Another one, with the same token."""
+    with served() as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from gateway.cli.listing import moment_of, ordered
 from gateway.cli.main import sluice as root
 
 LISTS = ["topics", "listeners", "limits list", "rules list", "connections list", "history list", "audit list", "spool list", "token list"]
+FLEET = "fleet status"
 Change = dict[str, Any]
 
 
@@ -30,7 +31,7 @@ def choices(words: str) -> list[str]:
     return [*kind.choices]
 
 
-@pytest.mark.parametrize("words", LISTS)
+@pytest.mark.parametrize("words", [*LISTS, FLEET])
 def test_every_list_sorts_is_cut_and_watched(words: str) -> None:
     options = {name for each in verb(words).params for name in each.opts}
     assert {"--sort", "--limit", "--watch"} <= options
@@ -116,6 +117,30 @@ def test_listeners(sluice: Any, admin: Any) -> None:
     ]
     for sort, names in (("place", "bac"), ("name", "abc"), ("connections", "acb"), ("refused", "bca")):
         assert column_of(sluice, 0, "listeners", "--sort", sort) == [*names]
+
+
+@pytest.mark.parametrize(
+    ("options", "urls"),
+    [
+        ([], ["first", "second", "away"]),
+        (["--limit", "1"], ["first"]),
+        (["--sort", "trouble"], ["away", "second", "first"]),
+        (["--sort", "trouble", "--limit", "1"], ["away"]),
+        (["--sort", "name"], ["second", "first", "away"]),
+        (["--sort", "connections"], ["second", "first", "away"]),
+        (["--sort", "revision"], ["first", "second", "away"]),
+    ],
+)
+def test_gateways_of_a_fleet(sluice: Any, admin: Any, second_admin: Any, options: list[str], urls: list[str]) -> None:
+    """What is away sets the exit code, even where it is not among those shown."""
+    admin.answers["GET /v1/status"] = (200, {"name": "m", "ready": True, "connections": 7, "revision": 12})
+    admin.answers["GET /v1/live-changes"] = (200, {"digest": "a", "changes": {}})
+    second_admin.answers["GET /v1/status"] = (200, {"name": "b", "ready": True, "connections": 99, "revision": 3})
+    second_admin.answers["GET /v1/live-changes"] = (200, {"digest": "other", "changes": {}})
+    names = {admin.url: "first", second_admin.url: "second", "http://127.0.0.1:1": "away"}
+    ran = sluice("fleet", "status", *[word for url in names for word in ("-g", url)], "-o", "json", *options)
+    assert [names[row["url"]] for row in ran.json] == urls
+    assert ran.code == 4
 
 
 def entry(number: int, by: str, target: str) -> Change:

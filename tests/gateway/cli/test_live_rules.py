@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_keys_that_are_no_topics(sluice: Any, admin: Any, words: list[str], path
         (["connection", "7"], "sluice connections close"),
         (["rule", "orders"], "sluice rules set"),
         (["topic", "orders"], "say amqp, rocketmq, client"),
-        (["client", "10.0.0.7", "--literal"], "--literal is for topics"),
+        (["client", "10.0.0.7", "--literal"], "a client is never taken for a pattern"),
         (["client", "10.0.0.7", "--no-end", "--for", "1h"], "--no-end contradicts --for"),
     ],
 )
@@ -109,33 +110,83 @@ def test_add_sends_a_whole_rule_that_must_be_new(sluice: Any, admin: Any) -> Non
     }  # fmt: skip
 
 
+NEW = {"GET /v1/rules/storm": (404, {"title": "Not Found", "status": 404}), "PUT /v1/rules/storm": (200, RULE)}
+
+
+def topics(*names: str) -> list[dict[str, Any]]:
+    return [{"protocol": "amqp" if "/" in name else "rocketmq", "topic": name} for name in names]
+
+
+@pytest.mark.parametrize(
+    ("seen", "match", "missed", "pattern"),
+    [
+        (["orders", "order.eu", "bills"], "topic=order", "order.eu, orders", "--match 'topic=order*'"),
+        (["%2F/x/eu.created", "%2F/x/eu.paid"], "routing_key=eu", "eu.created, eu.paid", "--match 'routing_key=eu.#'"),
+        (["%2F/amq.default/jobs-2"], "queue=jobs", "jobs-2", "--match 'queue=jobs*'"),
+        ([f"a{number}" for number in range(9)], "topic=a", "a0, a1, a2 and 6 more", "--match 'topic=a*'"),
+    ],
+)
+def test_a_whole_name_where_a_pattern_was_meant_is_refused_with_the_command(
+    sluice: Any, admin: Any, seen: list[str], match: str, missed: str, pattern: str
+) -> None:
+    admin.answers |= NEW
+    admin.topics = topics(*seen)
+    words = ["rules", "add", "storm", "--match", match, "--messages", "5/s", "--per", "topic", "--mode", "shadow", "--last", "--dry-run"]
+    ran = sluice(*words, "--reason", "incident 12")
+    assert (ran.code, admin.writes()) == (8, [])
+    assert f"{match} is a whole name, of which no message has come; it does not match {missed}" in ran.err
+    (command,) = [line.partition(": ")[2] for line in ran.err.splitlines() if "for these, too: " in line]
+    assert pattern in command
+    again = sluice(*shlex.split(command)[1:])
+    assert again.code == 0, again.err
+    (write,) = admin.writes()
+    field, _, name = match.partition("=")
+    assert write.body["match"] == {field: f"{name}.#" if field == "routing_key" else f"{name}*"}
+    assert (write.query["dry_run"], write.body["mode"], write.body["position"]) == ("1", "shadow", "last")
+    assert (write.body["per"], write.body["limit"], write.body["reason"]) == ("topic", {"messages": "5/s"}, "incident 12")
+
+
+def test_a_whole_name_that_is_to_come_is_taken_if_one_says_so(sluice: Any, admin: Any) -> None:
+    admin.answers |= NEW
+    admin.topics = topics("orders", "order.eu")
+    ran = sluice("rules", "add", "storm", "--match", "topic=order", "--messages", "5/s", "--literal")
+    assert (ran.code, len(admin.writes())) == (0, 1), ran.err
+    assert "topic=order is a whole name, of which no message has come; it does not match order.eu, orders" in ran.err
+
+
+def test_deliveries_have_names_that_no_message_was_published_to(sluice: Any, admin: Any) -> None:
+    """Queues are bound to exchanges, so a queue's name may be there and not among the topics: it is told, and not refused."""
+    admin.answers |= NEW
+    admin.topics = topics("%2F/amq.default/jobs-2")
+    ran = sluice("rules", "add", "storm", "--match", "queue=jobs", "--operation", "consume", "--messages", "5/s")
+    assert (ran.code, len(admin.writes())) == (0, 1), ran.err
+    assert "it does not match jobs-2" in ran.err
+
+
+def test_a_rule_that_is_replaced_keeps_its_match(sluice: Any, admin: Any) -> None:
+    admin.answers |= NEW | {"GET /v1/rules/storm": (200, {**RULE, "match": {"topic": "order"}})}
+    admin.topics = topics("orders")
+    ran = sluice("rules", "add", "storm", "--match", "topic=order", "--messages", "5/s", "--replace")
+    assert (ran.code, len(admin.writes())) == (0, 1), ran.err
+    assert "whole name" not in ran.err
+
+
 @pytest.mark.parametrize(
     ("seen", "match", "said"),
     [
-        (["orders", "order.eu", "bills"], "topic=order", "It does not match order.eu, orders; for these, too: --match topic='order*' --r"),
-        (["orders", "order"], "topic=order", None),  # it has come
-        (["bills"], "topic=order", None),  # nothing is like it
-        (["orders"], "topic=order*", None),  # a pattern already
-        (["orders"], "client=10.0.0.7", None),
-        (["%2F/x/eu.created", "%2F/x/eu.paid"], "routing_key=eu", "for these, too: --match routing_key='eu.#' --replace"),
-        (["%2F/x/euro"], "routing_key=eu", None),  # no pattern of words is for it
-        (["%2F/amq.default/jobs-2"], "queue=jobs", "--match queue='jobs*'"),
-        ([f"a{number}" for number in range(9)], "topic=a", "match a0, a1, a2 and 6 more; for"),
+        (["orders", "order"], "topic=order", False),  # it has come
+        (["bills"], "topic=order", True),  # nothing is like it
+        (["orders"], "topic=order*", False),  # a pattern already
+        (["orders"], "client=10.0.0.7", False),
+        (["%2F/x/euro"], "routing_key=eu", True),  # no pattern of words is for it
     ],
 )
-def test_a_whole_name_where_part_of_one_was_meant_is_told_what_it_does_not_match(
-    sluice: Any, admin: Any, seen: list[str], match: str, said: str | None
-) -> None:
-    admin.answers["GET /v1/rules/storm"] = (404, {"title": "Not Found", "status": 404})
-    admin.answers["PUT /v1/rules/storm"] = (200, RULE)
-    admin.topics = [{"protocol": "amqp" if "/" in topic else "rocketmq", "topic": topic} for topic in seen]
+def test_a_name_like_which_there_is_none_is_taken_with_a_word(sluice: Any, admin: Any, seen: list[str], match: str, *, said: bool) -> None:
+    admin.answers |= NEW
+    admin.topics = topics(*seen)
     ran = sluice("rules", "add", "storm", "--match", match, "--messages", "5/s")
-    assert ran.code == 0, ran.err
-    assert len(admin.writes()) == 1, "the name may come later"
-    if said is None:
-        assert "whole name" not in ran.err
-    else:
-        assert said in ran.err
+    assert (ran.code, len(admin.writes())) == (0, 1), ran.err
+    assert (f"{match} is a whole name, of which no message has come yet" in ran.err) == said
 
 
 def test_a_rule_is_added_though_its_topics_cannot_be_read(sluice: Any, admin: Any) -> None:

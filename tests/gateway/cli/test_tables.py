@@ -17,7 +17,7 @@ from gateway.cli import tables
 from gateway.cli.names import typed, typed_path
 from gateway.cli.output import clean, emit
 from gateway.cli.tables import TableColumn, cell_width, column
-from gateway.cli.traffic_columns import TOPICS
+from gateway.cli.traffic_columns import CONNECTIONS, TOPICS
 
 TOPIC: dict[str, Any] = {
     "protocol": "amqp", "topic": "%2F/orders/order.created", "operation": "produce", "received_per_second": 1500.25,
@@ -54,6 +54,23 @@ def test_80_columns_have_what_an_operator_asks_first(terminal: Any, capsys: pyte
     assert head.split() == ["topic", "in", "passed", "refused", "limit", "used", "worst", "client"]
     assert line == "/ orders order.created  1.5k/s   498/s     1k/s  500/s  97 %  10.0.0.7 1k/s"
     assert capsys.readouterr().err == "12 columns more with -o wide\n"
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize("topic", ["order.created", "a.very.long.topic.name.of.a.team.that.writes.long.names.and.more.of.them.0"])
+def test_the_topic_that_holds_a_connection_up_is_whole(terminal: Any, width: int, topic: str) -> None:
+    held = {"protocol": "rocketmq", "topic": topic, "rule": "rocketmq-topics", "operation": "produce"}
+    connection = {
+        "id": 1,
+        "client": "127.0.0.1:36104",
+        "state": "running",
+        "bottleneck": "limit",
+        "messages_forwarded": 6840,
+        "held_by": held,
+    }
+    lines = terminal(width, [connection], CONNECTIONS)
+    assert any(topic in line for line in lines), lines
+    assert max(map(cell_width, lines)) <= width
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

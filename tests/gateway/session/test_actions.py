@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import pamqp.commands as amqp
+import pytest
 
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
@@ -174,3 +175,24 @@ def test_a_blocked_rocketmq_client_is_not_read_until_its_send_is_settled() -> No
         wires.run()
         expected = rocketmq.send("orders", opaque=1) + rocketmq.send("orders", opaque=2) + rocketmq.heartbeat(opaque=3)
         assert wires.received(broker) == expected
+
+
+@pytest.mark.parametrize(("action", "fewest", "most"), [("delay", 400, 900), ("block", 400, 900), ("reject", None, None)])
+def test_how_long_a_topics_messages_waited_is_told(action: str, fewest: int | None, most: int | None) -> None:
+    """Five a tenth of a second apart, so the last waits 0.4 s at least; a topic that nothing holds has waited for nothing."""
+    more = {"max_delay_ns": 8 * 10**9} if action == "delay" else {"fallback": "drop"} if action == "reject" else {}
+    with Wires(rule(action, rate=10, **more)) as wires:
+        client, _ = connected(wires)
+        client.sendall(flood("orders", 5))
+        started = wires.now()
+        wires.run(0.003)
+        wires.until(lambda: wires.totals("amqp", "%2F/amq.default/orders")["received"] == 5)
+        wires.until(lambda: wires.totals("amqp", "%2F/amq.default/orders")["waiting"] == 0)
+        took_ms = (wires.now() - started) / 1e6
+        found = wires.accounts.waits.p99_ms(("amqp", "%2F/amq.default/orders", "produce"), wires.now())
+        if fewest is None:
+            assert found is None
+        else:
+            assert found is not None
+            assert fewest * 0.9 <= found <= max(most or 0, took_ms * 1.2)
+        assert wires.accounts.waits.p99_ms(("amqp", "%2F/amq.default/calm", "produce"), wires.now()) is None

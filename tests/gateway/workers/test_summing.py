@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gateway.workers import summing
 
 
@@ -11,7 +13,8 @@ def topic(received: int, waiting: int = 0, **more: object) -> dict[str, Any]:
     return {
         "protocol": "amqp", "topic": "t", "operation": "produce", "group": None, "received": received, "forwarded": received - waiting,
         "abandoned": 0, "waiting": waiting, "received_per_second": 1.5, "forwarded_per_second": 0.0, "refused_per_second": 0.0,
-        "bytes_per_second": 0.0, "idle_seconds": float(received), "clients": [], **more,
+        "bytes_per_second": 0.0, "idle_seconds": float(received), "wait_p99_ms": None, "clients": [],
+        **more,
     }  # fmt: skip
 
 
@@ -22,6 +25,14 @@ def client(address: str, refused: int, rate: float) -> dict[str, Any]:
 def test_a_topics_counts_are_added_and_the_shortest_idleness_counts() -> None:
     (found,) = summing.topics([[topic(3)], [topic(5)]])
     assert (found["topic"], found["received"], found["received_per_second"], found["idle_seconds"]) == ("t", 8, 3.0, 3.0)
+
+
+@pytest.mark.parametrize(("one", "other", "expected"), [(None, None, None), (7.0, None, 7.0), (None, 7.0, 7.0), (7.0, 90.5, 90.5)])
+def test_the_longest_wait_of_a_worker_counts(one: float | None, other: float | None, expected: float | None) -> None:
+    """An upper bound of the 99th percentile of all: at most 1 of 100 messages of each worker waited longer."""
+    (found,) = summing.topics([[topic(1, wait_p99_ms=one)], [topic(1, wait_p99_ms=other)]])
+    assert found["wait_p99_ms"] == expected
+    assert summing.ended([found])[0]["wait_p99_ms"] is None
 
 
 def test_topics_of_other_operations_stay_apart() -> None:

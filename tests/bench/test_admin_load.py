@@ -1,0 +1,61 @@
+"""`bench/admin_load.py` ends, with figures or with an error that says why. With one program not built it hung for good (2026-11-26)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keeping
+import pytest
+
+LOAD = keeping.HERE / "load"
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_make_builds_every_load_program() -> None:
+    done = subprocess.run(["make", "-n", "-B", "-C", str(LOAD)], capture_output=True, text=True, check=True)
+    assert {word for word in done.stdout.split() if word.endswith(".c")} == {source.name for source in LOAD.glob("*.c")}
+
+
+def test_a_program_that_is_not_built_is_named_with_the_command_that_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "BIN", tmp_path)
+    with pytest.raises(SystemExit, match="crowd is not there: run `make -C bench/load`"):
+        keeping.run(["crowd", "1"], 1)
+
+
+@pytest.mark.parametrize("text", ["exec sleep 600", "echo ready; exec sleep 600", "exit 3", "echo ready; read line; exit 3"])
+def test_a_program_without_a_result_ends_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(keeping, "BIN", tmp_path)
+    monkeypatch.setattr(keeping, "PATIENCE_S", 0.2)
+    script(tmp_path, "crowd", text)
+    with pytest.raises(SystemExit, match="`crowd 1` ended without a result"):
+        keeping.run(["crowd", "1"], 0.1)
+
+
+def test_what_was_started_is_ended_whatever_happens() -> None:
+    with pytest.raises(SystemExit), subprocess.Popen(["sleep", "600"]) as process, keeping.ended(process):
+        raise SystemExit("an error")
+    assert process.returncode is not None
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("rate", ["0", "300"])
+def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(rate: str) -> None:
+    subprocess.run(["make", "-s", "-C", str(LOAD)], check=True)
+    words = ["--rounds", "1", "--seconds", "1", "--topics", "300", "--rate", rate]
+    done = subprocess.run(
+        [sys.executable, str(keeping.HERE / "admin_load.py"), *words],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["without", "again", "with"]
+    assert "topics known: 301" in done.stdout or "topics known: 302" in done.stdout
+    assert "'topics 200'" in done.stdout
+    assert "round 1 of 1" in done.stderr
