@@ -96,6 +96,7 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ipv6_prefix: int | UnsetType = UNSET
     spool_size: str | UnsetType = UNSET
     max_age: str | UnsetType = UNSET
+    durable: bool | UnsetType = UNSET
     scope: str | UnsetType = UNSET
     mode: str | UnsetType = UNSET
     candidate: dict[str, Any] | UnsetType = UNSET

@@ -44,10 +44,11 @@ from gateway.listeners.factory import listeners_of, open_listeners
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.resolver import Resolver
 from gateway.ports import LastReload, RuleSource
+from gateway.replay.replayer import Replayer
 from gateway.session.ending import close_gracefully
 from gateway.session.session import Session
 from gateway.session.shared import Shared
-from gateway.spool.disk import SpoolDisk, delete_left_behind
+from gateway.spool.disk import SpoolDisk
 from gateway.telemetry import exposition
 from gateway.telemetry.client_ranking import ClientRanking
 from gateway.telemetry.limit_events import LimitEvents
@@ -164,6 +165,7 @@ class Gateway:
         self.shared.spool = self.spool
         self.spool_watch = SpoolWatch(self.spool)
         self.sweeper.take_spool(self.spool)
+        self.replayer = Replayer(self.spool, self.listening, logins_of(settings), self._begin_session)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
         self.sweeper.watch_volume(self.shared, self.check_memory)
         self.brokers = brokers_of(settings, self.listening)
@@ -357,9 +359,6 @@ class Gateway:
             self.access_log.start()
         if self.span_export is not None:
             self.span_export.start()
-        files, size = await trio.to_thread.run_sync(delete_left_behind, self.spool.directory)
-        if files:
-            log.event(logging.WARNING, "spool_left_behind", files=files, bytes=size)
         async with trio.open_nursery() as nursery:
             await nursery.start(host.administer)
             async with trio.open_nursery() as accepting:
@@ -379,6 +378,7 @@ class Gateway:
                 asked = now_ns()
                 systemd.notify("STOPPING=1")
                 self.draining = self.holding = True
+                self.replayer.stop()
                 if self.hand_over is None:
                     await hold(self, asked)
                     self.holding = False
@@ -415,7 +415,7 @@ class Gateway:
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
         tasks: list[Callable[[], Awaitable[None]]] = [
             partial(every_tick, self), partial(every_second, self), partial(probe_lag, self), partial(probe_brokers, self.configured()),
-            partial(watch_lag, self.lag_watch),
+            partial(watch_lag, self.lag_watch), self.replayer.run,
         ]  # fmt: skip
         return tasks if self.remote_admin is None else [*tasks, self.remote_admin.run]
 

@@ -62,6 +62,7 @@ assembly event_loop fleet remote_admin
 listeners
 ports
 broker_load
+replay
 telemetry
 lifecycle
 alerting
@@ -92,6 +93,7 @@ OUTER_RING = (
     "listeners/",
     "main.py",
     "remote_admin.py",
+    "replay/",
     "standalone.py",
     "transport/channel_io.py",
     "workers/",

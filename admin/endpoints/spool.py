@@ -23,7 +23,10 @@ class SpoolPage(msgspec.Struct, frozen=True):
     Of a topic: `messages`, `bytes` of its publishes, and `waiting_seconds`: seconds that something of it has waited without a pause.
     `spool`: `size_bytes` that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on
     disk; `written_bytes`, `read_bytes` and `damaged_batches` (that could not be read back) since the start; `full`: whether a client
-    waits for room; `trouble`: why nothing can be written just now, or null.
+    waits for room; `trouble`: why nothing can be written just now, or null. Of rules with `durable: true`: `uncommitted_bytes` that a
+    crash would lose now, `commits` so far, `replaying_bytes` of files that are to be replayed, and since the start `replayed_messages`,
+    `set_aside_messages` that the broker did not take and `set_aside_damages` (stretches of damaged files); `replay_trouble`: why some of
+    it waits, or null.
     """
 
     items: list[dict[str, Any]]

@@ -64,6 +64,15 @@ def whole(figures_: dict[str, Any]) -> list[str]:
         lines.append(f"it cannot be written: {figures_['trouble']}; {UNWRITABLE}")
     if figures_.get("full"):
         lines.append("it is full (spool.size): clients whose messages are to be spooled are not read until it drains")
+    if figures_.get("replaying_bytes"):
+        lines.append(f"{figures.size(figures_['replaying_bytes'])} of ended connections or processes are to be replayed (durable: true)")
+    if figures_.get("replay_trouble"):
+        lines.append(f"some of it waits: {figures_['replay_trouble']}")
+    if figures_.get("replayed_messages"):
+        lines.append(f"{figures.count(figures_['replayed_messages'])} messages were replayed since the start")
+    if figures_.get("set_aside_messages") or figures_.get("set_aside_damages"):
+        aside, damages = figures.count(figures_["set_aside_messages"]), figures.count(figures_["set_aside_damages"])
+        lines.append(f"{aside} messages and {damages} damaged stretches were set aside; see set-aside in {figures_['directory']}")
     if figures_.get("damaged_batches"):
         lines.append(f"{figures_['damaged_batches']} batches could not be read back since the start; their connections were closed")
     return lines

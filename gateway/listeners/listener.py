@@ -42,6 +42,7 @@ BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
 OPENING_SHARE: Final = 4  # of handshake_timeout, for the first few bytes once one of them is there; they come in one segment (a guess)
 MAX_ACCEPTS_PER_TURN: Final = 64  # then trio's turn (a guess)
 LOG_EVERY_S: Final = 1.0  # between two log lines that descriptors are used up (a guess); a client is shed every 0.1 s
+OWN: Final = ("127.0.0.1", 0)  # where the gateway itself comes from, as operators see it
 REMEDIES: Final = {
     errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
     errno.EADDRNOTAVAIL: "; no interface of this machine has that address: correct `bind`",
@@ -60,6 +61,7 @@ class Arrival:
     permit: ConnectionPermit | None = None
     upstream: Channel | None = None
     broker_greeted: bool = False  # the broker has answered the protocol header
+    own: bool = False  # it is the gateway itself, which comes by no port
 
 
 Handover = Callable[["Listener", Arrival], None]
@@ -185,14 +187,31 @@ class Listener:
 
     async def _connect(self, sock: socket.socket, peer: tuple[str, int], handover: Handover) -> None:
         """From accept to handover, or to the way out."""
-        arrival = Arrival(Channel(sock), peer)
+        await self._bring_in(Arrival(Channel(sock), peer), handover)
+
+    async def let_in(self, sock: socket.socket, handover: Handover) -> bool:
+        """Serve the gateway itself, at the other end of `sock`, as any client: whether it was handed over.
+
+        It comes by no port, so no TLS and no PROXY header are before its first byte.
+        """
+        self.opened += 1
+        self.arriving += 1
+        return await self._bring_in(Arrival(Channel(sock), OWN, Ends(OWN, self.address), protected=True, own=True), handover)
+
+    async def _bring_in(self, arrival: Arrival, handover: Handover) -> bool:
         try:
-            await self._arrive(arrival)
+            if arrival.own:
+                await self._arrive_from_within(arrival)
+            else:
+                await self._arrive(arrival)
         except Exception as error:  # let it crash: this client only
             refusal = refusal_of(error)
             self._count_lost(arrival, refusal.cause)
             self.refusal_log.add(refusal, arrival.address, now_ns())
-            await self._reject(arrival, refusal)
+            if arrival.own:
+                arrival.client.close()
+            else:
+                await self._reject(arrival, refusal)
         except BaseException:  # cancelled: the gateway stops
             self._count_lost(arrival, "drain")
             arrival.client.close()
@@ -201,6 +220,14 @@ class Listener:
             self.arriving -= 1
             self.active += 1
             handover(self, arrival)
+            return True
+        return False
+
+    async def _arrive_from_within(self, arrival: Arrival) -> None:
+        arrival.permit = self.admission.admit(None, now_ns())
+        greeting = self._greeting(b"")
+        arrival.upstream = await self.upstreams.dial(arrival.ends, greeting)
+        arrival.broker_greeted = bool(greeting)
 
     async def _arrive(self, arrival: Arrival) -> None:
         """A permit, the client's address, TLS, the protocol's first bytes; then the broker. Raises what `refusal_of` knows.

@@ -246,6 +246,12 @@ class Conversation:
 
     # ---- a protocol whose requests hold slots in flight (`limiter/in_flight.py`) -----------------------------------
 
+    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
+        """A few times a second, and at the end: so many bytes were queued for the broker so far, and so many of them its machine has.
+
+        `read`: these were read there.
+        """
+
     def needs_ticks(self) -> bool:
         """Whether `tick` or `release_late_slots` may still have something to do, with nothing said by either side."""
         return False

@@ -38,6 +38,7 @@ class Part(Request):
         "ordering_key",
         "paid",
         "postponed",
+        "replays",
         "start",
     )
 
@@ -65,6 +66,7 @@ class Part(Request):
         self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
         self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
         self.expired = False  # it has waited in the spool for longer than its rule allows: it is given up, and not judged
+        self.replays = False  # its sender is never told whether it arrived: it is replayed after a crash, where its rule is durable
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
 

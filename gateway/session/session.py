@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, u8
 
+from gateway.clock import now_ns
 from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
@@ -31,7 +32,7 @@ from gateway.session.listener_config import ListenerConfig
 from gateway.session.shared import Shared
 from gateway.session.states import CLOSING, DRAINING, OPEN, OVER, STEPS
 from gateway.transport.channel import Channel
-from gateway.transport.channel_states import READ_EOF
+from gateway.transport.channel_states import READ_EOF, WRITE_FAILED
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.limits import NEVER
 
@@ -448,6 +449,10 @@ class Session:
 
     def _count_abandoned(self) -> None:
         conversation = self.conversation
+        if conversation.has_spooled:
+            now = now_ns()
+            self.mark_off(now)
+            self.mark_off(now)  # what was settled since the last time, if the broker has it
         parts = conversation.abandon()
         if self.batch is not None:
             parts.extend(self.batch.parts)
@@ -457,6 +462,13 @@ class Session:
         self.abandon(parts)
         if self.spans is not None:
             self.spans.close()
+
+    def mark_off(self, now: int) -> None:
+        """Let the conversation forget what the broker has. Its FIN says that it has read all: with unread bytes it would be a reset."""
+        upstream = self.upstream
+        if not self.conversation.outbox and upstream.write_state != WRITE_FAILED:  # then what was queued is forgotten
+            read = upstream.read_state == READ_EOF
+            self.conversation.mark_off(upstream.queued, upstream.acknowledged(), now, read=read)
 
     def abandon(self, parts: list[Part]) -> None:
         """Count the messages of `parts` as abandoned."""

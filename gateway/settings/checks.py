@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -341,6 +342,20 @@ def own_logins(reading: Reading) -> None:
             reading.add_problem(f"{path}.lag.queue", message, remedy)
 
 
+def replay_logins(reading: Reading) -> None:
+    """Durable messages are published again by the gateway itself, for which each listener that may have them needs a login."""
+    listeners = [value for _, value in reading.sections if isinstance(value, Listener) and value.speaks.authenticates_users]
+    for path, value in reading.sections:
+        if not isinstance(value, RuleText) or not value.durable or value.action != "spool" or reading.unread(f"{path}.match"):
+            continue
+        wanted = value.match.listener
+        for listener in listeners:
+            if listener.own_login is None and (wanted is None or fnmatchcase(listener.name, wanted)):
+                message = f"listener {listener.name} has no own_login, with which messages are published again after a crash"
+                remedy = "add own_login: {user: ..., password_file: ...} to the listener, a user that may publish; or leave durable out"
+                reading.add_problem(f"{path}.durable", message, remedy)
+
+
 CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     unique_names,
     binds,
@@ -356,6 +371,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     takeover,
     workers,
     own_logins,
+    replay_logins,
     admin,
     webhooks,
     tls_files,

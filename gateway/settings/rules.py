@@ -226,6 +226,12 @@ class RuleText:
         "as long as it takes. Messages of a transaction wait on.",
         key="max_age",
     )
+    durable: bool = setting(
+        YesNo(),
+        False,
+        "With action spool: what waits is written at once, survives a crash and is replayed, as far as clients are not told what has "
+        "arrived (no confirms, no transaction). A message may come twice then, with the header x-sluice-replayed. Needs own_login.",
+    )
     routing_key_words: int | None = setting(
         Whole(1, MAX_WORDS, 2),
         None,
@@ -404,6 +410,7 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
         ipv6_prefix=text.ipv6_prefix,
         spool_size=text.spool_size,
         max_age_ns=text.max_age_ns,
+        durable=text.durable,
         scope=text.scope,
     )
 
@@ -468,6 +475,7 @@ def text_of(rule: Rule) -> RuleText:
         ipv6_prefix=rule.ipv6_prefix,
         spool_size=rule.spool_size,
         max_age_ns=rule.max_age_ns,
+        durable=rule.durable,
         scope=rule.scope,
         mode=rule.mode,
         candidate=candidate_text(rule.candidate),

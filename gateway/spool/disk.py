@@ -8,7 +8,11 @@ A job says where it writes, so a write that failed half way is repeated in the s
 repeats its job each RETRY_S and says why in `trouble`; nothing is lost meanwhile, because what is to be written stays in memory until it is
 written. That memory counts for its connection, which is not read when it has too much: a slow disk is felt by the sender.
 
-Each process has a subdirectory of its own, locked as long as it lives. What a process that is gone has left is deleted at the next start.
+A durable write (`durable.py`) is done when it is on the medium. All that were written while the last fsync ran share the next one: so a
+slow disk makes commits larger, not more.
+
+Each process has a subdirectory of its own, locked as long as it lives. Of what a process has left that is gone, durable files are replayed
+(`left_behind.py`), and the others deleted.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from typing import Final
 
 from gateway.clock import now_ns
 from gateway.pipeline.parts import Part
+from gateway.spool.durable import POSITION_AT, is_durable, position_of
 from gateway.spool.records import encode
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
@@ -40,12 +45,16 @@ OWN: Final = re.compile(r"\d+-[0-9a-f]{8}")  # a process's directory: its number
 WRITE: Final = 0
 READ: Final = 1
 DELETE: Final = 2
+MARK: Final = 3
+
+MAX_UNSYNCED: Final = 256  # files that are open until the next fsync (a guess)
 
 
 class Job:
-    """One thing to be done in a file. `parts` are written at `offset`; `length` bytes are read from there; or the file is deleted."""
+    """One thing to be done in a file: `parts` are written at `offset`; `length` bytes are read from there; it is deleted; or all before
+    `offset` is marked off."""
 
-    __slots__ = ("cancelled", "data", "error", "kind", "length", "name", "offset", "owner", "parts", "segment")
+    __slots__ = ("batch", "cancelled", "data", "durable", "error", "kind", "length", "name", "offset", "owner", "parts")
 
     def __init__(self, owner: object, kind: int, name: str, offset: int = 0, length: int = 0, parts: list[Part] | None = None) -> None:
         self.owner = owner
@@ -54,13 +63,14 @@ class Job:
         self.offset = offset  # bytes
         self.length = length  # bytes; of a write: set when it is done
         self.parts: list[Part] = [] if parts is None else parts
-        self.segment: object = None  # the owner's
-        self.data = b""  # what was read
+        self.batch: object = None  # the owner's, of a write
+        self.durable = False  # a write is not done before it is synced; it writes `data`
+        self.data = b""  # what was read, or is to be written
         self.error: Exception | None = None  # of a read or deletion that failed
         self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
 
     def __repr__(self) -> str:
-        return f"<Job {('write', 'read', 'delete')[self.kind]} {self.name} at {self.offset}>"
+        return f"<Job {('write', 'read', 'delete', 'mark')[self.kind]} {self.name} at {self.offset}>"
 
 
 class Waiting:
@@ -72,6 +82,31 @@ class Waiting:
         self.messages = 0
         self.bytes = 0
         self.since = since  # monotonic ns; something has waited ever since
+
+
+class ReplayCounts:
+    """What is replayed, and was since the start: kept by `gateway/replay/replayer.py`, read by whoever shows it."""
+
+    __slots__ = ("damages", "replayed", "set_aside", "streams", "troubles", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.streams = 0  # queues that are to be replayed, or just are
+        self.waiting_bytes = 0  # of their files
+        self.troubles: list[str] = []  # why some of them wait
+        self.replayed = 0  # messages that the broker has acked
+        self.set_aside = 0  # messages that it does not take
+        self.damages = 0  # stretches of bytes that are not what was written
+
+
+class Orphan:
+    """Durable files of a queue that is over, in order: they are to be replayed."""
+
+    __slots__ = ("names", "position", "size")
+
+    def __init__(self, names: list[str], position: int, size: int) -> None:
+        self.names = names  # in the process's directory
+        self.position = position  # in the first of them: what stands before it was handed on
+        self.size = size  # bytes of all of them, which are counted in `SpoolDisk.used`
 
 
 class SpoolDisk:
@@ -104,11 +139,16 @@ class SpoolDisk:
         self.topics: dict[tuple[str, str], Waiting] = {}  # by their protocol and text
         self.messages = 0  # of all topics
         self.messages_by_protocol: dict[str, int] = {}
+        self.commits = 0  # rounds of fsync, since the start
+        self.uncommitted = 0  # bytes that are on their way to durable files
+        self.replay = ReplayCounts()
+        self.orphans: deque[Orphan] = deque()  # for whoever replays
         self.out_of_room: deque[object] = deque()  # owners that found no room for what they would write
         self._done: deque[Job] = deque()
         self._writes: SimpleQueue[Job | None] = SimpleQueue()
         self._reads: SimpleQueue[Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._unsynced: list[tuple[Job, int]] = []  # written durably, with the open file (-1: not durable, but behind one that is)
         self._untried: Job | None = None  # without threads: a write that failed
         self._closed = threading.Event()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -132,7 +172,7 @@ class SpoolDisk:
         self.low_share = low_share  # thousandths of the disk
 
     def new_name(self) -> str:
-        """A name no other queue of this process has."""
+        """A name no other file of this process has; a later one has a higher number."""
         self._serial += 1
         return str(self._serial)
 
@@ -179,8 +219,20 @@ class SpoolDisk:
             jobs.append(self._done.popleft())
         return jobs
 
+    def release(self, size: int) -> None:
+        """Files of `size` bytes that were replayed are deleted."""
+        self.used -= size
+
+    def name(self) -> str:
+        """Of this process's directory; no other process had it, or will have."""
+        return self._name
+
+    def own(self) -> Path | None:
+        """This process's directory, once something is in it."""
+        return self._own
+
     def close(self, timeout: float) -> None:
-        """End the threads, within `timeout` seconds, and delete what is left: its messages are given up or answered by now.
+        """End the threads, within `timeout` seconds. Delete what is left but durable files: its messages are given up or answered by now.
 
         A thread that hangs in the disk keeps its descriptors, and the files stay: the next start deletes them.
         """
@@ -243,6 +295,9 @@ class SpoolDisk:
             if self._untried is None and not self._writes.empty():
                 self._untried = self._writes.get()
             job = self._untried
+            if job is None and self._unsynced:
+                self._sync()
+                return True
             if job is not None and self._try_write(job):
                 self._untried = None
             return job is not None
@@ -257,12 +312,17 @@ class SpoolDisk:
         while (job := self._writes.get()) is not None:
             while not self._try_write(job) and not self._closed.wait(RETRY_S):
                 pass
+            if self._unsynced and (self._writes.empty() or len(self._unsynced) >= MAX_UNSYNCED):
+                while not self._sync() and not self._closed.wait(RETRY_S):
+                    pass
+        if self._unsynced:
+            self._sync()
 
     def _try_write(self, job: Job) -> bool:
         """Whether the write is done, or nobody waits for it any more."""
         if not job.cancelled:
             try:
-                self._write(job, encode(job.parts))
+                self._write(job, job.data if job.durable else encode(job.parts))
             except FileNotFoundError:  # somebody has tidied up; what was written is lost, and found so when it is read
                 self._forget_own()
                 self.trouble = f"the spool's directory was deleted: {self.directory}"
@@ -275,7 +335,42 @@ class SpoolDisk:
                 return False
         if not job.cancelled or self._writes.empty():  # nobody waits for a write that may fail
             self.trouble = ""
-        self._finish(job)
+        if self._unsynced and not job.durable:  # it is told behind them, in order
+            self._unsynced.append((job, -1))
+        elif not job.durable:
+            self._finish(job)
+        return True
+
+    def _sync(self) -> bool:
+        """Commit what was written durably, and tell. After a failure all of it is written again: the kernel may have dropped it."""
+        unsynced = self._unsynced
+        try:
+            done: set[str] = set()
+            for job, descriptor in reversed(unsynced):
+                if descriptor >= 0 and job.name not in done:
+                    os.fsync(descriptor)
+                    done.add(job.name)
+            if any(descriptor >= 0 and job.offset == 0 for job, descriptor in unsynced):
+                sync_directory(self._own_directory())
+        except OSError as error:
+            self.trouble = f"{error.strerror or error}: {self.directory}"
+            self._unsynced = []
+            for job, descriptor in unsynced:
+                if descriptor < 0:
+                    self._unsynced.append((job, -1))
+                    continue
+                os.close(descriptor)
+                self.written -= job.length
+                while not self._try_write(job) and not self._closed.wait(RETRY_S):
+                    pass
+            return False
+        self._unsynced = []
+        self.commits += 1
+        self.trouble = ""
+        for job, descriptor in unsynced:
+            if descriptor >= 0:
+                os.close(descriptor)
+            self._finish(job)
         return True
 
     def _own_directory(self) -> Path:
@@ -284,6 +379,7 @@ class SpoolDisk:
         if own is None:
             own = self.directory / self._name
             own.mkdir(parents=True, exist_ok=True, mode=0o700)
+            sync_directory(self.directory)
             descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -310,7 +406,12 @@ class SpoolDisk:
                 count = os.pwrite(descriptor, view, at)
                 view = view[count:]
                 at += count
-        finally:
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if job.durable:
+            self._unsynced.append((job, descriptor))
+        else:
             os.close(descriptor)
         job.length = len(data)
         self.written += len(data)
@@ -334,6 +435,9 @@ class SpoolDisk:
             with contextlib.suppress(FileNotFoundError):
                 (own / job.name).unlink()
             return
+        if job.kind == MARK:
+            mark(own / job.name, job.offset)
+            return
         descriptor = os.open(own / job.name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             pieces: list[bytes] = []
@@ -354,32 +458,36 @@ class SpoolDisk:
         return f"<SpoolDisk {self.directory} used={self.used}/{self.max_bytes} {self.trouble}>"
 
 
-def delete_left_behind(directory: Path) -> tuple[int, int]:
-    """Delete what processes that are gone have left in `directory`, and nothing else: how many files, and their bytes."""
-    files = size = 0
+def mark(file: Path, position: int) -> None:
+    """What stands before `position` in a durable file was handed on. A file that is gone was handed on as a whole. Raises OSError."""
     try:
-        found = [each for each in directory.iterdir() if OWN.fullmatch(each.name)]
-    except OSError:
-        return 0, 0
-    for own in found:
-        with contextlib.suppress(OSError):  # another process deletes it just now, or may not be asked
-            descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
-                for file in own.iterdir():
-                    if file.name.isdecimal():
-                        size += file.lstat().st_size
-                        files += 1
-                empty(own)
-            finally:
-                os.close(descriptor)
-    return files, size
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        os.pwrite(descriptor, position_of(position), POSITION_AT)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(directory: Path) -> None:
+    """Names of new files in `directory` are on the medium. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def empty(own: Path) -> None:
-    """Delete a process's files and its directory, as far as nothing else is in it. Raises OSError."""
+    """Delete a process's files, and its directory, as far as nothing else is in it: a durable file keeps it. Raises OSError."""
+    kept = False
     for file in own.iterdir():
         if file.name.isdecimal():
             file.unlink(missing_ok=True)
+        elif is_durable(file.name):
+            kept = True
+    if kept:
+        return
     (own / LOCK).unlink(missing_ok=True)
     own.rmdir()

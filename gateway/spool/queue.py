@@ -11,6 +11,11 @@ its key again from its bytes. So what waits costs memory per batch (some 256 KiB
 A short burst never touches the disk: a batch is written once `tail` is as large as the queue's share of `spool.memory`, and what is still
 in memory when its turn comes is taken from there, written or not. A batch ends where a frame ends.
 
+Where a rule is `durable` and the sender is never told what has arrived, parts are written at once, and one batch is on its way while the
+next one gathers: the disk sets the size of batches, not the sender's pace. Such a batch stays in its file until the broker's machine has
+what is in it (`mark_off`), and what is left in the end is an `Orphan`, to be replayed. So a message is in a file from its commit until
+nobody here can lose it any more, and the position in the file stands between two messages.
+
 Everything here is called on the event loop. The budget's `held_bytes` counts what is in memory, `spooled_bytes` what is on disk only, and
 `held_messages` (which is not changed here) both.
 """
@@ -22,14 +27,18 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.pipeline.held_budget import HeldBudget
-from gateway.pipeline.parts import BODY, REQUEST, Part
-from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
-from gateway.spool.records import BATCH, RECORD, DamagedError, decode
+from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
+from gateway.spool.disk import DELETE, MARK, READ, WRITE, Job, Orphan, SpoolDisk
+from gateway.spool.durable import SUFFIX, head_of
+from gateway.spool.records import BATCH, RECORD, DamagedError, decode_all, encode
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.rules.rule import Rule
 
 ENDLESS: Final = 1 << 62  # bytes; a rule without a size of its own
+# Until a broker has read what its machine has, also one that is slow for a moment: longer than a drain gives a broker that does not answer
+# its close (`gateway/lifecycle/drain.py`, RELEASE_S and CLOSE_S). A crash repeats what was forwarded in that time.
+READ_NS: Final = 5_000_000_000
 SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
 
 
@@ -47,7 +56,7 @@ class KeyWaiting:
 class Batch:
     """Parts that are written and read together."""
 
-    __slots__ = ("cost", "counts", "job", "parts", "rule", "segment", "size")
+    __slots__ = ("cost", "counts", "durable", "end", "job", "offset", "parts", "rule", "segment", "size", "taken", "whole", "written")
 
     def __init__(
         self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str, counts: dict[str, KeyWaiting]
@@ -59,15 +68,22 @@ class Batch:
         self.job = job  # its write
         self.rule = rule  # which it counts for
         self.counts = counts  # its messages, by the text of their key when they came
+        self.offset = 0  # in its file
+        self.durable = False
+        self.taken = False  # before it was written
+        self.written = False
+        self.end = 0  # of a durable one, as the next: `SpoolQueue.gone` once all of it is settled
+        self.whole = True  # it ends with a message
 
 
 class Segment:
     """One file. `batches` of it are still to be taken out; it may be deleted when there are none, and none is being written."""
 
-    __slots__ = ("batches", "name", "size", "writes")
+    __slots__ = ("batches", "durable", "name", "size", "writes")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, durable: bool = False) -> None:
         self.name = name
+        self.durable = durable
         self.size = 0  # bytes, of batches written and being written
         self.batches = 0
         self.writes = 0
@@ -85,6 +101,8 @@ class SpoolQueue:
         key_of: Callable[[bytes], Key | None],
         cost_of: Callable[[Part], int],
         on_ready: Callable[[], None],
+        origin: dict[str, str] | None = None,
+        unmarked_queues: list[SpoolQueue] | None = None,
     ) -> None:
         self.disk = disk
         self.budget = budget
@@ -111,6 +129,24 @@ class SpoolQueue:
         self.rule = ""  # that spools what stands first here
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
+        # Of durable messages:
+        self.durable = False  # the rule that spools what stands first is
+        self.replays = True  # what comes now is of a sender that is never told what has arrived
+        self.origin = origin or {}  # whose messages these are, for the replay
+        self.unmarked_queues: list[SpoolQueue] = [] if unmarked_queues is None else unmarked_queues  # of the connection: this one, too
+        self.tail_durable = False
+        self.inside = 0  # bytes of the parts that wait here
+        self.came = 0  # bytes of parts that were held on this channel so far
+        self.gone = 0  # and bytes of those that are settled
+        self.in_flight = 0  # durable batches on their way to the disk
+        self.kept = 0  # durable batches that are not marked off
+        self.unmarked: deque[Batch] = deque()  # durable ones that were taken out, and are not marked off
+        self.handed = -1  # bytes the broker's machine must have, until all before `handed_gone` is safe; -1: nothing is looked for
+        self.handed_at = 0  # monotonic ns
+        self.handed_gone = 0
+        self.passed = 0  # all before it is safe, as `gone` counts
+        self.given_up = False  # the channel is closed
+        self.left = False  # the connection is over
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 
@@ -126,16 +162,35 @@ class SpoolQueue:
         self.tail.append(part)
         self.tail_cost += self.cost_of(part)
         self.tail_size += RECORD.size + part.end - part.start
+        self.inside += part.end - part.start
         self.within_frame = part.kind == BODY and part.size > 0
         self._count_in(part)
-        if self.tail_cost >= self.disk.share():
+        part.replays = self.durable and self.replays
+        if part.replays:
+            self.tail_durable = True
+        if self.tail_cost >= self.disk.share() or (self.tail_durable and self.in_flight == 0):
             self.write_tail()
+
+    def write_through(self, part: Part) -> None:
+        """Write `part`, which stands before all that waits here and stays in memory, where that is durable."""
+        if not self.durable or not self.replays:
+            return
+        part.replays = True
+        size = BATCH.size + RECORD.size + part.end - part.start
+        if self.disk.room_for(size, self.rule, self.rule_bytes):
+            batch = self._write([part], 0, size, {}, durable=True)
+            batch.taken = True
+            self.unmarked.append(batch)
 
     def take_rule(self, rule: Rule) -> None:
         """`rule` spools what stands first: its bounds hold for what comes from now on."""
         self.rule = rule.name
         self.rule_bytes = ENDLESS if rule.spool_size is None else rule.spool_size
         self.max_age_ns = NEVER if rule.max_age_ns is None else rule.max_age_ns
+        if rule.durable:
+            self.durable = True  # also for what stands behind, whatever its own rule is
+        elif self.empty() and not self.unmarked:
+            self.durable = False
 
     def take(self) -> list[Part]:
         """The parts whose turn is next, or none: where they are on disk they are read now, and then `on_ready` is called."""
@@ -151,19 +206,25 @@ class SpoolQueue:
         elif self.stored:
             self._read_next()
             return parts
-        elif self.writing:
+        elif self.writing or (self.tail_durable and self._write_tail()):
             batch = self.writing.popleft()
-            batch.job.cancelled = True  # where it has not begun; what is written of it is not read
             parts = batch.parts
             counts = batch.counts
+            batch.taken = True
             batch.parts = batch.job.parts = []
-            self._consume(batch)
+            if batch.durable:
+                self.unmarked.append(batch)
+            else:
+                batch.job.cancelled = True  # where it has not begun; what is written of it is not read
+                self._consume(batch)
         else:
             parts = self.tail
             counts = self.tail_counts
             self.within_frame = False  # what continues this frame follows it, past this queue
             self._begin_tail()
         self._count_out(counts)
+        for part in parts:
+            self.inside -= part.end - part.start
         if parts and self.empty():
             self._end_use()
         return parts
@@ -174,7 +235,14 @@ class SpoolQueue:
             self._read_next()
 
     def forget(self) -> list[Part]:
-        """Give up all that waits here: its messages, one part for each key, without bytes. `AmqpChannel` keeps what else must be known."""
+        """Give up all that waits here: its messages, one part for each key, without bytes. `AmqpChannel` keeps what else must be known.
+
+        Durable batches stay on disk. After them the queue takes nothing more.
+        """
+        if self.tail_durable:
+            self._write_tail()
+        if self.unmarked or self.in_flight:
+            self.given_up = True
         if self.empty():
             return []
         parts: list[Part] = []
@@ -185,7 +253,8 @@ class SpoolQueue:
         for batch in self.stored:
             self.budget.spooled_bytes -= batch.size
         for batch in self.writing:
-            batch.job.cancelled = True
+            batch.job.cancelled = not batch.durable
+            batch.taken = True
             batch.parts = batch.job.parts = []
             self.budget.held_bytes -= batch.cost
         if self.reading is not None:
@@ -193,10 +262,13 @@ class SpoolQueue:
         self.budget.held_bytes -= self.tail_cost
         for part in self.read_ahead:
             self.budget.held_bytes -= self.cost_of(part)
-        for batch in (*self.stored, *self.writing):
-            self._consume(batch)
-        if self.reading is not None:
-            self._consume(self.reading)
+        for batch in (*(() if self.reading is None else (self.reading,)), *self.stored, *self.writing):
+            if batch.durable:
+                self.given_up = True
+                self.unmarked.append(batch)
+            else:
+                self._consume(batch)
+        self.inside = 0
         self.stored.clear()
         self.writing.clear()
         self.reading = None
@@ -214,30 +286,58 @@ class SpoolQueue:
             self._written(job)
         elif job.kind == READ:
             self._have_read(job)
-        else:
+        elif job.kind == DELETE:
             self.disk.deleted(job)
 
     def _written(self, job: Job) -> None:
-        for batch in self.writing:  # the first, or one behind those that were taken meanwhile
-            if batch.job is job:
-                batch.segment.writes -= 1
-                break
+        batch = job.batch
+        assert isinstance(batch, Batch)
+        batch.segment.writes -= 1
+        batch.written = True
+        if batch.durable:
+            job.data = b""
+            self.budget.held_bytes -= batch.size
+            self.disk.uncommitted -= batch.size
+            self.in_flight -= 1
+        if batch.taken:  # out, or given up, before it was written
+            self._delete_if_over(batch.segment)
         else:
-            self._write_was_idle(job)
+            assert self.writing[0] is batch, "the writer keeps the order"
+            self.writing.popleft()
+            batch.parts = job.parts = []
+            self.budget.held_bytes -= batch.cost
+            self.budget.spooled_bytes += batch.size
+            if not self._joins_last(batch):
+                self.stored.append(batch)
+        if not batch.durable:
             return
-        assert self.writing[0] is batch, "the writer keeps the order"
-        self.writing.popleft()
-        batch.parts = job.parts = []
-        self.budget.held_bytes -= batch.cost
-        self.budget.spooled_bytes += batch.size
-        self.stored.append(batch)
+        if self.left:
+            self._finish_leaving()
+        elif self.tail_durable and self.in_flight == 0:
+            self.write_tail()
 
-    def _write_was_idle(self, job: Job) -> None:
-        """The batch of `job` was taken out, or given up, before it was written."""
-        segment = job.segment
-        assert isinstance(segment, Segment)
-        segment.writes -= 1
-        self._delete_if_over(segment)
+    def _joins_last(self, batch: Batch) -> bool:
+        """Whether `batch` is read together with the one before it: small ones, of which a quick disk makes many, would fill memory."""
+        if not self.stored:
+            return False
+        last = self.stored[-1]
+        if last.segment is not batch.segment or not batch.durable or last.rule != batch.rule:
+            return False
+        if last.offset + last.size != batch.offset or last.size + batch.size > self.disk.share():
+            return False
+        last.size += batch.size
+        last.end = batch.end
+        last.whole = batch.whole
+        for text, counted in batch.counts.items():
+            known = last.counts.get(text)
+            if known is None:
+                last.counts[text] = counted
+            else:
+                known.messages += counted.messages
+                known.bytes += counted.bytes
+        batch.segment.batches -= 1
+        self.kept -= 1
+        return True
 
     def _have_read(self, job: Job) -> None:
         batch = self.reading
@@ -246,7 +346,7 @@ class SpoolQueue:
         try:
             if job.error is not None:
                 raise DamagedError(str(job.error))
-            parts = decode(job.data, self.ordering_key, self.key_of)
+            parts = decode_all(job.data, self.ordering_key, self.key_of)
         except DamagedError as error:
             self.disk.lost_batches += 1
             self.damage = str(error)  # `forget` gives the batch up, with all behind it
@@ -259,44 +359,137 @@ class SpoolQueue:
         self.read_counts = batch.counts
         for part in parts:
             self.budget.held_bytes += self.cost_of(part)
-        self._consume(batch)
+        if batch.durable:
+            self.unmarked.append(batch)
+        else:
+            self._consume(batch)
         self.on_ready()
+
+    # ---- marking off -----------------------------------------------------------------------------------------------
+
+    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
+        """A few times a second: mark off what the broker has. So many bytes were put on its connection, so many has its machine; `read`:
+        also the broker itself has them. Else it is given a moment, because a connection that is reset loses what is not read yet.
+        """
+        if 0 <= self.handed <= acknowledged and (read or now - self.handed_at >= READ_NS):
+            self.passed = self.handed_gone
+            self.handed = -1
+        if self.unmarked and self.unmarked[0].end <= self.passed:
+            self._mark()
+        if self.handed < 0 and self.unmarked and self.unmarked[0].end <= self.gone and self.passed < self.gone:
+            self.handed = queued
+            self.handed_at = now
+            self.handed_gone = self.gone
+        if self.given_up and self.handed < 0:
+            self.leave()
+
+    def unsafe(self) -> bool:
+        """Whether something is still to be marked off, or to be written."""
+        return not self.left and (self.kept > 0 or self.given_up)
+
+    def leave(self) -> None:
+        """The connection, or the channel, is over: what is not marked off is to be replayed."""
+        if not self.left:
+            self.left = True
+            self._finish_leaving()
+
+    def _mark(self) -> None:
+        """Mark off what has passed, up to the end of a message."""
+        count = 0
+        for number, batch in enumerate(self.unmarked, 1):
+            if not batch.written or batch.end > self.passed:
+                break
+            if batch.whole:
+                count = number
+        last: Batch | None = None
+        for _ in range(count):
+            last = self.unmarked.popleft()
+            self.kept -= 1
+            self._consume(last)
+        if last is not None and last.segment.name:
+            self.disk.submit(Job(self, MARK, last.segment.name, last.offset + last.size))
+        if not self.unmarked and self.empty():
+            self._end_segment()
+
+    def _finish_leaving(self) -> None:
+        """Once all is written: what has not passed is an orphan."""
+        if self.in_flight:
+            return
+        self._mark()
+        first = self.unmarked[0] if self.unmarked else None
+        names: list[str] = []
+        size = 0
+        for batch in self.unmarked:
+            segment = batch.segment
+            self.disk.add(batch.rule, -batch.size)
+            if segment.name:
+                names.append(segment.name)
+                size += segment.size
+                segment.name = ""
+        self.unmarked.clear()
+        self.segment = None
+        if first is not None:
+            self.disk.orphans.append(Orphan(names, first.offset, size))
 
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def write_tail(self) -> None:
         """Send what is in memory to the disk, where there is room for it and it ends with a frame."""
-        if not self.tail or self.within_frame:
-            return
-        disk = self.disk
+        if self.tail and not self.within_frame:
+            self._write_tail()
+
+    def _write_tail(self) -> bool:
+        """Send what is in memory to the disk, wherever it ends; False where there is no room."""
         size = self.tail_size
-        if not disk.room_for(size, self.rule, self.rule_bytes):
+        if not self.disk.room_for(size, self.rule, self.rule_bytes):
             if not self.waits_for_room:
                 self.waits_for_room = True
-                disk.out_of_room.append(self)
-            return
+                self.disk.out_of_room.append(self)
+            return False
+        self.writing.append(self._write(self.tail, self.tail_cost, size, self.tail_counts, durable=self.tail_durable))
+        self._begin_tail()
+        return True
+
+    def _write(self, parts: list[Part], cost: int, size: int, counts: dict[str, KeyWaiting], *, durable: bool) -> Batch:
+        """The batch of `parts`, on its way to the disk."""
+        disk = self.disk
         segment = self.segment
-        if segment is None or segment.size >= SEGMENT_BYTES:
-            if segment is not None:
-                self.segment = None
-                self._delete_if_over(segment)
-            segment = self.segment = Segment(disk.new_name())
-        job = Job(self, WRITE, segment.name, segment.size, size, self.tail)
-        job.segment = segment
-        batch = Batch(self.tail, self.tail_cost, size, segment, job, self.rule, self.tail_counts)
+        head = b""
+        if segment is None or segment.size >= SEGMENT_BYTES or segment.durable != durable:
+            self._end_segment()
+            name = disk.new_name()
+            if durable:
+                name += SUFFIX
+                head = head_of({**self.origin, "queue": self.origin.setdefault("queue", name)})
+            segment = self.segment = Segment(name, durable=durable)
+        job = Job(self, WRITE, segment.name, segment.size, size, parts)
+        batch = Batch(parts, cost, size, segment, job, self.rule, counts)
+        job.batch = batch
+        batch.offset = segment.size + len(head)
+        if durable:
+            job.durable = batch.durable = True
+            job.data = head + encode(parts)  # now: parts are cut where only some of their messages may pass
+            batch.end = self.came
+            last = parts[-1]
+            batch.whole = last.kind == PLAIN or last.complete
+            self.budget.held_bytes += size
+            disk.uncommitted += size
+            self.in_flight += 1
+            self.kept += 1
+            if self not in self.unmarked_queues:
+                self.unmarked_queues.append(self)
         disk.add(self.rule, size)
-        segment.size += size
+        segment.size += len(head) + size
         segment.batches += 1
         segment.writes += 1
-        disk.used += size
-        self.writing.append(batch)
-        self._begin_tail()
+        disk.used += len(head) + size
         disk.submit(job)
+        return batch
 
     def room_again(self) -> None:
         """There may be room on the disk again."""
         self.waits_for_room = False
-        if self.tail_cost >= self.disk.share():
+        if self.tail_cost >= self.disk.share() or self.tail_durable:
             self.write_tail()
 
     def _begin_tail(self) -> None:
@@ -304,10 +497,11 @@ class SpoolQueue:
         self.tail_counts = {}
         self.tail_cost = 0
         self.tail_size = BATCH.size
+        self.tail_durable = False
 
     def _read_next(self) -> None:
         batch = self.reading = self.stored.popleft()
-        self.read_job = Job(self, READ, batch.segment.name, batch.job.offset, batch.size)
+        self.read_job = Job(self, READ, batch.segment.name, batch.offset, batch.size)
         self.disk.submit(self.read_job)
 
     def _consume(self, batch: Batch) -> None:
@@ -326,6 +520,10 @@ class SpoolQueue:
         """Nothing waits any more."""
         self.disk.queues -= 1
         self.budget.spool_queues -= 1
+        self._end_segment()
+
+    def _end_segment(self) -> None:
+        """Nothing more is written to the last file."""
         segment = self.segment
         if segment is not None:
             self.segment = None

@@ -27,6 +27,7 @@ PAID: Final = 2
 PREPAID: Final = 4
 AGAIN: Final = 8
 UNANSWERED: Final = 16
+REPLAYS: Final = 32
 
 
 class DamagedError(Exception):
@@ -38,7 +39,7 @@ def encode(parts: list[Part]) -> bytes:
     pieces: list[bytes] = []
     for part in parts:
         flags = (COMPLETE if part.complete else 0) | (PAID if part.paid else 0) | (PREPAID if part.prepaid else 0)
-        flags |= (AGAIN if part.again else 0) | (UNANSWERED if part.unanswered else 0)
+        flags |= (AGAIN if part.again else 0) | (UNANSWERED if part.unanswered else 0) | (REPLAYS if part.replays else 0)
         length = part.end - part.start
         pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, length))
         pieces.append(part.data if length == len(part.data) else part.data[part.start : part.end])
@@ -48,17 +49,44 @@ def encode(parts: list[Part]) -> bytes:
     return BATCH.pack(MAGIC, zlib.crc32(body, zlib.crc32(head)), len(body), count) + body
 
 
-def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> list[Part]:
-    """The parts of a batch. `key_of` names a request's key by its data. Raises DamagedError."""
-    if len(batch) < BATCH.size:
-        raise DamagedError(f"{len(batch)} bytes are left where a batch begins")
-    magic, checksum, length, count = BATCH.unpack_from(batch)
+def batch_length(head: bytes) -> int:
+    """Bytes of the batch that begins with these 16. Raises DamagedError."""
+    if len(head) < BATCH.size:
+        raise DamagedError(f"{len(head)} bytes are left where a batch begins")
+    magic, _, length, _ = BATCH.unpack_from(head)
     if magic != MAGIC:
-        raise DamagedError(f"no batch begins here: {batch[:4].hex()}")
-    if length != len(batch) - BATCH.size:
-        raise DamagedError(f"a batch of {length} bytes has {len(batch) - BATCH.size}")
+        raise DamagedError(f"no batch begins here: {head[:4].hex()}")
+    return BATCH.size + int(length)
+
+
+def check(batch: bytes) -> int:
+    """How many records a batch has. Raises DamagedError where it is not whole."""
+    whole = batch_length(batch)
+    if whole != len(batch):
+        raise DamagedError(f"a batch of {whole - BATCH.size} bytes has {len(batch) - BATCH.size}")
+    _, checksum, _, count = BATCH.unpack_from(batch)
     if zlib.crc32(memoryview(batch)[BATCH.size :], zlib.crc32(batch[8:16])) != checksum:
         raise DamagedError("its checksum does not fit")
+    return int(count)
+
+
+def decode_all(batches: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> list[Part]:
+    """The parts of batches that stand one behind the other. Raises DamagedError."""
+    whole = batch_length(batches)
+    if whole >= len(batches):
+        return decode(batches, ordering_key, key_of)
+    parts: list[Part] = []
+    at = 0
+    while at < len(batches):
+        whole = batch_length(batches[at : at + BATCH.size])
+        parts.extend(decode(batches[at : at + whole], ordering_key, key_of))
+        at += whole
+    return parts
+
+
+def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> list[Part]:
+    """The parts of a batch. `key_of` names a request's key by its data. Raises DamagedError."""
+    count = check(batch)
     parts: list[Part] = []
     at = BATCH.size
     for _ in range(count):
@@ -73,6 +101,7 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
         part.prepaid = flags & PREPAID != 0
         part.again = flags & AGAIN != 0
         part.unanswered = flags & UNANSWERED != 0
+        part.replays = flags & REPLAYS != 0
         part.deadline = deadline
         parts.append(part)
     return parts

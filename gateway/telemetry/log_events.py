@@ -89,9 +89,20 @@ LIFE: Final = {
         "warning", fields="messages deliveries",
         meaning="A graceful stop let pass what limits held, so that nothing is lost: the broker gets so many at once."),
     "spool_left_behind": lines(
-        "warning", fields="files bytes",
-        meaning="A process that did not stop in good order has left messages in the spool. Its clients know of none that it was forwarded, "
-        "so the files are deleted."),
+        "warning", fields="files bytes recovered_files recovered_bytes",
+        meaning="A process that is gone has left messages in the spool. `files` were deleted: the clients know of none of their messages "
+        "that it was forwarded. `recovered_files`, of rules with `durable: true`, are replayed."),
+    "spool_damaged_bytes": lines(
+        "warning", fields="file offset bytes err torn kept_in",
+        meaning="Bytes of a durable file are not what was written, and were copied to a file in `kept_in`. `torn`: they are its end, which "
+        "was being written when the process was killed, and no message in them was committed."),
+    "replay_waits": lines(
+        "warning", fields="listener vhost err",
+        meaning="Messages of rules with `durable: true` cannot be replayed for now. Nothing is lost; it is tried again all the time."),
+    "replay_set_aside": lines(
+        "warning", fields="listener exchange routing_key err kept_in",
+        meaning="The broker, or a rule, does not take a message that is replayed. It was put into the file `kept_in`, as JSON."),
+    "replay_failed": lines("error", fields="err trace", meaning="A replay has failed for a reason within the gateway. It is tried again."),
     "spool_trouble": lines(
         "error", "info", fields="err remedy",
         meaning="The spool cannot be written: clients whose messages are to be spooled are not read. Or (info) it is written again."),

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from gateway.spool.disk import SpoolDisk, Waiting
 
 MAX_TOPICS_PER_SLICE: Final = 1000  # topics; described between two turns of the event loop: 1 ms; a guess
-COUNTS: Final = ("size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches")  # summed over workers
+COUNTS: Final = (  # summed over workers
+    "size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "commits", "uncommitted_bytes",
+    "replaying_bytes", "replayed_messages", "set_aside_messages", "set_aside_damages",
+)  # fmt: skip
 
 
 def figures(disk: SpoolDisk) -> dict[str, object]:
@@ -30,8 +33,15 @@ def figures(disk: SpoolDisk) -> dict[str, object]:
         "written_bytes": disk.written,
         "read_bytes": disk.read,
         "damaged_batches": disk.lost_batches,
+        "commits": disk.commits,
+        "uncommitted_bytes": disk.uncommitted,
+        "replaying_bytes": disk.replay.waiting_bytes,
+        "replayed_messages": disk.replay.replayed,
+        "set_aside_messages": disk.replay.set_aside,
+        "set_aside_damages": disk.replay.damages,
         "full": is_full(disk),
         "trouble": disk.trouble or None,
+        "replay_trouble": "; ".join(disk.replay.troubles) or None,
     }
 
 
@@ -50,6 +60,7 @@ def summed(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
         **{name: sum(each[name] for each in found) for name in COUNTS},
         "full": any(each["full"] for each in found),
         "trouble": next((each["trouble"] for each in found if each["trouble"]), None),
+        "replay_trouble": next((each["replay_trouble"] for each in found if each["replay_trouble"]), None),
     }
 
 
@@ -105,6 +116,11 @@ def metric_lines(disk: SpoolDisk) -> Iterator[str]:
         "sluice_spool_read_bytes_total": [((), disk.read)],
         "sluice_spool_damaged_batches_total": [((), disk.lost_batches)],
         "sluice_spool_blocked": [((), int(bool(disk.trouble)))],
+        "sluice_spool_commits_total": [((), disk.commits)],
+        "sluice_spool_replaying_bytes": [((), disk.replay.waiting_bytes)],
+        "sluice_spool_replayed_messages_total": [((), disk.replay.replayed)],
+        "sluice_spool_set_aside_messages_total": [((), disk.replay.set_aside)],
+        "sluice_spool_set_aside_damages_total": [((), disk.replay.damages)],
     })  # fmt: skip
 
 
@@ -125,6 +141,7 @@ def warnings(disk: SpoolDisk) -> list[str]:
     found = []
     if disk.trouble:
         found.append(f"spool: it cannot be written ({disk.trouble}); {UNWRITABLE}")
+    found += [f"spool: messages of a durable rule cannot be replayed for now: {trouble}" for trouble in disk.replay.troubles]
     if is_full(disk):
         found.append(
             f"spool: it is full ({disk.used} of {disk.max_bytes} bytes, spool.size); clients whose messages are to be spooled are not "

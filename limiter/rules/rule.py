@@ -167,7 +167,7 @@ class Rule:
     part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
     whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
     (`limits.yaml:7`). `spool_size` (bytes of files) and `max_age_ns` bound what `action: spool` lets wait; None: no bound of its own.
-    Raises RuleError.
+    `durable`: what waits so survives the process, where its sender is not told what has arrived. Raises RuleError.
     """
 
     name: str
@@ -190,6 +190,7 @@ class Rule:
     ipv6_prefix: int | None = None
     spool_size: int | None = None
     max_age_ns: int | None = None
+    durable: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -226,6 +227,8 @@ class Rule:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)
         check_spool(self.spool_size, self.max_age_ns)
+        if self.durable and self.action != "spool":
+            raise RuleError("durable", f"is for action: spool, and this rule's is {self.action}; say action: spool, or leave it out")
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
         if self.scope is not None:

@@ -133,7 +133,11 @@ class AmqpConversation(Conversation):
         parts = self.reports.abandoned
         self.reports.abandoned = []
         parts.extend(self.held_parts.forget_all())
+        self.settling.leave()
         return parts
+
+    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
+        self.settling.mark_off(queued, acknowledged, now, read=read)
 
     def heartbeat(self) -> bytes:
         if self.held_parts.frame_left or not self.handshake.tuned or self.draining:
@@ -237,7 +241,7 @@ class AmqpConversation(Conversation):
         return False
 
     def needs_ticks(self) -> bool:
-        return self.broker_stream.replies.notices.gateway_blocks
+        return self.broker_stream.replies.notices.gateway_blocks or len(self.settling.unmarked_queues) > 0
 
     def tick(self) -> bool:
         notices = self.broker_stream.replies.notices

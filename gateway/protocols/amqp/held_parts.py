@@ -17,7 +17,17 @@ from typing import Final
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, HeldPart, held_cost
-from gateway.protocols.amqp.frames import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, INTERNAL_ERROR, client_error, method_of
+from gateway.protocols.amqp.frames import (
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    CONFIRM_SELECT,
+    INTERNAL_ERROR,
+    TX_SELECT,
+    client_error,
+    method_of,
+)
+from gateway.spool.queue import SpoolQueue
 from limiter.limits import NEVER
 
 SPOOLED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -53,6 +63,7 @@ class HeldParts:
         part.copy_out()
         budget = self.budget
         budget.held_bytes += held_cost(part)
+        channel.came += part.end - part.start
         if part.kind == REQUEST:
             budget.held_messages += part.count * part.messages
         if self._add_to_spool(channel, part):
@@ -97,6 +108,13 @@ class HeldParts:
         self.unblock(part)
         if part.kind == REQUEST:
             self.budget.held_messages -= part.count * part.messages
+
+    def count_settled(self, channel: AmqpChannel, part: Part) -> None:
+        """`part`, which was held on `channel`, is settled: it no longer counts as held, and need not be kept."""
+        self.count_out(part)
+        channel.gone += part.end - part.start
+        if channel.spool is not None:
+            channel.spool.gone = channel.gone
 
     def block(self, part: Part) -> None:
         """The client is not read until `part`, which is held, is settled."""
@@ -167,12 +185,20 @@ class HeldParts:
         spool = channel.spool
         if spool is None:
             return False
+        spool.came = channel.came
         if spool.empty():
             if not channel.held:
+                spool.gone = channel.gone
+                spool.replays = channel.confirms is None and not channel.tx
+                spool.write_through(part)
+                self._look_at_method(spool, part)
                 return False
             last = channel.held[-1].part
             if last.kind == BODY and last.size > 0:  # it continues a frame, and those are not parted
+                spool.write_through(part)
                 return False
+            if spool.durable and spool.replays:
+                return self._add(channel, spool, part)
             front = 0
             most = spool.disk.share()
             for held in channel.held:
@@ -180,11 +206,25 @@ class HeldParts:
                 if front >= most:
                     break
             if front < most:
+                self._look_at_method(spool, part)
                 return False
+        return self._add(channel, spool, part)
+
+    def _add(self, channel: AmqpChannel, spool: SpoolQueue, part: Part) -> bool:
         spool.add(part)
         if part.kind == PLAIN and method_of(part) in SPOOLED_METHODS:
             channel.spooled_methods.append(part)
+        self._look_at_method(spool, part)
         return True
+
+    def _look_at_method(self, spool: SpoolQueue, part: Part) -> None:
+        """Whether the sender of what comes behind `part` is told what has arrived."""
+        if part.kind == PLAIN:
+            method = method_of(part)
+            if method in (CONFIRM_SELECT, TX_SELECT):
+                spool.replays = False
+            elif method == CHANNEL_OPEN:
+                spool.replays = True
 
     def _refill(self, channel: AmqpChannel) -> bool:
         """Take what is next out of the channel's spool, if half of what was taken before is gone; whether anything was there."""
@@ -228,7 +268,7 @@ class HeldParts:
             while True:
                 while held and (held[0].part.kind != REQUEST or held[0].part.paid):
                     part = held.popleft().part
-                    self.count_out(part)
+                    self.count_settled(channel, part)
                     free.append(part)
                 if channel.spool is None or not self._refill(channel):
                     break
@@ -243,6 +283,7 @@ class HeldParts:
         parts = channel.forget_held()
         for part in parts:
             self.count_out(part)
+            channel.came -= part.end - part.start  # as if it had never come: what is away with the judge may still be settled
         parts.extend(self._forget_spooled(channel))
         if channel.taken == 0:
             self.channels.pop(channel.number, None)
@@ -254,7 +295,10 @@ class HeldParts:
         spool = channel.spool
         if spool is None:
             return []
+        channel.came -= spool.inside
         parts = spool.forget()
+        if spool.given_up:  # it still marks off what has gone on
+            channel.spool = None
         for part in parts:
             self.budget.held_messages -= part.count
         parts.extend(channel.spooled_methods)

@@ -75,6 +75,7 @@ class Settling:
         self.held_parts = held_parts
         self.channel_closes = ChannelCloses(conversation, channels, held_parts, broker_stream)
         self.sampler = ConfirmSample()
+        self.unmarked_queues: list[SpoolQueue] = []  # with durable messages that the broker's machine may not have yet
         self._reserved = 0  # bytes of refused contents that may be kept for their return; `unanswered_bytes` are
 
     # ---- verdicts --------------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ class Settling:
         elif channel.gateway_close != NO_CLOSE:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
             self._hold(channel, part, NEVER)
         elif channel.taken:
-            self.held_parts.count_out(part)
+            self.held_parts.count_settled(channel, part)
             self._pass_all(channel, [part])
             self._settle(channel)
         else:
@@ -161,10 +162,35 @@ class Settling:
             context = self.conversation.context
             if context.spool is not None:
                 ready = partial(self.held_parts.spool_ready, channel)
-                channel.spool = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
+                channel.spool = SpoolQueue(
+                    context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready,
+                    self._origin(), self.unmarked_queues,
+                )  # fmt: skip
         if channel is not None and channel.spool is not None and part.rule is not None:
             channel.spool.take_rule(part.rule)
         return self.hold(part, due)
+
+    def _origin(self) -> dict[str, str]:
+        """Whose messages are spooled, for their replay."""
+        handshake = self.handshake
+        vhost = handshake.vhost or b"/"
+        return {
+            "listener": self.conversation.context.listener,
+            "vhost": vhost.decode("utf-8", "backslashreplace"),
+            "user": handshake.user or "",
+        }
+
+    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
+        for queue in list(self.unmarked_queues):
+            queue.mark_off(queued, acknowledged, now, read=read)
+            if not queue.unsafe():
+                self.unmarked_queues.remove(queue)
+
+    def leave(self) -> None:
+        """The connection is over, and what waited is given up: what is durable is to be replayed."""
+        for queue in self.unmarked_queues:
+            queue.leave()
+        self.unmarked_queues.clear()
 
     def postpone(self, part: Part, now: int) -> None:
         channel = self.channels.get(part.ordering_key)
@@ -325,7 +351,7 @@ class Settling:
         if not part.complete:
             channel.discarding = True
         if channel.taken:
-            self.held_parts.count_out(part)
+            self.held_parts.count_settled(channel, part)
             self._settle(channel)
 
     def _discard_part(self, channel: AmqpChannel, part: Part) -> None:
@@ -333,6 +359,7 @@ class Settling:
         taken = channel.taken > 0
         if taken:
             self.held_parts.count_out(part)
+            channel.came -= part.end - part.start  # it goes nowhere
         method = method_of(part)
         if channel.is_closed_by_gateway():
             self.channel_closes.discard(channel, part)

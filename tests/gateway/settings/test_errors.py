@@ -247,6 +247,21 @@ def test_names_keep_their_masks_off(faults: Faults) -> None:
     assert "password_file: secrets/rabbit.password" in str(problem)
 
 
+def test_durable_messages_need_a_login_for_their_replay(faults: Faults, write: Callable[..., Path]) -> None:
+    rule = "rules: [{name: a, match: {protocol: amqp}, limit: {messages: 1/s}, action: spool, durable: true}]\n"
+    (problem,) = faults(LISTENERS + rule)
+    assert problem.path == "rules[0].durable"
+    assert "listener rabbit has no own_login" in str(problem)
+    assert "add own_login" in str(problem)
+    load(write(LISTENERS + rule.replace("amqp}", "amqp, listener: other}")), None, None)
+    load(write(LISTENERS.replace("amqp,", "amqp, own_login: {user: u, password_file: p},") + rule), None, None)
+
+
+def test_only_what_is_spooled_can_be_durable(faults: Faults) -> None:
+    (problem,) = faults(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}, action: delay, durable: true}]\n")
+    assert (problem.path, "say action: spool" in str(problem)) == ("rules[0].durable", True)
+
+
 @pytest.mark.parametrize(
     ("data", "line", "column", "said"),
     [

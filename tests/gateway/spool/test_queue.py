@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -15,7 +17,8 @@ import pytest
 
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.spool.disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, SpoolDisk, delete_left_behind
+from gateway.spool.disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, SpoolDisk
+from gateway.spool.left_behind import take_left_behind
 from gateway.spool.queue import SEGMENT_BYTES, SpoolQueue
 from limiter.judge import Judge
 from limiter.keys import Key
@@ -286,7 +289,8 @@ def test_nothing_else_is_deleted_that_looks_alike(tmp_path: Path) -> None:
     ours.mkdir()
     for name in ("lock", "1", "notes.txt"):
         (ours / name).touch()
-    assert delete_left_behind(tmp_path) == (1, 0)
+    found = take_left_behind(tmp_path)
+    assert (found.files, found.size, found.left) == (1, 0, [])
     assert (foreign / "lock").exists()
     assert [path.name for path in ours.iterdir()] == ["notes.txt"]
 
@@ -310,7 +314,39 @@ os.kill(os.getpid(), signal.SIGKILL)
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}, check=False, timeout=60
     )  # fmt: skip
     assert len(bench.files()) == 2
-    files, size = delete_left_behind(tmp_path / "spool")
-    assert (files, size > 100_000) == (1, True)
-    assert delete_left_behind(tmp_path / "spool") == (0, 0)
+    found = take_left_behind(tmp_path / "spool")
+    assert (found.files, found.size > 100_000, found.left) == (1, True, [])
+    assert take_left_behind(tmp_path / "spool").files == 0
     assert bench.take(1_000) == list(range(1_000))
+
+
+SLOW_S = 0.2  # seconds; of one fsync: a slow disk
+
+
+def test_on_a_slow_disk_a_durable_message_is_committed_within_two_fsyncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand messages, one each few milliseconds: the commits get larger, not more, and none is older than two of them."""
+    sync = os.fsync
+
+    def slow(descriptor: int) -> None:
+        time.sleep(SLOW_S / 2)  # the disk's own time; a new file is synced with its directory
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    bench = Bench(tmp_path / "spool", memory=1 << 20)
+    bench.queue.durable = True
+    came: list[float] = []
+    lag: list[float] = []
+    for number in range(300):
+        bench.add(message(number))
+        came.append(time.monotonic())
+        bench.turn(0.004)
+        waiting = len(bench.queue.tail) + sum(len(batch.parts) for batch in bench.queue.writing)
+        if waiting and waiting < len(came):
+            lag.append(time.monotonic() - came[-waiting])
+    bench.wait(lambda: bench.queue.in_flight == 0, "all is committed")
+    assert bench.disk.commits < 30, "a commit for each message"
+    assert statistics.median(lag) < 2 * SLOW_S
+    assert bench.disk.uncommitted == 0
+    assert bench.take(300) == list(range(300))
+    bench.queue.forget()
+    bench.disk.close(5)

@@ -71,7 +71,8 @@ async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Sta
     standalone.gateway.accounts.totals("amqp", ORDERS[1], "consume")
     assert standalone.status()["spool"] == standalone.spool() == {
         "directory": str(disk.directory), "size_bytes": 16 << 20, "used_bytes": 0, "messages": 7, "topics": 1, "written_bytes": 0,
-        "read_bytes": 0, "damaged_batches": 0, "full": False, "trouble": None,
+        "read_bytes": 0, "damaged_batches": 0, "full": False, "trouble": None, "commits": 0, "uncommitted_bytes": 0, "replaying_bytes": 0,
+        "replayed_messages": 0, "set_aside_messages": 0, "set_aside_damages": 0, "replay_trouble": None,
     }  # fmt: skip
     assert {item["operation"]: item["spooled"] for item in await standalone.topics()} == {"produce": 7, "consume": 0}
     assert [item["topic"] for item in await standalone.spooled_topics()] == [ORDERS[1]]
@@ -94,6 +95,13 @@ def test_a_spool_that_cannot_be_written_is_a_warning_and_a_metric(standalone: St
     assert scraped(standalone)["sluice_spool_blocked"] == 0
 
 
+def test_a_replay_that_waits_is_a_warning_and_says_why(standalone: Standalone, disk: SpoolDisk) -> None:
+    disk.replay.troubles = ["rabbit /: its broker cannot be reached"]
+    (warning,) = standalone.warnings()
+    assert warning == "spool: messages of a durable rule cannot be replayed for now: rabbit /: its broker cannot be reached"
+    assert standalone.spool()["replay_trouble"] == "rabbit /: its broker cannot be reached"
+
+
 def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, disk: SpoolDisk) -> None:
     disk.used = 16 << 20
     disk.out_of_room.append(object())
@@ -105,11 +113,15 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
     standalone.gateway.accounts.totals(*ORDERS)
     disk.count("amqp", ORDERS[1], 7, 700)
     disk.count("amqp", "%2F/hidden/", 5, 500)
-    disk.used, disk.written, disk.read, disk.lost_batches = 4096, 8192, 2048, 1
+    disk.used, disk.written, disk.read, disk.lost_batches, disk.commits = 4096, 8192, 2048, 1, 6
+    counts = disk.replay
+    counts.waiting_bytes, counts.replayed, counts.set_aside, counts.damages = 512, 40, 3, 2
     assert scraped(standalone) == {
         "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12,
         "sluice_spool_written_bytes_total": 8192, "sluice_spool_read_bytes_total": 2048, "sluice_spool_damaged_batches_total": 1,
-        "sluice_spool_blocked": 0, OF_ORDERS: 7, OF_OTHERS: 5,
+        "sluice_spool_blocked": 0, "sluice_spool_commits_total": 6, "sluice_spool_replaying_bytes": 512,
+        "sluice_spool_replayed_messages_total": 40, "sluice_spool_set_aside_messages_total": 3, "sluice_spool_set_aside_damages_total": 2,
+        OF_ORDERS: 7, OF_OTHERS: 5,
     }  # fmt: skip
 
 
