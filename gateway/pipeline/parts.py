@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.pipeline.spool_orders import SpoolOrder
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.in_flight import Ending, end
 from limiter.keys import Key
@@ -26,7 +27,21 @@ class Part(Request):
     last of the requests (or the body that is continued) ends with this part.
     """
 
-    __slots__ = ("blocking", "complete", "data", "deadline", "end", "expired", "kind", "ordering_key", "paid", "postponed", "start")
+    __slots__ = (
+        "blocking",
+        "complete",
+        "data",
+        "deadline",
+        "end",
+        "expired",
+        "kept",
+        "kind",
+        "ordering_key",
+        "paid",
+        "postponed",
+        "spool_order",
+        "start",
+    )
 
     def __init__(
         self,
@@ -51,7 +66,9 @@ class Part(Request):
         self.blocking = False  # held, and its client is not read meanwhile
         self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
         self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
-        self.expired = False  # it has waited in the spool for longer than its rule allows: it is given up, and not judged
+        self.expired = False  # it has waited in the spool for longer than its rule allows, or is ordered so: it is given up, and not judged
+        self.kept = False  # its topic is paused, or it stands behind one of which that is so: it waits on, and is not judged
+        self.spool_order: SpoolOrder | None = None  # of an operator: it is to be given up
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
 
     def copy_out(self) -> None:
