@@ -243,7 +243,8 @@ class Admin:
         if query.get("dry_run") in ON or REPLAYED in answer.headers:
             return
         reason = answer.reason or query.get("reason", "")
-        await self._store.note(Author(actor.name, actor.role.word, actor.address, request_id), _action(head), "done", reason=reason)
+        author = Author(actor.name, actor.role.word, actor.address, request_id)
+        await self._store.note(author, _action(head), "done", answer.detail, reason)
 
     async def _audit_refused(self, head: Head, route: Route | None, actor: Actor, request_id: str, problem: ProblemError) -> None:
         if head.method in READS or actor.role is Role.NOBODY or isinstance(problem.__cause__, WriteFailedError):

@@ -163,6 +163,20 @@ class LogLevelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | UnsetType | None = UNSET
 
 
+class SpoolPauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why nothing is to leave the spool, and for how long (`for: 30min`); without it until it is resumed."""
+
+    duration: str | UnsetType | None = msgspec.field(name="for", default=UNSET)
+    reason: str | UnsetType | None = UNSET
+
+
+class SpoolDrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of the new file in the state directory's folder `drained`, and why."""
+
+    to: str = ""
+    reason: str | UnsetType | None = UNSET
+
+
 class ConfirmBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Must say `{"confirm": true}`: there is no way back."""
 

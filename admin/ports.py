@@ -90,7 +90,21 @@ class Gateway(Protocol):
         """The spool as a whole: bytes it may take and takes, messages and topics that wait, what is wrong with it."""
 
     async def spooled_topics(self) -> list[JSONObject]:
-        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `waiting_seconds`."""
+        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `waiting_seconds`, `paused`; and those paused."""
+
+    async def pause_spool(self, topic: str, pause: JSONObject) -> None:
+        """Let nothing of the topic (its text) leave the spool, in all workers. `pause`: `until` (seconds since 1970, or None), the same as
+        text (`ends`), `reason` and `by`."""
+
+    async def resume_spool(self, topic: str) -> bool:
+        """Let the topic go on; False: it was not paused."""
+
+    async def discard_spooled(self, topic: str, *, dry_run: bool) -> JSONObject:
+        """Give up what waits of the topic now; a dry run only looks. `messages`, `bytes`, `connections`, and `connection_ids` of some."""
+
+    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> JSONObject:
+        """The same, once it is in a new file of this name in the state directory's folder `drained` (with several workers: in one of each).
+        Beside it the `files`, and `faults`: why nothing of a worker was given up."""
 
     def clients(self) -> list[JSONObject]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.

@@ -67,6 +67,7 @@ class Answer:
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""  # as the body gave it, for the audit
+    detail: str = ""  # what was done, for the audit
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
 from gateway.fleet.figures import OwnFigures
+from gateway.lifecycle import spool_operations
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
@@ -133,10 +134,22 @@ class Standalone:
         return self.gateway.close_connection(connection, reason)
 
     def spool(self) -> dict[str, object]:
-        return spool.figures(self.gateway.spool)
+        return spool.figures(self.gateway.spool, self.gateway.shared.spool_control)
 
     async def spooled_topics(self) -> list[dict[str, object]]:
-        return await collect_cooperatively(spool.topics(self.gateway.spool, now_ns()))
+        return await collect_cooperatively(spool.topics(self.gateway.spool, self.gateway.shared.spool_control, now_ns()))
+
+    async def pause_spool(self, topic: str, pause: dict[str, object]) -> None:
+        spool_operations.act(self.gateway, "pause", topic, pause)
+
+    async def resume_spool(self, topic: str) -> bool:
+        return bool(spool_operations.act(self.gateway, "resume", topic, {})["resumed"])
+
+    async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
+        return spool_operations.act(self.gateway, "discard", topic, {"dry_run": dry_run})
+
+    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
+        return await spool_operations.drain(self.gateway, topic, file, dry_run=dry_run)
 
     def clients(self) -> list[dict[str, object]]:
         return status.clients(self.gateway)

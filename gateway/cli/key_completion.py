@@ -30,10 +30,25 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     names = PROTOCOL_NAMES.get(given[0])
     if names is None or len(given) > len(names.topic_parts):
         return []
+    return _next_words(topics(context, names.name), given, len(names.topic_parts), incomplete)
+
+
+def complete_spooled(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The words that may come next of a topic whose messages may be spooled: of what waits in the spool first, then of all topics."""
+    given = [str(word) for word in context.params.get(parameter.name or "") or ()]
+    names = PROTOCOL_NAMES.get(given[0]) if given else None
+    if names is None:
+        return [CompletionItem(each.name) for each in PROTOCOL_NAMES.values() if each.spools and each.name.startswith(incomplete)]
+    spooled = [str(item.get("topic")) for item in _items(context, "/v1/spool", {"protocol": names.name})]
+    return _next_words([*spooled, *topics(context, names.name)], given, len(names.topic_parts), incomplete)
+
+
+def _next_words(topics: list[str], given: list[str], parts: int, incomplete: str) -> list[CompletionItem]:
+    """The words after `given` (a protocol, and the first parts of a topic) that begin so, of topics with so many parts."""
     found: dict[str, None] = {}
-    for topic in topics(context, names.name):
-        words = [unquote(word) for word in topic.split("/")] if len(names.topic_parts) > 1 else [topic]
-        if len(words) == len(names.topic_parts) and words[: len(given) - 1] == given[1:] and words[len(given) - 1].startswith(incomplete):
+    for topic in topics:
+        words = [unquote(word) for word in topic.split("/")] if parts > 1 else [topic]
+        if len(given) <= len(words) == parts and words[: len(given) - 1] == given[1:] and words[len(given) - 1].startswith(incomplete):
             found[words[len(given) - 1]] = None
     return [CompletionItem(word) for word in found]
 

@@ -29,6 +29,7 @@ from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
 from gateway.pipeline.routes import Routes
+from gateway.pipeline.spool_orders import SpoolCopy, SpoolOrder
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -209,6 +210,28 @@ class Conversation:
     def postpone(self, part: Part, now: int) -> None:
         """Hold `part`, which was not judged, behind what is spooled of its ordering key; its `deadline` is as the rule of that has it."""
         raise NotImplementedError
+
+    def keep(self, part: Part, due: int) -> None:
+        """Hold `part`, which was spooled, on until `due`, unjudged: its topic is paused, or that of a part before it."""
+        raise NotImplementedError
+
+    def spools(self, part: Part) -> bool:
+        """Whether what is held of the ordering key of `part` waits in a spool."""
+        return False
+
+    def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
+        """Order to give up what waits in the spool of `topic` (its text) now, by ordering key; none where nothing of it waits.
+
+        `judged` are those that are with the judge just now.
+        """
+        return []
+
+    def copy_spooled(self, topic: str) -> list[SpoolCopy]:
+        """Order the same of what has come whole, once it is copied: until the order says so it stays where it is."""
+        return []
+
+    def wake_spooled(self, topic: str) -> None:
+        """What waits in the spool of `topic` is to be looked at at once: a pause or an order is another now."""
 
     def may_expire(self, part: Part) -> bool:
         """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.pipeline.spool_orders import SpoolOrder
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.in_flight import Ending, end
 from limiter.keys import Key
@@ -34,11 +35,13 @@ class Part(Request):
         "end",
         "expired",
         "held_at",
+        "kept",
         "kind",
         "ordering_key",
         "paid",
         "postponed",
         "replays",
+        "spool_order",
         "start",
     )
 
@@ -65,8 +68,10 @@ class Part(Request):
         self.blocking = False  # held, and its client is not read meanwhile
         self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
         self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
-        self.expired = False  # it has waited in the spool for longer than its rule allows: it is given up, and not judged
+        self.expired = False  # it has waited in the spool for longer than its rule allows, or is ordered so: it is given up, and not judged
         self.replays = False  # its sender is never told whether it arrived: it is replayed after a crash, where its rule is durable
+        self.kept = False  # its topic is paused, or it stands behind one of which that is so: it waits on, and is not judged
+        self.spool_order: SpoolOrder | None = None  # of an operator: it is to be given up
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
 

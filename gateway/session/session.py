@@ -26,6 +26,7 @@ from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
+from gateway.pipeline.spool_orders import SpoolOrder
 from gateway.session.broker_flow import FlowWatch
 from gateway.session.heartbeats import Heartbeats
 from gateway.session.listener_config import ListenerConfig
@@ -335,6 +336,17 @@ class Session:
         """Bytes in memory that queues of the spool may have beyond `hold_bytes`: what is about to leave, what is about to be written."""
         spool = self.shared.spool
         return 0 if spool is None else 3 * self.budget.spool_queues * spool.share()
+
+    def order_spooled(self, topic: str, state: int) -> list[SpoolOrder]:
+        """Order to give up what waits in this connection's spool of `topic` now (`Conversation.order_spooled`)."""
+        return self.conversation.order_spooled(topic, state, [] if self.batch is None else self.batch.parts)
+
+    def paused(self, now: int) -> bool:
+        """Whether what leaves next waits for an operator: its topic is paused, or is being copied."""
+        part = self.conversation.waits_for()
+        if part is None or part.key is None or not self.conversation.spools(part):
+            return False
+        return part.spool_order is not None or self.shared.spool_control.paused_until(part.key.text, now) > 0
 
     def spool_waits_for_broker(self) -> bool:
         """Whether what comes out of the spool waits because the broker does not take it: memory would fill from the disk."""

@@ -427,6 +427,10 @@ class SpoolDisk:
             job.error = error
         self._finish(job)
 
+    def read_now(self, job: Job) -> None:
+        """Read on the caller's thread, beside the spool's own: for copies. Raises OSError."""
+        self._read(job)
+
     def _read(self, job: Job) -> None:
         own = self._own
         if own is None:  # nothing was ever written

@@ -28,6 +28,7 @@ from typing import Final
 
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
+from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
 from gateway.spool.disk import DELETE, MARK, READ, WRITE, Job, Orphan, SpoolDisk
 from gateway.spool.durable import SUFFIX, head_of
 from gateway.spool.records import BATCH, RECORD, DamagedError, decode_all, encode
@@ -74,6 +75,33 @@ class Batch:
         self.written = False
         self.end = 0  # of a durable one, as the next: `SpoolQueue.gone` once all of it is settled
         self.whole = True  # it ends with a message
+
+
+class WaitingBatch:
+    """Where parts wait that a copy is made of: in memory (`parts`, of which none is changed), or in a file that is kept for it."""
+
+    __slots__ = ("batch", "length", "name", "offset", "parts")
+
+    def __init__(self, parts: list[Part], batch: Batch | None = None) -> None:
+        self.parts = [still(part) for part in parts]
+        self.batch = batch
+        self.name = "" if batch is None else batch.segment.name
+        self.offset = 0 if batch is None else batch.offset
+        self.length = 0 if batch is None else batch.size
+
+    def read(self, queue: SpoolQueue) -> list[Part]:
+        """The parts; those out of a file have no keys. On any thread. Raises OSError, DamagedError."""
+        if self.batch is None:
+            return self.parts
+        job = Job(None, READ, self.name, self.offset, self.length)
+        queue.disk.read_now(job)
+        return decode_all(job.data, queue.ordering_key, lambda _: None)
+
+
+def still(part: Part) -> Part:
+    """A copy of what a part is now, which nobody changes."""
+    data = part.data[part.start : part.end]
+    return Part(part.kind, part.ordering_key, data, 0, len(data), part.key, part.count, part.messages, part.size, part.complete)
 
 
 class Segment:
@@ -129,6 +157,11 @@ class SpoolQueue:
         self.rule = ""  # that spools what stands first here
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
+        self.messages_added = 0  # messages, ever
+        self.messages_gone = 0  # of these, taken out or given up
+        self.last_place = 0  # of the request added last, among those added
+        self.last_complete = True  # whether its message has come whole
+        self.orders: list[SpoolOrder] = []  # of an operator, for messages before their `place` among those added
         # Of durable messages:
         self.durable = False  # the rule that spools what stands first is
         self.replays = True  # what comes now is of a sender that is never told what has arrived
@@ -157,6 +190,7 @@ class SpoolQueue:
     def add(self, part: Part) -> None:
         """Put `part`, which owns its bytes (`copy_out`), at the end."""
         if self.empty():
+            self.last_complete = True
             self.disk.queues += 1
             self.budget.spool_queues += 1
         self.tail.append(part)
@@ -164,6 +198,10 @@ class SpoolQueue:
         self.tail_size += RECORD.size + part.end - part.start
         self.inside += part.end - part.start
         self.within_frame = part.kind == BODY and part.size > 0
+        if part.kind == REQUEST:
+            self.last_place = self.messages_added
+        if part.kind != PLAIN:
+            self.last_complete = part.complete
         self._count_in(part)
         part.replays = self.durable and self.replays
         if part.replays:
@@ -222,6 +260,8 @@ class SpoolQueue:
             counts = self.tail_counts
             self.within_frame = False  # what continues this frame follows it, past this queue
             self._begin_tail()
+        if self.orders:
+            self._mark_ordered(parts)
         self._count_out(counts)
         for part in parts:
             self.inside -= part.end - part.start
@@ -250,6 +290,8 @@ class SpoolQueue:
             parts.append(Part(REQUEST, self.ordering_key, b"", 0, 0, waiting.key, waiting.messages, 1))
             self.disk.count(waiting.key.origin.protocol, text, -waiting.messages, -waiting.bytes)
         self.waiting = {}
+        self.messages_gone = self.messages_added
+        self.orders = []
         for batch in self.stored:
             self.budget.spooled_bytes -= batch.size
         for batch in self.writing:
@@ -538,6 +580,7 @@ class SpoolQueue:
         size: int = part.end - part.start
         if not part.complete:
             size += part.size  # of its body, which comes in parts of its own
+        self.messages_added += messages
         for counts in (self.waiting, self.tail_counts):
             counted = counts.get(text)
             if counted is None:
@@ -552,9 +595,51 @@ class SpoolQueue:
             waiting = self.waiting[text]
             waiting.messages -= gone.messages
             waiting.bytes -= gone.bytes
+            self.messages_gone += gone.messages
             if waiting.messages == 0:
                 del self.waiting[text]
             self.disk.count(gone.key.origin.protocol, text, -gone.messages, -gone.bytes)
+
+    # ---- what operators order --------------------------------------------------------------------------------------
+
+    def give_order(self, order: SpoolOrder) -> None:
+        """Count what waits here of its topic; unless it is a preview, it holds for that."""
+        waiting = self.waiting.get(order.topic)
+        if waiting is None:
+            return
+        order.add(waiting.messages, waiting.bytes)
+        if order.state != PREVIEW:
+            order.place = self.messages_added if self.last_complete or order.state != COPYING else self.last_place
+            self.orders.append(order)
+
+    def hold_files(self) -> list[WaitingBatch]:
+        """What waits here, in order. Its files are kept until `release_files`."""
+        found = [WaitingBatch(self.read_ahead)]
+        for batch in ([] if self.reading is None else [self.reading]) + list(self.stored):
+            batch.segment.writes += 1
+            found.append(WaitingBatch([], batch))
+        found += [WaitingBatch(batch.parts) for batch in self.writing]
+        return [*found, WaitingBatch(self.tail)]
+
+    def release_files(self, batches: list[WaitingBatch]) -> None:
+        """Files that were held are deleted when nothing else needs them."""
+        for each in batches:
+            if each.batch is not None:
+                each.batch.segment.writes -= 1
+                self._delete_if_over(each.batch.segment)
+
+    def _mark_ordered(self, parts: list[Part]) -> None:
+        """Mark those of `parts`, which leave, that an order is for."""
+        at = self.messages_gone
+        for part in parts:
+            key = part.key
+            if part.kind != REQUEST or key is None:
+                continue
+            for order in self.orders:
+                if part.spool_order is None and at < order.place and order.topic == key.text:
+                    part.spool_order = order
+            at += int(part.count) * int(part.messages)
+        self.orders = [order for order in self.orders if at < order.place]
 
     def __repr__(self) -> str:
         return f"<SpoolQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"

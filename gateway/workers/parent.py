@@ -23,6 +23,7 @@ as it was. Of connections only the numbers are gathered, and those of a page are
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import signal
 import socket
@@ -38,6 +39,7 @@ from gateway import log, systemd
 from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
+from gateway.lifecycle import spool_operations
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.drain import AFTER_S
 from gateway.lifecycle.file_watch import reload_on_change
@@ -63,7 +65,7 @@ from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.settings_text import described
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.summed_seconds import SummedSeconds
-from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload
+from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload, SpoolAction
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
@@ -144,6 +146,7 @@ class Parent:
         self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
+        self.paused: dict[str, dict[str, Any]] = {}  # topics of which nothing leaves the spool, as workers are told; some may be over
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
@@ -235,6 +238,43 @@ class Parent:
 
     async def spooled_topics(self) -> list[dict[str, object]]:
         return spool.summed_topics(view["topics"] for view in self.views("spool"))
+
+    async def pause_spool(self, topic: str, pause: dict[str, object]) -> None:
+        now = time.time()
+        self.paused = {each: told for each, told in self.paused.items() if told["until"] is None or told["until"] > now}
+        self.paused[topic] = pause
+        await self._act_on_spool("pause", topic, pause)
+
+    async def resume_spool(self, topic: str) -> bool:
+        self.paused.pop(topic, None)
+        return any(each["resumed"] for each in await self._act_on_spool("resume", topic, {}))
+
+    async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
+        return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}))
+
+    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
+        """A file of each worker's. It takes as long as it takes."""
+        return spool_operations.summed(await self._act_on_spool("drain", topic, {"file": file, "dry_run": dry_run}, math.inf))
+
+    async def _act_on_spool(
+        self, action: str, topic: str, arguments: dict[str, object], within_s: float = ANSWER_S
+    ) -> list[dict[str, Any]]:
+        """What came of it in each worker. One that does not answer in time is killed, and what waits there is lost with it."""
+        found: list[dict[str, Any]] = []
+
+        async def ask(child: Child) -> None:
+            with trio.move_on_after(within_s) as late:
+                result = await child.act_on_spool(next(self.request_numbers), action, topic, arguments)
+                if result is not None:
+                    found.append(result)
+            if late.cancelled_caught:
+                child.kill(f"it has not answered to {action} of the spool within {within_s:g} s")
+                await child.over.wait()
+
+        async with trio.open_nursery() as nursery:
+            for child in self.serving():
+                nursery.start_soon(ask, child)
+        return found
 
     def clients(self) -> list[dict[str, object]]:
         return summing.clients(self.views("clients"))
@@ -399,6 +439,8 @@ class Parent:
             )
             child.send(self._begin(child))
             child.send(LogLevel(self.log_level()))
+            for topic, ordered in self.paused.items():
+                child.send(SpoolAction(0, "pause", topic, ordered))
             code: list[int] = []
             async with trio.open_nursery() as nursery:
 

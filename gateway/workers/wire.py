@@ -3,8 +3,10 @@
 A frame is four bytes of length and a MessagePack array: the message's name and its fields, in order. Both ends are the same version of the
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
-Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `LogLevel`, `Drain`.
-Worker to parent: `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`, `StateReport`, `Described`.
+Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `SpoolAction`,
+`LogLevel`, `Drain`.
+Worker to parent: `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`, `StateReport`, `Described`,
+`SpoolAnswer`.
 """
 
 from __future__ import annotations
@@ -85,6 +87,15 @@ class Close(Message, frozen=True):
     reason: str
 
 
+class SpoolAction(Message, frozen=True):
+    """Do something with what waits in the spool of a topic (`gateway.lifecycle.spool_operations.act`)."""
+
+    number: int  # answered by `SpoolAnswer`; 0: not at all
+    action: str
+    topic: str
+    arguments: dict[str, Any]
+
+
 class LogLevel(Message, frozen=True):
     """Write lines of this level and above."""
 
@@ -153,8 +164,15 @@ class Described(Message, frozen=True):
     connections: list[dict[str, Any]]
 
 
-ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | LogLevel | Drain
-ToParent: TypeAlias = Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described
+class SpoolAnswer(Message, frozen=True):
+    """What came of a `SpoolAction`."""
+
+    number: int
+    result: dict[str, Any]
+
+
+ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | SpoolAction | LogLevel | Drain
+ToParent: TypeAlias = Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described | SpoolAnswer
 AnyMessage: TypeAlias = ToWorker | ToParent
 
 FOR_WORKERS: Final = msgspec.msgpack.Decoder(ToWorker)

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from itertools import chain
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import trio
@@ -24,6 +24,7 @@ from gateway import log
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
+from gateway.lifecycle import spool_operations
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
@@ -59,6 +60,8 @@ from gateway.workers.wire import (
     Outbox,
     Ready,
     Reload,
+    SpoolAction,
+    SpoolAnswer,
     StateQuery,
     StateReport,
     listen,
@@ -108,6 +111,7 @@ class Worker:
     def __init__(self, begin: Begin, settings: Settings, log_handler: log.QueueHandler, parent: socket.socket) -> None:
         self.begin = begin
         self.parent = parent
+        self.nursery: trio.Nursery | None = None  # of what talks with the parent
         self.rule_cache = RuleCache(rule_sets.decode(begin.rules))
         self.outbox = Outbox(MAX_UNSENT_BYTES)
         self.recent_events = RecentEvents(begin.boot)
@@ -148,7 +152,8 @@ class Worker:
     async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Talk with the parent, which administers it."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.parent))
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as self.nursery:
+            nursery = self.nursery
             nursery.start_soon(self.outbox.send_to, stream)
             nursery.start_soon(self._ask)
             nursery.start_soon(self._forget)
@@ -222,10 +227,21 @@ class Worker:
                 self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
             case Close(connection, reason):
                 self.gateway.close_connection(connection, reason)
+            case SpoolAction(number, "drain", topic, arguments):
+                assert self.nursery is not None
+                self.nursery.start_soon(self._drain_spool, number, topic, arguments)
+            case SpoolAction(number, action, topic, arguments):
+                result = spool_operations.act(self.gateway, action, topic, arguments)
+                if number:
+                    self.outbox.put(SpoolAnswer(number, result))
             case LogLevel(level):
                 log.set_level(self.gateway.log_handler, level)
             case Drain():
                 self.gateway.drain_requested.set()
+
+    async def _drain_spool(self, number: int, topic: str, arguments: dict[str, Any]) -> None:
+        file = spool_operations.of_worker(arguments["file"], self.begin.worker)
+        self.outbox.put(SpoolAnswer(number, await spool_operations.drain(self.gateway, topic, file, dry_run=arguments["dry_run"])))
 
     def _put_in_force(self, number: int, rules: RuleSet) -> None:
         self.rule_cache.put(rules)
@@ -286,9 +302,9 @@ class Worker:
             case "over":
                 return encoded(self.gateway.limit_events.over())
             case "spool":
-                disk = self.gateway.spool
-                waiting = list(chain.from_iterable(spool.topics(disk, now_ns())))
-                return encoded({"figures": spool.figures(disk), "topics": waiting})
+                disk, control = self.gateway.spool, self.gateway.shared.spool_control
+                waiting = list(chain.from_iterable(spool.topics(disk, control, now_ns())))
+                return encoded({"figures": spool.figures(disk, control), "topics": waiting})
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":

@@ -161,7 +161,10 @@ def test_verbs_that_change_limits_take_a_dry_run_a_version_a_reason_and_a_yes(wo
     assert _options(words) >= CONNECTING | CHANGING | {"--if-version"}
 
 
-@pytest.mark.parametrize("words", ["connections close", "drain", "reload", "token new", "token revoke"])
+@pytest.mark.parametrize(
+    "words",
+    ["connections close", "drain", "reload", "token new", "token revoke", "spool pause", "spool resume", "spool discard", "spool drain"],
+)
 def test_other_deeds_take_a_dry_run_a_reason_and_a_yes(words: str) -> None:
     assert _options(words) >= CONNECTING | CHANGING
 

@@ -15,6 +15,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
+from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolControl
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -25,9 +26,16 @@ class RateLimit(Handler):
     """Settles the parts of a batch by their verdicts."""
 
     def __init__(
-        self, conversation: Conversation, reader: Credit, forwarder: Credit, accounts: Accounts, spans: MessageSpans | None = None
+        self,
+        conversation: Conversation,
+        reader: Credit,
+        forwarder: Credit,
+        accounts: Accounts,
+        spans: MessageSpans | None = None,
+        spool_control: SpoolControl | None = None,
     ) -> None:
         self.conversation = conversation
+        self.spool_control = SpoolControl() if spool_control is None else spool_control
         self.accounts = accounts
         self.reader = reader  # credit the reader spends towards us; granted back as we handle
         self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
@@ -42,12 +50,14 @@ class RateLimit(Handler):
             self._look_at_spooled(parts, batch.now)
         asking = 0
         for part in parts:
-            if part.kind == REQUEST and not (part.paid or part.postponed or part.expired):
+            if part.kind == REQUEST and not (part.paid or part.postponed or part.expired or part.kept):
                 asking += 1
         if asking == len(parts):
             batch.requests = parts
         else:
-            batch.requests = [part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired)]
+            batch.requests = [
+                part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired or part.kept)
+            ]
         if asking:
             return False
         self._settle(batch)
@@ -60,6 +70,7 @@ class RateLimit(Handler):
         conversation = self.conversation
         now = batch.now
         handled = 0
+        paused = len(self.spool_control.paused) > 0
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
@@ -75,7 +86,11 @@ class RateLimit(Handler):
                 part.expired = False
                 if part.deadline == 0:
                     handled += part.count if part.messages <= 1 else part.count * part.messages
-                expire(conversation, part, now)
+                self._expire(part, now)
+                continue
+            if part.kept:
+                part.kept = False
+                conversation.keep(part, self._keeps_until(part, now))
                 continue
             if part.deadline == 0:
                 handled += part.count if part.messages <= 1 else part.count * part.messages
@@ -83,6 +98,8 @@ class RateLimit(Handler):
                 self.spans.let_go(part, now)
             if part.shadow_refused or part.bypassed:
                 self._count_shadow_and_bypass(part)
+            if paused and part.passed > 0 and self._hold_paused(part, now):
+                continue
             if part.passed >= part.count:
                 if part.held_at != 0:
                     self._note_wait(part, now)
@@ -98,15 +115,83 @@ class RateLimit(Handler):
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
 
     def _look_at_spooled(self, parts: list[Part], now: int) -> None:
-        """Mark what waits behind something spooled (judged now, it would take the tokens of what is before it), and what is too old."""
+        """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), what an
+        operator keeps here, with all behind it, and what is given up, for its age or because an operator says so."""
+        conversation = self.conversation
+        kept_keys: list[int] = []  # ordering keys of which something is kept
         for part in parts:
             if part.kind != REQUEST or part.paid:
                 continue
             if part.deadline == 0:
-                part.postponed = self.conversation.waits_behind(part)
-                part.expired = not part.postponed and self.conversation.would_overtake(part)
+                part.postponed = conversation.waits_behind(part)
+                part.expired = not part.postponed and conversation.would_overtake(part)
+            elif part.ordering_key in kept_keys:
+                part.kept = True
+            elif part.spool_order is not None and self._is_ordered(part):
+                part.expired = True
+            elif self._keeps_until(part, now):
+                part.kept = True
+                kept_keys.append(part.ordering_key)
             elif part.deadline <= now:
-                part.expired = self.conversation.may_expire(part)
+                part.expired = conversation.may_expire(part)
+
+    def _is_ordered(self, part: Part) -> bool:
+        """Whether an operator's order gives `part` up now. One that is not for it any more is forgotten."""
+        order = part.spool_order
+        assert order is not None
+        if order.state == COPYING:
+            return False
+        messages: int = part.count * part.messages
+        if order.state == GIVE_UP and order.left >= messages and self.conversation.may_expire(part):
+            order.left -= messages
+            return True
+        part.spool_order = None
+        return False
+
+    def _keeps_until(self, part: Part, now: int) -> int:
+        """Until when an operator keeps `part` here; 0: nothing keeps it."""
+        order, key = part.spool_order, part.key
+        if order is not None and order.state == COPYING:
+            return NEVER
+        if not self.spool_control.paused or key is None or not self.conversation.spools(part):
+            return 0
+        return self.spool_control.paused_until(key.text, now)
+
+    def _expire(self, part: Part, now: int) -> None:
+        order, key = part.spool_order, part.key
+        assert key is not None
+        self.accounts.tally_of(key)  # which is changed now
+        messages: int = part.count * part.messages
+        held = expire(self.conversation, part, now) == HELD
+        if order is not None and held:
+            order.left += messages
+        elif order is not None:
+            self.spool_control.given_up += messages
+
+    def _hold_paused(self, part: Part, now: int) -> bool:
+        """Whether `part`, which has passed, is held all the same: its topic is paused, and a rule spools it."""
+        key = part.key
+        assert key is not None
+        if not self.spool_control.paused_until(key.text, now):
+            return False
+        if part.deadline != 0:
+            if not self.conversation.spools(part):
+                return False
+            part.release_slots(self.conversation.reports.endings)
+            part.passed = 0
+            self.conversation.keep(part, 0)
+            return True
+        for bucket in key.buckets:
+            rule = bucket.effective.rule
+            if rule.action == "spool" and rule.mode == "enforce":
+                part.release_slots(self.conversation.reports.endings)
+                part.passed = 0
+                part.rule = rule
+                part.bucket = bucket
+                part.wait_ns = 0
+                self._refuse(part, now)
+                return True
+        return False
 
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key

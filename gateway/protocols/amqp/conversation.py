@@ -12,8 +12,9 @@ from __future__ import annotations
 from gateway.admission import UNKNOWN_USER, RefusedError
 from gateway.pipeline.conversation import Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import Part
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.reports import SAMPLED
+from gateway.pipeline.spool_orders import COPYING, SpoolCopy, SpoolOrder
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
@@ -33,6 +34,7 @@ from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
+from gateway.protocols.amqp.spool_copy import ChannelCopy, WaitingPart
 from gateway.protocols.amqp.traceparents import traceparents
 
 
@@ -99,6 +101,39 @@ class AmqpConversation(Conversation):
 
     def postpone(self, part: Part, now: int) -> None:
         self.settling.postpone(part, now)
+
+    def keep(self, part: Part, due: int) -> None:
+        self.settling.keep(part, due)
+
+    def spools(self, part: Part) -> bool:
+        channel = self.channels.get(part.ordering_key)
+        return channel is not None and channel.spool is not None
+
+    def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
+        orders: list[SpoolOrder] = []
+        for channel in self.held_parts.channels.values():
+            if channel.spool is None or channel.tx:
+                continue
+            order = SpoolOrder(topic, state)
+            self.held_parts.give_order(channel, order, judged)
+            if order.messages:
+                orders.append(order)
+        return orders
+
+    def copy_spooled(self, topic: str) -> list[SpoolCopy]:
+        copies: list[SpoolCopy] = []
+        for channel in self.held_parts.channels.values():
+            if channel.spool is None or channel.tx:
+                continue
+            order = SpoolOrder(topic, COPYING)
+            self.held_parts.give_order(channel, order, [])
+            if order.messages:
+                held = [WaitingPart(each.part, ours=each.part.spool_order is order) for each in channel.held]
+                copies.append(ChannelCopy(order, held, channel.spool))
+        return copies
+
+    def wake_spooled(self, topic: str) -> None:
+        self.held_parts.wake(topic)
 
     def may_expire(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
@@ -347,6 +382,9 @@ class AmqpConversation(Conversation):
             for parked_part in () if channel.parking is None else channel.parking.parked_parts:
                 if parked_part.part.rule is not None and not parked_part.part.paid:
                     return parked_part.part
+        for channel in self.held_parts.channels.values():
+            if channel.spool is not None and channel.held and channel.held[0].part.kind == REQUEST:  # an operator keeps it, unjudged
+                return channel.held[0].part
         return None
 
     def describe(self) -> dict[str, object]:

@@ -16,7 +16,9 @@ from typing import Final
 
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
+from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, HeldPart, held_cost
+from gateway.protocols.amqp.channel_states import NO_CLOSE
 from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -254,6 +256,58 @@ class HeldParts:
             self.update_due()
         elif channel.taken == 0 and not channel.held and self._refill(channel):
             self.make_due(channel)
+
+    def give_order(self, channel: AmqpChannel, order: SpoolOrder, judged: list[Part]) -> None:
+        """Give up what waits on `channel` of the order's topic, when its turn comes; a preview only counts it.
+
+        What has passed the judge already, and waits behind others, is marked, too, and goes to the judge no more. A drain leaves out
+        those that are with the judge now: they may pass.
+        """
+        marks = order.state != PREVIEW
+        left_out = self.begun(channel) if order.state == COPYING else None
+        waiting = [held.part for held in channel.held]
+        if order.state != COPYING:
+            waiting += [part for part in judged if part.ordering_key == channel.number and part.deadline]
+        for part in waiting:
+            key = part.key
+            if part.kind != REQUEST or key is None or key.text != order.topic or part.spool_order is not None or part is left_out:
+                continue
+            size = part.end - part.start
+            order.add(part.count * part.messages, size if part.complete else size + part.size)
+            if marks:
+                part.spool_order = order
+                if part.paid:
+                    part.paid = False
+                    part.passed = 0
+                    part.again = True
+                    part.prepaid = True
+        if channel.spool is not None:
+            channel.spool.give_order(order)
+
+    def begun(self, channel: AmqpChannel) -> Part | None:
+        """The part in memory whose last message is still coming in; None: there is none. What the queue knows itself is not looked at."""
+        spool = channel.spool
+        if spool is not None and not spool.empty() and (spool.last_complete or spool.last_place >= spool.messages_gone):
+            return None
+        last: Part | None = None
+        complete = spool is None or spool.empty()
+        for held in channel.held:
+            if held.part.kind == REQUEST:
+                last = held.part
+            if held.part.kind != PLAIN and (spool is None or spool.empty()):
+                complete = held.part.complete
+        return None if complete else last
+
+    def wake(self, topic: str) -> None:
+        """Let what is held of `topic` be looked at at once."""
+        for channel in self.channels.values():
+            if channel.gateway_close != NO_CLOSE:  # it waits for the broker
+                continue
+            for held in channel.held:
+                key = held.part.key
+                if held.part.kind == REQUEST and key is not None and key.text == topic:
+                    held.due = min(held.due, 1)  # long past, or only behind others
+        self.update_due()
 
     def settle(self, channel: AmqpChannel) -> list[Part]:
         """One of the parts taken is settled. After the last: the parts that no longer wait for anything, to be passed on."""

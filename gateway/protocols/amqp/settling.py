@@ -201,6 +201,13 @@ class Settling:
             part.deadline = min(now + channel.spool.max_age_ns, NEVER)
         self._hold(channel, part, 0)
 
+    def keep(self, part: Part, due: int) -> None:
+        channel = self.channels.get(part.ordering_key)
+        if channel is None or channel.settled_state != PASSING:  # closed meanwhile
+            self.admit(part)
+            return
+        self._hold(channel, part, due)
+
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
         if channel is not None and channel.settled_state == PASSING:

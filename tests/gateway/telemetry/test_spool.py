@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from admin.store import Store
-from gateway.settings import load
+from gateway.pipeline.spool_orders import Pause, SpoolControl
 from gateway.spool.disk import WRITE, Job, SpoolDisk
 from gateway.standalone import Standalone
 from gateway.telemetry import spool
 from gateway.workers import scrapes
 from gateway.workers.named_series import all_named
+from limiter.limits import NEVER
+from support.idle_standalone import idle_standalone
 
-CONFIGURATION = """\
-gateway: {name: one, state_directory: state}
-listeners: [{name: here, protocol: amqp, bind: "127.0.0.1:0", upstream: "127.0.0.1:1"}]
-rules: [{name: all, limit: {messages: 100/s}}]
-access_log: off
-limiter: {threads: 0}
-spool: {size: 16MiB}
-"""
 ORDERS = ("amqp", "%2F/orders/", "produce")
 OF_ORDERS = 'sluice_topic_spooled_messages{protocol="amqp",topic="%2F/orders/",operation="produce"}'
 OF_OTHERS = 'sluice_topic_spooled_messages{protocol="amqp",topic="__other__",operation="produce"}'
@@ -32,16 +23,8 @@ OF_OTHERS = 'sluice_topic_spooled_messages{protocol="amqp",topic="__other__",ope
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
-    file = tmp_path / "sluice.yaml"
-    file.write_text(CONFIGURATION)
-    settings = load(file, {})
-    store = Store.open(settings.gateway.state_directory, settings.rules)
-    made = Standalone(settings, store, cast(Any, SimpleNamespace(dropped=0)))
-    yield made
-    made.gateway.spool.close(1.0)
-    made.gateway.sweeper.close()
-    made.gateway.executor.close(5)
-    store.close()
+    with idle_standalone(tmp_path, "spool: {size: 16MiB}\n") as made:
+        yield made
 
 
 @pytest.fixture
@@ -60,9 +43,9 @@ async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: Sp
     for number, name in enumerate(("a", "b", "c"), 1):
         disk.count("amqp", name, number, 100 * number)
     disk.topics["amqp", "a"].since = 4_000_000_000
-    slices = list(spool.topics(disk, 6_500_000_000))
+    slices = list(spool.topics(disk, SpoolControl(), 6_500_000_000))
     assert [len(each) for each in slices] == [2, 1]
-    assert slices[0][0] == {"protocol": "amqp", "topic": "a", "messages": 1, "bytes": 100, "waiting_seconds": 2.5}
+    assert slices[0][0] == {"protocol": "amqp", "topic": "a", "messages": 1, "bytes": 100, "waiting_seconds": 2.5, "paused": None}
 
 
 async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Standalone, disk: SpoolDisk) -> None:
@@ -71,8 +54,9 @@ async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Sta
     standalone.gateway.accounts.totals("amqp", ORDERS[1], "consume")
     assert standalone.status()["spool"] == standalone.spool() == {
         "directory": str(disk.directory), "size_bytes": 16 << 20, "used_bytes": 0, "messages": 7, "topics": 1, "written_bytes": 0,
-        "read_bytes": 0, "damaged_batches": 0, "full": False, "trouble": None, "commits": 0, "uncommitted_bytes": 0, "replaying_bytes": 0,
-        "replayed_messages": 0, "set_aside_messages": 0, "set_aside_damages": 0, "replay_trouble": None,
+        "read_bytes": 0, "damaged_batches": 0, "given_up": 0, "paused": [], "full": False, "trouble": None, "commits": 0,
+        "uncommitted_bytes": 0, "replaying_bytes": 0, "replayed_messages": 0, "set_aside_messages": 0, "set_aside_damages": 0,
+        "replay_trouble": None,
     }  # fmt: skip
     assert {item["operation"]: item["spooled"] for item in await standalone.topics()} == {"produce": 7, "consume": 0}
     assert [item["topic"] for item in await standalone.spooled_topics()] == [ORDERS[1]]
@@ -109,6 +93,28 @@ def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, d
     assert warning.startswith("spool: it is full (16777216 of 16777216 bytes, spool.size); ")
 
 
+async def test_a_pause_is_told_until_it_is_over(standalone: Standalone, disk: SpoolDisk) -> None:
+    """Of a topic of which nothing waits, too."""
+    disk.count("amqp", ORDERS[1], 7, 700)
+    await standalone.pause_spool(ORDERS[1], {"until": None, "ends": "", "reason": "repairs", "by": "alice"})
+    standalone.gateway.shared.spool_control.paused["soon"] = Pause(NEVER, "2026-11-26T12:00:00.000Z", "a test", "bob")
+    told = {item["topic"]: (item["messages"], item["paused"]) for item in await standalone.spooled_topics()}
+    assert told == {
+        ORDERS[1]: (7, {"until": None, "reason": "repairs", "by": "alice"}),
+        "soon": (0, {"until": "2026-11-26T12:00:00.000Z", "reason": "a test", "by": "bob"}),
+    }
+    assert standalone.spool()["paused"] == [ORDERS[1], "soon"]
+    assert standalone.warnings() == [
+        f"spool: {ORDERS[1]} is paused until it is resumed, by alice (repairs); `sluice spool resume` ends it",
+        "spool: soon is paused until 2026-11-26T12:00:00.000Z, by bob (a test); `sluice spool resume` ends it",
+    ]
+    assert scraped(standalone)["sluice_spool_paused_topics"] == 2
+    standalone.gateway.shared.spool_control.paused["soon"].until = 1
+    assert await standalone.resume_spool(ORDERS[1])
+    assert await standalone.resume_spool("soon") is False, "it is over"
+    assert standalone.warnings() == []
+
+
 def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(standalone: Standalone, disk: SpoolDisk) -> None:
     standalone.gateway.accounts.totals(*ORDERS)
     disk.count("amqp", ORDERS[1], 7, 700)
@@ -121,7 +127,7 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
         "sluice_spool_written_bytes_total": 8192, "sluice_spool_read_bytes_total": 2048, "sluice_spool_damaged_batches_total": 1,
         "sluice_spool_blocked": 0, "sluice_spool_commits_total": 6, "sluice_spool_replaying_bytes": 512,
         "sluice_spool_replayed_messages_total": 40, "sluice_spool_set_aside_messages_total": 3, "sluice_spool_set_aside_damages_total": 2,
-        OF_ORDERS: 7, OF_OTHERS: 5,
+        "sluice_spool_paused_topics": 0, "sluice_spool_given_up_messages_total": 0, OF_ORDERS: 7, OF_OTHERS: 5,
     }  # fmt: skip
 
 
@@ -139,16 +145,17 @@ def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk)
 
 
 def test_workers_are_summed_in_a_list(standalone: Standalone, disk: SpoolDisk) -> None:
+    control = SpoolControl()
     disk.count("amqp", "a", 2, 200)
     disk.topics["amqp", "a"].since = 0
-    views = list(spool.topics(disk, 3_000_000_000))
-    first = spool.figures(disk)
+    views = list(spool.topics(disk, control, 3_000_000_000))
+    first = spool.figures(disk, control)
     disk.count("amqp", "b", 1, 100)
     disk.trouble = "No space left on device: /spool"
-    views += spool.topics(disk, 2_000_000_000)
+    views += spool.topics(disk, control, 2_000_000_000)
     assert {item["topic"]: (item["messages"], item["bytes"], item["waiting_seconds"]) for item in spool.summed_topics(views)} == {
         "a": (4, 400, 3.0), "b": (1, 100, 0.0),
     }  # fmt: skip
-    whole = spool.summed([first, spool.figures(disk)])
+    whole = spool.summed([first, spool.figures(disk, control)])
     assert (whole["messages"], whole["size_bytes"], whole["trouble"]) == (5, 32 << 20, disk.trouble)
     assert spool.summed([]) == {}

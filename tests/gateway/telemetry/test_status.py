@@ -5,45 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import trio
 
-from admin.store import Store
 from gateway.app import Gateway
 from gateway.session import description
 from gateway.session.session import Session
-from gateway.settings import load
 from gateway.standalone import Standalone
 from gateway.telemetry import status
+from support.idle_standalone import idle_standalone
 from support.wires.wires import Wires
-
-CONFIGURATION = """\
-gateway: {name: one, state_directory: state}
-listeners: [{name: here, protocol: amqp, bind: "127.0.0.1:0", upstream: "127.0.0.1:1"}]
-rules: [{name: all, limit: {messages: 100/s}}]
-access_log: off
-limiter: {threads: 0}
-"""
 
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
     """One with five connections, the third of which is RocketMQ's."""
-    file = tmp_path / "sluice.yaml"
-    file.write_text(CONFIGURATION)
-    settings = load(file, {})
-    store = Store.open(settings.gateway.state_directory, settings.rules)
-    made = Standalone(settings, store, cast(Any, None))
-    made.gateway.sweeper.close()
-    with Wires() as wires:
+    with idle_standalone(tmp_path) as made, Wires() as wires:
         for protocol in ("amqp", "amqp", "rocketmq", "amqp", "amqp"):
             wires.connect(protocol)
-        made.gateway.sweeper = wires.sweeper
+        own, made.gateway.sweeper = made.gateway.sweeper, wires.sweeper
         yield made
-    made.gateway.executor.close(5)
-    store.close()
+        made.gateway.sweeper = own
 
 
 @pytest.fixture

@@ -39,6 +39,8 @@ class FakeGateway:
         self.seen_topics: list[dict[str, object]] = []
         self.seen_clients: list[dict[str, object]] = []
         self.spooled: list[dict[str, object]] = []
+        self.paused: dict[str, dict[str, object]] = {}
+        self.drain_faults: list[str] = []
         self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
         self.reload_errors: list[str] = []
         self.reloads = 0
@@ -107,6 +109,24 @@ class FakeGateway:
 
     async def spooled_topics(self) -> list[dict[str, object]]:
         return self.spooled
+
+    async def pause_spool(self, topic: str, pause: dict[str, object]) -> None:
+        self.paused[topic] = pause
+
+    async def resume_spool(self, topic: str) -> bool:
+        return self.paused.pop(topic, None) is not None
+
+    async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
+        found = [item for item in self.spooled if item["topic"] == topic]
+        if not dry_run:
+            self.spooled = [item for item in self.spooled if item not in found]
+        messages, size = (sum(int(str(item[name])) for item in found) for name in ("messages", "bytes"))
+        return {"messages": messages, "bytes": size, "connections": len(found), "connection_ids": [7] * len(found)}
+
+    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
+        if self.drain_faults:
+            return {"messages": 0, "bytes": 0, "connections": 0, "connection_ids": [], "files": [], "faults": self.drain_faults}
+        return {**await self.discard_spooled(topic, dry_run=dry_run), "files": [f"state/drained/{file}"], "faults": []}
 
     def clients(self) -> list[dict[str, object]]:
         return self.seen_clients

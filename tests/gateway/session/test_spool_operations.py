@@ -1,0 +1,397 @@
+"""What an operator does with messages in the spool, over real sessions: a topic is paused and goes on, and what waits of it is given up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+from pamqp import commands, header
+
+from gateway.lifecycle import spool_operations
+from gateway.pipeline.spool_orders import CALLED_OFF
+from gateway.protocols.amqp import spool_copy
+from gateway.session import description
+from gateway.spool.disk import SpoolDisk
+from limiter.limits import Limit, Rate
+from limiter.rules.rule import Match, Rule
+from support.amqp import frames as amqp
+from support.amqp.link import Link
+from support.wires.wires import Wires
+
+LIMITED = "%2F/amq.default/limited"
+OTHER = "%2F/amq.default/other"
+SECOND = 1_000_000_000
+
+
+def spooled(topic: str = "limited", rate: Rate = Rate(5), **more: Any) -> Rule:  # noqa: B008  -- immutable
+    match = Match(protocol="amqp", routing_key=topic)
+    return Rule(topic, match, limit=Limit(messages=rate, messages_burst=1), open_for_ns=0, action="spool", **more)
+
+
+@contextmanager
+def spooling(directory: Path, *rules: Rule, memory: int = 1 << 20) -> Iterator[tuple[Wires, Any]]:
+    """Sessions, and the gateway around them, as far as operators touch it."""
+    with Wires(*rules) as wires:
+        disk = SpoolDisk(directory / "spool", 1 << 30, memory)
+        wires.shared.spool = disk
+        wires.sweeper.take_spool(disk)
+        woken = SimpleNamespace(wake=lambda: None)
+        settings = SimpleNamespace(gateway=SimpleNamespace(state_directory=directory))
+        gateway = SimpleNamespace(
+            shared=wires.shared,
+            sweeper=wires.sweeper,
+            event_loop=woken,
+            spool=disk,
+            settings=settings,
+            rule_source=SimpleNamespace(revision=1),
+        )
+        yield wires, cast(Any, gateway)
+        disk.close(5)
+
+
+def published(data: bytes) -> list[str]:
+    return [each.value.routing_key for each in amqp.read(data) if isinstance(each.value, commands.Basic.Publish)]
+
+
+def pause(gateway: Any, topic: str = LIMITED, until: float | None = None) -> None:
+    spool_operations.pause(gateway, topic, until, "later" if until else "", "the consumer is down", "alice")
+
+
+def test_nothing_of_a_paused_topic_passes_until_it_is_resumed(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 6)
+        wires.run()
+        assert published(link.at_broker()) == ["limited"], "the burst"
+        pause(gateway)
+        link.say(amqp.publish(1, "limited") * 2)
+        wires.elapse(60)
+        assert published(link.at_broker()) == []
+        assert description.bottleneck(link.session, wires.now()) == "paused"
+        assert wires.totals("amqp", LIMITED)["waiting"] == 7
+        assert spool_operations.resume(gateway, LIMITED)
+        wires.run()
+        assert published(link.at_broker()) == ["limited"], "at the limit again"
+        assert description.bottleneck(link.session, wires.now()) == "limit"
+        wires.elapse(3)
+        assert len(published(link.at_broker())) == 6
+        assert not spool_operations.resume(gateway, LIMITED), "it is not paused any more"
+
+
+def test_a_pause_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        monkeypatch.setattr(spool_operations, "now_ns", wires.now)
+        monkeypatch.setattr("gateway.lifecycle.spool_operations.time.time", lambda: 1000.0)
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 3)
+        wires.run()
+        link.at_broker()
+        pause(gateway, until=1020.0)
+        wires.elapse(19)
+        assert published(link.at_broker()) == []
+        wires.elapse(3)
+        assert published(link.at_broker()) == ["limited"] * 2
+        assert wires.shared.spool_control.paused == {}
+
+
+def test_a_topic_that_is_below_its_limit_is_held_as_well(tmp_path: Path) -> None:
+    """Nothing waits when the pause begins."""
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        pause(gateway)
+        link.say(amqp.publish(1, "limited"))
+        link.say(amqp.publish(1, "other"))
+        link.say(amqp.publish(2, "other"))
+        wires.elapse(5)
+        assert published(link.at_broker()) == ["other"], "on another channel; on the same channel order holds"
+        spool_operations.resume(gateway, LIMITED)
+        wires.elapse(1)
+        assert published(link.at_broker()) == ["limited", "other"]
+
+
+def test_a_pause_holds_no_message_that_no_rule_spools(tmp_path: Path) -> None:
+    reject = Rule("reject", Match(protocol="amqp", routing_key="free"), limit=Limit(messages=Rate(1000)), action="reject")
+    with spooling(tmp_path, spooled(), reject) as (wires, gateway):
+        link = Link(wires)
+        pause(gateway, "%2F/amq.default/free")
+        link.say(amqp.publish(1, "free") * 3)
+        wires.run()
+        assert published(link.at_broker()) == ["free"] * 3
+
+
+def test_a_paused_message_is_not_given_up_for_its_age(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(max_age_ns=5 * SECOND)) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 3)
+        wires.run()
+        pause(gateway)
+        wires.elapse(30)
+        assert amqp.confirms(link.at_client()) == []
+        spool_operations.resume(gateway, LIMITED)
+        wires.elapse(1)
+        assert [(each.acked, each.tag) for each in amqp.confirms(link.at_client())] == [(False, 2), (False, 3)]
+
+
+def test_what_is_discarded_is_answered_and_what_comes_later_goes_on(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), memory=1) as (wires, gateway):
+        confirmed = Link(wires, confirms=(1,))
+        plain = Link(wires)
+        confirmed.say(b"".join(amqp.publish(1, "limited", b"x" * (100 + number)) for number in range(100)))  # a part for each
+        plain.say(b"".join(amqp.publish(1, "limited", b"x" * (100 + number)) for number in range(50)))
+        wires.until(lambda: gateway.spool.written > 0)
+        before = {link: len(published(link.at_broker())) for link in (confirmed, plain)}
+        preview = spool_operations.discard(gateway, LIMITED, dry_run=True)
+        assert spool_operations.discard(gateway, LIMITED, dry_run=True) == preview, "a dry run changes nothing"
+        assert preview["messages"] == 150 - sum(before.values())
+        assert preview["connection_ids"] == [confirmed.session.number, plain.session.number]
+        assert spool_operations.discard(gateway, LIMITED, dry_run=False) == preview
+        confirmed.say(amqp.publish(1, "limited"))
+        wires.until(lambda: wires.shared.spool_control.given_up == preview["messages"])
+        nacks = [each for each in amqp.confirms(confirmed.at_client()) if not each.acked]
+        assert nacks[-1].tag == 100
+        totals = wires.totals("amqp", LIMITED)
+        assert (totals["refused"], totals["dropped"]) == (100 - before[confirmed], 50 - before[plain])
+        wires.elapse(3)
+        assert published(confirmed.at_broker()) == ["limited"], "the one that came after"
+        assert published(plain.at_broker()) == []
+        assert (gateway.spool.messages, gateway.spool.topics) == (0, {})
+
+
+def test_other_topics_of_a_channel_are_not_discarded_and_keep_their_order(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), spooled("other"), memory=1) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say((amqp.publish(1, "limited", b"x" * 100) + amqp.publish(1, "other", b"x" * 100)) * 100)
+        wires.until(lambda: gateway.spool.written > 0)
+        link.at_broker()
+        waiting = gateway.spool.topics[OTHER].messages
+        found = spool_operations.discard(gateway, LIMITED, dry_run=False)
+        passed: list[str] = []
+
+        def through() -> bool:
+            wires.elapse(1)
+            passed.extend(published(link.at_broker()))
+            return len(gateway.spool.topics) == 0
+
+        wires.until(through, within=30)
+        wires.elapse(10)
+        passed += published(link.at_broker())
+        assert set(passed) == {"other"}
+        assert len(passed) >= waiting
+        assert wires.shared.spool_control.given_up == found["messages"]
+        tags = [each.tag for each in amqp.confirms(link.at_client()) if not each.acked]
+        assert tags == sorted(tags)
+
+
+def test_what_is_paused_can_be_discarded(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 5)
+        wires.run()
+        pause(gateway)
+        wires.elapse(1)
+        assert spool_operations.discard(gateway, LIMITED, dry_run=False)["messages"] == 4
+        wires.run()
+        assert [each.tag for each in amqp.confirms(link.at_client())] == [2, 3, 4, 5]
+        link.say(amqp.publish(1, "limited"))
+        wires.elapse(2)
+        assert published(link.at_broker()) == ["limited"], "the burst; what comes after the discard is paused"
+
+
+def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited", mandatory=True) * 2)
+        wires.run()
+        spool_operations.discard(gateway, LIMITED, dry_run=False)
+        wires.run()
+        (back,) = [each.value for each in amqp.read(link.at_client()) if isinstance(each.value, commands.Basic.Return)]
+        assert back.reply_text == f"RATE_LIMITED - {LIMITED} was given up by an operator"
+
+
+def test_a_transaction_is_not_discarded(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires)
+        link.say(amqp.method(1, commands.Tx.Select()))
+        link.say(amqp.publish(1, "limited") * 4)
+        wires.run()
+        assert spool_operations.discard(gateway, LIMITED, dry_run=False)["messages"] == 0
+        wires.elapse(2)
+        assert published(link.at_broker()) == ["limited"] * 4
+
+
+def test_a_transaction_that_waits_in_the_spool_itself_is_not_torn(tmp_path: Path) -> None:
+    """Its tx.select has not been forwarded when the discard comes."""
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires)
+        link.say(amqp.publish(1, "limited") * 3 + amqp.method(1, commands.Tx.Select()) + amqp.publish(1, "limited") * 2)
+        wires.run()
+        link.at_broker()
+        spool_operations.discard(gateway, LIMITED, dry_run=False)
+        wires.elapse(2)
+        methods = [name for name in amqp.names(link.at_broker()) if not name.startswith("Content")]
+        assert methods == ["Tx.Select", "Basic.Publish", "Basic.Publish"]
+        assert wires.shared.spool_control.given_up == 2
+
+
+# ---- drain ----------------------------------------------------------------------------------------------------------------
+
+
+def lines(directory: Path, file: str = "out.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "drained" / file).read_text().splitlines()]
+
+
+def numbered(number: int, topic: str = "limited") -> bytes:
+    """Each of another size, so that it is a part of its own."""
+    return amqp.publish(1, topic, f"{number} ".encode() + b"x" * number, message_id=str(number))
+
+
+async def test_what_is_drained_is_in_the_file_and_given_up_and_nothing_else(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), spooled("other"), memory=1) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(b"".join(numbered(number, "other" if number % 3 == 0 else "limited") for number in range(300)))
+        wires.until(lambda: gateway.spool.written > 10_000)
+        passed = published(link.at_broker())
+        assert await spool_operations.drain(gateway, LIMITED, "dry.jsonl", dry_run=True) == {
+            **spool_operations.discard(gateway, LIMITED, dry_run=True), "files": [], "faults": [],
+        }  # fmt: skip
+        done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
+        assert (done["files"], done["faults"]) == ([str(tmp_path / "drained" / "out.jsonl")], [])
+        found = lines(tmp_path)
+        wanted = [number for number in range(300) if number % 3][passed.count("limited") :]
+        assert [int(line["body"].split()[0]) for line in found] == wanted
+        assert done["messages"] == len(wanted)
+        assert found[0] == {
+            "exchange": "", "routing_key": "limited", "mandatory": False, "properties": {"delivery_mode": 1, "message_id": str(wanted[0])},
+            "body": f"{wanted[0]} " + "x" * wanted[0],
+        }  # fmt: skip
+        assert (tmp_path / "drained" / "out.jsonl").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "drained").stat().st_mode & 0o777 == 0o700
+
+        def through() -> bool:
+            wires.elapse(2)
+            passed.extend(published(link.at_broker()))
+            return wires.shared.spool_control.given_up == len(wanted) and passed.count("other") == 100
+
+        wires.until(through, within=30)
+        assert passed.count("limited") + len(wanted) == 200
+        nacked = [each.tag - 1 for each in amqp.confirms(link.at_client()) if not each.acked]
+        assert nacked == wanted
+        wires.until(lambda: bool(gateway.spool.used == 0), within=10)
+
+
+@pytest.mark.parametrize("fault", ["there", "damaged", "rules"])
+async def test_nothing_is_given_up_that_is_not_in_the_file(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with spooling(tmp_path, spooled(), memory=1) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(b"".join(map(numbered, range(200))))
+        wires.until(lambda: gateway.spool.written > 10_000)
+        before = len(published(link.at_broker()))
+        (tmp_path / "drained").mkdir()
+        if fault == "there":
+            (tmp_path / "drained" / "out.jsonl").write_text("mine")
+        elif fault == "damaged":
+            for file in (tmp_path / "spool").glob("*/[0-9]*"):
+                with file.open("r+b") as opened:
+                    opened.seek(8_000)
+                    opened.write(b"damage")
+        else:
+            monkeypatch.setattr(spool_operations, "_sync_folder", lambda _: setattr(gateway.rule_source, "revision", 2))
+        done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
+        assert (done["messages"], done["files"]) == (0, [])
+        assert {"there": "File exists", "damaged": "checksum", "rules": "the rules were changed"}[fault] in str(done["faults"])
+        files = {file.name: file.read_text() for file in (tmp_path / "drained").iterdir()}
+        assert files == ({"out.jsonl": "mine"} if fault == "there" else {})
+        if fault == "damaged":
+            return  # what is behind it is lost to its client, too, who is told when its turn comes
+        passed = before
+
+        def through() -> bool:
+            nonlocal passed
+            wires.elapse(2)
+            passed += len(published(link.at_broker()))
+            return passed == 200
+
+        wires.until(through, within=30)
+        assert wires.shared.spool_control.given_up == 0
+
+
+async def test_a_message_that_is_still_coming_in_is_neither_copied_nor_given_up(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), memory=1) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        large = amqp.publish(1, "limited", b"y" * 100_000, cut=20_000)
+        link.say(b"".join(map(numbered, range(50))) + large[:70_000])
+        wires.run()
+        gone = len(published(link.at_broker()))
+        done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
+        assert done["messages"] == 50 - gone == len(lines(tmp_path))
+        link.say(large[70_000:])
+        for _ in range(20):
+            wires.elapse(1)
+            wires.run()
+        assert b"y" * 20_000 in link.at_broker()
+        assert wires.shared.spool_control.given_up == 50 - gone
+
+
+async def test_what_is_being_copied_waits_and_goes_on_when_that_is_called_off(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), memory=1) as (wires, _):
+        link = Link(wires, confirms=(1,))
+        link.say(b"".join(map(numbered, range(100))))
+        wires.run()
+        link.at_broker()
+        (copy,) = link.session.conversation.copy_spooled(LIMITED)
+        wires.elapse(20)
+        assert published(link.at_broker()) == []
+        assert description.bottleneck(link.session, wires.now()) == "paused"
+        copy.order.state = CALLED_OFF
+        copy.release()
+        link.session.conversation.wake_spooled(LIMITED)
+        wires.sweeper.wake(link.session)
+        passed: list[str] = []
+
+        def go_on() -> bool:
+            wires.elapse(1)
+            passed.extend(published(link.at_broker()))
+            return len(passed) > 10
+
+        wires.until(go_on, within=30)
+
+
+async def test_a_client_that_goes_while_it_is_copied_ends_nothing(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), memory=1) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(b"".join(map(numbered, range(200))))
+        wires.until(lambda: gateway.spool.written > 10_000)
+        copies = link.session.conversation.copy_spooled(LIMITED)
+        waiting = gateway.spool.messages
+        link.session.abort("admin", "closed")
+        wires.sweeper.end(link.session)
+        wires.run()
+        found = await trio.to_thread.run_sync(lambda: [line for copy in copies for line in copy.lines(trio.from_thread.run_sync)])
+        assert len(found) >= waiting
+        for copy in copies:
+            copy.release()
+        wires.until(lambda: bool(gateway.spool.used == 0), within=10)
+
+
+async def test_a_message_is_told_with_all_that_it_has() -> None:
+    properties = commands.Basic.Properties(
+        content_type="text/plain", headers={"n": 1, "blob": bytearray(b"\xff"), "list": ["a"], "at": datetime(2026, 11, 26, tzinfo=UTC)},
+        timestamp=datetime(2026, 11, 26, tzinfo=UTC), message_type="order", expiration="100", delivery_mode=2, priority=3,
+    )  # fmt: skip
+    content = amqp.method(1, header.ContentHeader(0, 3, properties)) + amqp.raw_frame(3, 1, b"\xff\x00") + amqp.raw_frame(3, 1, b"a")
+    publish = amqp.method(1, commands.Basic.Publish(exchange="orders", routing_key="k", mandatory=True)) + content
+    told = json.loads(json.dumps(spool_copy.message_of(publish), default=spool_copy.plain))
+    assert told == {
+        "exchange": "orders", "routing_key": "k", "mandatory": True, "body_base64": "/wBh",
+        "properties": {
+            "content_type": "text/plain", "timestamp": 1795651200, "type": "order", "expiration": "100", "delivery_mode": 2, "priority": 3,
+            "headers": {"n": 1, "blob": {"base64": "/w=="}, "list": ["a"], "at": 1795651200},
+        },
+    }  # fmt: skip
