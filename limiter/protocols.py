@@ -63,6 +63,7 @@ class ProtocolNames:
     refuses_with: str = ""  # its one way to refuse, where `reply` gives no choice; "": `reply` chooses
     refuses_all: bool = True  # every message can be refused with an answer; else `fallback` says what happens instead
     spools: bool = False  # its messages may wait longer than clients wait for an answer: `action: spool`
+    replays: bool = False  # what is spooled of it can be published again after a crash: `durable: true`
     spools_only: str = ""  # which of them, in words; the others are refused. "": all
     system_topics: SystemTopics = SystemTopics()
     no_quota_prefixes: tuple[str, ...] = ()  # of topics, or of any part after the first, that get no quota
@@ -118,6 +119,7 @@ AMQP: Final = ProtocolNames(
     refuses_with="basic.nack",
     refuses_all=False,  # a channel without confirms has no answer
     spools=True,
+    replays=True,
     no_quota_prefixes=("amq.gen-", "amq.rabbitmq.reply-to"),  # RabbitMQ's generated queue names live as long as one connection
 )
 ROCKETMQ: Final = ProtocolNames(

@@ -229,6 +229,9 @@ class Rule:
         check_spool(self.spool_size, self.max_age_ns)
         if self.durable and self.action != "spool":
             raise RuleError("durable", f"is for action: spool, and this rule's is {self.action}; say action: spool, or leave it out")
+        names = PROTOCOL_NAMES.get(self.match.spoken() or "")
+        if self.durable and names is not None and not names.replays:
+            raise RuleError("durable", f"what is spooled of {names.title} does not survive this process; leave it out")
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
         if self.scope is not None:

@@ -32,9 +32,8 @@ RULE: dict[str, object] = {
 @pytest.fixture(scope="module")
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
-    with Gateway(
-        tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], {"spool": {"memory": "1MiB"}, "drain": {"timeout": "5s"}}
-    ) as running:
+    settings = {"spool": {"memory": "1MiB"}, "drain": {"timeout": "5s"}}
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], settings) as running:
         yield running
 
 
