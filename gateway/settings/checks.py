@@ -350,7 +350,8 @@ def replay_logins(reading: Reading) -> None:
             continue
         wanted = value.match.listener
         for listener in listeners:
-            if listener.own_login is None and (wanted is None or fnmatchcase(listener.name, wanted)):
+            heard = value.match.protocol in {None, listener.protocol} and (wanted is None or fnmatchcase(listener.name, wanted))
+            if listener.own_login is None and heard:
                 message = f"listener {listener.name} has no own_login, with which messages are published again after a crash"
                 remedy = "add own_login: {user: ..., password_file: ...} to the listener, a user that may publish; or leave durable out"
                 reading.add_problem(f"{path}.durable", message, remedy)
