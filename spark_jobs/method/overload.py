@@ -1,64 +1,104 @@
-"""Overload: the rate that a topic of jobs exceeds for a fixed share of its time, on the average of its past days.
+"""Overload: the rate that a topic of jobs is expected to exceed for a fixed share of its time, from the jobs of its past days.
 
 The naive way is the size of a usual job, for each topic alike. It shares the fleet's reserve badly: a topic with many short jobs has its
 largest one soon, and gets a size that is hardly ever needed; one with a few long jobs is refused for minutes. A message per second more
 of quota saves one message for each second of overload. So the least is refused, for a given reserve, where all topics are overloaded for
 the same time, whatever their jobs are like (docs/design/quotas.md 3).
 
-All seconds of all days count alike, not one number of each day. So the rate is nearly the same from night to night, where one from the
-needs of days goes up and down with each job.
+The next naive way is to count how long past seconds were above a rate. Of two jobs a day there are a dozen after a week, and the largest of
+a dozen says little of the next one: such a rate goes up and down with each job. So jobs are taken for what they mostly are, sizes that
+differ by a factor (a lognormal distribution): middle and spread of all that were seen decide, not the largest one, and with few of them the
+next job is allowed to be further away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 
-from spark_jobs.method.memory import Floats, Memory
+from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.state.loss_surface import OVERLOADS
 
-SHARE: Final = 0.002  # of the time: 3 minutes of a day; of 0.0001 to 0.01
-MOST_LOST: Final = 0.03  # of the demand: one short job in weeks does not last for SHARE of the time; of none, 0.01, 0.02, 0.03 and 0.05
-SPREAD: Final = 0.1  # of the logarithm of a job's rate: the next one is not as large as any that was seen; of 0.1, 0.2, 0.3, 0.6
+SHARE: Final = 0.002  # of the time: 3 minutes of a day; of 0.001 to 0.01
+IN_JOBS: Final = 4.0  # times the mean demand: seconds above it are those of jobs
+MOST_LOST: Final = 0.03  # of the demand: one short job in weeks does not last for SHARE of the time
+PRIOR_VARIANCE: Final = 0.25  # of the logarithm of a job's rate: a usual job is within a factor of 1.6 (a guess)
+PRIOR_DAYS: Final = 2.0  # of a topic's own variance: the fleet's counts as so many days with jobs; of 1, 2, 5 and 20
+FLEET_PRIOR_DAYS: Final = 5.0  # of the fleet's variance: PRIOR_VARIANCE counts as so many
+NEXT_JOBS: Final = 0.5  # jobs, as days with some, that came besides those that were seen; of 0, 0.5 and 1
 HALF_LIFE_DAYS: Final = 60.0  # as that of k
-_PARTS: Final = -np.diff((*OVERLOADS, 0.0))  # of the time: between one share and the next
-_LOGISTIC: Final = 1.702  # makes the logistic distribution nearly the normal one, which numpy does not have
-_LOGS: Final = (-12.0, 26.0)  # logarithms of rates, per second: all that there are, bytes too
+LEAST_SPREAD: Final = 0.1  # of the logarithm: no two jobs are known to be alike
+BLOCK: Final = 512  # topics at a time: 6 MB an array at 60 days
+_FINE: Final = 10.0 ** -np.arange(1.0, 4.01, 0.125)  # shares of the time: eight steps for a tenth of it
+_PARTS: Final = -np.diff((*_FINE, 0.0))
+_LOG_OVERLOADS: Final = -np.log(OVERLOADS)
+_TO_FINE: Final = np.array([np.interp(-np.log(_FINE), _LOG_OVERLOADS, row) for row in np.eye(len(OVERLOADS))])  # OVERLOADS x fine ones
+_LEAST_LOG: Final = -12.0  # logarithm of a rate, per second: as good as none
 _HALVINGS: Final = 40
+_STEPS: Final = np.linspace(-6.0, 6.0, 2401)  # standard deviations
+_ABOVE: Final = np.array([1.0 - NormalDist().cdf(step) for step in _STEPS])
 
 
-def sufficient(memory: Memory) -> Floats:
-    """The rate per second of each topic that its past days exceed for SHARE of their time, and at which they lose at most MOST_LOST of
-    their demand; NaN where no day is known. Days of states from before rates of overload were kept do not count."""
-    age = np.arange(memory.days)[::-1]
-    kept = ~np.isnan(memory.overloaded).all(axis=2)
-    silent = (memory.mean == 0) & np.logical_or.accumulate(kept.any(axis=0))
-    weights = np.where((kept | silent) & ~np.isnan(memory.mean), 0.5 ** (age / HALF_LIFE_DAYS), 0.0)
-    whole = weights.sum(axis=1)
-    weights /= np.where(whole > 0, whole, 1.0)[:, None]
-    parts = weights[:, :, None] * _PARTS
-    rates = np.nan_to_num(memory.overloaded)
-    logs = np.log(np.maximum(rates, np.exp(_LOGS[0])))
-    demand = (weights * np.nan_to_num(memory.mean)).sum(axis=1)
-
-    def overloaded(at: Floats) -> Floats:
-        away = np.clip(_LOGISTIC * (logs - at[:, None, None]) / SPREAD, -60.0, 60.0)
-        return np.asarray((parts / (1 + np.exp(-away))).sum(axis=(1, 2)))
-
-    def lost(at: Floats) -> Floats:
-        return np.asarray((parts * np.maximum(rates - np.exp(at)[:, None, None], 0.0)).sum(axis=(1, 2)))
-
-    found = np.maximum(_crossing(overloaded, np.full(len(whole), SHARE)), _crossing(lost, MOST_LOST * demand))
-    return np.where(whole > 0, np.exp(found), np.nan)
+def sufficient(memory: Memory, topics: Ints | None = None) -> Floats:
+    """The rate per second of each topic that it is expected to exceed for SHARE of its time, and at which its past days lost at most
+    MOST_LOST of their demand; NaN where no job was seen. Days of states from before rates of overload were kept do not count.
+    `topics`: the rows that are asked for, all unless told; the others have NaN."""
+    rows = np.arange(len(memory.keys)) if topics is None else topics
+    found = np.full(len(memory.keys), np.nan)
+    if not rows.size or not memory.days:
+        return found
+    blocks = [_Jobs(memory, rows[first : first + BLOCK]) for first in range(0, len(rows), BLOCK)]
+    load = np.concatenate([each.demand * each.days for each in blocks])
+    demand = np.concatenate([each.demand for each in blocks]).sum()
+    variance = np.concatenate([each.variance for each in blocks])
+    days = load.sum() / demand if demand > 0 else 0.0
+    own = (load * variance).sum() / load.sum() if load.sum() > 0 else 0.0
+    fleet = (days * own + FLEET_PRIOR_DAYS * PRIOR_VARIANCE) / (days + FLEET_PRIOR_DAYS)
+    found[rows] = np.concatenate([each.sufficient(fleet) for each in blocks])
+    return found
 
 
-def _crossing(falling: Callable[[Floats], Floats], level: Floats) -> Floats:
-    """Where a function of the logarithm of the rate falls to `level`, for all topics at once."""
-    low, high = (np.full(len(level), each) for each in _LOGS)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        above = falling(middle) > level
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return high
+class _Jobs:
+    """What was seen of the jobs of some topics. Each second counts, by the age of its day."""
+
+    def __init__(self, memory: Memory, rows: Ints) -> None:
+        overloaded, mean = memory.overloaded[rows], memory.mean[rows]
+        age = np.arange(memory.days)[::-1]
+        kept = ~np.isnan(overloaded).all(axis=2)
+        silent = (mean == 0) & np.logical_or.accumulate(kept.any(axis=0))
+        weights = np.where((kept | silent) & ~np.isnan(mean), 0.5 ** (age / HALF_LIFE_DAYS), 0.0)
+        whole = weights.sum(axis=1)
+        weights /= np.where(whole > 0, whole, 1.0)[:, None]
+        self.demand = (weights * np.nan_to_num(mean)).sum(axis=1)
+        self.logs = np.log(np.maximum(np.nan_to_num(overloaded), np.exp(_LEAST_LOG))) @ _TO_FINE
+        self.parts = weights[:, :, None] * _PARTS
+        in_jobs = np.where(np.exp(self.logs) > IN_JOBS * self.demand[:, None, None], self.parts, 0.0)
+        by_day = in_jobs.sum(axis=2)
+        self.time = by_day.sum(axis=1)  # share of it in jobs
+        some = np.where(self.time > 0, self.time, 1.0)
+        self.middle = (in_jobs * self.logs).sum(axis=(1, 2)) / some  # of the logarithms of their rates
+        self.variance = (in_jobs * (self.logs - self.middle[:, None, None]) ** 2).sum(axis=(1, 2)) / some
+        self.days = np.where(self.time > 0, some**2 / np.maximum((by_day**2).sum(axis=1), 1e-18), 0.0)  # with equally long jobs, as many
+
+    def sufficient(self, fleet: float) -> Floats:
+        """`fleet`: the variance of all topics' jobs."""
+        days = np.maximum(self.days, 0.3)
+        variance = (days * self.variance + PRIOR_DAYS * fleet) / (days + PRIOR_DAYS) * (1 + 1 / days)  # doubt of the middle, too
+        spread = np.sqrt(np.maximum(variance, LEAST_SPREAD**2))
+        time = self.time * (1 + NEXT_JOBS / days)
+        share = np.divide(SHARE, time, out=np.ones_like(time), where=time > SHARE)
+        foreseen = self.middle + spread * np.interp(share, _ABOVE[::-1], _STEPS[::-1])
+        rate = np.exp(np.maximum(foreseen, self._loses_at_most(MOST_LOST * self.demand)))
+        return np.where((self.time > 0) & (rate > IN_JOBS * self.demand), rate, np.nan)
+
+    def _loses_at_most(self, allowed: Floats) -> Floats:
+        """The logarithm of the rate at which the past days lost no more than `allowed`, per second of all their time."""
+        rates = np.exp(self.logs)
+        low, high = np.full(len(allowed), _LEAST_LOG), self.logs.max(axis=(1, 2))
+        for _ in range(_HALVINGS):
+            half = (low + high) / 2
+            more = (self.parts * np.maximum(rates - np.exp(half)[:, None, None], 0.0)).sum(axis=(1, 2)) > allowed
+            low, high = np.where(more, half, low), np.where(more, high, half)
+        return np.asarray(high)

@@ -24,6 +24,7 @@ SPREADS: Final = 0.5  # standard deviations that are added to what is predicted 
 TRUST_DAYS: Final = 10  # days after which the better prediction counts with a power higher by one; of 5, 6, 10 and none
 FIRST_WEEK: Final = 7  # days in which the greatest need and the larger prediction count too, less each day; of 0, 5, 7, 10 and 14
 JOBS: Final = (4.0, 8.0)  # times the level: no need is a job's below the first, all are above the second; generated events reach 4
+CERTAIN: Final = 4  # a topic of jobs, too, is left to its level by this power of the trust in it; of 1, 2, 4 and infinity
 SPARSE_MESSAGES: Final = 500  # a day; below it the level says little, and the forecast need is taken as it is
 MIN_DAYS: Final = 2  # with needs, before they are believed
 
@@ -54,8 +55,9 @@ def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
         trust = trust_in_level(from_level, from_needs)
         both = (1 - early) * (trust * by_level + (1 - trust) * by_need) + early * np.maximum(by_level, by_need)
         believed = (from_needs.days >= MIN_DAYS) & np.isfinite(by_need)
-        jobs, share = np.log(sufficient(memory)), (1 - trust) * of_jobs(np.exp(both) / level)
-        both = np.where(np.isfinite(jobs) & np.isfinite(share), (1 - share) * both + share * jobs, both)
+        share = np.nan_to_num((1 - trust**CERTAIN) * of_jobs(np.exp(both) / level))
+        jobs = np.log(sufficient(memory, np.flatnonzero(share > 0)))
+        both = np.where(np.isfinite(jobs), (1 - share) * both + share * jobs, both)
         base = np.exp(np.where(believed, both, by_level))
         sparse = forecasts(memory.messages, memory.weekdays, half_life_days)[:, -1] < SPARSE_MESSAGES
         if sparse.any():

@@ -36,10 +36,11 @@ JOURNALCTL: Final = f'[ "$1" = -u ] && [ -f "{ROOT}/deploy/systemd/$2.service" ]
 PIP: Final = f"""\
 [ "$1" = install ] || exit 1
 exec {sys.executable} - "$2" <<'END'
-import re, sys, tomllib
+import os, re, sys, tomllib
 extras = tomllib.load(open({str(ROOT / "pyproject.toml")!r}, "rb"))["project"]["optional-dependencies"]
-asked = re.fullmatch(r"sluice-gateway\\[(\\w+)\\]", sys.argv[1])
-sys.exit(0 if asked and asked[1] in extras else 1)
+asked = re.fullmatch(r"(sluice-gateway|dist/sluice_gateway-\\S+\\.whl)\\[(\\w+)\\]", sys.argv[1])
+there = asked and (asked[1] == "sluice-gateway" or os.path.exists(asked[1]))
+sys.exit(0 if there and asked[2] in extras else 1)
 END"""
 # apt-get: packages of names that the distribution could have, which nothing can say without its lists.
 APT_GET: Final = """\

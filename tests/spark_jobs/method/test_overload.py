@@ -1,4 +1,4 @@
-"""The rate that a topic of jobs exceeds for a fixed share of its time."""
+"""The rate that a topic of jobs is expected to exceed for a fixed share of its time."""
 
 from __future__ import annotations
 
@@ -37,10 +37,37 @@ def remembered(days: list[dict[str, np.ndarray]]) -> Memory:
     return remember(table, dict.fromkeys(DATES[: len(days)], SECONDS), "messages", keys_of(table))
 
 
-def test_of_jobs_of_one_size_the_rate_is_their_size() -> None:
-    memory = remembered([{"a": jobs([200.0] * 4, 60)}] * 7)
+def test_of_jobs_of_one_size_the_rate_is_their_size_and_something_more_the_fewer_were_seen() -> None:
+    found = [sufficient(remembered([{"a": jobs([200.0] * 4, 60)}] * days))[0] for days in (3, 7, 14)]
     assert SHARE < 0.0117, "four jobs of a minute, of 20,000 s"
-    assert sufficient(memory)[0] == pytest.approx(200, rel=0.3)
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == pytest.approx(230, rel=0.15)
+    assert found[0] < 1.5 * 200
+
+
+def test_a_large_job_among_many_does_not_decide_alone() -> None:
+    usual = [{"a": jobs([150.0, 200.0, 250.0], 60)}] * 13
+    without, with_it = (sufficient(remembered([*usual, {"a": jobs([last], 20)}]))[0] for last in (200.0, 1_000.0))
+    assert without < with_it < 1.5 * without
+
+
+def test_of_a_topic_without_jobs_nothing_is_said() -> None:
+    rng = np.random.default_rng(5)
+    memory = remembered([{"busy": jobs([100.0], 60), "even": rng.poisson(10, SECONDS)}] * 7)
+    at = [topic for _, topic in memory.keys].index("even")
+    found = sufficient(memory)
+    assert np.isnan(found[at])
+    assert np.isfinite(found[1 - at])
+
+
+def test_only_the_topics_that_are_asked_for_and_as_many_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    days = [{name: jobs([rate, 2 * rate], 60) for name, rate in (("a", 50.0), ("b", 100.0), ("c", 200.0))}] * 5
+    memory = remembered(days)
+    whole = sufficient(memory)
+    np.testing.assert_allclose(sufficient(memory, np.array([0, 2]))[[0, 2]], whole[[0, 2]], rtol=0.1)
+    assert np.isnan(sufficient(memory, np.array([0, 2]))[1])
+    monkeypatch.setattr("spark_jobs.method.overload.BLOCK", 2)
+    np.testing.assert_allclose(sufficient(memory), whole)
 
 
 def test_the_rate_is_exceeded_for_the_same_time_by_topics_of_all_kinds_of_jobs() -> None:
