@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 
 from support.amqp.frames import greeting, publish
@@ -20,6 +22,7 @@ from support.brokers import stand_ins
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
+from support.pages import shown
 from support.processes import LOOPBACK, wait_until
 
 RATE = 200
@@ -143,8 +146,7 @@ def test_what_is_drained_can_be_published_again_as_the_page_says(rabbitmq: Rabbi
         )
         assert len(publisher.nacked) == told["messages"]
         assert queue.depth() == len(publisher.acked)
-        page = (Path(__file__).parents[2] / "docs" / "spooling.md").read_text()
-        script = next(block.partition("```")[0] for block in page.split("```sh\n") if "import base64, json, pika" in block)
+        script = shown("docs/spooling.md", "import base64, json, pika").text
         script = script.replace("amqp://guest:guest@127.0.0.1:5672/%2F", rabbitmq.url).replace("orders.jsonl", str(file))
         script = script.replace("python3 ", f"{sys.executable} ", 1)
         ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
@@ -154,6 +156,35 @@ def test_what_is_drained_can_be_published_again_as_the_page_says(rabbitmq: Rabbi
         assert line["detail"] == f"{told['messages']} messages of 1 connections to {file}"
         again = gateway.cli(*words, check=False)
         assert again.returncode in {0, 1}, "nothing waits any more, or its file is there"
+
+
+@pytest.mark.rabbitmq
+def test_the_commands_of_the_page_can_be_run(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    rule = {**RULES[0], "match": {"protocol": "amqp", "exchange": "orders"}, "limit": {"messages": "1/s"}}
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule], spool={"memory": "1MiB"})
+    parameters = pika.ConnectionParameters(LOOPBACK, gateway.port("rabbit"))
+    with pika.BlockingConnection(parameters) as client:
+        channel = client.channel()
+        channel.exchange_declare("orders", "topic", auto_delete=True)
+
+        def held() -> int:
+            client.process_data_events()
+            return sum(int(each["held_messages"]) for each in gateway.get("/v1/connections")["items"])
+
+        for line in shown("docs/spooling.md", "sluice spool pause").text.splitlines():
+            words = shlex.split(line)[1:]
+            if held() < 100:
+                for _ in range(3000):
+                    channel.basic_publish("orders", "order.created", bytes(KIB))
+                wait_until(lambda: held() > 2000, within=30, what="they wait")
+            sure = ["--yes"] if words[1] in {"discard", "drain"} and "--dry-run" not in words else []
+            assert gateway.cli(*words, *sure).returncode == 0, line
+            if words[1] == "discard" and sure:
+                wait_until(lambda: held() == 0, within=30, what="they are given up")
+        assert [each["action"].rpartition(":")[2] for each in gateway.get("/v1/audit")["items"] if "/v1/spool/" in each["action"]] == (
+            ["drain", "discard", "resume", "pause"]  # the dry run changes nothing
+        )
+        wait_until(lambda: held() == 0, within=30, what="nothing waits on")
 
 
 def test_all_workers_pause_and_discard_and_a_new_one_pauses_too(tmp_path: Path) -> None:

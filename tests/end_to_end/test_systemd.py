@@ -182,8 +182,10 @@ def test_a_process_that_is_stopped_is_ended_by_the_watchdog_and_another_serves(i
     wait_until(lambda: fed_at(inside) - began > 5e6, within=60, what="the loop to have fed it for twice as long as its patience")
     assert inside.main_pid("sluice.service") == pid
     inside.run("kill", "-STOP", str(pid))
-    assert rocketmq_client(installed.ports[1]) == "answered"
+    # systemd lets the process go on to end it (SIGCONT), so one more client may be accepted, and reset with it.
+    assert rocketmq_client(installed.ports[1]) in {"answered", "ConnectionResetError"}
     assert inside.main_pid("sluice.service") != pid
+    assert rocketmq_client(installed.ports[1]) == "answered"
     assert inside.show("sluice.service", "NRestarts") == "1"
     assert "Watchdog timeout" in inside.log()
 

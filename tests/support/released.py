@@ -149,7 +149,7 @@ def make_sample(version: str) -> Path:
 def kept(version: str, folder: Path) -> Path:
     """A copy of the sample as the state of a gateway in `folder`. Git keeps no modes of files; a token must not be others' to read."""
     shutil.copytree(SAMPLES / version, folder / "state")
-    for path in (folder / "state").rglob("*"):
+    for path in (folder / "state", *(folder / "state").rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
     return folder
 

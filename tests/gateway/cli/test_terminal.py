@@ -109,7 +109,10 @@ WIDTHS = [80, 120, 200]
 @pytest.mark.parametrize(
     ("words", "important"),
     [
-        (["topics"], ["topic", "in", "passed", "refused", "used"]),  # at 80 columns the limit may make room for the worst client's address
+        (
+            ["topics"],
+            ["topic", "in", "passed", "refused"],
+        ),  # at 80 columns more may make room for the worst client
         (["topics", "--sort", "refused", "--limit", "3"], ["topic", "refused"]),
         (["limits", "list"], ["for", "limit", "used", "in", "refused"]),
         (["connections", "list"], ["client", "id", "state", "bottleneck"]),

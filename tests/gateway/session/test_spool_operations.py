@@ -170,7 +170,7 @@ def test_other_topics_of_a_channel_are_not_discarded_and_keep_their_order(tmp_pa
         link.say((amqp.publish(1, "limited", b"x" * 100) + amqp.publish(1, "other", b"x" * 100)) * 100)
         wires.until(lambda: gateway.spool.written > 0)
         link.at_broker()
-        waiting = gateway.spool.topics[OTHER].messages
+        waiting = gateway.spool.topics["amqp", OTHER].messages
         found = spool_operations.discard(gateway, LIMITED, dry_run=False)
         passed: list[str] = []
 
