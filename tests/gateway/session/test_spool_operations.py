@@ -170,7 +170,7 @@ def test_other_topics_of_a_channel_are_not_discarded_and_keep_their_order(tmp_pa
         link.say((amqp.publish(1, "limited", b"x" * 100) + amqp.publish(1, "other", b"x" * 100)) * 100)
         wires.until(lambda: gateway.spool.written > 0)
         link.at_broker()
-        waiting = gateway.spool.topics[OTHER].messages
+        waiting = gateway.spool.topics["amqp", OTHER].messages
         found = spool_operations.discard(gateway, LIMITED, dry_run=False)
         passed: list[str] = []
 
@@ -202,6 +202,40 @@ def test_what_is_paused_can_be_discarded(tmp_path: Path) -> None:
         link.say(amqp.publish(1, "limited"))
         wires.elapse(2)
         assert published(link.at_broker()) == ["limited"], "the burst; what comes after the discard is paused"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_message_that_has_passed_and_waits_behind_another_is_held_and_given_up_as_well(tmp_path: Path, *, durable: bool) -> None:
+    """It came in the same read as the one that is over its limit, so the judge has let it pass already."""
+    with spooling(tmp_path, spooled(durable=durable), spooled("other", Rate(1000))) as (wires, gateway):
+        link = Link(wires)
+        link.say(amqp.publish(1, "limited") * 2 + amqp.publish(1, "other") * 3)
+        wires.run()
+        credit = link.session.decode.credit
+        handled = credit._handled
+        pause(gateway, OTHER)
+        wires.until(lambda: gateway.spool.uncommitted == 0)
+        for _ in range(5):
+            wires.elapse(1)
+            wires.run()
+        assert published(link.at_broker()) == ["limited"] * 2
+        assert spool_operations.discard(gateway, OTHER, dry_run=False)["messages"] == 3
+        wires.until(lambda: wires.shared.spool_control.given_up == 3)
+        wires.elapse(5)
+        assert published(link.at_broker()) == []
+        assert wires.totals("amqp", OTHER)["dropped"] == 3
+        assert credit._handled == handled == 5, "each message is handled once"
+        assert link.session.budget.held_messages == 0
+
+
+async def test_a_message_that_has_passed_and_waits_behind_another_is_in_the_file_or_forwarded(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), spooled("other", Rate(1000))) as (wires, gateway):
+        link = Link(wires)
+        link.say(amqp.publish(1, "limited") * 2 + amqp.publish(1, "other") * 3)
+        wires.run()
+        assert (await spool_operations.drain(gateway, OTHER, "out.jsonl"))["messages"] == len(lines(tmp_path)) == 3
+        wires.elapse(5)
+        assert published(link.at_broker()) == ["limited"] * 2
 
 
 def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
