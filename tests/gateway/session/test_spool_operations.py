@@ -238,6 +238,29 @@ async def test_a_message_that_has_passed_and_waits_behind_another_is_in_the_file
         assert published(link.at_broker()) == ["limited"] * 2
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_a_durable_message_that_is_given_up_is_replayed_where_its_connection_ends_at_once(tmp_path: Path, *, later: bool) -> None:
+    """It is marked off as if it had been forwarded."""
+    with spooling(tmp_path, spooled(durable=True), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(amqp.publish(1, "limited", b"x" * (100 + number)) for number in range(50)))
+        wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
+        given_up = spool_operations.discard(gateway, LIMITED, dry_run=False)["messages"]
+        wires.until(lambda: wires.shared.spool_control.given_up == given_up)
+        assert wires.totals("amqp", LIMITED)["delayed"] == given_up, "each is held once, also when it comes back from the disk"
+        if later:
+            link.at_broker()
+            for passed_s in (1, 8):
+                link.session.mark_off(wires.now() + passed_s * SECOND)
+                link.session.mark_off(wires.now() + passed_s * SECOND)
+        link.session.abort("admin", "closed")
+        wires.sweeper.end(link.session)
+        wires.run()
+        assert len(gateway.spool.orphans) == (0 if later else 1)
+        if later:
+            wires.until(lambda: bool(gateway.spool.used == 0))
+
+
 def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled()) as (wires, gateway):
         link = Link(wires, confirms=(1,))
