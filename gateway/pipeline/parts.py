@@ -13,6 +13,7 @@ from gateway.pipeline.spool_orders import SpoolOrder
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.in_flight import Ending, end
 from limiter.keys import Key
+from limiter.limits import NEVER
 from limiter.request import Request
 
 PLAIN: Final = 0  # not limited: passes, in its place among the parts of its ordering key
@@ -114,6 +115,16 @@ class Part(Request):
         self.prepaid = True
         self.again = True
         return True
+
+    def look_again(self) -> None:
+        """The part has passed the judge and waits in a spool: an operator may keep it there or give it up, so it is looked at when its turn
+        comes. The judge is asked for slots alone then."""
+        self.paid = False
+        self.passed = 0
+        self.prepaid = True
+        self.again = True
+        if self.deadline == 0:  # it is held from now on, for as long as it takes
+            self.deadline = NEVER
 
     def __repr__(self) -> str:
         kind = ("plain", "request", "body")[self.kind]

@@ -438,10 +438,11 @@ class SpoolQueue:
     def _mark(self) -> None:
         """Mark off what has passed, up to the end of a message."""
         count = 0
+        waiting = len(self.unmarked)
         for number, batch in enumerate(self.unmarked, 1):
             if not batch.written or batch.end > self.passed:
                 break
-            if batch.whole:
+            if batch.whole or (number == waiting and self.empty()):  # the rest of that message came when nothing waited, past this queue
                 count = number
         last: Batch | None = None
         for _ in range(count):

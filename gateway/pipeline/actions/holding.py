@@ -35,10 +35,14 @@ def wait_until(hold: Callable[[Part, int], bool], part: Part, now: int, deadline
         part.again and not first
     ):  # else what it has is of having waited unjudged in the spool (`RateLimit`), where another rule may have put it
         deadline = part.deadline
-    if now >= deadline or not hold(part, min(due(now, part.wait_ns), deadline)):
+    if now >= deadline:
         return False
-    part.again = True
+    before = part.again, part.deadline
+    part.again = True  # before it is held, since it may be written to a file at once
     part.deadline = deadline
+    if not hold(part, min(due(now, part.wait_ns), deadline)):
+        part.again, part.deadline = before
+        return False
     if first:
         count_held(part)
     return True

@@ -277,10 +277,7 @@ class HeldParts:
             if marks:
                 part.spool_order = order
                 if part.paid:
-                    part.paid = False
-                    part.passed = 0
-                    part.again = True
-                    part.prepaid = True
+                    part.look_again()
         if channel.spool is not None:
             channel.spool.give_order(order)
 
@@ -307,6 +304,8 @@ class HeldParts:
                 key = held.part.key
                 if held.part.kind == REQUEST and key is not None and key.text == topic:
                     held.due = min(held.due, 1)  # long past, or only behind others
+                    if held.part.paid and channel.spool is not None:  # it has waited here since before the spool began
+                        held.part.look_again()
         self.update_due()
 
     def settle(self, channel: AmqpChannel) -> list[Part]:

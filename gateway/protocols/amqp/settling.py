@@ -89,6 +89,8 @@ class Settling:
         elif channel.waits():
             waits = part.requeue_without_slots(self.reports.endings)
             part.paid = part.kind == REQUEST and part.passed > 0 and not waits
+            if channel.spool is not None and (part.paid or waits):
+                part.look_again()
             self._hold(channel, part, 0)
         elif channel.gateway_close != NO_CLOSE:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
             self._hold(channel, part, NEVER)

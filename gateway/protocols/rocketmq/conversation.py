@@ -212,6 +212,7 @@ class RocketmqConversation(Conversation):
         if queue is None:
             ready = partial(self._spool_ready, key)
             queue = SpoolQueue(spool, self.budget, self.context.connection, 0, partial(same_key, key), held_cost, ready)
+            queue.replays = False  # a rule for all protocols may be durable; nobody could publish these again
             self.held_sends.spooled[key] = queue
         queue.take_rule(rule)
         return self._hold_sends(part, due, blocking=False)

@@ -204,6 +204,63 @@ def test_what_is_paused_can_be_discarded(tmp_path: Path) -> None:
         assert published(link.at_broker()) == ["limited"], "the burst; what comes after the discard is paused"
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_message_that_has_passed_and_waits_behind_another_is_held_and_given_up_as_well(tmp_path: Path, *, durable: bool) -> None:
+    """It came in the same read as the one that is over its limit, so the judge has let it pass already."""
+    with spooling(tmp_path, spooled(durable=durable), spooled("other", Rate(1000))) as (wires, gateway):
+        link = Link(wires)
+        link.say(amqp.publish(1, "limited") * 2 + amqp.publish(1, "other") * 3)
+        wires.run()
+        credit = link.session.decode.credit
+        handled = credit._handled
+        pause(gateway, OTHER)
+        wires.until(lambda: gateway.spool.uncommitted == 0)
+        for _ in range(5):
+            wires.elapse(1)
+            wires.run()
+        assert published(link.at_broker()) == ["limited"] * 2
+        assert spool_operations.discard(gateway, OTHER, dry_run=False)["messages"] == 3
+        wires.until(lambda: wires.shared.spool_control.given_up == 3)
+        wires.elapse(5)
+        assert published(link.at_broker()) == []
+        assert wires.totals("amqp", OTHER)["dropped"] == 3
+        assert credit._handled == handled == 5, "each message is handled once"
+        assert link.session.budget.held_messages == 0
+
+
+async def test_a_message_that_has_passed_and_waits_behind_another_is_in_the_file_or_forwarded(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(), spooled("other", Rate(1000))) as (wires, gateway):
+        link = Link(wires)
+        link.say(amqp.publish(1, "limited") * 2 + amqp.publish(1, "other") * 3)
+        wires.run()
+        assert (await spool_operations.drain(gateway, OTHER, "out.jsonl"))["messages"] == len(lines(tmp_path)) == 3
+        wires.elapse(5)
+        assert published(link.at_broker()) == ["limited"] * 2
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_a_durable_message_that_is_given_up_is_replayed_where_its_connection_ends_at_once(tmp_path: Path, *, later: bool) -> None:
+    """It is marked off as if it had been forwarded."""
+    with spooling(tmp_path, spooled(durable=True), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(amqp.publish(1, "limited", b"x" * (100 + number)) for number in range(50)))
+        wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
+        given_up = spool_operations.discard(gateway, LIMITED, dry_run=False)["messages"]
+        wires.until(lambda: wires.shared.spool_control.given_up == given_up)
+        assert wires.totals("amqp", LIMITED)["delayed"] == given_up, "each is held once, also when it comes back from the disk"
+        if later:
+            link.at_broker()
+            for passed_s in (1, 8):
+                link.session.mark_off(wires.now() + passed_s * SECOND)
+                link.session.mark_off(wires.now() + passed_s * SECOND)
+        link.session.abort("admin", "closed")
+        wires.sweeper.end(link.session)
+        wires.run()
+        assert len(gateway.spool.orphans) == (0 if later else 1)
+        if later:
+            wires.until(lambda: bool(gateway.spool.used == 0))
+
+
 def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled()) as (wires, gateway):
         link = Link(wires, confirms=(1,))

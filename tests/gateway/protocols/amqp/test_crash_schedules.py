@@ -54,3 +54,8 @@ def test_in_good_order_nothing_is_left_but_what_a_closed_channel_gave_up(tmp_pat
             raise
         finally:
             shutil.rmtree(tmp_path / "spool", ignore_errors=True)
+
+
+def test_a_message_whose_end_did_not_have_to_wait_keeps_no_file(tmp_path: Path) -> None:
+    """The last batch ends within it; found by chance."""
+    play_out(110248362968713, 2, 16, tmp_path / "spool")
