@@ -60,7 +60,7 @@ class RuleView(msgspec.Struct, frozen=True):
     ipv6_prefix: int | None = None
     spool_size: str | None = None
     max_age: str | None = None
-    durable: bool | None = None
+    durable: bool = False
     override: StoredOverride | None = None
     unfit: str | None = None
     candidate: LimitText | None = None
@@ -110,7 +110,7 @@ def rule_view(
         ipv6_prefix=rule.ipv6_prefix,
         spool_size=None if rule.spool_size is None else format_size(rule.spool_size),
         max_age=None if rule.max_age_ns is None else format_duration(rule.max_age_ns),
-        durable=rule.durable or None,
+        durable=rule.durable,
         override=stored,
         unfit=unfit,
         candidate=LimitText.of_candidate(rule.candidate_limit()),
