@@ -76,17 +76,16 @@ def read_json(frame: bytes) -> dict[str, object]:
 
 
 def test_one_way_sends_wait_on_disk_and_pass_at_the_limit_in_order(tmp_path: Path) -> None:
-    with spooling(tmp_path, spooled(50)) as (wires, disk):
+    with spooling(tmp_path, spooled(5)) as (wires, disk):
         client, broker = wires.connect("rocketmq")
         say(wires, disk, client, 100)
         assert disk.written > 10_000
         assert wires.session().budget.spooled_bytes > 10_000
         passed = numbers(wires.received(broker))
-        assert len(passed) < 50
-        elapse(wires, disk, 1)
-        passed += numbers(wires.received(broker))
-        assert 50 <= len(passed) < 100
         elapse(wires, disk, 2)
+        passed += numbers(wires.received(broker))
+        assert 15 <= len(passed) < 100, "a burst of 10, 5/s, and the time that the machine took"
+        elapse(wires, disk, 20)
         assert passed + numbers(wires.received(broker)) == list(range(100))
         assert wires.received(client) == b""
         budget = wires.session().budget
