@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from gateway.clock import now_ns
+from gateway.log_files.durable import sync_folder
 from gateway.pipeline.spool_orders import CALLED_OFF, GIVE_UP, PREVIEW, Pause
 from gateway.spool.records import DamagedError
 from limiter.limits import NEVER
@@ -139,18 +140,10 @@ def _write(path: Path, copies: list[SpoolCopy]) -> None:
             file.flush()
             os.fsync(file.fileno())
         for folder in (path.parent, path.parent.parent):
-            _sync_folder(folder)
+            sync_folder(folder)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def order(gateway: RunningGateway, topic: str, state: int) -> dict[int, list[SpoolOrder]]:

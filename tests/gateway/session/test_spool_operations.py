@@ -359,7 +359,7 @@ async def test_nothing_is_given_up_that_is_not_in_the_file(tmp_path: Path, fault
                     opened.seek(8_000)
                     opened.write(b"damage")
         else:
-            monkeypatch.setattr(spool_operations, "_sync_folder", lambda _: setattr(gateway.rule_source, "revision", 2))
+            monkeypatch.setattr(spool_operations, "sync_folder", lambda _: setattr(gateway.rule_source, "revision", 2))
         done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
         assert (done["messages"], done["files"]) == (0, [])
         assert {"there": "File exists", "damaged": "checksum", "rules": "the rules were changed"}[fault] in str(done["faults"])
