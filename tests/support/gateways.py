@@ -11,7 +11,9 @@ import ssl
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -66,17 +68,40 @@ class OpenThings(NamedTuple):
 ALLOWED: Final = {"files": 12, "sockets": 24, "threads": 24}
 
 
-def open_things(pid: int) -> OpenThings:
-    files = sockets = threads = 0
+def opened(pid: int) -> list[str]:
+    """What each descriptor of the process and those it has started stands for; one that closes meanwhile is left out, and no other."""
+    targets = []
     for process in tree(pid):
-        try:
-            targets = [str(link.readlink()) for link in Path(f"/proc/{process}/fd").iterdir()]
-            threads += len(list(Path(f"/proc/{process}/task").iterdir()))
-        except OSError:
-            continue  # it, or one of its descriptors, has gone meanwhile: the next look tells
-        sockets += sum(target.startswith("socket:") for target in targets)
-        files += sum(not target.startswith("socket:") for target in targets)
-    return OpenThings(files, sockets, threads)
+        with suppress(OSError):  # it has ended meanwhile
+            for link in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):
+                    targets.append(str(link.readlink()))
+    return targets
+
+
+def threads_of(pid: int) -> list[str]:
+    """The names of the threads of the process and those it has started."""
+    names = []
+    for process in tree(pid):
+        with suppress(OSError):
+            for task in Path(f"/proc/{process}/task").iterdir():
+                with suppress(OSError):
+                    names.append((task / "comm").read_text().strip())
+    return names
+
+
+def open_things(pid: int) -> OpenThings:
+    targets = opened(pid)
+    sockets = sum(target.startswith("socket:") for target in targets)
+    return OpenThings(len(targets) - sockets, sockets, len(threads_of(pid)))
+
+
+def open_names(pid: int) -> str:
+    """What is open, for a message: each thing once with its count, and the connections with their ends and states."""
+    names = Counter([*(target.partition(":")[0] for target in opened(pid)), *(f"thread {name}" for name in threads_of(pid))])
+    connections = subprocess.run(["ss", "-tanp"], capture_output=True, text=True, check=False, timeout=30).stdout.splitlines()
+    ours = [line for line in connections if f"pid={pid}," in line]
+    return "\n".join([*(f"{count} {name}" for name, count in names.most_common()), *ours])
 
 
 class Gateway:
@@ -209,9 +234,12 @@ class Gateway:
 
     def _expect_no_leak(self) -> None:
         """Clients may still be there, and what they have is allowed for. Of a gateway that is not up any more there is nothing to say."""
-        wait_until(
-            lambda: not self.answers(self.until) or not self.leaks(), within=20, what="what requests and clients opened to be closed"
-        )
+        try:
+            wait_until(
+                lambda: not self.answers(self.until) or not self.leaks(), within=60, what="what requests and clients opened to be closed"
+            )
+        except TimeoutError as error:
+            raise AssertionError(f"{error}: more than at the first by {self.leaks()}\n{open_names(self.process.pid)}") from None
 
     def resident_bytes(self) -> int:
         return resident_bytes(self.process.pid)
@@ -226,7 +254,11 @@ class Gateway:
         if kind is not None:
             self.kill()
             return
-        self._expect_no_leak()
+        try:
+            self._expect_no_leak()
+        except BaseException:
+            self.kill()
+            raise
         code = self.stop()
         assert code == 0, f"sluice ended with {code} after SIGTERM\n{self.log()[-3000:]}"
         assert not faults_of_lines(self.log()), "not in gateway/telemetry/log_events.py"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,21 +21,39 @@ LOOPBACK = "127.0.0.1"
 CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: the time the scheduler has accounted, in nanoseconds, of all threads, ended ones included
 
 
-_given: set[int] = set()  # by `free_ports`; what a test was given is not yet listened on when the next asks
+# Below the range the kernel takes for outgoing connections, above what browsers refuse (10080), below `free_broker_port`'s.
+PORTS = range(11_000, 20_000)
+BLOCK = 100  # ports that a process of tests has for itself as long as it lives
+_own: list[int] = []  # locks, one per block
+_left: list[int] = []  # of the blocks: not given to anybody yet
+
+
+def _take_block() -> None:
+    """Adds a block of ports that no other process of tests has to `_left`. RuntimeError: others have them all."""
+    folder = Path(tempfile.gettempdir()) / "sluice-test-ports"
+    folder.mkdir(exist_ok=True)
+    for first in PORTS[::BLOCK]:
+        lock = os.open(folder / str(first), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # another process has it
+            os.close(lock)
+            continue
+        _own.append(lock)
+        _left.extend(range(first, first + BLOCK))
+        return
+    raise RuntimeError(f"no free port from {PORTS.start} to {PORTS.stop} for a test: end other runs of the tests")
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports nobody listens on at 127.0.0.1 at this moment, and none that this process was given before."""
-    with ExitStack() as held:
-        ports: list[int] = []
-        while len(ports) < count:
-            probe = held.enter_context(socket.socket())
-            probe.bind((LOOPBACK, 0))
-            port = int(probe.getsockname()[1])
-            if port not in _given:
-                ports.append(port)
-        _given.update(ports)
-        return ports
+    """`count` different ports nobody listens on, on any address, and none that this or another process of tests was given before."""
+    ports: list[int] = []
+    while len(ports) < count:
+        if not _left:
+            _take_block()
+        if is_free("0.0.0.0", port := _left.pop(0)):
+            ports.append(port)
+    return ports
 
 
 def is_free(address: str, port: int) -> bool:
