@@ -39,6 +39,7 @@ from admin.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.quota_watch import QuotaWatch
 from admin.routing import JSON, ON, Answer, Request, Route, Router, parse_query
 from admin.server import ReceiveBody, Server
+from admin.slices import own_turn
 from admin.spreadsheet import export, wants_csv
 from admin.stream_hub import StreamHub
 from admin.tls import Handshakes
@@ -214,8 +215,10 @@ class Admin:
         await self._gateway.gather(route.template)
         if route.columns and wants_csv(context.request):
             return await export(context, route)
+        await own_turn()
         answer = await route.handler(context)
         if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.template.startswith("/v1/"):
+            await own_turn()
             answer = replace(answer, etag=etag(answer.body))
         return answer
 

@@ -19,6 +19,7 @@ import trio.abc
 
 from admin.http import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RefusedError, check_head, parse_head
 from admin.routing import Answer, LiveBody, encode
+from admin.slices import own_turn
 
 if TYPE_CHECKING:
     from admin.peer import Peer
@@ -155,6 +156,7 @@ class Exchange:
         """Read once into the buffer; False at the client's end of stream."""
         data = await self._stream.receive_some(RECEIVE)
         self._buffer += data
+        await own_turn()
         return bool(data)
 
     @property
@@ -225,6 +227,7 @@ class Exchange:
         scope.cancel()
 
     async def _send(self, connection: h11.Connection, answer: Answer, method: str, *, close: bool) -> None:
+        await own_turn()
         headers = _headers(answer, close=close)
         if isinstance(answer.body, Iterator):
             await self._stream_out(connection, answer, headers, method)

@@ -24,7 +24,7 @@ SortKey = tuple[float, str]
 
 MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
 DEFAULT: Final = 100
-SLICE_ITEMS: Final = 500  # items sorted between two turns of the event loop: 0.5 ms
+SLICE_ITEMS: Final = 200  # items sorted between two turns of the event loop: 0.2 ms
 LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
 _one_long_list: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("one_long_list")

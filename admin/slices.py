@@ -1,4 +1,4 @@
-"""How long lists share the event loop with the messages: in slices, with a rest after each."""
+"""How work for operators shares the event loop with the messages: in slices, one at a time, with a rest after each of a long list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,24 @@ import trio
 REST: Final = 2  # times as long as a slice took, messages go first: long lists take a third of the processor at most; a guess
 MAX_REST_S: Final = 0.01  # seconds; after one slice
 
+_turn: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("admin_turn")
+
 
 async def rest_after(started: float) -> None:
     """Give the event loop its turns after a slice of a long list: REST times as long as the slice took, but not for long."""
     await trio.sleep(min(REST * (trio.current_time() - started), MAX_REST_S))
+
+
+async def own_turn() -> None:
+    """Wait for a turn of the event loop in which no other request or stream is worked on; they take turns in the order they came.
+
+    Eight streams that get the same snapshot would else make their messages one after another before the next message of a client is
+    looked at (`bench/admin_load.py`).
+    """
+    try:
+        turn = _turn.get()
+    except LookupError:
+        turn = trio.Lock()
+        _turn.set(turn)
+    async with turn:  # to acquire it takes a turn of the event loop, and so does passing it on
+        pass

@@ -449,6 +449,7 @@ class Store:
             edits, published = edit()
             before = self._rules
             plan = self.plan(edits, published, restoring=restoring)
+            await trio.lowlevel.cancel_shielded_checkpoint()  # a plan takes half a millisecond: messages go first
             entry = self._entry(author, action, "applied", reason, revision=plan.state.revision, changes=plan.changes)
             try:
                 self.state = await beside(self._commit, plan.state, entry, published)

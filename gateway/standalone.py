@@ -159,7 +159,7 @@ class Standalone:
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
         known = self.gateway.accounts.topics
-        chosen = None if wanted is None else [(place, known[place]) for place in wanted if place in known]
+        chosen = None if wanted is None else [known[place] for place in wanted if place in known]
         return await collect_cooperatively(status.topics(self.gateway, chosen))
 
     async def snapshot(self) -> dict[str, object]:

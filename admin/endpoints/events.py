@@ -15,6 +15,7 @@ from admin.context import Context
 from admin.paging import DEFAULT, LIMIT
 from admin.problems import Fault, invalid
 from admin.routing import ON, Answer, Parameter, Request, Route
+from admin.slices import own_turn
 from admin.views import EventsPage
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class EventStream:
                 written = trio.current_time()
                 continue
             await hub.wait(wait)
+            await own_turn()
 
     def _new(self) -> bytes:
         """What this stream has not sent yet: at most EVENTS_PER_WRITE events, then the latest snapshot."""

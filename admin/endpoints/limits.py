@@ -19,6 +19,7 @@ from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found, pattern
 from admin.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Parameter, Route
 from admin.side_thread import beside
+from admin.slices import own_turn
 from admin.spreadsheet import FORMAT, LIMITS
 from admin.state import StoredOverride, key_target
 from admin.views import Preview
@@ -113,6 +114,7 @@ def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
 
 async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
     found = holding(context, name, sender)
+    await own_turn()
     rates = await rates_of(context, {(name.protocol, effective.thing, operation) for operation, effective in found})
     things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
     topic = next(things, name.text())  # or the group it names

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from admin.ports import TopicPlace
 
 JSONObject = dict[str, Any]
-SLICE_ITEMS: Final = 100  # items searched between two turns of the loop; 0.7 ms (measured 2026-11)
+NAMES_PER_SLICE: Final = 2000  # topics; of which only the protocol is looked at, between two turns of the loop: 0.2 ms (measured 2026-11)
+SLICE_ITEMS: Final = 30  # items searched between two turns of the loop; 0.2 ms (measured 2026-11)
 TOPIC_SORTS: Final = {
     "name": None,
     "rate": "received_per_second",
@@ -76,12 +77,23 @@ async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObjec
     return found
 
 
+async def _of_protocol(protocol: str, ranked: list[tuple[TopicPlace, float]]) -> list[tuple[TopicPlace, float]]:
+    found: list[tuple[TopicPlace, float]] = []
+    for first in range(0, len(ranked), NAMES_PER_SLICE):
+        started = trio.current_time()
+        found += [entry for entry in ranked[first : first + NAMES_PER_SLICE] if entry[0][0] == protocol]
+        await rest_after(started)
+    return found
+
+
 async def topics(context: Context) -> Answer:
     """Describes only the topics of the page; with `q` all of them, and those that move where their limits are what to sort by."""
     request, gateway = context.request, context.gateway
     sort, protocol = request.query.get("sort", "name"), request.query.get("protocol")
     async with one_long_list():
-        ranked = [entry for entry in await gateway.topic_numbers(TOPIC_SORTS[sort]) if protocol in (None, entry[0][0])]
+        ranked = await gateway.topic_numbers(TOPIC_SORTS[sort])
+        if protocol is not None:
+            ranked = await _of_protocol(protocol, ranked)
         if request.query.get("q"):
             matching = {_place(item) for item in await _matching(request, await gateway.topics([place for place, _ in ranked]))}
             ranked = [entry for entry in ranked if entry[0] in matching]

@@ -47,9 +47,9 @@ LOOK_NS: Final = 1_000_000_000  # ns; between two looks for idle topics: one tak
 LOOK_ANYWAY_NS: Final = 900_000_000_000  # ns; between two looks for those that are forgotten anyway; in slices
 WINDOW_NS: Final = 100_000_000  # ns; how long the window is whose busiest the access log shows (max_100ms_messages)
 NO_RATES: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # not Final: mypyc takes a Final tuple of floats for unset
-SLICE_KEYS: Final = 256  # folded, or topics whose rates are worked out, in one go: 0.3 ms
+SLICE_KEYS: Final = 128  # folded, or topics whose rates are worked out, in one go: 0.15 ms
 PRODUCE: Final = "produce"
-MAX_SLICES: Final = 32  # per fold, a turn of the loop after each: a second is to be closed well before the next one ends (a guess)
+MAX_SLICES: Final = 80  # per fold, a turn of the loop after each: a second is to be closed well before the next one ends (a guess)
 
 Place = tuple[str, str, str]  # protocol, topic as text, operation
 

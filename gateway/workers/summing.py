@@ -13,7 +13,7 @@ from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN
 
 JSONObject = dict[str, Any]
 
-MAX_NUMBERS_PER_SLICE: Final = 1000  # topics; of which one number is summed between two turns of the event loop; a guess
+MAX_NUMBERS_PER_SLICE: Final = 300  # topics; of which one number is summed between two turns of the event loop; a guess
 MOVING: Final = ("received_per_second", "forwarded_per_second", "waiting")
 RATES: Final = tuple(f"{what}_per_second{window}" for what in ("received", "forwarded", "refused", "bytes") for window in ("", "_1s"))
 
