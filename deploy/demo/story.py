@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ class Gateway:
         config = scratch / "sluice.yaml"
         config.write_text(json.dumps(_configuration(scratch, listeners, rules), indent=1))  # JSON is YAML too
         self.process = Process([*SLUICE, "run", "-c", config], log=scratch / "gateway.log")
-        self.process.wait_until(lambda: "started" in self._events(), within=15, what="the gateway")
+        self.process.wait_until(lambda: "started" in self._events(), within=60, what="the gateway")
         self.admin = self._events()["admin_listening"]["bind"]
         token = scratch / "state" / "admin.token"
         self.environment = os.environ | {"SLUICE_ADMIN": f"http://{self.admin}", "SLUICE_TOKEN_FILE": str(token)}
@@ -122,6 +123,8 @@ def perform(target: str, tell: Tell, missing: tuple[type[Exception], ...]) -> in
 
     `target` is what `make` calls it; the errors in `missing` say by themselves what has to be installed.
     """
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal, or `timeout`: what was started is stopped as after Ctrl+C
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     started = time.monotonic()
     summary: list[str] = []
     with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:

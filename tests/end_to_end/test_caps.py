@@ -113,7 +113,7 @@ def test_a_protected_topic_gets_its_demand_and_floods_share_the_rest_by_weight(
             mine = running["cap-mine"]
             mine.finish()
             wait_until(
-                lambda: queues["cap-mine"].depth() >= 0.99 * mine.sent, within=10, what="all of its messages, from the first moment on"
+                lambda: queues["cap-mine"].depth() >= 0.99 * mine.sent, within=30, what="all of its messages, from the first moment on"
             )
     arrived = [{name: after[name] - before[name] for name in after} for before, after in pairwise(depths)]
     assert running["cap-heavy"].sent + running["cap-light"].sent >= 15 * CAP * (SETTLED_S + SLICES * SLICE_S)
@@ -156,7 +156,7 @@ def test_an_alarm_of_the_broker_tightens_the_cap_until_it_is_over(rabbitmq: Rabb
         assert f"{CAP // 2}/s of {CAP}/s (blocked)" in gateway.cli("listeners").stdout
     finally:
         rabbitmq.control("set_vm_memory_high_watermark", "0.4")
-    wait_until(lambda: shown() == (f"{CAP}/s", None), within=10, what="the cap is whole again")
+    wait_until(lambda: shown() == (f"{CAP}/s", None), within=30, what="the cap is whole again")
     connection.close()
     rates = [(sample.name, sample.value) for sample in gateway.samples() if sample.name.startswith("sluice_cap") and sample.value]
     assert ("sluice_cap_rate", CAP) in rates

@@ -40,7 +40,7 @@ def test_limited_deliveries_all_come_and_confirms_do_not_wait_for_them(
         sender = stack.enter_context(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))).channel()
         for name in names * COUNT:
             sender.basic_publish("", name, b"work")
-        wait_until(lambda: all(queue.depth() == COUNT for queue in slow.values()), within=10, what="there is work")
+        wait_until(lambda: all(queue.depth() == COUNT for queue in slow.values()), within=30, what="there is work")
         asked = stack.enter_context(asked_at_once(tmp_path, orders))
         reports = {name: future.result() for name, future in asked.items()}
         left = {name: queue.depth() for name, queue in slow.items()}

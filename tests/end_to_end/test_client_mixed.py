@@ -67,5 +67,5 @@ def test_acks_pass_a_delayed_publish_of_another_channel_but_neither_their_own_ch
         wait_until(lambda: unacked(rabbitmq)["delay"] == 0, within=4, what="the ack passes the delayed publish")
         assert unacked(rabbitmq) == {"delay": 0, "same-channel": 1, "block": 1}
         assert [queue.depth() for queue in targets] == [1, 1, 1], "nothing was held any more: the test shows nothing"
-        wait_until(lambda: [queue.depth() for queue in targets] == [2, 2, 2], within=10, what="the held ones arrive")
+        wait_until(lambda: [queue.depth() for queue in targets] == [2, 2, 2], within=30, what="the held ones arrive")
         wait_until(lambda: not any(unacked(rabbitmq).values()), within=5, what="the acks behind them arrive")

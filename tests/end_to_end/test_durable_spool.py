@@ -243,7 +243,7 @@ def test_several_workers_replay_each_message_once(rabbitmq: RabbitMQ, start_gate
             publisher.wait_until_sent(count)
             wait_until_committed(gateway, count)
             gateway.kill()
-        wait_until(lambda: not gateway.alive(), within=10, what="it is gone")
+        wait_until(lambda: not gateway.alive(), within=30, what="it is gone")
         gateway.start()
         lift(gateway, queue)
         wait_until_replayed(gateway)

@@ -48,7 +48,7 @@ def test_a_bucket_that_was_empty_is_empty_after_a_restart(rabbitmq: RabbitMQ, st
         if how == "killed":
             since = time.time()
             written = gateway.directory / "state" / "fills"
-            wait_until(lambda: written.exists() and written.stat().st_mtime > since, within=10, what="fill levels written")
+            wait_until(lambda: written.exists() and written.stat().st_mtime > since, within=30, what="fill levels written")
             gateway.kill()
         else:
             assert gateway.stop() == 0

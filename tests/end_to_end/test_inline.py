@@ -56,7 +56,7 @@ def test_with_never_every_batch_goes_over_the_threads_until_a_reload_says_otherw
         assert codes.count(0) in ({ALLOWED, most} if workers == 1 else range(1, most + 1))
         assert set(codes) == {0, REFUSED}
         if workers > 1:  # what the parent shows is a second old
-            wait_until(lambda: status()["batches"].get("queued", 0) > 0, within=10, what="the workers' counts")
+            wait_until(lambda: status()["batches"].get("queued", 0) > 0, within=30, what="the workers' counts")
         told = status()
         assert (told["threads"], told["inline"], told["batches"]["inline"], told["batches"]["bypassed"]) == (workers, "never", 0, 0)
         assert told["batches"]["queued"] > 0
@@ -77,4 +77,4 @@ def test_with_never_every_batch_goes_over_the_threads_until_a_reload_says_otherw
             return bool(status()["batches"]["inline"])
 
         wait_until(judged_on_the_loop, within=30, what="the judge to be trusted")
-        wait_until(lambda: status()["inline"] == "trusted", within=10, what="the status to say so")
+        wait_until(lambda: status()["inline"] == "trusted", within=30, what="the status to say so")

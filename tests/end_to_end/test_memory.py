@@ -54,7 +54,7 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
             through = [item for item in items if not stopped(item)]
             return len(through) < PUBLISHERS // 4 and all(item["messages_forwarded"] == EACH for item in through)
 
-        wait_until(all_under_way, within=10, what="the first messages of every connection")
+        wait_until(all_under_way, within=30, what="the first messages of every connection")
         rabbitmq.pause()
         try:
             sizes = []

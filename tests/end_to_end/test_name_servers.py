@@ -92,7 +92,7 @@ def test_brokers_get_listeners_as_routes_name_them_and_operators_see_them(broker
             one = found[f"names/{name}/{number}"]
             assert (one["protocol"], one["bind"], one["upstream"]) == ("rocketmq", address, brokers.names.brokers[name, number])
             assert one["connections_opened"] == 1
-        wait_until(lambda: len(gateway.get("/v1/connections")["items"]) == 1, within=10, what="the end of those to brokers")
+        wait_until(lambda: len(gateway.get("/v1/connections")["items"]) == 1, within=30, what="the end of those to brokers")
         (connection,) = gateway.get("/v1/connections")["items"]
         assert (connection["listener"], connection["protocol"]) == ("names", "rocketmq-nameserver")
     samples = {(one.name, *sorted(one.labels.items())): one.value for one in gateway.samples()}

@@ -29,7 +29,7 @@ def test_a_held_connection_is_found_by_its_name_and_shown_with_the_rule_that_hol
     rabbitmq: RabbitMQ, start_gateway: StartGateway
 ) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", max_connections_per_address=7)], [rule("1/s")])
-    wait_until(lambda: '"listening"' in gateway.log(), within=10, what="the line about it, which comes after it is ready")
+    wait_until(lambda: '"listening"' in gateway.log(), within=30, what="the line about it, which comes after it is ready")
     (listening,) = [line for line in map(json.loads, gateway.log().splitlines()) if line.get("event") == "listening"]
     assert (listening["tls"], listening["send_proxy_protocol"], listening["max_connections_per_address"]) == (False, "none", 7)
     parameters = pika.URLParameters(gateway.amqp_url())

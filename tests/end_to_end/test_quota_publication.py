@@ -53,7 +53,7 @@ def test_quotas_are_tried_and_then_taken_back(
         topic = f"%2F/amq.default/{queue.name}"
         assert gateway.put("/v1/quotas/shadow", quotas(topic)).status == 200
         publish(gateway.amqp_url(), queue.name)
-        wait_until(lambda: gateway.messages_by_fate("amqp", topic)["forwarded"] == SENT, within=10, what="all have passed")
+        wait_until(lambda: gateway.messages_by_fate("amqp", topic)["forwarded"] == SENT, within=30, what="all have passed")
 
         def would_refuse() -> int:
             refused = gateway.get("/v1/quotas/status")["would_refuse"]["refused"]
@@ -61,9 +61,9 @@ def test_quotas_are_tried_and_then_taken_back(
             return refused
 
         # workers pass less of a burst at once than one process does: each has a part of it until it is granted more
-        wait_until(lambda: SENT - BURST <= would_refuse() < SENT, within=10, what="they are counted")
+        wait_until(lambda: SENT - BURST <= would_refuse() < SENT, within=30, what="they are counted")
         assert workers > 1 or would_refuse() == SENT - BURST
-        wait_until(lambda: shadow_refused_in_log(gateway, topic) == would_refuse(), within=10, what="the access log has them")
+        wait_until(lambda: shadow_refused_in_log(gateway, topic) == would_refuse(), within=30, what="the access log has them")
         gateway.stop()
         gateway.start()
         levels = gateway.get(limit_path("amqp", "/", "amq.default", queue.name))["levels"]

@@ -73,7 +73,7 @@ def test_one_connection_too_many_is_told_why_and_the_others_go_on(
         assert ("(530)" if setting == "max_connections_per_user" else "(320)") in text
         assert seconds < 3.0
         assert all(works(connection) for connection in connections)
-        wait_until(lambda: shown(gateway)["connections_refused"] == {setting: 1}, within=10, what="the refusal is counted, and it alone")
+        wait_until(lambda: shown(gateway)["connections_refused"] == {setting: 1}, within=30, what="the refusal is counted, and it alone")
         assert shown(gateway)[setting] == most
     counted = [s.value for s in gateway.samples() if s.name == "sluice_connections_closed_total" and s.labels["cause"] == setting]
     assert counted == [1]
@@ -179,7 +179,7 @@ def test_behind_haproxy_limits_and_broker_see_the_original_client(
         f"listen amqp\n bind {LOOPBACK}:{port}\n server gateway {LOOPBACK}:{gateway.port('rabbit')} {version}\n"
     )
     with Process(["haproxy", "-db", "-f", tmp_path / "haproxy.cfg"], log=tmp_path / "haproxy.log") as haproxy:
-        haproxy.wait_until(lambda: accepts(LOOPBACK, port), within=10, what="HAProxy")
+        haproxy.wait_until(lambda: accepts(LOOPBACK, port), within=30, what="HAProxy")
         with speaking_from("127.0.0.5", port), speaking_from("127.0.0.6", port):
             assert peers(believing) == ["127.0.0.5", "127.0.0.6"]
             with pytest.raises(AssertionError, match=r"is reached by 127[.]0[.]0[.]6"), speaking_from("127.0.0.6", port):
@@ -207,7 +207,7 @@ def test_health_checks_of_the_balancer_keep_their_own_address_and_what_has_no_he
         assert peers(believing) == ["2001:db8::7"]
     with pytest.raises((AssertionError, ConnectionResetError), match=r"closed: b''|reset"), speaking_from("127.0.0.7", port):
         pass
-    wait_until(lambda: shown(gateway)["connections_closed"].get("proxy_protocol") == 1, within=10, what="its end is counted")
+    wait_until(lambda: shown(gateway)["connections_closed"].get("proxy_protocol") == 1, within=30, what="its end is counted")
 
 
 def exactly(client: socket.socket, size: int) -> bytes:

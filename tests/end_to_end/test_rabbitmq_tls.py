@@ -107,7 +107,7 @@ def counted(gateway: Gateway, name: str, **labels: str) -> float:
 def closed(gateway: Gateway, cause: str, times: int) -> None:
     """Wait until so many connections are counted as closed for `cause`: a client knows that before the gateway is done with it."""
     name = "sluice_connections_closed_total"
-    wait_until(lambda: counted(gateway, name, cause=cause) == times, within=10, what=f"{times} closed with {cause}")
+    wait_until(lambda: counted(gateway, name, cause=cause) == times, within=30, what=f"{times} closed with {cause}")
 
 
 def works(connection: pika.BlockingConnection) -> bool:
@@ -227,7 +227,7 @@ def test_a_broker_that_cannot_be_trusted_is_told_to_the_client_and_to_operators(
         f"listeners.rabbit.upstream_tls.ca: {stranger.file} -> {ca.file}",
         "listeners.rabbit.upstream_tls: the files have changed",
     ]
-    wait_until(lambda: gateway.answers("/readyz"), within=10, what="the broker is reached again")
+    wait_until(lambda: gateway.answers("/readyz"), within=30, what="the broker is reached again")
     with connect(gateway, ca) as connection:
         assert works(connection)
 

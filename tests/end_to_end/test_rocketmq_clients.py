@@ -153,7 +153,7 @@ def test_the_application_sees_what_the_table_says(name: str, library: str, gatew
         return {fate: number for fate, number in gateway.messages_by_fate("rocketmq", topic).items() if number}
 
     if situation.order.get("mode") == "oneway":  # its application is done before the gateway is
-        wait_until(lambda: fates() == expected_fates, within=10, what=f"{expected_fates}")
+        wait_until(lambda: fates() == expected_fates, within=30, what=f"{expected_fates}")
     assert fates() == expected_fates
 
 

@@ -45,13 +45,13 @@ def test_a_client_that_connects_between_two_gateways_waits_for_the_next_one(tmp_
             told.extend(held.told())
             return told
 
-        wait_until(lambda: bool(hear()), within=10, what="the notice that it is up, which comes after it is")
+        wait_until(lambda: bool(hear()), within=30, what="the notice that it is up, which comes after it is")
         assert told == ["READY=1"]
-        wait_until(lambda: events(gateway, "listening") != [], within=10, what="the line about it")
+        wait_until(lambda: events(gateway, "listening") != [], within=30, what="the line about it")
         assert [line["inherited"] for line in events(gateway, "listening")] == [True]
         gateway.process.popen.send_signal(signal.SIGHUP)
         told.clear()
-        wait_until(lambda: len(hear()) == 2, within=10, what="two notices of a reload")
+        wait_until(lambda: len(hear()) == 2, within=30, what="two notices of a reload")
         assert told[0].startswith("RELOADING=1\nMONOTONIC_USEC=")
         assert told[1] == "READY=1"
         assert gateway.stop() == 0

@@ -44,11 +44,11 @@ def test_a_consumer_works_off_its_last_batch_and_the_gateway_ends_after_it(
         channel = consumer.channel()
         for number in range(5):
             channel.basic_publish("", queue.name, str(number).encode(), pika.BasicProperties(message_id=str(number)))
-        wait_until(lambda: queue.depth() == 5, within=10, what="the messages")
+        wait_until(lambda: queue.depth() == 5, within=30, what="the messages")
         got, _, _ = channel.basic_get(queue.name)
         gateway.process.popen.send_signal(signal.SIGTERM)
-        wait_until(lambda: bool(events(gateway, "drain_held")), within=10, what="the gateway stops")
-        wait_until(lambda: not gateway.answers("/readyz"), within=10, what="not ready")
+        wait_until(lambda: bool(events(gateway, "drain_held")), within=30, what="the gateway stops")
+        wait_until(lambda: not gateway.answers("/readyz"), within=30, what="not ready")
         with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as late:  # for the results
             late.channel().basic_publish("", results.name, b"done", pika.BasicProperties(message_id="done"))
         channel.basic_ack(got.delivery_tag)

@@ -92,7 +92,7 @@ def test_clients_with_a_wrong_password_leave_no_topic_no_log_line_and_no_memory(
     with Queue(rabbitmq.url, "known") as queue, ExitStack() as stack:
         with contextlib.closing(pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))) as known:
             known.channel().basic_publish("", queue.name, b"x")
-        wait_until(lambda: len(gateway.get("/v1/topics")["items"]) == 1, within=10, what="the known topic")
+        wait_until(lambda: len(gateway.get("/v1/topics")["items"]) == 1, within=30, what="the known topic")
         base = gateway.resident_bytes()
         for number in range(STRANGERS):
             client = stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=20))
@@ -120,7 +120,7 @@ def test_clients_with_a_wrong_password_leave_no_topic_no_log_line_and_no_memory(
             names[:] = [item["topic"] for item in gateway.get("/v1/topics?limit=500")["items"]]
             return len(names) >= 51
 
-        wait_until(all_seen, within=10, what="real topics in the list")
+        wait_until(all_seen, within=30, what="real topics in the list")
         assert not [name for name in names if "invented" in name]
 
 

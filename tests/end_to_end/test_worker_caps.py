@@ -84,7 +84,7 @@ def test_caps_hold_over_all_workers(start_gateway: StartGateway) -> None:
         assert max(by_address()) == PER_ADDRESS
         workers = {item["worker"] for item in gateway.get("/v1/connections")["items"]}
         assert len(workers) > 1, "they are not one worker's"
-        wait_until(lambda: gateway.get("/v1/listeners")["items"][0]["seats"] == {"taken": MOST, "most": MOST}, within=10, what="the sums")
+        wait_until(lambda: gateway.get("/v1/listeners")["items"][0]["seats"] == {"taken": MOST, "most": MOST}, within=30, what="the sums")
 
         victim = gateway.get("/v1/status")["workers"][0]
         os.kill(victim["pid"], signal.SIGKILL)

@@ -151,7 +151,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_other_goes_on(rabbitmq: Rab
         with pytest.raises(pika.exceptions.AMQPError):
             senders[1].send(queue.name, 1.0)
         senders[2].send(queue.name, 0.5)
-        gateway.process.wait_until(lambda: is_whole(gateway), within=10.0, what="a worker in the place of the killed one")
+        gateway.process.wait_until(lambda: is_whole(gateway), within=30, what="a worker in the place of the killed one")
         after = gateway.messages_by_fate("amqp", topic)
         status = gateway.get("/v1/status")
         assert [each["memory"]["high_watermark"] for each in status["workers"]] == [(256 << 20) // 2] * 2  # an even part of the mark

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,22 +22,20 @@ CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: the time the scheduler has account
 # Below the range the kernel takes for outgoing connections, above what browsers refuse (10080), below `free_broker_port`'s.
 PORTS = range(11_000, 20_000)
 BLOCK = 100  # ports that a process of tests has for itself as long as it lives
-_own: list[int] = []  # locks, one per block
+_own: list[socket.socket] = []  # one per block: its name, which only one process can have, is in the network namespace, as ports are
 _left: list[int] = []  # of the blocks: not given to anybody yet
 
 
 def _take_block() -> None:
     """Adds a block of ports that no other process of tests has to `_left`. RuntimeError: others have them all."""
-    folder = Path(tempfile.gettempdir()) / "sluice-test-ports"
-    folder.mkdir(exist_ok=True)
     for first in PORTS[::BLOCK]:
-        lock = os.open(folder / str(first), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        name = socket.socket(socket.AF_UNIX)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            name.bind(f"\0sluice-test-ports-{first}")
         except OSError:  # another process has it
-            os.close(lock)
+            name.close()
             continue
-        _own.append(lock)
+        _own.append(name)
         _left.extend(range(first, first + BLOCK))
         return
     raise RuntimeError(f"no free port from {PORTS.start} to {PORTS.stop} for a test: end other runs of the tests")

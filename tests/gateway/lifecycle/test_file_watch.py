@@ -90,7 +90,7 @@ def test_a_swapped_config_map_is_read_in_one_piece(mounted: Callable[[int], tupl
         gateway.process.wait_until(lambda: limit(gateway) == "20/s", within=30, what="the new limit")
         assert gateway.request("GET", "/v1/status", authorised=False, Authorization=f"Bearer {VIEWER}2").status == 200
         assert gateway.request("GET", "/v1/status", authorised=False, Authorization=f"Bearer {VIEWER}1").status == 401
-        wait_until(lambda: bool(events(gateway, "files_changed")), within=10, what="the line about it")
+        wait_until(lambda: bool(events(gateway, "files_changed")), within=30, what="the line about it")
         (told,) = events(gateway, "files_changed")
         assert told["files"] == [str(mount.folder / name) for name in sorted(files)], "each lies in another folder now"
         mount.write(files | {"limits.yaml": "rules: [{name: all, limit: {messages: 10O/s}}]\n"})

@@ -340,7 +340,7 @@ async def test_what_is_drained_is_in_the_file_and_given_up_and_nothing_else(tmp_
         assert passed.count("limited") + len(wanted) == 200
         nacked = [each.tag - 1 for each in amqp.confirms(link.at_client()) if not each.acked]
         assert nacked == wanted
-        wires.until(lambda: bool(gateway.spool.used == 0), within=10)
+        wires.until(lambda: bool(gateway.spool.used == 0), within=30)
 
 
 @pytest.mark.parametrize("fault", ["there", "damaged", "rules"])
@@ -434,7 +434,7 @@ async def test_a_client_that_goes_while_it_is_copied_ends_nothing(tmp_path: Path
         assert len(found) >= waiting
         for copy in copies:
             copy.release()
-        wires.until(lambda: bool(gateway.spool.used == 0), within=10)
+        wires.until(lambda: bool(gateway.spool.used == 0), within=30)
 
 
 async def test_a_message_is_told_with_all_that_it_has() -> None:

@@ -155,7 +155,7 @@ class RabbitMQ:
         environment = self._environment()
         epmd = as_seen_by_rabbitmq("epmd", "-port", str(self._epmd_port), "-address", LOOPBACK)
         self._epmd = Process(epmd, log=self.directory / "epmd.log", env=environment)
-        self._epmd.wait_until(lambda: accepts(LOOPBACK, self._epmd_port), within=10, what="epmd")
+        self._epmd.wait_until(lambda: accepts(LOOPBACK, self._epmd_port), within=30, what="epmd")
         self.start_node()
         if self.management:
             assert self._server is not None

@@ -44,7 +44,7 @@ class RedisServer:
         self._process = Process([*words, "--dir", str(self.directory), *self.options], log=log, cwd=self.directory)
         ready = "Ready to accept connections"
         process = self._process
-        process.wait_until(lambda: ready in process.output(), within=10, what="redis-server")
+        process.wait_until(lambda: ready in process.output(), within=30, what="redis-server")
         return self
 
     def client(self, **options: object) -> Redis:

@@ -174,7 +174,7 @@ class RocketMQ:
     def _await_broker(self, broker: Process, port: int) -> None:
         self._await_boot(broker, "RocketMQ's broker")
         for each in (port, port - 2):
-            broker.wait_until(partial(accepts, LOOPBACK, each), within=10, what=f"the broker's port {each}")
+            broker.wait_until(partial(accepts, LOOPBACK, each), within=30, what=f"the broker's port {each}")
 
     def pause(self) -> None:
         """SIGSTOP broker and name server: they take connections, and answer nothing."""
