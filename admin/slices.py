@@ -28,5 +28,5 @@ async def own_turn() -> None:
     except LookupError:
         turn = trio.Lock()
         _turn.set(turn)
-    async with turn:  # to acquire it takes a turn of the event loop, and so does passing it on
-        pass
+    async with turn:
+        await trio.lowlevel.checkpoint()  # trio runs the tasks of a round in any order: without it two could follow each other
