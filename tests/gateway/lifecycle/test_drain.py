@@ -56,7 +56,7 @@ async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
         executor=SimpleNamespace(close=done), spool=SimpleNamespace(close=done), fill_levels=None, access_log=None, hand_over=None,
         shared=SimpleNamespace(spool_control=SpoolControl()),
     )  # fmt: skip
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await drain(cast(Gateway, gateway), now_ns() - Drain().timeout_ns)
     assert floor.turns == [begin_drain, close_overdue]
     assert floor.closed

@@ -138,7 +138,7 @@ async def running(
 async def said(stream: trio.SocketStream, data: bytes) -> bytes:
     """Send `data`; everything that comes until the listener closes."""
     found = b""
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         try:
             await stream.send_all(data)
             async for chunk in stream:
@@ -489,7 +489,7 @@ async def test_a_client_rejected_by_a_tls_listener_is_told_within_tls(broker: Br
             await plain.send_all(proxy_protocol.write(ORIGINAL))
         client = trio.SSLStream(plain, client_context(authority), server_hostname="localhost", https_compatible=True)
         found = b""
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await client.send_all(ALL)
             while chunk := await client.receive_some():
                 found += chunk
@@ -534,7 +534,7 @@ async def test_a_permissive_listener_takes_clients_with_tls_and_without_on_one_p
         assert one.arrived[0].client.sock.recv(1 << 16) == heartbeat()
         await beneath.send_all(proxy_protocol.write(ORIGINAL))
         secured = trio.SSLStream(beneath, client_context(authority), server_hostname="localhost", https_compatible=True)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await secured.do_handshake()
         await one.until(lambda: len(one.arrived) == 2)
         assert one.arrived[1].client.encryption() is not None

@@ -64,7 +64,7 @@ async def test_both_sockets_of_a_client_are_set_up() -> None:
             nursery.start_soon(listener.accept_forever, lambda _, arrival: arrived.append(arrival))
             client = await trio.open_tcp_stream(*listener.address)
             await client.send_all(amqp.greeting())
-            with trio.fail_after(5):
+            with trio.fail_after(30):
                 while not arrived:
                     await trio.sleep(0.005)
             nursery.cancel_scope.cancel()
