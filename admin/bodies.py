@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
+import msgspec.structs
 from msgspec import UNSET, UnsetType
 
 from admin.problems import Fault, ProblemError, invalid, suggestion
@@ -184,6 +186,12 @@ class ConfirmBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | UnsetType | None = UNSET
 
 
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """By their names in JSON. To work them out takes a fifth of a millisecond."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
 def decode(body: bytes, kind: type[T]) -> T:
     """`body` as a `kind`; raises ProblemError 400 where it is not JSON, 422 with every fault where it is not such an object."""
     try:
@@ -192,7 +200,7 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise ProblemError(400, "malformed", f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise invalid("the body must be a JSON object", [Fault("", "must be an object")])
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     faults: list[Fault] = []
     values: dict[str, Any] = {}
     for name, value in document.items():

@@ -121,6 +121,7 @@ class Exchange:
             raw = await self._receive_head()
             if raw is None:
                 return False
+            await own_turn()
             head = parse_head(raw, connection)
         except RefusedError as refused:
             self._buffer.clear()
@@ -156,7 +157,6 @@ class Exchange:
         """Read once into the buffer; False at the client's end of stream."""
         data = await self._stream.receive_some(RECEIVE)
         self._buffer += data
-        await own_turn()
         return bool(data)
 
     @property

@@ -160,7 +160,7 @@ async def sort_key(context: Context, sort: str) -> Callable[[Entry], SortKey]:
     elif sort == "used":
         number = await _by_use(context)
     else:
-        number = _by_rate(dict(await context.gateway.topic_numbers(OF_TOPICS[sort])), refusing=sort == "refused")
+        number = _by_rate(await context.gateway.topic_numbers(OF_TOPICS[sort]), refusing=sort == "refused")
     last = 2.0
 
     def key(entry: Entry) -> SortKey:
@@ -185,12 +185,11 @@ def _by_rate(rates: dict[TopicPlace, float], *, refusing: bool) -> Number:
 async def _by_use(context: Context) -> Number:
     """By the share of the limit that passes. Only topics that move are described for it."""
     moves = await context.gateway.topic_numbers("moving")
-    rates = await rates_of(context, [place for place, moving in moves if moving])
-    known = {place for place, _ in moves}
+    rates = await rates_of(context, [place for place, moving in moves.items() if moving])
 
     def number(entry: Entry, state: LimitState) -> float:
         place = entry.place()
-        if place is None or place not in known:
+        if place is None or place not in moves:
             return 0.0
         limit = state.cap_now or state.rate_now or state.effective.rule.limit
         return -(used_share(limit, rates.get(place, AT_REST)) or 0.0)

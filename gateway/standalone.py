@@ -154,8 +154,8 @@ class Standalone:
     def clients(self) -> list[dict[str, object]]:
         return status.clients(self.gateway)
 
-    async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
-        return await collect_cooperatively(status.topic_numbers(self.gateway, name))
+    async def topic_numbers(self, name: str | None) -> dict[tuple[str, str, str], float]:
+        return await result_cooperatively(status.topic_numbers(self.gateway, name))
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
         known = self.gateway.accounts.topics

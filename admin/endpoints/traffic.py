@@ -77,11 +77,11 @@ async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObjec
     return found
 
 
-async def _of_protocol(protocol: str, ranked: list[tuple[TopicPlace, float]]) -> list[tuple[TopicPlace, float]]:
-    found: list[tuple[TopicPlace, float]] = []
-    for first in range(0, len(ranked), NAMES_PER_SLICE):
+async def _of_protocol(protocol: str, places: list[TopicPlace]) -> list[TopicPlace]:
+    found: list[TopicPlace] = []
+    for first in range(0, len(places), NAMES_PER_SLICE):
         started = trio.current_time()
-        found += [entry for entry in ranked[first : first + NAMES_PER_SLICE] if entry[0][0] == protocol]
+        found += [place for place in places[first : first + NAMES_PER_SLICE] if place[0] == protocol]
         await rest_after(started)
     return found
 
@@ -91,28 +91,27 @@ async def topics(context: Context) -> Answer:
     request, gateway = context.request, context.gateway
     sort, protocol = request.query.get("sort", "name"), request.query.get("protocol")
     async with one_long_list():
-        ranked = await gateway.topic_numbers(TOPIC_SORTS[sort])
+        numbers = await gateway.topic_numbers(TOPIC_SORTS[sort])
+        places = list(numbers)
         if protocol is not None:
-            ranked = await _of_protocol(protocol, ranked)
+            places = await _of_protocol(protocol, places)
         if request.query.get("q"):
-            matching = {_place(item) for item in await _matching(request, await gateway.topics([place for place, _ in ranked]))}
-            ranked = [entry for entry in ranked if entry[0] in matching]
+            places = [_place(item) for item in await _matching(request, await gateway.topics(places))]
         if sort in BY_LIMIT:  # a topic at rest uses nothing of its limit, and nobody waits for it
-            moving = await _with_limits(context, await gateway.topics([place for place, moves in ranked if moves]))
-            shares = {_place(item): float(item[BY_LIMIT[sort]] or 0) for item in moving}
-            ranked = [(place, shares.get(place, 0.0)) for place, _ in ranked]
-        found, following = await page(ranked, _topic_key, request)
-        items = await _with_limits(context, await gateway.topics([place for place, _ in found]))
-    return Answer(Items(items, following, len(ranked)))
+            moving = await _with_limits(context, await gateway.topics([place for place in places if numbers[place]]))
+            numbers = {_place(item): float(item[BY_LIMIT[sort]] or 0) for item in moving}
+
+        def key(place: TopicPlace) -> SortKey:
+            """The largest number first, then by name."""
+            return -numbers.get(place, 0.0), " ".join(place)
+
+        found, following = await page(places, key, request)
+        items = await _with_limits(context, await gateway.topics(found))
+    return Answer(Items(items, following, len(places)))
 
 
 async def _with_limits(context: Context, items: list[JSONObject]) -> list[JSONObject]:
     return await with_limits(partial(topic_limit, context.store.rules()), context.gateway.judge, items, context.request.now)
-
-
-def _topic_key(entry: tuple[TopicPlace, float]) -> SortKey:
-    """The largest number first, then by name."""
-    return -entry[1], " ".join(entry[0])
 
 
 def _place(item: JSONObject) -> TopicPlace:

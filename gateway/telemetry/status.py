@@ -22,7 +22,7 @@ from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN, consumer_group
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from gateway.counting.accounts import TopicTotals
     from gateway.listeners.listener import Listener
@@ -216,13 +216,16 @@ def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[dict[
         yield [description.describe(sessions[number], now) for number in wanted if number in sessions]
 
 
-def topic_numbers(gateway: Gateway, name: str | None) -> Iterator[list[tuple[tuple[str, str, str], float]]]:
+def topic_numbers(gateway: Gateway, name: str | None) -> Generator[None, None, dict[tuple[str, str, str], float]]:
     """Each topic with one of its numbers (`admin.ports.Gateway.topic_numbers`), in slices."""
     places, known = list(gateway.accounts.topics), list(gateway.accounts.topics.values())
     number = NUMBERS[name]
+    found: dict[tuple[str, str, str], float] = {}
     for first in range(0, len(known), MAX_NUMBERS_PER_SLICE):
         end = first + MAX_NUMBERS_PER_SLICE
-        yield list(zip(places[first:end], [number(totals) for totals in known[first:end]], strict=True))
+        found.update(zip(places[first:end], [number(totals) for totals in known[first:end]], strict=True))
+        yield
+    return found
 
 
 def clients(gateway: Gateway) -> list[dict[str, object]]:

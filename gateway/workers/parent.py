@@ -279,7 +279,7 @@ class Parent:
     def clients(self) -> list[dict[str, object]]:
         return summing.clients(self.views("clients"))
 
-    async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
+    async def topic_numbers(self, name: str | None) -> dict[tuple[str, str, str], float]:
         views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
         return await result_cooperatively(summing.topic_numbers(views, name))
 

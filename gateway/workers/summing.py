@@ -43,7 +43,7 @@ def topics(views: list[list[JSONObject]]) -> list[JSONObject]:
     return list(found.values())
 
 
-def topic_numbers(views: list[list[JSONObject]], name: str | None) -> Generator[None, None, list[tuple[tuple[str, str, str], float]]]:
+def topic_numbers(views: list[list[JSONObject]], name: str | None) -> Generator[None, None, dict[tuple[str, str, str], float]]:
     """Each topic with one of its numbers (`admin.ports.Gateway.topic_numbers`), summed over the views in slices."""
     names = MOVING if name == "moving" else () if name is None else (name,)
     found: dict[tuple[str, str, str], float] = {}
@@ -53,7 +53,7 @@ def topic_numbers(views: list[list[JSONObject]], name: str | None) -> Generator[
                 where = place(item)
                 found[where] = found.get(where, 0.0) + sum([item[each] for each in names])
             yield
-    return list(found.items())
+    return found
 
 
 def topic(one: JSONObject, other: JSONObject) -> JSONObject:

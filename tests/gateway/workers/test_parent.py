@@ -162,7 +162,7 @@ async def test_topics_of_all_workers_come_in_the_order_asked_for(parent: Parent,
             for name in names
         ]  # fmt: skip
         parent.children[worker].take(StateReport(1, {"topics": msgspec.msgpack.encode(views)}, []))
-    numbers = {place[1]: number for place, number in await parent.topic_numbers("received_per_second")}
+    numbers = {place[1]: number for place, number in (await parent.topic_numbers("received_per_second")).items()}
     asked = [("amqp", name, "produce") for name in "dbxa"]
     assert numbers == {"a": 10.0, "b": 30.0, "c": 30.0, "d": 20.0}
     assert [(item["topic"], item["received_per_second"]) for item in await parent.topics(asked)] == [("d", 20.0), ("b", 30.0), ("a", 10.0)]

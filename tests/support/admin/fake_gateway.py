@@ -131,9 +131,9 @@ class FakeGateway:
     def clients(self) -> list[dict[str, object]]:
         return self.seen_clients
 
-    async def topic_numbers(self, name: str | None) -> list[tuple[tuple[str, str, str], float]]:
+    async def topic_numbers(self, name: str | None) -> dict[tuple[str, str, str], float]:
         names = ("received_per_second", "forwarded_per_second", "waiting") if name == "moving" else () if name is None else (name,)
-        return [(place_of(item), sum(float(str(item.get(each) or 0)) for each in names)) for item in self.seen_topics]
+        return {place_of(item): sum(float(str(item.get(each) or 0)) for each in names) for item in self.seen_topics}
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
         self.topics_asked.append(None if wanted is None else len(wanted))
