@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from admin.bodies import pointer
 from admin.changes import Author, Plan, WriteFailedError
 from admin.hindsight import SECONDS, WouldHaveRefused, would_have_refused
@@ -13,7 +15,7 @@ from admin.level_targets import is_level_target, level_key_of, words_of
 from admin.level_views import holding
 from admin.limit_views import levels_of
 from admin.problems import Fault, ProblemError, invalid
-from admin.side_thread import beside
+from admin.slices import rest_after
 from admin.state import key_of
 from admin.views import Preview, TopicChange
 from limiter.protocols import protocol_of_level
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 MAX_TOPICS_COMPARED: Final = 2000  # topics in use that a dry run compares; some 20 ms (guess)
 MAX_TOPICS_SHOWN: Final = 100  # topics in the answer of a dry run (guess)
-MAX_LEVELS_ON_LOOP: Final = 2000  # limits in use that are read on the loop's thread, in 2 ms; more are read on another
 
 Shape = tuple[Any, ...]
 
@@ -136,10 +137,14 @@ class Context:
 
 
 async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:
-    """Every limit in use at `now` (monotonic ns)."""
-    if judge.usage()["levels"] <= MAX_LEVELS_ON_LOOP:
-        return judge.states(now)
-    return await beside(judge.states, now)
+    """Every limit in use at `now` (monotonic ns), with a rest after each slice."""
+    found: list[LimitState] = []
+    started = trio.current_time()
+    for some in judge.states_in_slices(now):
+        found += some
+        await rest_after(started)
+        started = trio.current_time()
+    return found
 
 
 def shape(rules: RuleSet, name: TopicName) -> list[Shape]:
