@@ -76,10 +76,15 @@ export function editor(item, path, { open, current, refresh }) {
     form[name] = value;
     job.touched = true;
     if (name === "reason") job.reasoned = true;
-    job.done = null;
+    forgetDone();
     clearTimeout(timer);
     timer = setTimeout(preview, PREVIEW_AFTER_MS);
     redraw();
+  }
+
+  /** What was undone or taken back need not be told any more; what is in force is. */
+  function forgetDone() {
+    if (job.done?.undone || !job.done?.after) job.done = null;
   }
 
   async function preview() {
@@ -204,7 +209,7 @@ export function editor(item, path, { open, current, refresh }) {
   function presets() {
     const holds = level()?.limit.messages_per_second;
     const found = []; // [messages per second, text, what is written: as a rule if it is not that]
-    if (job.usual) found.push([job.usual <= holds ? Math.min(nice(job.usual), Math.ceil(holds)) : nice(job.usual), "preset_usual"]);
+    if (job.usual) found.push([job.usual <= holds ? Math.min(nice(job.usual), Math.floor(holds) || Infinity) : nice(job.usual), "preset_usual"]);
     if (holds >= 2) found.push([Math.floor(holds / 2), "preset_half"]);
     if (holds) found.push([holds, "preset_now", level().limit.messages], [nice(holds * 2), "preset_twice"]);
     const raises = (each) => holds && each[0] > holds;
@@ -270,7 +275,7 @@ export function editor(item, path, { open, current, refresh }) {
 
   function show() {
     form.open = true;
-    if (job.done?.undone || !job.done?.after) job.done = null;
+    forgetDone();
     job.touched = false;
     job.preview = null;
     begin().then(() => {

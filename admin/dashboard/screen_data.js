@@ -43,11 +43,12 @@ export function nearTopics(topic, items) {
   return items.map((item) => ({ item, by: near(item) })).filter((each) => each.by <= most).sort((one, other) => one.by - other.by).slice(0, MOST_NEAR).map((each) => each.item);
 }
 
-/** Into `data`: `now`, what a topic does (null: it was not seen; then `near`, topics of names like it), and `clients`, address -> client. */
+/** Into `data`: `now`, what a topic does (null: it was never seen; then `near`, topics of names like it), and `clients`, address -> client. */
 export async function readTopic({ protocol, topic, operation }, data, signal) {
-  const query = `protocol=${protocol}&q=${encodeURIComponent(topic)}&limit=50`;
-  data.now = (await get(`/v1/topics?${query}`, { signal })).items.find((each) => each.topic === topic && each.operation === operation) || null;
-  if (!data.now) data.near ??= nearTopics(topic, (await get(`/v1/topics?sort=rate&limit=${NEAR_OF}`, { signal })).items);
+  const query = `protocol=${protocol}&q=${encodeURIComponent(topic)}&limit=500`;
+  const found = await get(`/v1/topics?${query}`, { signal });
+  data.now = found.items.find((each) => each.topic === topic && each.operation === operation) ?? (found.next ? undefined : null);
+  if (data.now === null) data.near ??= nearTopics(topic, (await get(`/v1/topics?sort=rate&limit=${NEAR_OF}`, { signal })).items);
   const clients = (await get(`/v1/clients?${query}`, { signal })).items;
   data.clients = new Map(clients.filter((each) => each.topic === topic).map((each) => [each.client, each]));
 }

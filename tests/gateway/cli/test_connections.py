@@ -58,8 +58,8 @@ def test_bytes_on_disk_have_a_column_where_something_is_spooled(sluice: Any, adm
 
 def test_who_is_refused_shows_with_the_rate(sluice: Any, admin: Any) -> None:
     """Found by a reader: the connection of a flooder was "running", and nothing told it from the others."""
-    refused = {7: {"refused_per_second": 1480.2, "messages_refused": 90_000}, 8: {"refused_per_second": 0, "messages_refused": 0}}
-    admin.topics = [connection(number, **more) for number, more in refused.items()]
+    flood = connection(7, refused_per_second=1480.2, messages_refused=90_000)
+    admin.topics = [flood, connection(8, refused_per_second=0, messages_refused=0)]
     head, flooder, calm = (line.split(",") for line in sluice("connections", "list", "-o", "csv").out.splitlines())
     at = head.index("refused/s")
     assert (head[at + 1], flooder[at : at + 2], calm[at : at + 2]) == ("refused", ["1480.2", "90000"], ["0", "0"])
