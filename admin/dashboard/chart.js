@@ -8,6 +8,7 @@ import { language, t } from "./text.js";
 
 const HEIGHT = 230;
 const FAR = 2.5; // times the limit and what passes: what comes beyond that is cut off at the top, or these two would be flat; a guess
+const USUAL = 0.98; // of the points of what passes; the others are bursts, such as the one that a flood begins with; a guess
 const ROOM = 1.3; // of the limit and what passes, to the top of the chart that cuts the rest off
 const UPLOT = "/dashboard/vendor/uplot-1.6.32/uPlot";
 
@@ -51,17 +52,24 @@ function columns(series) {
 
 const peakOf = (values) => (values || []).reduce((most, value) => Math.max(most, value || 0), 0);
 
-/** The top of a chart, messages per second: of all that comes; or, where that is far more, of what passes and its limit. */
-function topOf([, received, passed, refused, limit], whole) {
-  const low = Math.max(peakOf(passed), peakOf(limit));
-  const high = Math.max(peakOf(received), peakOf(refused));
+const scales = new WeakMap(); // series -> the top that its limit and what passes need, and the top that all of it needs
+
+/** The top of a chart, messages per second: of all that comes; or, where that is far more, of what passes (but for a burst) and its limit. */
+function topOf(series, whole) {
+  if (!scales.has(series)) {
+    const { received, forwarded, refused, limit } = series.points;
+    const passed = (forwarded || []).filter((value) => value !== null).sort((one, other) => one - other);
+    const low = Math.max(passed[Math.floor((passed.length - 1) * USUAL)] || 0, peakOf(limit));
+    scales.set(series, { low, high: Math.max(low, peakOf(received), peakOf(forwarded), peakOf(refused)) });
+  }
+  const { low, high } = scales.get(series);
   const far = low > 0 && high > FAR * low;
-  return { far, top: far && !whole ? low * ROOM : Math.max(low, high) * 1.08 };
+  return { far, top: far && !whole ? low * ROOM : high * 1.08 };
 }
 
 /** A strip along the upper edge, with arrows, where a line is beyond it. */
 function beyondPlugin(element) {
-  const lines = [[1, colour("--received")], [3, colour("--refused")]];
+  const lines = [[1, colour("--received")], [3, colour("--refused")], [2, colour("--passed")]];
   return {
     hooks: {
       draw: (plot) => {
@@ -135,7 +143,7 @@ function options(width, element) {
     height: HEIGHT,
     legend: { live: false, show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { time: true, range: (plot, low, high) => [Math.max(high - span.current, Math.min(low, high - span.current / 8)), high] }, y: { range: (plot) => [0, Math.max(1, topOf(plot.data, element.whole).top)] } },
+    scales: { x: { time: true, range: (plot, low, high) => [Math.max(high - span.current, Math.min(low, high - span.current / 8)), high] }, y: { range: () => [0, Math.max(1, topOf(element.series, element.whole).top)] } },
     axes: [
       { ...axis, space: 80, size: 30, values: (_, ticks, __, ___, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString(language() === "zh" ? "zh-CN" : "en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) })) },
       { ...axis, size: 52, values: (_, ticks) => ticks.map((value) => f.number(value)) },
@@ -227,10 +235,9 @@ function chart(series, label, limit, key, whole) {
   if (!series) return h("p", { class: "quiet chart-wait" }, t("loading"));
   const last = (name) => (series.points[name] || []).findLast((value) => value !== null && value !== undefined);
   const peak = peakOf(series.points.received);
-  const { top } = topOf(columns(series), whole);
-  const name = (text) => (peakOf(series.points[text]) > top ? t("beyond", { name: t(text), peak: f.rate(peakOf(series.points[text])) }) : t(text));
+  const name = (text, peak) => (peak > topOf(series, whole).top ? t("beyond", { name: t(text), peak: f.rate(peak) }) : t(text));
   const spoken = t("chart_spoken", { label, received: f.rate(last("received")), passed: f.rate(last("forwarded")), refused: f.rate(last("refused")), peak: f.rate(peak), marks: series.marks.length });
-  const items = [["received", name("received")], ["passed", t("passed")], ["refused", name("refused")], limit && ["limit", t("limit")], series.marks.length && ["mark", t("changes_marked")]].filter(Boolean);
+  const items = [["received", name("received", peak)], ["passed", name("passed", peakOf(series.points.forwarded))], ["refused", name("refused", peakOf(series.points.refused))], limit && ["limit", t("limit")], series.marks.length && ["mark", t("changes_marked")]].filter(Boolean);
   return h(
     "figure",
     { class: "chart", key },
@@ -250,7 +257,7 @@ function absent(series) {
 
 /** The part of a screen with a chart of `data.series`, and the choice of its range. `charts`: of screen_data.points(). */
 export const traffic = (data, charts, label, { limit = true, beside } = {}) =>
-  section("chart", t("traffic"), [beside, data.series?.known && topOf(columns(data.series)).far && choice(t("scale"), [["", t("scale_limit")], ["all", t("scale_all")]], data.scale || "", (name) => {
+  section("chart", t("traffic"), [beside, data.series?.known && topOf(data.series).far && choice(t("scale"), [["", t("scale_limit")], ["all", t("scale_all")]], data.scale || "", (name) => {
     data.scale = name;
     redraw();
   }), choice(t("range"), [["15m", t("range_15m")], ["24h", t("range_24h")]], data.range, charts.choose)],
