@@ -475,7 +475,7 @@ const scenarios = {
 
   async keyboard_alone() {
     const page = await open({ signIn: null });
-    await page.waitForFunction("document.activeElement.id === 'token'");
+    await until(() => page.evaluate("document.activeElement.id === 'token'"), "the focus on the form"); // waitForFunction would look again by eval()
     await page.keyboard.type(given.tokens.operator);
     await page.keyboard.press("Enter");
     await page.waitForSelector(".alarm");
