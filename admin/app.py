@@ -27,6 +27,7 @@ from admin.boundary import READS, Boundary
 from admin.changes import Author, WriteFailedError
 from admin.context import Context
 from admin.endpoints import ROUTES
+from admin.endpoints.dashboard import missing_page
 from admin.exchange import Deadlines
 from admin.glance import Glance
 from admin.http import Head, RefusedError
@@ -129,6 +130,7 @@ class Admin:
         route: Route | None = None
         actor = Actor("nobody", Role.NOBODY, peer.address)
         method = "?"
+        missing: ProblemError | None = None  # why there is no route
         try:
             if isinstance(head, RefusedError):
                 raise head
@@ -136,7 +138,6 @@ class Admin:
             if not probes_only:
                 self._boundary.check(head)
             refuse_token_in_query(head)
-            missing: ProblemError | None = None
             names: dict[str, bytes] = {}
             try:
                 route, names = self._find_probe(head) if probes_only else self._router.find(head.method, head.path)
@@ -155,6 +156,8 @@ class Admin:
             answer = problem_answer(ProblemError(refused.status, name, refused.detail), request_id)
         except ProblemError as problem:
             answer = problem_answer(problem, request_id)
+            if missing is not None and missing.status == 404 and problem.status in (401, 404) and isinstance(head, Head):
+                answer = missing_page(head) or answer
             if isinstance(head, Head):
                 await self._audit_refused(head, route, actor, request_id, problem)
         except Exception as error:

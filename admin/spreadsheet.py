@@ -157,7 +157,7 @@ CONNECTIONS: Final = (
     column("id", "id"), column("listener", "listener"), column("client", "client"), column("name", "client_properties.connection_name"),
     column("user", "user"), column("vhost", "vhost"), column("state", "state"), column("bottleneck", "bottleneck"),
     column("rule", "held_by.rule", "refused_by.rule"), column("topic", "held_by.topic", "refused_by.topic"),
-    column("forwarded", "messages_forwarded"),
+    column("forwarded", "messages_forwarded"), column("refused/s", "refused_per_second"), column("refused", "messages_refused"),
     column("held", "held_messages"), column("held_bytes", "held_bytes"), column("spooled_bytes", "spooled_bytes"),
     column("flow_s", "credit.reader.blocked_seconds"),
     column("blocked_s", "broker_blocked_seconds"), column("send_blocked_s", "send_blocked_seconds"), column("age_s", "age_seconds"),

@@ -101,6 +101,7 @@ SCRIPTS: Final[dict[str, str]] = {  # ES modules, as they are written; theme.js,
     "messages/advice_en.js": "what client libraries show, in English",
     "messages/advice_zh.js": "what client libraries show, in Chinese",
 }
+MISSING: Final = "missing.html"  # what a browser is shown at an address that nothing is at; programs get the API's JSON
 UPLOT: Final = "vendor/uplot-1.6.32"
 VENDORED: Final[dict[str, str]] = {  # of others, unchanged
     f"{UPLOT}/uPlot.iife.min.js": "uPlot 1.6.32, which draws charts",
@@ -110,6 +111,7 @@ VENDORED: Final[dict[str, str]] = {  # of others, unchanged
 }
 PAGES: Final[dict[str, Page]] = {  # path -> what is served there
     **{path: Page("index.html", f"A page: {what}") for path, what in VIEWS.items()},
+    "/dashboard/missing.html": Page(MISSING, "A page: there is nothing at this address"),
     "/dashboard/style.css": Page("style.css", "The style of the dashboard's pages"),
     "/dashboard/icon.svg": Page("icon.svg", "The picture that a browser shows in the page's tab"),
     **{f"/dashboard/{file}": Page(file, f"A part of the dashboard's script: {what}") for file, what in SCRIPTS.items()},

@@ -87,6 +87,22 @@ async function signOut() {
 
 let madeOf = null; // the revision of the files that this page was loaded with
 
+/** A tab at its form, when another one may have signed in. */
+async function look() {
+  if (state.session !== null) return;
+  try {
+    set({ session: await get("/v1/session"), notice: null });
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    return; // not yet; what is typed stays
+  }
+  entered();
+}
+
+const tabs = new BroadcastChannel("sluice"); // those of this browser tell each other that one has signed in
+tabs.onmessage = look;
+document.addEventListener("visibilitychange", () => !document.hidden && look());
+
 function entered() {
   if (madeOf && madeOf !== state.session.page) return location.reload(); // an upgrade ended the session
   madeOf = state.session.page;
@@ -148,7 +164,10 @@ function draw() {
       show();
     }
     document.title = `${t("sign_in")} · sluice`;
-    patch(root, [h("header", { class: "corner", key: "corner" }, preferences()), signIn(entered)]);
+    patch(root, [h("header", { class: "corner", key: "corner" }, preferences()), signIn(() => {
+      tabs.postMessage("signed in");
+      entered();
+    })]);
     return;
   }
   document.title = `${screen.title()} · ${state.session.gateway || "sluice"}`;

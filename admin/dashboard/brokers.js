@@ -42,7 +42,7 @@ function card(item) {
       ["tls_broker", tls(item.upstream_tls)],
     ]),
     table(t("addresses_of", { name: item.name }), "address state connections:number error", (item.upstreams || []).map((each) => ({ key: each.address, cells: {
-      address: h("code", null, each.address), state: badge(t(`upstream_${each.state}`), UPSTREAM[each.state]), connections: f.count(each.connections), error: each.error || "–",
+      address: h("code", { class: "address" }, each.address), state: badge(t(`upstream_${each.state}`), UPSTREAM[each.state]), connections: f.count(each.connections), error: each.error || "–",
     } })), { empty: t("no_addresses") }),
     item.caps?.length > 0 && table(t("caps_of", { name: item.name }), "rule state:wide", item.caps.map((cap, at) => ({ key: at, cells: {
       rule: given(cap.rule || cap.name), state: given(Object.entries(cap).filter(([name, value]) => name !== "rule" && value !== null && typeof value !== "object").map(([name, value]) => `${name} ${value}`).join(" · ")),

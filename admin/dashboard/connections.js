@@ -4,18 +4,21 @@ import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, button, buttons, choice, given, head, pairs, problem, quiet, say, search, table, topicAnchor } from "./parts.js";
+import { address, badge, button, buttons, choice, given, head, pairs, problem, quiet, say, search, table, topicAnchor } from "./parts.js";
 import { amend, go } from "./router.js";
 import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
-const COLOURS = { running: "good", flow: "", throttled: "warn", blocked: "bad", draining: "warn" };
-const COLUMNS = "client client_name user listener state bottleneck:wide waiting:number passed:number age:number";
-const SORTS = ["wait", "backlog", "forwarded", "blocked", "age", "name"];
+const COLOURS = { running: "good", flow: "", throttled: "warn", refused: "bad", blocked: "bad", draining: "warn" };
+const COLUMNS = "client client_name user listener state refused:number bottleneck:wide waiting:number passed:number age:number";
+const SORTS = ["refused", "wait", "backlog", "forwarded", "blocked", "age", "name"];
 
 const nameOf = (item) => item.client_properties?.connection_name || item.group || "";
 const libraryOf = (item) => (item.client_properties?.product ? `${item.client_properties.product} ${item.client_properties.version || ""}` : item.language ? `RocketMQ ${item.language} ${item.version || ""}` : "");
+
+/** In a word. One that passes bytes on as they come, but has messages refused, is not simply "running". */
+const stateOf = (item) => (item.refused_by && ["running", "flow"].includes(item.state) ? "refused" : item.state);
 
 function bottleneck(item) {
   if (item.bottleneck === "none") return t("bottleneck_none");
@@ -24,7 +27,7 @@ function bottleneck(item) {
 }
 
 export default function connections({ id }, query) {
-  const by = { q: query.get("q") || "", sort: query.get("sort") || "wait" };
+  const by = { q: query.get("q") || "", sort: query.get("sort") || "refused" };
   const data = { items: null, total: 0, one: null, error: null };
   const question = confirmation();
   const api = () => id ? `/v1/connections/${encodeURIComponent(id)}` : `/v1/connections?sort=${by.sort}${by.q ? `&q=${encodeURIComponent(by.q)}` : ""}`;
@@ -54,8 +57,8 @@ export default function connections({ id }, query) {
 
   function rows() {
     return data.items.map((item) => ({ key: item.id, cells: {
-      client: h("a", { href: `/connections/${item.id}` }, item.client), client_name: given(nameOf(item)), user: given(item.user), listener: item.listener,
-      state: badge(t(`state_${item.state}`), COLOURS[item.state]), bottleneck: bottleneck(item), waiting: item.held_messages ? `${f.count(item.held_messages)} · ${f.bytes(item.held_bytes)}` : "0",
+      client: h("a", { href: `/connections/${item.id}` }, address(item.client)), client_name: given(nameOf(item)), user: given(item.user), listener: item.listener,
+      state: badge(t(`state_${stateOf(item)}`), COLOURS[stateOf(item)]), refused: item.refused_per_second > 0 ? f.rate(item.refused_per_second) : "0", bottleneck: bottleneck(item), waiting: item.held_messages ? `${f.count(item.held_messages)} · ${f.bytes(item.held_bytes)}` : "0",
       passed: f.count(item.messages_forwarded), age: f.duration(item.age_seconds), close: closeButton(item),
     } }));
   }
@@ -64,7 +67,7 @@ export default function connections({ id }, query) {
     const all = Object.entries(item).filter(([, value]) => value !== null && value !== "" && !(typeof value === "object" && !Object.keys(value).length));
     return [
       h("p", { class: "crumbs" }, h("a", { href: "/connections" }, `‹ ${t("connections")}`)),
-      h("div", { class: "card" }, h("p", null, badge(t(`state_${item.state}`), COLOURS[item.state]), " ", t(`state_${item.state}_means`)), h("p", null, `${t("bottleneck")}: `, bottleneck(item)), libraryOf(item) && h("p", null, `${t("library")}: `, given(libraryOf(item))), buttons(closeButton(item))),
+      h("div", { class: "card" }, h("p", null, badge(t(`state_${stateOf(item)}`), COLOURS[stateOf(item)]), " ", t(`state_${stateOf(item)}_means`, { rate: f.rate(item.refused_per_second), n: f.count(item.messages_refused) })), h("p", null, `${t("bottleneck")}: `, bottleneck(item)), libraryOf(item) && h("p", null, `${t("library")}: `, given(libraryOf(item))), buttons(closeButton(item))),
       h("details", { mount: (element) => (element.open = true) }, h("summary", null, t("all_fields")), pairs(all.map(([name, value]) => [name, given(typeof value === "object" ? JSON.stringify(value) : String(value))]), (name) => h("code", null, name))),
     ];
   }

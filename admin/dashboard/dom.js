@@ -5,7 +5,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = new Set(["value", "checked", "disabled", "open", "selected", "indeterminate"]);
-const OWN = new Set(["series", "key", "mount", "update", "unmount", "style"]);
+const OWN = new Set(["series", "whole", "key", "mount", "update", "unmount", "style"]);
 
 function flat(list, into = []) {
   for (const each of list) {

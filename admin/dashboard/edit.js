@@ -4,12 +4,13 @@ import { ask, get } from "./api.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { button, buttons, dialog, field, given, input, pairs, problem, quiet, say, select } from "./parts.js";
-import { seriesPath } from "./router.js";
+import { amend, seriesPath } from "./router.js";
 import { redraw, state, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 const PREVIEW_AFTER_MS = 250;
 const FEWEST = 3; // points with traffic that a preset is made of
+const MOST = 360; // points: of ten seconds, an hour
 const TIMES = ["30m", "2h", "8h", "1d", "7d", ""];
 const RESTORED = ["messages", "bytes", "burst", "concurrent", "action", "reply", "mode", "open_for", "max_delay", "fallback", "candidate", "expires", "reason"];
 
@@ -20,9 +21,9 @@ export function nice(value) {
   return Math.ceil(whole / step) * step;
 }
 
-/** The rate that 95 of 100 of the last `most` points stay below, of those with traffic; null where too few are known. */
-function usual(series, most) {
-  const points = (series.points.received || []).slice(-most).filter((value) => value > 0);
+/** What the topic sends when it is within its limit: 95 of 100 of the last points in which nothing was refused or held stay below. Or null. */
+function usual({ points: { received = [], refused, waiting } }) {
+  const points = received.filter((value, at) => value > 0 && !refused?.[at] && !waiting?.[at]).slice(-MOST);
   if (points.length < FEWEST) return null;
   points.sort((one, other) => one - other);
   return points[Math.min(points.length - 1, Math.floor(points.length * 0.95))];
@@ -30,7 +31,7 @@ function usual(series, most) {
 
 export function editor(item, path, { open, current, refresh }) {
   const form = { open, messages: "", bytes: "", time: "30m", reason: "", more: false };
-  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, lately: null, touched: false };
+  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, usual: null, touched: false, reasoned: false, left: false, seen: undefined };
   let timer = 0;
   let asked = 0;
   const controller = new AbortController();
@@ -54,18 +55,17 @@ export function editor(item, path, { open, current, refresh }) {
         form.messages = job.base?.messages || holds?.limit.messages || "";
         form.bytes = job.base?.bytes || "";
         form.more = Boolean(form.bytes);
-        const event = state.over.get(topicKey(item));
-        form.reason = event?.since ? t("reason_over", { since: f.moment(event.since) }) : "";
+        form.reason = "";
+        job.reasoned = false;
       }
       redraw();
     } catch (error) {
       if (error.name !== "AbortError") job.error = error;
     }
     try {
-      for (const [range, most, text] of [["24h", 360, "preset_hour"], ["15m", 900, "preset_minutes"]]) { // the second where there are no ten seconds yet
-        const rate = usual(await get(seriesPath(item, range), { signal: controller.signal }), most);
-        job.lately = rate && { rate: `${nice(rate)}/s`, text };
-        if (rate) break;
+      for (const range of ["24h", "15m"]) { // the second where there are no ten seconds yet
+        job.usual = usual(await get(seriesPath(item, range), { signal: controller.signal }));
+        if (job.usual) break;
       }
     } catch { /* no preset of it, then */ }
     redraw();
@@ -75,10 +75,16 @@ export function editor(item, path, { open, current, refresh }) {
   function changed(name, value) {
     form[name] = value;
     job.touched = true;
-    job.done = null;
+    if (name === "reason") job.reasoned = true;
+    forgetDone();
     clearTimeout(timer);
     timer = setTimeout(preview, PREVIEW_AFTER_MS);
     redraw();
+  }
+
+  /** What was undone or taken back need not be told any more; what is in force is. */
+  function forgetDone() {
+    if (job.done?.undone || !job.done?.after) job.done = null;
   }
 
   async function preview() {
@@ -102,32 +108,43 @@ export function editor(item, path, { open, current, refresh }) {
     job.error = job.errors.size && [...job.errors.keys()].every((pointer) => FIELDS.includes(pointer.split("/")[1])) ? null : error;
   }
 
-  async function apply(event, etag = job.etag) {
-    event?.preventDefault();
+  /** Changes the limit by `run()`, whose answer says what was done ({before, after, etag, undone}; null: nothing), or shows why not. */
+  async function change(run) {
     if (job.busy) return;
-    clearTimeout(timer);
-    asked += 1;
     job.busy = true;
     job.error = null;
     redraw();
-    const before = job.base;
     try {
-      const saved = await ask("PATCH", path, { body: body(), etag });
-      job.done = { before, after: saved.body.override, etag: saved.etag, undone: false };
-      job.base = saved.body.override;
-      job.etag = saved.etag;
-      job.preview = null;
-      job.conflict = null;
-      job.errors = new Map();
-      form.open = false;
-      say(t("saved", { limit: limitOf(saved.body.override) }));
-      refresh();
+      const done = await run();
+      if (done) {
+        job.done = done;
+        job.base = done.undone ? done.before : done.after;
+        job.etag = done.etag;
+        job.preview = null;
+        job.errors = new Map();
+        refresh();
+      }
     } catch (error) {
       if (error.status === 412) await conflict();
       else take(error);
+      if (!form.open && error.status !== 412) job.error = error; // no field can say it
     }
     job.busy = false;
+    if (form.open && !job.error && !job.errors.size) preview();
     redraw();
+  }
+
+  async function apply(event, etag = job.etag) {
+    event?.preventDefault();
+    clearTimeout(timer);
+    asked += 1;
+    await change(async () => {
+      const saved = await ask("PATCH", path, { body: body(), etag });
+      job.conflict = null;
+      shut();
+      say(t("saved", { limit: limitOf(saved.body.override) }));
+      return { before: job.base, after: saved.body.override, etag: saved.etag };
+    });
     const wrong = [...job.errors.keys()][0]?.split("/")[1];
     requestAnimationFrame(() => document.getElementById(wrong ? `edit-${wrong}` : "undo")?.focus()); // once it is drawn
   }
@@ -143,56 +160,64 @@ export function editor(item, path, { open, current, refresh }) {
     }
   }
 
-  async function undo() {
-    const { before, etag } = job.done;
-    job.busy = true;
-    redraw();
+  /** The live change in force as the screen has read it: what is not of this form is looked up in the history, for whoever comes later. */
+  async function seen(override) {
+    const at = override?.at;
+    if (job.busy || at === job.seen) return;
+    job.seen = at;
+    if (at && [job.done?.after?.at, job.done?.restored].includes(at)) return;
+    if (!job.done?.undone && job.done?.after) job.done = null; // it has ended, or somebody has changed it
+    if (!override) return;
+    const target = path.slice("/v1/".length);
+    let history;
     try {
-      let saved;
-      if (before) {
-        const was = {};
-        for (const name of RESTORED) if (before[name] !== null && before[name] !== undefined && before[name] !== "") was[name] = before[name];
-        saved = await ask("PUT", path, { body: { ...was, reason: was.reason || t("reason_undo") }, etag });
-      } else saved = await ask("DELETE", path, { etag, reason: t("reason_undo") });
-      job.base = before;
-      job.etag = saved.etag;
-      job.done = { ...job.done, undone: true };
-      say(t("undone"));
-      refresh();
+      history = await get(`/v1/history?limit=20&target=${encodeURIComponent(target)}`, { signal: controller.signal });
     } catch (error) {
-      if (error.status === 412) await conflict();
-      else job.error = error;
+      job.seen = undefined; // the next look tries again
+      throw error;
     }
-    job.busy = false;
+    const change = history.items.flatMap((entry) => entry.changes).find((each) => each.target === target && each.after?.at === at);
+    if (job.seen !== at || job.busy) return;
+    job.done = { before: lasting(change?.before), after: override, undone: false, unknown: !change };
     redraw();
   }
 
-  async function takeBack() {
-    job.busy = true;
-    redraw();
-    try {
-      const before = job.base;
-      const saved = await ask("DELETE", path, { etag: job.etag, reason: form.reason.trim() || t("reason_taken_back") });
-      job.done = { before, after: null, etag: saved.etag, undone: false };
-      job.base = null;
-      job.etag = saved.etag;
-      form.open = false;
-      refresh();
-    } catch (error) {
-      if (error.status === 412) await conflict();
-      else job.error = error;
-    }
-    job.busy = false;
-    redraw();
+  /** The ETag of `after` while that is in force; else null, and both versions are shown. */
+  async function etagOf(after) {
+    const read = await ask("GET", path);
+    if (read.body.override?.at === after.at) return read.etag;
+    job.conflict = { theirs: read.body.override, etag: read.etag };
+    return null;
   }
+
+  const undo = () => change(async () => {
+    const { before, after } = job.done;
+    const etag = job.done.etag || (await etagOf(after));
+    if (!etag) return null;
+    const was = Object.fromEntries(Object.entries(before || {}).filter(([name, value]) => RESTORED.includes(name) && value !== null && value !== ""));
+    const saved = before ? await ask("PUT", path, { body: { ...was, reason: was.reason || t("reason_undo") }, etag }) : await ask("DELETE", path, { etag, reason: t("reason_undo") });
+    say(t("undone"));
+    return { ...job.done, etag: saved.etag, undone: true, restored: saved.body.override?.at };
+  });
+
+  const takeBack = () => change(async () => {
+    const saved = await ask("DELETE", path, { etag: job.etag, reason: form.reason.trim() || t("reason_taken_back") });
+    shut();
+    return { before: job.base, after: null, etag: saved.etag };
+  });
 
   function presets() {
     const holds = level()?.limit.messages_per_second;
-    const found = [];
-    if (job.lately) found.push([job.lately.rate, t(job.lately.text, job.lately)]);
-    if (holds) for (const [rate, text] of [[`${nice(holds * 2)}/s`, "preset_twice"], [`${Math.max(1, Math.floor(holds / 2))}/s`, "preset_half"]]) found.push([rate, t(text, { rate })]);
-    return h("div", { class: "presets", role: "group", "aria-label": t("presets") }, found.map(([value, text]) =>
-      button(text, () => changed("messages", value), { key: text, class: "small", "aria-pressed": String(form.messages === value) })));
+    const found = []; // [messages per second, text, what is written: as a rule if it is not that]
+    if (job.usual) found.push([job.usual <= holds ? Math.min(nice(job.usual), Math.floor(holds) || Infinity) : nice(job.usual), "preset_usual"]);
+    if (holds >= 2) found.push([Math.floor(holds / 2), "preset_half"]);
+    if (holds) found.push([holds, "preset_now", level().limit.messages], [nice(holds * 2), "preset_twice"]);
+    const raises = (each) => holds && each[0] > holds;
+    return h("div", { class: "presets", role: "group", "aria-label": t("presets") }, [...found.filter((each) => !raises(each)), ...found.filter(raises)].map((each) => {
+      const [number, text, written = `${number}/s`] = each;
+      const words = t(text, { rate: f.readable(written) });
+      return button(raises(each) ? t("preset_raises", { words }) : words, () => changed("messages", written), { key: text, class: raises(each) ? "small raises" : "small", "aria-pressed": String(form.messages === written) });
+    }));
   }
 
   function previewView() {
@@ -211,6 +236,8 @@ export function editor(item, path, { open, current, refresh }) {
   const times = () => TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]);
 
   function formView() {
+    const since = !job.reasoned && !form.reason && state.over.get(topicKey(item))?.since;
+    if (since) form.reason = t("reason_over", { since: f.moment(since) });
     return h(
       "form",
       { class: "card edit", onsubmit: apply, novalidate: true, key: "form", "aria-labelledby": "edit-title" },
@@ -234,15 +261,21 @@ export function editor(item, path, { open, current, refresh }) {
     );
   }
 
-  function close() {
+  /** The address is the topic's own again: loaded once more, or sent to somebody, it opens no form. */
+  function shut() {
     form.open = false;
+    if (!job.left) amend({ edit: "" });
+  }
+
+  function close() {
+    shut();
     redraw();
     requestAnimationFrame(() => document.getElementById("edit-open")?.focus());
   }
 
   function show() {
     form.open = true;
-    job.done = null;
+    forgetDone();
     job.touched = false;
     job.preview = null;
     begin().then(() => {
@@ -252,10 +285,10 @@ export function editor(item, path, { open, current, refresh }) {
   }
 
   function doneView() {
-    const { after, undone } = job.done;
+    const { before, after, undone, unknown } = job.done;
     return h("div", { class: `notice done ${undone ? "" : "good"}`, key: "done", role: "status" },
-      h("p", null, undone ? t("undone") : after ? [t("in_force", { limit: limitOf(after) }), after.expires ? [" · ", t("ends_in", { time: f.until(after.expires) })] : ` · ${t("no_end")}`] : t("taken_back")),
-      !undone && button(t("undo"), undo, { id: "undo", disabled: job.busy }), h("a", { href: "/changes" }, t("see_history")));
+      h("p", null, undone ? t("undone") : after ? [t("in_force", { limit: limitOf(after) }), " · ", given(after.by), " · ", after.expires ? t("ends_in", { time: f.until(after.expires) }) : t("no_end")] : t("taken_back")),
+      !undone && !unknown && button(before ? t("undo_to", { limit: limitOf(before) }) : t("undo_rule"), undo, { id: "undo", disabled: job.busy }), h("a", { href: "/changes" }, t("see_history")));
   }
 
   function version(title, one) {
@@ -277,7 +310,7 @@ export function editor(item, path, { open, current, refresh }) {
       h("div", { class: "versions" }, version(t("conflict_theirs"), theirs), version(t("conflict_yours"), { ...body(), by: state.session.name })),
       buttons(
         button(t("keep_theirs"), () => {
-          form.open = false;
+          shut();
           forget();
           refresh();
         }, { class: "main" }),
@@ -289,7 +322,9 @@ export function editor(item, path, { open, current, refresh }) {
   }
 
   return {
+    seen,
     leave: () => {
+      job.left = true;
       clearTimeout(timer);
       controller.abort();
     },
@@ -301,4 +336,6 @@ export function editor(item, path, { open, current, refresh }) {
 }
 
 const FIELDS = ["messages", "bytes", "expires", "reason"];
+/** A live change that was before another one, unless it has ended since. */
+const lasting = (override) => (override && !(override.expires && new Date(override.expires) <= new Date()) ? override : null);
 const limitOf = (override) => [override?.messages, override?.bytes].filter(Boolean).join(" · ") || "–";

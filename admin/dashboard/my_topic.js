@@ -10,12 +10,12 @@ import { limitPath } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { redraw, state, topicKey } from "./store.js";
 import { language, t } from "./text.js";
-import { levelCard, rates, sender, topicHead } from "./topic.js";
+import { levelCard, rates, sender, topicHead, unseenTopic } from "./topic.js";
 
 export default function myTopic({ protocol, topic }) {
   const item = { protocol, topic, operation: "produce" };
   const path = limitPath(item);
-  const data = { body: null, now: null, quotas: null, clients: new Map(), libraries: [], series: null, range: "24h", error: null, library: "", advice: [], language: null };
+  const data = { body: null, now: undefined, near: null, quotas: null, clients: new Map(), libraries: [], series: null, range: "24h", error: null, library: "", advice: [], language: null };
   const lists = refresh(data, async (signal) => {
     data.body = await get(`${path}?explain=1`, { signal });
     await readTopic(item, data, signal);
@@ -56,7 +56,7 @@ export default function myTopic({ protocol, topic }) {
 
   function verdict(now) {
     const since = state.over.get(topicKey(item))?.since;
-    if (!now) return h("p", { class: "verdict" }, badge(t("verdict_unseen")), " ", t("verdict_unseen_text"));
+    if (!now) return unseenTopic(data);
     if (now.refused_per_second > 0) return h("p", { class: "verdict" }, badge(t("verdict_refused"), "bad"), " ", t("verdict_refused_text", { share: f.percent(now.refused_per_second / Math.max(now.received_per_second, 1e-9)), since: since ? t("since_at", { at: f.moment(since) }) : "" }));
     if (now.waiting > 0) return h("p", { class: "verdict" }, badge(t("verdict_held"), "warn"), " ", t("verdict_held_text", { n: f.count(now.waiting) }));
     return h("p", { class: "verdict" }, badge(t("verdict_within"), "good"), " ", t("verdict_within_text"));

@@ -3,13 +3,19 @@
 import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { badge, bar, csvButton, figure, figures, given, head, originText, quiet, section, spark, table, topicAnchor } from "./parts.js";
-import { topicLink, topicOf } from "./router.js";
+import { address, badge, bar, csvButton, figure, figures, given, head, originText, quiet, section, spark, table, topicAnchor } from "./parts.js";
+import { limitPath, topicLink, topicOf } from "./router.js";
 import { points } from "./screen_data.js";
 import { liveTopic, may, state, topicKey } from "./store.js";
 import { t } from "./text.js";
 
 const BUSY_MS = 30_000; // a broker counts as busy for so long after it last said so; the numbers are since the start
+
+/** That a limit which is over was changed live already, by whom and until when: so nobody does it again. */
+function liveChange(over, item, now, items) {
+  const own = over.per === "topic" && now?.limit?.by ? now.limit : items.find((each) => each.target === (item && over.per === "topic" ? limitPath(item).slice("/v1/".length) : `rules/${over.rule}`));
+  return own && t(own.expires ? "alarm_live" : "alarm_live_on", { limit: f.limitText(own), by: own.by, at: f.moment(own.expires) });
+}
 
 /** What needs a person, the worst first: {key, level, at, text, item, link}. */
 export function alarms(snapshot) {
@@ -33,7 +39,7 @@ export function alarms(snapshot) {
     const who = over.client ? t("alarm_who", { client: over.client, user: over.user || over.group ? ` (${[over.user, over.group].filter(Boolean).join(", ")})` : "", share: f.percent(first?.client === over.client && all ? first.refused_per_second / all : null) }) : "";
     const since = new Date(over.since * 1000).toISOString();
     found.push({
-      key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, weight: share === null ? over.rate : now.refused_per_second,
+      key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, live: liveChange(over, item, now, snapshot.live_changes.items), weight: share === null ? over.rate : now.refused_per_second,
       text: t(now?.refused_per_second > 0 ? "alarm_topic" : "alarm_held", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: f.readable(over.limit), share: f.percent(share), who }),
     });
   }
@@ -116,7 +122,7 @@ export default function overview() {
       { key: alarm.key, class: `alarm ${alarm.level}` },
       h("span", { class: "sign", "aria-hidden": "true" }, "⚠"),
       alarm.at && h("time", { datetime: alarm.at }, f.moment(alarm.at, true)),
-      h("span", { class: "words" }, item && [topicAnchor(item), " "], alarm.text),
+      h("span", { class: "words" }, item && [topicAnchor(item), " "], alarm.text, alarm.live && [" · ", h("strong", { class: "live" }, alarm.live)]),
       h("span", { class: "ways" },
         item && h("a", { class: "button small", href: topicLink(item), "aria-label": `${t("look")}: ${f.topicName(item)}` }, t("look")),
         item && may("operator") && h("a", { class: "button small main", href: topicLink(item, { edit: "1" }), "aria-label": `${t("limit_it")}: ${f.topicName(item)}` }, t("limit_it")),
@@ -140,7 +146,7 @@ export default function overview() {
           refused: item.refused_per_second > 0 ? f.rate(item.refused_per_second) : "0",
           wait: f.milliseconds(item.wait_ms),
           since: over ? f.moment(over.since) : "–",
-          who: given(client?.client),
+          who: address(client?.client),
           last_change: limit?.by ? [given([limit.reason, limit.by].filter(Boolean).join(", ")), ", ", limit.expires ? t("ends_in", { time: f.until(limit.expires) }) : t("no_end")] : limit ? originText(limit.origin) : "–",
         },
       };

@@ -6,6 +6,8 @@ import { amend, topicLink } from "./router.js";
 import { redraw } from "./store.js";
 import { t } from "./text.js";
 
+const LENGTHY = 32; // letters, from which on a text in a table may be broken anywhere
+
 /** A screen's head: its name, the API's path that says the same, and the way to it as CSV: the path of a list, or what rows() makes. */
 export function head(title, api, csv) {
   return h(
@@ -41,7 +43,10 @@ export function section(id, title, beside, ...content) {
 }
 
 /** A text that clients or people chose: it may be long, or run from right to left. */
-export const given = (text) => h("bdi", null, text || "–");
+export const given = (text) => h("bdi", { class: text?.length > LENGTHY ? "lengthy" : null }, text || "–");
+
+/** A client's or broker's address: never broken within. */
+export const address = (text) => h("bdi", { class: "address" }, text || "–");
 
 export const quiet = (text, key) => h("p", { class: "quiet", key }, text);
 

@@ -21,10 +21,34 @@ export function refresh(data, read, seconds) {
   }, seconds);
 }
 
-/** Into `data`: `now`, what a topic does (null: it was not seen), and `clients`, address -> client, of those that send to it. */
+const NEAR_OF = 500; // topics, the busiest: of these are the names that are near to one that was never seen; a page of the API
+const MOST_NEAR = 3;
+
+/** How many letters to insert, drop or change from one text to the other (Levenshtein 1966). */
+function distance(one, other) {
+  let row = Array.from({ length: other.length + 1 }, (_, at) => at);
+  for (let at = 1; at <= one.length; at += 1) {
+    const next = [at];
+    for (let to = 1; to <= other.length; to += 1) next.push(Math.min(row[to] + 1, next[to - 1] + 1, row[to - 1] + (one[at - 1] === other[to - 1] ? 0 : 1)));
+    row = next;
+  }
+  return row.at(-1);
+}
+
+/** Topics whose names are near to `topic`: another last part by a few letters, or another place with the same last part. */
+export function nearTopics(topic, items) {
+  const last = (text) => text.toLowerCase().split("/").at(-1);
+  const near = ({ topic: name }) => last(name) === last(topic) ? 0 : name.length > 300 || topic.length > 300 ? Infinity : distance(name.toLowerCase(), topic.toLowerCase());
+  const most = Math.max(2, last(topic).length / 4);
+  return items.map((item) => ({ item, by: near(item) })).filter((each) => each.by <= most).sort((one, other) => one.by - other.by).slice(0, MOST_NEAR).map((each) => each.item);
+}
+
+/** Into `data`: `now`, what a topic does (null: it was never seen; then `near`, topics of names like it), and `clients`, address -> client. */
 export async function readTopic({ protocol, topic, operation }, data, signal) {
-  const query = `protocol=${protocol}&q=${encodeURIComponent(topic)}&limit=50`;
-  data.now = (await get(`/v1/topics?${query}`, { signal })).items.find((each) => each.topic === topic && each.operation === operation) || null;
+  const query = `protocol=${protocol}&q=${encodeURIComponent(topic)}&limit=500`;
+  const found = await get(`/v1/topics?${query}`, { signal });
+  data.now = found.items.find((each) => each.topic === topic && each.operation === operation) ?? (found.next ? undefined : null);
+  if (data.now === null) data.near ??= nearTopics(topic, (await get(`/v1/topics?sort=rate&limit=${NEAR_OF}`, { signal })).items);
   const clients = (await get(`/v1/clients?${query}`, { signal })).items;
   data.clients = new Map(clients.filter((each) => each.topic === topic).map((each) => [each.client, each]));
 }

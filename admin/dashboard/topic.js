@@ -5,7 +5,7 @@ import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
-import { badge, bar, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, table } from "./parts.js";
+import { address, badge, bar, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, table, topicAnchor } from "./parts.js";
 import { limitPath } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
@@ -57,12 +57,17 @@ function why(explained) {
 }
 
 /** Who sends, as a table shows it. */
-export const sender = (client, more) => ({ client: given(client), user: given(more?.user), client_name: given(more?.names?.join(", ")) });
+export const sender = (client, more) => ({ client: address(client), user: given(more?.user), client_name: given(more?.names?.join(", ")) });
 
 /** What comes, passes and is refused of a topic now. */
 export const rates = (now) => [
   figure("received", f.rate(now?.received_per_second)), figure("passed", f.rate(now?.forwarded_per_second)), figure("refused", f.rate(now?.refused_per_second), now?.refused_per_second > 0),
 ];
+
+/** What is said of a topic that this gateway has not seen, which is no quiet one: its name may be wrong. `data`: of readTopic(). */
+export const unseenTopic = (data) => data.now === null && data.near && h("div", { class: "notice", role: "status", key: "never" },
+  h("p", null, h("strong", null, t("never_seen")), " ", t("never_seen_text")),
+  data.near.length > 0 && h("p", null, t("near_names"), " ", data.near.map((each, at) => [at > 0 && ", ", topicAnchor(each)])));
 
 /** The head of a screen of one topic, whose limits are at `path`. */
 export const topicHead = (item, path, ...more) => head([given(f.topicName(item)), " ", protocolBadge(item.protocol), more], path, `/v1/limits?protocol=${item.protocol}&q=${encodeURIComponent(item.topic)}`);
@@ -70,10 +75,11 @@ export const topicHead = (item, path, ...more) => head([given(f.topicName(item))
 export default function topic({ protocol, topic: name }, query) {
   const item = { protocol, topic: name, operation: query.get("operation") || "produce" };
   const path = limitPath(item);
-  const data = { body: null, now: null, clients: new Map(), quotas: null, series: null, range: "15m", error: null };
+  const data = { body: null, now: undefined, near: null, clients: new Map(), quotas: null, series: null, range: "15m", error: null };
   const edit = may("operator") ? editor(item, path, { open: query.get("edit") === "1", current: () => data, refresh: () => limits.now() }) : null;
   const limits = refresh(data, async (signal) => {
     data.body = await get(`${path}${item.operation === "produce" ? "?explain=1" : ""}`, { signal });
+    await edit?.seen(data.body.override);
   }, 2);
   const others = refresh(data, (signal) => readTopic(item, data, signal), 2);
   const quotas = poll(async (signal) => {
@@ -115,6 +121,7 @@ export default function topic({ protocol, topic: name }, query) {
         topicHead(item, path, item.operation === "consume" && badge(t("consume"))),
         h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${encodeURIComponent(name)}` }, t("page_for_team"))]),
         problem(data.error),
+        unseenTopic(data),
         facts(now),
         edit?.view(),
         traffic(data, charts, f.topicName(item)),

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from admin.auth import Role
+from admin.boundary import READS
 from admin.context import Context
-from admin.dashboard import PAGES, POLICY, VENDOR, Page
+from admin.dashboard import MISSING, PAGES, POLICY, VENDOR, Page
+from admin.http import Head
 from admin.routing import Answer, Route
-from admin.scrape_formats import wants_gzip
+from admin.scrape_formats import preferences, wants_gzip
 
 FOR_EVER: Final = "public, max-age=31536000, immutable"  # a year, the longest that caches keep (RFC 2616 14.21; a custom since)
 ASK: Final = "no-cache"  # kept, but asked for each time: an upgrade of the gateway shows at the next load
@@ -46,6 +48,10 @@ class StaticFile:
         if self._packed is not None:
             self._headers["Vary"] = "Accept-Encoding"
 
+    @property
+    def body(self) -> bytes:
+        return self._plain.body
+
     async def get(self, context: Context) -> Answer:
         """The file, or 304 where the browser has it already."""
         asked = context.request.head.headers
@@ -62,6 +68,15 @@ def names(if_none_match: bytes, etag: str) -> bool:
     """Whether the header names this ETag, compared weakly (RFC 9110, 13.1.2)."""
     choices = [choice.strip().removeprefix("W/") for choice in if_none_match.decode("latin-1").split(",")]
     return etag in choices or choices == ["*"]
+
+
+def missing_page(head: Head) -> Answer | None:
+    """What a person sees at an address that nothing is at, with or without a session; None: a program asks, or somebody for the API."""
+    wants_html = preferences(head.headers.get("accept", b"")).get("text/html", 0.0) > 0
+    if head.method not in READS or not wants_html or head.path.startswith("/v1/"):
+        return None
+    file = FILES[f"/dashboard/{MISSING}"]
+    return Answer(file.body, 404, content_type=PAGES[f"/dashboard/{MISSING}"].content_type, headers={"Content-Security-Policy": POLICY})
 
 
 def static(path: str, page: Page, file: StaticFile) -> Route:

@@ -38,6 +38,7 @@ BY_LIMIT: Final = {"used": "used", "wait": "wait_ms"}  # what is known only besi
 CONNECTION_SORTS: Final[dict[str, tuple[str, ...]]] = {  # sums of which the largest comes first; (): by number
     "name": (),
     "wait": ("held_messages", "held_deliveries"),
+    "refused": ("refused_per_second",),
     "backlog": ("backlog_to_broker", "backlog_to_client", "held_bytes", "spooled_bytes", "held_delivery_bytes"),
     "forwarded": ("messages_forwarded",),
     "blocked": ("broker_blocked_seconds", "send_blocked_seconds"),
@@ -199,7 +200,8 @@ CLIENT_SORT: Final = Parameter(
 CONNECTION_SORT: Final = Parameter(
     "sort",
     "text",
-    "name (by number), or the largest first: wait (messages held), backlog (bytes), forwarded (messages), blocked (seconds), age",
+    "name (by number), or the largest first: wait (messages held), refused (per second now), backlog (bytes), forwarded (messages), "
+    "blocked (seconds), age",
     choices=tuple(CONNECTION_SORTS),
 )
 ROUTES: Final[list[Route]] = [

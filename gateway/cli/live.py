@@ -52,23 +52,23 @@ def connections() -> None:
 @click.option(
     "-q", "--query", metavar="TEXT", help="Only connections whose client, name, user, virtual host, listener, rule or topic contains TEXT."
 )
-@sort_option(["wait", "backlog", "forwarded", "blocked", "age", "name"], help="Order; what is largest first. Name: by number.")
+@sort_option(["wait", "refused", "backlog", "forwarded", "blocked", "age", "name"], help="Order; what is largest first. Name: by number.")
 @limit_option()
 @watchable
 @remote
 def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
     """List connections with their state and bottleneck, and the seconds spent blocked.
 
-    Passed: messages it published; delivered: messages sent to it. Unread: bytes that wait for it; unread for: it has taken none for so
-    long. Spooled: bytes of held messages that are on disk only. Flow s: not read for want of credit. Blocked s: the broker had sent
-    connection.blocked. Send blocked s: the broker was slow to take bytes.
+    Passed: messages it published; refused: by limits, per second. Delivered: messages sent to it. Unread: bytes that wait for it; unread
+    for: it has taken none for so long. Spooled: bytes of held messages that are on disk only. Flow s: not read for want of credit.
+    Blocked s: the broker had sent connection.blocked. Send blocked s: the broker was slow to take bytes.
 
     Bottleneck: broker_blocked (the broker says so), spool (it is full, or slower than the client), limit (a rule holds messages, or
     refused some in the last 10 s; see rule and topic), memory (the gateway holds too much, and this client publishes), client (it does
     not read), broker (it is slow), limiter (it is slow).
 
-    Sort: wait is by messages held, backlog by bytes that wait, forwarded by messages since it was opened, blocked by the seconds that
-    its broker kept it waiting.
+    Sort: wait is by messages held, refused by messages refused per second, backlog by bytes that wait, forwarded by messages since it was
+    opened, blocked by the seconds that its broker kept it waiting.
     """
     empty = f"no connection has {query} in it" if query else "no client is connected; `sluice listeners` shows where they can"
     remote.emit(list(remote.client.items("/v1/connections", _query(query, sort), most=most)), CONNECTIONS, empty=empty)

@@ -21,7 +21,7 @@ from gateway.cli.traffic_columns import CONNECTIONS, TOPICS
 from gateway.cli.verb import Remote, Verb, reaching
 
 SORTS: Final = ("refused", "rate", "used", "wait", "name")
-CONNECTION_SORTS: Final = ("wait", "backlog", "forwarded", "blocked", "age", "name")
+CONNECTION_SORTS: Final = ("wait", "refused", "backlog", "forwarded", "blocked", "age", "name")
 MAX_ROWS: Final = 200  # topics or connections; asked for at once
 PIPE_WIDTH: Final = 200  # columns; of the frame in a pipe
 WINDOW_S: Final = 10.0  # seconds; a connection's rate is the mean over these, as the topics' rates are

@@ -125,6 +125,8 @@ CONNECTIONS: Final[list[TableColumn]] = [
     column("rule", "held_by.rule", "refused_by.rule", rank=11),
     column("topic", "held_by.topic", "refused_by.topic", rank=9, people=held_topic, below=True),
     column("forwarded", "messages_forwarded", rank=6, short="passed", people=some("messages_forwarded", figures.count)),
+    column("refused/s", "refused_per_second", rank=4, short="refused", people=some("refused_per_second", figures.rate)),
+    column("refused", "messages_refused", rank=27, short="total refused", people=some("messages_refused", figures.count)),
     column("held", "held_messages", rank=4, people=some("held_messages", figures.count)),
     column("held bytes", "held_bytes", rank=22, figure=figures.size),
     column("spooled bytes", "spooled_bytes", rank=5, short="spooled", people=some("spooled_bytes", figures.size)),

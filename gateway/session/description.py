@@ -85,6 +85,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "held_deliveries": session.budget.parked_messages,
         "held_delivery_bytes": session.budget.parked_bytes,
         "messages_forwarded": session.forward.messages,
+        **_refusals(session, now),
         "broker_blocked": session.reports.broker_blocked,
         "broker_blocked_seconds": _seconds(session.flow.broker_blocked_ns(now)),
         "send_blocked_seconds": _seconds(session.upstream.send_blocked_ns(now)),
@@ -114,6 +115,14 @@ def _refused_by(session: Session, now: int) -> dict[str, object] | None:
     if rule is None or key is None or not _refused(session, now):
         return None
     return {"rule": rule.name, "topic": key.text, "operation": key.operation}
+
+
+def _refusals(session: Session, now: int) -> dict[str, object]:
+    """Messages of this client refused or dropped since it connected, and per second: a mean over REFUSED_NS."""
+    refusals = session.limit.refusals
+    if refusals is None:
+        return {"messages_refused": 0, "refused_per_second": 0.0}
+    return {"messages_refused": refusals.total, "refused_per_second": round(refusals.per_second(now), 3)}
 
 
 def _stage(credit: Credit, now: int) -> dict[str, object]:

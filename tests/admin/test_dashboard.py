@@ -206,6 +206,44 @@ async def test_no_other_path_leads_to_a_file(api: Control, path: str) -> None:
     assert (await api.ask("GET", path)).status == 404
 
 
+BROWSER: Final = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize("path", ["/nosuch", "/topics/nosuch", "/index.html", "/dashboard/", "/favicon.ico?a=b"])
+@pytest.mark.parametrize("role", [None, "viewer"])
+async def test_a_browser_gets_a_page_in_words_where_there_is_nothing(api: Control, path: str, role: str | None) -> None:
+    """Found by a reader: a mistyped address answered with raw JSON, and with nothing to click."""
+    answer = await api.ask("GET", path, role=role, headers=BROWSER)
+    assert (answer.status, answer.headers["content-type"]) == (404, HTML)
+    assert '<a href="/">' in answer.body.decode()
+    assert answer.headers["content-security-policy"] == (await api.ask("GET", "/", role=None)).headers["content-security-policy"]
+    head = await api.ask("HEAD", path, role=role, headers=BROWSER)
+    assert (head.status, head.body, head.headers["content-length"]) == (404, b"", str(len(answer.body)))
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", "application/json, text/html;q=0", None])
+async def test_a_program_gets_json_where_there_is_nothing(api: Control, accept: str | None) -> None:
+    headers = {} if accept is None else {"Accept": accept}
+    for role, status in ((None, 401), ("viewer", 404)):
+        answer = await api.ask("GET", "/nosuch", role=role, headers=headers)
+        assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+@pytest.mark.parametrize("path", ["/v1/nosuch", "/v1/", "/v1/topics", "/metrics"])
+async def test_a_browser_gets_json_of_what_is_the_apis(api: Control, path: str) -> None:
+    answer = await api.ask("GET", path, role=None, headers=BROWSER)
+    assert (answer.status, answer.headers["content-type"]) == (401, "application/problem+json")
+    assert (await api.ask("POST", "/nosuch", role=None, headers=BROWSER)).status == 401
+
+
+async def test_a_browser_that_guesses_tokens_is_counted_and_stopped(api: Control) -> None:
+    """The page that there is nothing says nothing of a token, and is no way round the brake."""
+    headers = {**BROWSER, "Authorization": "Bearer wrong"}
+    statuses = {(await api.ask("GET", "/nosuch", role=None, headers=headers)).status for _ in range(40)}
+    assert statuses == {404, 429}
+    assert "sluice_admin_auth_failures_total 40" in (await api.ask("GET", "/metrics")).body.decode()
+
+
 async def test_two_gateways_show_the_same(tmp_path: Path) -> None:
     shown = []
     for folder in ("one", "other"):

@@ -110,12 +110,12 @@ const scenarios = {
     await until(async () => (await page.innerText(".preview")).includes("40/s"), "the preview");
     await until(async () => /would have refused [\d,]+ of [\d,]+ messages/.test(await page.innerText(".preview")), "what it would have refused");
     same((await (await page.request.get(`${given.admin}/v1/history`)).json()).items.length, 0, "changes by a preview");
-    await picture(page, "change-a-limit");
     await click("button:has-text('Apply for 30 minutes')");
     await page.waitForSelector("#undo");
     check(clicks <= 4, `${clicks} clicks`);
     same(await page.evaluate("document.activeElement.id"), "undo", "the focus");
     check(/ends in (29|30) min/.test(await page.innerText(".done")), "the countdown");
+    same(new URL(page.url()).search, "", "what stands behind the address once the limit is in force");
     const path = `${given.admin}/v1/limits/amqp/${given.topic}`;
     const saved = await (await page.request.get(path)).json();
     same([saved.override.messages, saved.override.by], ["40/s", "ana"], "what is in force");
@@ -129,10 +129,215 @@ const scenarios = {
     const changes = await page.context().newPage();
     await changes.goto(`${given.admin}/changes`);
     await until(async () => (await changes.innerText("main")).includes("messages: 40/s"), "the history");
+    await changes.goto(given.admin);
+    await until(async () => /limited live to 40\/s by ana until \d\d:\d\d/.test(await changes.innerText(".alarm:has-text('order.created')")), "the alarm tells the next operator that it is limited already");
     await changes.close();
     await page.click("#undo");
     await until(async () => (await page.innerText(".done")).includes("Undone"), "the undo");
     same((await (await page.request.get(path)).json()).override, null, "the live change");
+    await clean(page);
+  },
+
+  // The address is the topic's own after Apply and after Cancel: loaded once more it opens no form, and back leads to where one came from.
+  async address_of_the_form() {
+    const page = await open();
+    for (const [what, shut] of [["Cancel", "button:has-text('Cancel')"], ["Apply", "button:has-text('Apply for')"]]) {
+      await page.click(".alarm:has-text('order.created') .ways .main");
+      await page.waitForSelector(".presets button");
+      same(new URL(page.url()).search, "?edit=1", `the address of the form before ${what}`);
+      await until(async () => /over its limit since \d\d:\d\d/.test(await page.inputValue("#edit-reason")), "the reason");
+      await page.click(".presets button:has-text('half')");
+      await page.click(shut);
+      await page.waitForSelector("form.edit", { state: "detached" });
+      same(new URL(page.url()).search, "", `the address after ${what}`);
+      await page.reload();
+      await page.waitForSelector("#edit-open");
+      same(await page.locator("form.edit").count(), 0, `forms after ${what} and a reload`);
+      await page.goBack();
+      await until(async () => (await page.innerText("h1")) === "Overview", `back after ${what}`);
+      await page.waitForSelector(".alarm:has-text('order.created') .ways .main");
+    }
+    await visit(page, `${topicAddress()}?edit=1`); // a link to the form, as it may be sent: the reason comes with the numbers
+    await until(async () => /over its limit since \d\d:\d\d/.test(await page.inputValue("#edit-reason")), "the reason of a form that was loaded");
+    await clean(page);
+  },
+
+  // Whoever comes to the topic later sees the live change in force, and can undo it as long as it is.
+  async undo_later() {
+    const page = await open();
+    const override = async () => (await (await page.request.get(`${given.admin}/v1/limits/amqp/${given.topic}`)).json()).override?.messages ?? null;
+    await please("change the limit");
+    await please("change it again");
+    await visit(page, topicAddress());
+    await until(async () => (await page.locator(".done").count()) && /44\/s · admin · no end/.test(await page.innerText(".done")), "the change in force");
+    await page.click("#edit-open");
+    await page.fill("#edit-messages", "7/s");
+    await page.click("button:has-text('Cancel')");
+    same(await page.innerText("#undo"), "Undo: back to 33/s", "what undoing does, also after something was typed");
+    await page.click("#undo");
+    await until(async () => (await override()) === "33/s", "the limit before");
+    await visit(page, "/topics");
+    await visit(page, topicAddress());
+    await until(async () => (await page.locator(".done").count()) && (await page.innerText(".done")).includes("33/s · ana"), "the change that was restored");
+    await please("take it back");
+    await until(async () => !(await page.locator(".done").count()), "a change that has ended is not shown");
+    await please("change the limit");
+    await until(async () => (await page.locator("#undo").count()) && (await page.innerText("#undo")) === "Undo: the rule holds again", "a change that somebody makes meanwhile");
+    await page.route("**/v1/limits/**", (route) => (route.request().method() === "GET" && /explain/.test(route.request().url()) ? route.abort() : route.continue())); // this page hears of no more
+    await please("change it again");
+    await page.click("#undo");
+    await page.waitForSelector("dialog[open]");
+    check((await page.innerText("dialog")).includes("44/s"), "what is in force instead");
+    same(await override(), "44/s", "what somebody else has changed is not undone");
+    await page.click("dialog button:has-text('Keep theirs')");
+    await page.unroute("**/v1/limits/**");
+    await until(async () => (await page.innerText(".done")).includes("44/s"), "the change of the other");
+    await page.click("#undo");
+    await until(async () => (await override()) === "33/s", "the limit before it");
+    const team = await open({ signIn: "viewer", path: topicAddress() });
+    await until(async () => (await team.innerText(".level")).includes("33/s"), "the limit, for a viewer");
+    same(await team.locator("#undo").count(), 0, "an undo that the API would refuse");
+    page.faults = page.faults.filter((fault) => !/ERR_FAILED/.test(fault));
+    for (const each of [page, team]) await clean(each);
+  },
+
+  // In an incident the first preset caps the topic at what it sends otherwise; what would raise its limit is last, and says so.
+  async presets() {
+    const page = await open();
+    await please("flood a topic that was calm");
+    await page.click(".alarm:has-text('order.calm') .ways .main");
+    await page.waitForSelector(".presets button:has-text('nothing is refused')");
+    const texts = await page.$$eval(".presets button", (all) => all.map((each) => each.textContent));
+    const numbers = texts.map((text) => Number.parseFloat(text));
+    same(texts.map((text) => text.replace(/^[\d.]+\/s – /, "")), ["what it sends when nothing is refused (p95)", "half the limit now", "the limit now", "twice the limit now: raises it"], "presets");
+    check(numbers[0] >= 1 && numbers[0] <= 20, `what it sends otherwise: ${texts[0]}`);
+    same(numbers.slice(1), [10, 20, 40], "the other presets");
+    await page.click(".presets button >> nth=0");
+    await until(async () => /would have refused [\d,]+ of [\d,]+ messages/.test(await page.innerText(".preview")), "what it would have refused");
+    await picture(page, "change-a-limit");
+    await page.click("button:has-text('Apply for')");
+    await page.waitForSelector("#undo");
+    const saved = await (await page.request.get(`${given.admin}/v1/limits/amqp/${given.topic.replace("created", "calm")}`)).json();
+    same(Number.parseFloat(saved.override.messages), numbers[0], "what is in force");
+    await clean(page);
+  },
+
+  // A flood far beyond the limit: the scale is that of the limit and of what passes, and the rest is marked as cut off.
+  async scale_of_a_flood() {
+    const page = await open({ path: topicAddress() });
+    await please("flood harder");
+    const top = () => page.evaluate("document.querySelector('.plot')?.plot?.scales.y.max");
+    const most = (column) => page.evaluate(`Math.max(...document.querySelector(".plot").plot.data[${column}].map((value) => value || 0))`);
+    await page.click("button:has-text('what passes')");
+    const [received, passed, limit] = [1, 2, 4];
+    check((await top()) < 1.5 * Math.max(await most(passed), await most(limit)), `the top of the chart: ${await top()}`);
+    check((await top()) < (await most(received)), "what comes is beyond the top");
+    check(/^In: beyond the top, up to [\d.,k]+\/s$/.test(await page.innerText(".key.received")), `the legend: ${await page.innerText(".key.received")}`);
+    check(/^Passed(: beyond the top, up to [\d.]+\/s)?$/.test(await page.innerText(".key.passed")), "the legend of what passes: all but a burst is on the chart");
+    same(await page.evaluate(`(async () => {
+      const { patch } = await import("/dashboard/dom.js");
+      const { traffic } = await import("/dashboard/chart.js");
+      const box = document.body.appendChild(document.createElement("div"));
+      const points = { received: [300, 215, 215, 215, 215], forwarded: [110, 20, 20, 20, 20], refused: [190, 195, 195, 195, 195], limit: [20, 20, 20, 20, 20] };
+      patch(box, [traffic({ range: "15m", series: { known: true, step: 1, start: 1e9, end: 1e9 + 4, points, marks: [], missing: [] } }, { choose() {} }, "a burst")]);
+      const found = [...box.querySelectorAll(".key")].map((each) => each.textContent);
+      box.remove();
+      return found;
+    })()`), ["In: beyond the top, up to 300/s", "Passed: beyond the top, up to 110/s", "Refused: beyond the top, up to 195/s", "Limit"], "the burst that a flood begins with is no reason for another scale");
+    await page.click("button:has-text('all that comes')");
+    await until(async () => (await top()) > (await most(received)), "a scale for all that comes");
+    same(await page.innerText(".key.received"), "In", "the legend, with all on the chart");
+    await clean(page);
+  },
+
+  // A name that the gateway has never seen is not one that is quiet.
+  async never_seen() {
+    const page = await open();
+    await page.waitForSelector(".alarm");
+    const wrong = given.topic.replace("created", "creatd");
+    for (const path of [topicAddress(wrong), `/t/amqp/${encodeURIComponent(wrong)}`, topicAddress(given.topic.replace("orders", "order"))]) {
+      await visit(page, path);
+      await until(async () => (await page.innerText("main")).includes("Never seen by this gateway"), `${path} is not known`);
+      same(await page.$$eval(".notice a.topic", (all) => all.map((each) => each.textContent)), ["orders / order.created"], `names like ${path}`);
+    }
+    await page.click(".notice a.topic");
+    await until(async () => (await page.innerText(".raw")) === given.topic, "the topic that was meant");
+    await please("publish once to order.quiet");
+    for (const path of [topicAddress(given.topic.replace("created", "quiet")), `/t/amqp/${encodeURIComponent(given.topic.replace("created", "quiet"))}`]) {
+      await visit(page, path);
+      await until(async () => (await page.innerText(".figures")).includes("20/s"), "its limit");
+      check(!(await page.innerText("main")).includes("Never seen"), "a topic that is quiet");
+    }
+    await clean(page);
+  },
+
+  // An address that nothing is at, as it is mistyped: words, and a way back.
+  async no_such_page() {
+    const page = await open();
+    for (const path of ["/nosuch", "/topics/nosuch"]) {
+      same((await page.goto(given.admin + path)).status(), 404, path);
+      same(await page.innerText("h1"), "There is no such page", path);
+      same(await axe(page), [], `axe-core, ${path}`);
+      same(await page.evaluate("window.violations"), [], "violations of the policy");
+      await page.click("main a[href='/']");
+      await until(async () => (await page.innerText("h1")) === "Overview", "the way back");
+    }
+    await clean(page);
+  },
+
+  // Tables scroll in their boxes where the window is narrow: no address and no short word is broken in the middle.
+  async words_in_tables() {
+    for (const [width, height] of [[390, 844], [1280, 900]]) {
+      const page = await open({ width, height, signIn: "operator" });
+      await page.waitForSelector(".alarm");
+      for (const path of ["/", "/connections", topicAddress(), "/brokers"]) {
+        await visit(page, path);
+        await page.waitForSelector(".scroll tbody tr");
+        const words = await page.$$eval(".scroll :is(th, td)", (cells) => cells.flatMap((cell) => {
+          const found = [];
+          const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+          while (texts.nextNode()) {
+            for (const { 0: word, index } of texts.currentNode.data.matchAll(/\S{2,24}/g)) {
+              const range = document.createRange();
+              range.setStart(texts.currentNode, index);
+              range.setEnd(texts.currentNode, index + word.length);
+              found.push([word, new Set([...range.getClientRects()].map((rect) => Math.round(rect.top))).size]);
+            }
+          }
+          return found;
+        }));
+        check(words.length > 5, `${path} has words: ${words}`);
+        if (path === "/connections") check(words.some(([word]) => /^127\.0\.0\.1:\d+$/.test(word)), `an address on ${path}`);
+        same(words.filter(([word, lines]) => lines > 1 && !word.includes("-")), [], `broken words on ${path}, ${width} px`);
+        check((await wider(page)) <= 0, `${path} scrolls sideways`);
+      }
+      await clean(page);
+      await page.context().close();
+    }
+  },
+
+  // A tab at its form goes in when another tab has signed in: told by it, or when it is looked at again.
+  async other_tab_signs_in() {
+    const page = await open({ signIn: null, path: topicAddress() });
+    const other = await page.context().newPage();
+    await other.goto(given.admin);
+    await page.fill("#token", "half of a tok");
+    await enter(other, given.tokens.operator);
+    await page.waitForSelector("#nav", { state: "attached" });
+    await until(async () => (await page.innerText("h1")).includes("order.created"), "the screen that the address names");
+    await page.context().clearCookies();
+    await page.reload();
+    await page.waitForSelector("#token");
+    await page.fill("#token", "half of a tok");
+    const look = () => page.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
+    await look();
+    await page.waitForTimeout(500);
+    same(await page.inputValue("#token"), "half of a tok", "what was typed, while nobody has signed in");
+    const signedIn = await page.request.post(`${given.admin}/v1/session`, { data: { token: given.tokens.viewer } }); // as in a browser without the channel
+    same(signedIn.status(), 200, "a session of the same browser");
+    await look();
+    await page.waitForSelector("#nav", { state: "attached" });
+    await until(async () => (await page.innerText(".role")).includes("viewer"), "the role of the session");
     await clean(page);
   },
 
@@ -270,7 +475,7 @@ const scenarios = {
 
   async keyboard_alone() {
     const page = await open({ signIn: null });
-    await page.waitForFunction("document.activeElement.id === 'token'");
+    await until(() => page.evaluate("document.activeElement.id === 'token'"), "the focus on the form"); // waitForFunction would look again by eval()
     await page.keyboard.type(given.tokens.operator);
     await page.keyboard.press("Enter");
     await page.waitForSelector(".alarm");
@@ -389,7 +594,7 @@ const scenarios = {
     process.stdout.write(`figures sent (plain), kB: first screen ${first.map(kB).join(" (")}), all screens ${all.map(kB).join(" (")})\n`);
     process.stdout.write(`figures first contentful paint ${shown.map(Math.round).join(", ")} ms, bound ${Math.round(bound)}; of these ${spent.map(Math.round).join(", ")} ms of CPU time\n`);
     check(all[0] > 30_000 && all[0] < 100_000 && first[0] < 65_000, `${all} bytes are sent`);
-    check(all[1] < 235_000 && first[1] < 170_000, `${all} bytes`);
+    check(all[1] < 242_000 && first[1] < 170_000, `${all} bytes`);
     check(paint < bound, `the first paint took ${paint} ms at best, where ${bound.toFixed(0)} ms are allowed`);
     check(cpu < 100, `the first paint took ${cpu} ms of CPU time`);
     await visit(page, topicAddress());
@@ -578,6 +783,11 @@ const scenarios = {
     const page = await open({ path: "/connections" });
     const row = "tr:has-text('checkout')";
     await page.waitForSelector(row);
+    await until(async () => /being refused\s+\d+(\.\d+)?\/s\s+a limit: orders \/ order\.created/.test(await page.innerText(`tbody tr >> nth=0`)), "the flooder first, and how much of it is refused");
+    const detail = await page.context().newPage();
+    await detail.goto(given.admin + (await page.getAttribute(`tbody tr >> nth=0 >> a`, "href")));
+    await until(async () => /being refused It is over a limit: [\d.]+\/s of its messages are refused now, [\d,]+ since it connected/.test(await detail.innerText("main .card").catch(() => "")), "the state in words");
+    await detail.close();
     const address = (await page.innerText(`${row} th a`)).trim();
     const label = `Close: ${address}`;
     await page.click(`button[aria-label='${label}']`);

@@ -13,7 +13,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -58,6 +58,7 @@ class World:
         self.gateway = Gateway(folder, [listener], RULES, settings)
         self.stopped = 0  # the process of a worker, while it is
         self.other: World | None = None  # another gateway of its fleet
+        self.floods = ExitStack()  # those that a scenario asks for
         self.gateway.start(within=90)
         self.tokens = {"admin": self.gateway.token}
         for name, role in (("ana", "operator"), ("team", "viewer")):
@@ -77,6 +78,18 @@ class World:
             return any(item["refused_per_second"] for item in self.gateway.get("/v1/topics")["items"])
 
         wait_until(refused, within=60, what="a flood to be refused")
+
+    def flood_what_was_calm(self) -> None:
+        """A few messages a second for as many seconds as it takes to know what is usual, and then a flood."""
+        place = f"/v1/series?range=15m&protocol=amqp&topic={quote(TOPIC.replace('created', 'calm'), safe='')}"
+
+        def is_known() -> bool:
+            self.publish("order.calm")
+            points = self.gateway.get(place)["points"]["received"] or []
+            return sum(bool(value) for value in points) >= 5
+
+        wait_until(is_known, within=60, what="a few seconds of a calm topic")
+        self.floods.enter_context(AMQPFlood(self.port, key="order.calm", messages=12))
 
     def bundle(self, program: str, *words: str) -> None:
         """Run the command that the page gives, as its reader would."""
@@ -98,6 +111,14 @@ class World:
             self.gateway.put(path, {"messages": "44/s", "reason": "once more"})
         elif what == "take it back":
             assert self.gateway.request("DELETE", f"{path}?force=1").status == 200
+        elif what == "flood a topic that was calm":
+            self.flood_what_was_calm()
+        elif what == "flood harder":
+            for _ in range(3):
+                self.floods.enter_context(AMQPFlood(self.port, messages=100))
+        elif what == "publish once to order.quiet":
+            self.publish("order.quiet")
+            wait_until(lambda: self.gateway.get("/v1/topics?q=order.quiet")["total"] == 1, within=60, what="the topic to be known")
         elif what == "publish quotas":
             for rate in (15, 12):
                 self.gateway.put("/v1/quotas", snapshot(rate))
@@ -161,6 +182,7 @@ def made(folder: Path, settings: Mapping[str, object] | None = None) -> Iterator
         try:
             yield world
         finally:
+            world.floods.close()
             if world.gateway.alive():
                 assert world.gateway.stop(within=60) == 0
 
@@ -219,7 +241,8 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
     [
         "sign_in", "numbers_move", "change_a_limit", "field_errors", "lost_race", "keyboard_alone", "accessible", "widths_and_languages",
         "viewer", "addresses_and_size", "pictures", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level", "tokens",
-        "close_a_connection", "support_bundle", "advice", "sleeping_tab", "many_tabs", "dead_worker", "roll_back",
+        "close_a_connection", "support_bundle", "address_of_the_form", "undo_later", "presets", "scale_of_a_flood", "never_seen",
+        "no_such_page", "words_in_tables", "other_tab_signs_in", "advice", "sleeping_tab", "many_tabs", "dead_worker", "roll_back",
         "retries",
     ],
 )  # fmt: skip

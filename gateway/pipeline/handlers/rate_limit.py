@@ -8,6 +8,7 @@ protocol. Parts are settled in the order they came, so nothing overtakes within 
 from __future__ import annotations
 
 from gateway.counting.accounts import Accounts
+from gateway.counting.recent_refusals import RecentRefusals
 from gateway.pipeline.actions.counting import HELD, count_held
 from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
@@ -43,6 +44,7 @@ class RateLimit(Handler):
         self.refused_at = 0  # when something was refused or dropped last; 0: never
         self.refused_key: Key | None = None  # and of which key
         self.refused_rule: Rule | None = None  # by which rule
+        self.refusals: RecentRefusals | None = None  # how many were, of late; None: none yet
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
@@ -207,6 +209,9 @@ class RateLimit(Handler):
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
             self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
+            if self.refusals is None:
+                self.refusals = RecentRefusals(now)
+            self.refusals.add(part.count * part.messages, now)
             if part.held_at != 0:
                 self._note_wait(part, now)
         elif part.held_at == 0 and (rule is None or rule.action != "spool"):

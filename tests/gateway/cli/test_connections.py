@@ -26,7 +26,7 @@ def test_list_shows_the_user_of_each_connection_and_what_holds_it_up(sluice: Any
     assert all(name in head for name in columns)
     assert line.split() == [
         "7", "rabbit", "10.0.0.7:5000", "checkout-7", "shop", "/", "blocked", "broker_blocked", "bulk", "//amq.default/jobs",
-        "9", "3", "1024", "-", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
+        "9", "-", "-", "3", "1024", "-", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
     ]  # fmt: skip
 
 
@@ -50,10 +50,21 @@ def test_a_consumer_that_does_not_read_shows_as_one(sluice: Any, admin: Any) -> 
 def test_bytes_on_disk_have_a_column_where_something_is_spooled(sluice: Any, admin: Any) -> None:
     admin.topics = [connection(7, spooled_bytes=5 << 20, bottleneck="spool"), connection(8, spooled_bytes=0)]
     lines = sluice("connections", "list", "-o", "csv").out.splitlines()
-    assert [line.split(",")[13] for line in lines] == ["spooled_bytes", "5242880", "0"]
+    assert [line.split(",")[15] for line in lines] == ["spooled_bytes", "5242880", "0"]
     shown = {each.title: each.people for each in CONNECTIONS if each.people is not None}
     assert [shown["spooled bytes"](item) for item in admin.topics] == ["5 MiB", None], "a column of nothing but None is left out"
     assert [shown["bottleneck"](item) for item in admin.topics] == ["spool full or slow", "broker_blocked"]
+
+
+def test_who_is_refused_shows_with_the_rate(sluice: Any, admin: Any) -> None:
+    """Found by a reader: the connection of a flooder was "running", and nothing told it from the others."""
+    flood = connection(7, refused_per_second=1480.2, messages_refused=90_000)
+    admin.topics = [flood, connection(8, refused_per_second=0, messages_refused=0)]
+    head, flooder, calm = (line.split(",") for line in sluice("connections", "list", "-o", "csv").out.splitlines())
+    at = head.index("refused/s")
+    assert (head[at + 1], flooder[at : at + 2], calm[at : at + 2]) == ("refused", ["1480.2", "90000"], ["0", "0"])
+    shown = {each.title: each.people for each in CONNECTIONS if each.people is not None}
+    assert [shown["refused/s"](item) for item in admin.topics] == ["1.48k/s", None]
 
 
 def test_one_without_a_virtual_host_has_a_dash(sluice: Any, admin: Any) -> None:

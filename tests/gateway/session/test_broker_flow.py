@@ -181,10 +181,14 @@ def test_a_client_that_is_refused_names_the_limit_for_ten_seconds_and_the_rule_a
     item = shown(link)
     assert item["refused_by"] == {"rule": "never", "topic": "%2F/amq.default/never", "operation": "produce"}
     assert item["held_by"] is None
+    assert (item["messages_refused"], item["refused_per_second"]) == (1, 1)
+    link.say(amqp.publish(1, "never") * 2)
+    assert (shown(link)["messages_refused"], shown(link)["refused_per_second"]) == (3, 3)
     wires.elapse(9)
     assert names(link) == ("running", "limit")
     wires.elapse(1.25)
     assert (names(link), shown(link)["refused_by"]) == (("running", "none"), None)
+    assert (shown(link)["messages_refused"], shown(link)["refused_per_second"]) == (3, 0), "none now, three in all"
 
 
 def test_a_client_that_does_not_read_holds_itself_up(wires: Wires) -> None:
