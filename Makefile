@@ -86,7 +86,7 @@ build: .venv/.dependencies ## The wheel that users install, in dist/.
 # From a clean copy of what git knows, without network; the wheels are made from the source distribution, and each of them twice but the compiled
 # one, which takes minutes: COMPILED_WHEEL=twice, or no. PYTHONS='/path/python …' compiles for these, too; each must have what builds sluice.
 COMPILED_WHEEL ?= once
-release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; four minutes.
+release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; eleven minutes.
 	@$(SYSTEM) python compiler
 	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 MIN_JAVA: Final = 17  # feature release; Spark 4 is compiled for it
 JAVA_FOLDERS: Final = ("/usr/lib/jvm", "/opt/java", "/Library/Java/JavaVirtualMachines")  # Debian and Fedora; container images; macOS
 INSTALL_JAVA: Final = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or point JAVA_HOME to it"
+NAME_IT: Final = (
+    "for a unit with DynamicUser=yes install what gives it one (Debian, Ubuntu: apt-get install libnss-systemd); else add it to /etc/passwd"
+)
 INSTALL_SPARK: Final = "install the extra: pip install 'sluice-gateway[spark]'"
 
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the light compiler and the light collector
@@ -48,6 +52,7 @@ LAUNCHER: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # of the Java that
 # Out of memory it ends at once, with code 3, and says so where we leave it out (NOISE): see `faults.py`.
 END_WITHOUT_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
 
+LOOPBACK: Final = "127.0.0.1"  # of a local master, which talks to its own processes only
 GRACE_S: Final = 3.0  # seconds; for Java to stop its context and remove its files; it takes about 0.5 s (measured 2026-11)
 NOISE: Final = (
     b"WARNING: Using incubator modules",
@@ -116,6 +121,14 @@ def find_java(environment: Mapping[str, str], folders: tuple[str, ...] = JAVA_FO
     raise EnvironmentFaultError(f"Spark needs Java {MIN_JAVA} or newer and found none{looked}: {INSTALL_JAVA}")
 
 
+def require_a_name(uid: int) -> None:
+    """Raises EnvironmentFaultError where the user `uid` has no name: Spark then ends at its start, with Java's stack trace."""
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        raise EnvironmentFaultError(f"Spark needs a user that has a name, and {uid} has none on this machine: {NAME_IT}") from None
+
+
 def local_cores(master: str) -> int | None:
     """How many cores a local master uses; None for a cluster."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
@@ -167,6 +180,7 @@ def spark_session(
                 finally:
                     session.stop()
         else:
+            require_a_name(os.getuid())
             os.environ["JAVA_HOME"] = str(find_java(os.environ))
             with OwnJava(settings, Path(scratch)) as java, _explaining(settings, java):
                 session = _build(settings)
@@ -258,6 +272,8 @@ class OwnJava:
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file)}
         environment.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER)
+        if local_cores(self._settings.get("spark.master", "")) is not None:  # else Spark ends where the machine's name has no address
+            environment.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         self._starting = True
         self._process = subprocess.Popen(
             command,
@@ -369,7 +385,7 @@ def _settings(master: str | None, scratch: Path, log_bytes: int, conf: Mapping[s
     if cores is not None:
         # 200 shuffle partitions for some 10,000 rows would be 200 tasks of nothing, and planning every stage anew (adaptive execution)
         # cost a small night 40 of 65 CPU-s (2026-11). A cluster keeps its own settings.
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": str(scratch / "local")}
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.local.dir": str(scratch / "local")}
         settings |= size.settings()
         # The files of a local log are listed in no time; by default more than 32 are listed by a job of a task each.
         settings["spark.sql.sources.parallelPartitionDiscovery.threshold"] = "100000"

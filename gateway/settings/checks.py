@@ -31,6 +31,7 @@ from limiter.executor import NEVER
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
 MAX_SOCKET_PATH_BYTES: Final = 107  # bytes; sun_path has 108 with its final zero (unix(7))
+CREDENTIALS: Final = Path("/run/credentials")  # where systemd shows a unit what its LoadCredential= names
 PROBES_PORT: Final = 9181  # as the documentation's examples have it
 ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  -- compared, not bound
 
@@ -308,7 +309,13 @@ def unreadable_token(file: Path) -> tuple[str, str] | None:
     try:
         file.stat()
     except OSError as error:
-        return f"{file} cannot be read: {error.strerror}", f"make it: sluice token new --file {file}"
+        given = file.is_relative_to(CREDENTIALS)
+        way_out = (
+            f"systemd shows it while the unit runs; in the unit: LoadCredential={file.name}:FILE"
+            if given
+            else f"make it: sluice token new --file {file}"
+        )
+        return f"{file} cannot be read: {error.strerror}", way_out
     return None
 
 

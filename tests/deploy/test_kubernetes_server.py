@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -126,8 +127,11 @@ def test_a_field_that_does_not_exist_is_refused(server: ApiServer) -> None:
 
 
 def test_the_spark_operators_own_definition_takes_the_application(server: ApiServer) -> None:
-    words = ["go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubeflow/spark-operator/v2"]
-    found = subprocess.run(words, cwd=OURS / "server", capture_output=True, text=True, timeout=120, check=True).stdout.strip()
+    # Nothing that is built imports it, so `go build` has not fetched it, and `go list` would know no folder of it.
+    words = ["go", "mod", "download", "-json", "github.com/kubeflow/spark-operator/v2"]
+    said = subprocess.run(words, cwd=OURS / "server", capture_output=True, text=True, timeout=300, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    found = json.loads(said.stdout)["Dir"]
     name = "scheduledsparkapplications"
     (definition,) = documents(Path(found) / "config" / "crd" / "bases" / f"sparkoperator.k8s.io_{name}.yaml")
     server.apply(definition)

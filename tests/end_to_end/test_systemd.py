@@ -273,6 +273,27 @@ def test_the_nights_timer_is_waiting_for_twenty_past_midnight(installed: Machine
     assert inside.show("sluice-quotas.service", "ExecMainStatus") == "243", "EXIT_CREDENTIALS: nothing ran without it"
 
 
+def test_the_token_of_the_nights_job_reaches_both_units(installed: Machine) -> None:
+    """As docs/quotas.md sets it up: a file that only root can read, and a credential of the gateway and of the job."""
+    inside = installed.inside
+    token = "{name: nightly-job, role: operator, file: /run/credentials/sluice.service/nightly.token}"
+    bare = installed.config("10")
+    installed.write("sluice/sluice.yaml", bare.replace("admin: {", f"admin: {{tokens: [{token}], "))
+    installed.sluice("token", "new", "--file", "/etc/sluice/nightly.token")
+    drop_in = "[Service]\nLoadCredential=nightly.token:/etc/sluice/nightly.token\n"
+    installed.write("systemd/system/sluice.service.d/nightly.conf", drop_in)
+    asks = "/opt/sluice/bin/sluice quotas status --token-file ${CREDENTIALS_DIRECTORY}/nightly.token"
+    admin = f"SLUICE_ADMIN=http://{LOOPBACK}:{installed.ports[2]}"
+    installed.write("systemd/system/sluice-quotas.service.d/asks.conf", f"[Service]\nEnvironment={admin}\nExecStart=\nExecStart={asks}\n")
+    inside.systemctl("daemon-reload")
+    inside.systemctl("start", "sluice.socket", "sluice.service")
+    inside.systemctl("start", "sluice-quotas.service")
+    said = inside.log()
+    assert "no quotas are in force" in said
+    assert "state_warning" not in said, "a token or a folder that is not as it should be"
+    assert inside.run("stat", "-c", "%a", "/etc/sluice/nightly.token").stdout.strip() == "600"
+
+
 # ---- without systemd running ---------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,9 @@ from spark_jobs.days import Day
 from spark_jobs.method.pins import Pin
 from spark_jobs.night import Result, compute_night
 from spark_jobs.parameters import Parameters
+from spark_jobs.state.loss_surface import RATIO
 from spark_jobs.state.topic_day import TopicSeconds, rows
-from support.quota_weeks.nights import Nights, limited, steady_nights, topic_seconds
+from support.quota_weeks.nights import Nights, days_from, limited, steady_nights, topic_seconds
 from support.quota_weeks.weeks import Week
 
 SECONDS = 7200  # of the day in which topics send
@@ -88,6 +90,45 @@ def test_a_retry_storm_teaches_nothing() -> None:
 
     calm, storm = steady_nights(Nights(), 8, plain(100)), steady_nights(Nights(), 8, stormy)
     assert [rate(result) for result in storm[2:]] == [rate(result) for result in calm[2:]]
+
+
+@pytest.mark.parametrize("level", [300, 20])
+def test_a_steady_topic_has_a_burst_of_ten_seconds_and_needs_its_mean(level: int) -> None:
+    """findings.md 1, 10: a steady 300/s had a burst of 2,224, and a steady 20/s one of 200, though its bucket never ran low. A burst is ten
+    seconds of the rate now, whatever the grid of the loss surface; the error of that grid shows in the need, and is at most one step."""
+    nights = Nights()
+    for day in itertools.islice(days_from("2026-03-02"), 4):
+        result = nights.night(Week(day, SECONDS, [topic_seconds("orders", day, np.full(SECONDS, level))]))
+    found = quota(result)
+    assert found is not None
+    assert found.messages is not None
+    assert found.messages[1] == math.ceil(10 * found.messages[0])
+    (need,) = [row["need"] for row in nights.topics[-1].to_pylist() if row["dimension"] == "messages"]
+    allowed = 10 * level / (SECONDS + 10)  # 1 % less than the mean, as a full bucket of ten seconds is a 720th of these two hours
+    assert level - allowed - level / 1000 <= need * RATIO
+    assert need <= RATIO * level
+    assert found.messages[0] == pytest.approx(2 * level, rel=0.1), "k begins at 2, and a steady topic has no peaks"
+
+
+@pytest.mark.parametrize(("flooded_s", "in_one_night", "in_all"), [(863, 1.4, 1.4), (86_400, 2.0, 3.0)])
+def test_a_flood_doubles_a_quota_at_most_and_a_short_one_hardly_moves_it(flooded_s: int, in_one_night: float, in_all: float) -> None:
+    """findings.md 1, 10: 100/s became 345/s by one flood. Of a short one only what passed counts, the bucket's burst: a third more in a
+    topic's first week, and an eighth after it. Of one that lasts all day twice the rate in force counts: the quota doubles that night, and
+    goes a quarter further in the nights after."""
+
+    def flood(day: Day) -> list[TopicSeconds]:
+        offered = np.full(86_400, 100)
+        if day.date == "2026-03-06":
+            offered[:flooded_s] = 10_000
+        rates = () if nights.live is None else [each.messages for each in nights.live.quotas if each.messages is not None]
+        return [topic_seconds("orders", day, *(limited(offered, *rates[0]) if rates else (offered,)))]
+
+    nights = Nights()
+    before, *after = [rate(result) for result in steady_nights(nights, 7, flood)[3:]]
+    assert after[0] <= 1.001 * in_one_night * before
+    assert max(after) <= in_all * before
+    if flooded_s == 86_400:
+        assert after[0] > 1.5 * before, "a whole day of it is demand, as far as anybody can tell; --exclude says that it is not"
 
 
 def test_a_topic_held_by_its_quota_grows_by_its_demand() -> None:

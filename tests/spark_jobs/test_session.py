@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from pyspark import cloudpickle
 from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError
 from spark_jobs.log.usage import SUMS, _TopicRows, quota_topics
-from spark_jobs.session import find_java, java_version, local_cores, ship_by_value
+from spark_jobs.session import find_java, java_version, local_cores, require_a_name, ship_by_value, spark_session
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -105,3 +107,26 @@ for _ in range(2):
 def test_a_session_ends_with_its_java_and_another_may_follow_without_a_word_on_stderr() -> None:
     done = subprocess.run([sys.executable, "-c", TWICE], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["7", "7"], "")
+
+
+def test_a_user_without_a_name_is_told_what_gives_it_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a unit with DynamicUser= is, where systemd's names are not installed. Java would end with a stack trace."""
+    named = {each.pw_uid for each in pwd.getpwall()}
+    nameless = next(uid for uid in range(61_184, 65_520) if uid not in named)  # systemd's range for such users
+    require_a_name(os.getuid())
+    monkeypatch.setattr(os, "getuid", lambda: nameless)
+    with (
+        pytest.raises(EnvironmentFaultError, match=f"{nameless} has none on this machine: .*apt-get install libnss-systemd"),
+        spark_session("local[1]"),
+    ):
+        pass
+
+
+@pytest.mark.spark
+@pytest.mark.namespaces
+@pytest.mark.slow
+def test_spark_starts_on_a_machine_whose_name_has_no_address() -> None:
+    program = "from spark_jobs.session import spark_session\nwith spark_session('local[1]') as spark: print(spark.range(7).count())"
+    named = ["unshare", "--uts", "sh", "-c", 'hostname no-address.invalid && exec "$@"', "sh", sys.executable, "-c", program]
+    done = subprocess.run(named, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr

@@ -59,6 +59,7 @@ mount --bind proc/sys proc/sys && mount -o remount,bind,ro proc/sys
 mount -t sysfs -o ro sysfs sys && mount -t cgroup2 cgroup2 sys/fs/cgroup
 pivot_root . old
 umount -l /old
+mount --make-rshared /  # as a machine's are: the credentials of a unit are mounted in a namespace of their own, and shown from there
 exec env -i container=test PATH=/usr/sbin:/usr/bin /usr/lib/systemd/systemd --system --unit=tests.target \\
     --log-target=kmsg --log-level=info --show-status=no
 """

@@ -287,6 +287,9 @@ def test_warns_of_token_files_missing_or_open(write: Callable[..., Path], tmp_pa
     assert (missing.line, missing.path) == (6, "admin.tokens[0].file")
     assert "No such file" in missing.message
     assert "sluice token new --file" in missing.remedy
+    given = "admin:\n  tokens: [{name: none, role: admin, file: /run/credentials/none.service/job.token}]\n"
+    (unseen,) = lint(load(write(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}}]\n" + given)))
+    assert unseen.remedy == "systemd shows it while the unit runs; in the unit: LoadCredential=job.token:FILE"
     assert (others.line, others.message) == (7, f"{tmp_path / 'open'} can be read by others")
 
 
