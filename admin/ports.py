@@ -100,11 +100,14 @@ class Gateway(Protocol):
         """Let the topic go on; False: it was not paused."""
 
     async def discard_spooled(self, topic: str, *, dry_run: bool) -> JSONObject:
-        """Give up what waits of the topic now; a dry run only looks. `messages`, `bytes`, `connections`, and `connection_ids` of some."""
+        """Give up what waits of the topic now; a dry run only looks. `messages`, `bytes`, `connections`, and `connection_ids` of some.
+
+        Beside it `faults`: why durable messages were not given up, or may come back.
+        """
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> JSONObject:
         """The same, once it is in a new file of this name in the state directory's folder `drained` (with several workers: in one of each).
-        Beside it the `files`, and `faults`: why nothing of a worker was given up."""
+        Beside it the `files`."""
 
     def clients(self) -> list[JSONObject]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.

@@ -146,7 +146,7 @@ class Standalone:
         return bool(spool_operations.act(self.gateway, "resume", topic, {})["resumed"])
 
     async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
-        return spool_operations.act(self.gateway, "discard", topic, {"dry_run": dry_run})
+        return await spool_operations.discard(self.gateway, topic, dry_run=dry_run)
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
         return await spool_operations.drain(self.gateway, topic, file, dry_run=dry_run)

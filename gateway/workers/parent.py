@@ -250,7 +250,8 @@ class Parent:
         return any(each["resumed"] for each in await self._act_on_spool("resume", topic, {}))
 
     async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
-        return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}))
+        """It takes as long as it takes to find what is durable."""
+        return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}, math.inf))
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
         """A file of each worker's. It takes as long as it takes."""
