@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from limiter.judge import Judge
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
+from limiter.rules.rule_text import RuleFault
 
 JSONObject = dict[str, object]
 TopicPlace = tuple[str, str, str]  # protocol, topic as text, operation
@@ -69,6 +71,9 @@ class Gateway(Protocol):
 
     def warnings(self) -> list[str]:
         """Conditions that need an operator although traffic is served: memory full, disk low."""
+
+    def rule_faults(self, rule: Rule) -> list[RuleFault]:
+        """What this gateway's configuration lacks for `rule`, as a rules file is checked for it."""
 
     def listeners(self) -> list[JSONObject]:
         """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""

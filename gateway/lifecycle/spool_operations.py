@@ -50,7 +50,9 @@ async def give_up(gateway: RunningGateway, action: str, topic: str, arguments: d
 
 def pause(gateway: RunningGateway, topic: str, until: float | None, ends: str, reason: str, by: str) -> None:
     """Let nothing of `topic` through before `until` (seconds since 1970; None: until it is resumed), which is `ends` as text. The last one
-    holds."""
+    holds; once the gateway stops none does."""
+    if gateway.shared.spool_control.stopping:
+        return
     over_at = NEVER if until is None else now_ns() + int((until - time.time()) * 1e9)
     gateway.shared.spool_control.paused[topic] = Pause(over_at, ends, reason, by)
     _wake(gateway, topic)
@@ -67,7 +69,8 @@ def resume(gateway: RunningGateway, topic: str) -> bool:
 
 
 def resume_all(gateway: RunningGateway) -> None:
-    """Let everything go on."""
+    """Let everything go on, for good: the gateway stops."""
+    gateway.shared.spool_control.stopping = True
     for topic in list(gateway.shared.spool_control.paused):
         resume(gateway, topic)
 

@@ -46,6 +46,7 @@ class SpoolControl:
 
     def __init__(self) -> None:
         self.paused: dict[str, Pause] = {}  # by the topic's text
+        self.stopping = False  # the gateway stops: nothing is paused any more
         self.given_up = 0  # messages that orders have given up, since the start
 
     def paused_until(self, topic: str, now: int) -> int:

@@ -202,6 +202,7 @@ class Found:
         self.files = 0
         self.size = 0
         self.left: list[LeftBehind] = []
+        self.faults: dict[Path, str] = {}  # directories that cannot be looked at, or not taken, and why
 
 
 def take_left_behind(directory: Path) -> Found:
@@ -209,10 +210,13 @@ def take_left_behind(directory: Path) -> Found:
     found = Found()
     try:
         left = sorted(each for each in directory.iterdir() if OWN.fullmatch(each.name))
-    except OSError:
+    except FileNotFoundError:  # nothing was ever spooled
+        return found
+    except OSError as error:
+        found.faults[directory] = str(error)
         return found
     for own in left:
-        with contextlib.suppress(OSError):  # another process has it, or it may not be asked
+        try:
             descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
@@ -227,6 +231,10 @@ def take_left_behind(directory: Path) -> Found:
                 found.left.append(behind)
             else:
                 behind.close()
+        except (BlockingIOError, FileNotFoundError):  # another process has it, or has just deleted it
+            pass
+        except OSError as error:
+            found.faults[own] = str(error)
     return found
 
 

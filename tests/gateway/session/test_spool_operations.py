@@ -105,6 +105,19 @@ def test_a_pause_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert wires.shared.spool_control.paused == {}
 
 
+def test_while_the_gateway_stops_nothing_can_be_paused(tmp_path: Path) -> None:
+    """It waits for what is held to pass."""
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 3)
+        wires.run()
+        pause(gateway)
+        spool_operations.resume_all(gateway)
+        pause(gateway)
+        wires.elapse(2)
+        assert published(link.at_broker()) == ["limited"] * 3
+
+
 def test_a_topic_that_is_below_its_limit_is_held_as_well(tmp_path: Path) -> None:
     """Nothing waits when the pause begins."""
     with spooling(tmp_path, spooled()) as (wires, gateway):
