@@ -16,6 +16,8 @@ import trio
 from pamqp import commands, header
 
 from gateway.lifecycle import spool_operations
+from gateway.pipeline.conversation import REFUSED
+from gateway.pipeline.message_spans import SpanRecorder
 from gateway.pipeline.spool_orders import CALLED_OFF
 from gateway.protocols.amqp import spool_copy
 from gateway.protocols.amqp.publishes_again import Messages
@@ -31,6 +33,7 @@ from support.wires.wires import Wires
 LIMITED = "%2F/amq.default/limited"
 OTHER = "%2F/amq.default/other"
 SECOND = 1_000_000_000
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 T = TypeVar("T")
 
 
@@ -356,6 +359,37 @@ async def test_a_disk_that_does_not_take_it_is_told(tmp_path: Path, monkeypatch:
         end(wires, link)
         again = map(int, what_would_be_replayed(gateway))
         assert [number for number in again if number >= 50 - int(str(done["messages"]))] == [], "once it can be written it is"
+
+
+@pytest.mark.parametrize("memory", [1 << 20, 1], ids=["memory", "disk"])
+def test_what_is_given_up_has_a_span_and_is_what_the_connection_waited_for(tmp_path: Path, memory: int) -> None:
+    properties = commands.Basic.Properties(headers={"traceparent": TRACEPARENT})
+    with spooling(tmp_path, spooled(max_age_ns=5 * SECOND), memory=memory) as (wires, _):
+        wires.shared.spans = recorder = SpanRecorder(1000, 10_000)
+        link = Link(wires, confirms=(1,))
+        count = 80
+        for number in range(count):
+            body = bytes(100 + number)
+            content = amqp.method(1, header.ContentHeader(0, len(body), properties)) + amqp.raw_frame(3, 1, body)
+            link.say(amqp.method(1, commands.Basic.Publish(routing_key="limited")) + content)
+
+        def through() -> bool:
+            wires.elapse(1)
+            return wires.totals("amqp", LIMITED)["waiting"] == 0
+
+        wires.until(through, within=30)
+        given_up = wires.totals("amqp", LIMITED)["refused"]
+        assert given_up > 20
+        records = recorder.take()
+        assert [(each.outcome, each.key.text) for each in records] == [(REFUSED, LIMITED)] * given_up
+        assert {None if each.rule is None else each.rule.name for each in records} == {"limited"}
+        link.at_client()
+        assert description.bottleneck(link.session, wires.now()) == "limit"
+        assert description.describe(link.session, wires.now())["refused_by"] == {
+            "rule": "limited",
+            "topic": LIMITED,
+            "operation": "produce",
+        }
 
 
 async def test_durable_messages_that_are_too_old_do_not_come_back(tmp_path: Path) -> None:
