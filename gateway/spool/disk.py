@@ -355,7 +355,7 @@ class SpoolDisk:
             if any(descriptor >= 0 and job.offset == 0 for job, descriptor in unsynced):
                 sync_directory(self._own_directory())
         except OSError as error:
-            self.trouble = f"{error.strerror or error}: {self.directory}"
+            trouble = f"{error.strerror or error}: {self.directory}"
             self._unsynced = []
             for job, descriptor in unsynced:
                 if descriptor < 0:
@@ -365,6 +365,7 @@ class SpoolDisk:
                 self.written -= job.length
                 while not self._try_write(job) and not self._closed.wait(RETRY_S):
                     pass
+            self.trouble = trouble  # also where all could be written again: it is not committed
             return False
         self._unsynced = []
         self.commits += 1
