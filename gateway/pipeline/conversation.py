@@ -275,9 +275,6 @@ class Conversation:
         `read`: these were read there.
         """
 
-    def ask_broker(self) -> None:
-        """A few times a second: ask the broker, by way of `outbox`, whether it has read what was spooled and let go."""
-
     def needs_ticks(self) -> bool:
         """Whether `tick` or `release_late_slots` may still have something to do, with nothing said by either side."""
         return False

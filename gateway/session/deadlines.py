@@ -32,7 +32,6 @@ def tick(session: Session, now: int) -> None:
     session.conversation.release_late_slots(now)
     if session.conversation.has_spooled:
         session.mark_off(now)
-        session.ask_broker(now)
     if session.reports.endings:
         session.end_in_flight(now)
         session.again = True

@@ -482,14 +482,6 @@ class Session:
             read = upstream.read_state == READ_EOF
             self.conversation.mark_off(upstream.queued, upstream.acknowledged(), now, read=read)
 
-    def ask_broker(self, now: int) -> None:
-        """Let the conversation ask the broker whether it has read what was spooled and let go."""
-        if not self.conversation.outbox and self.upstream.write_state != WRITE_FAILED and self.state < CLOSING:
-            self.conversation.ask_broker()
-            if self.conversation.outbox:
-                self.forward.carry(Batch(self, b"", now))
-                self.again = True
-
     def abandon(self, parts: list[Part]) -> None:
         """Count the messages of `parts` as abandoned."""
         for part in parts:

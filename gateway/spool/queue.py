@@ -12,7 +12,7 @@ A short burst never touches the disk: a batch is written once `tail` is as large
 in memory when its turn comes is taken from there, written or not. A batch ends where a frame ends.
 
 Where a rule is `durable` and the sender is never told what has arrived, parts are written at once, and one batch is on its way while the
-next one gathers: the disk sets the size of batches, not the sender's pace. Such a batch stays in its file until the broker has read
+next one gathers: the disk sets the size of batches, not the sender's pace. Such a batch stays in its file until the broker's machine has
 what is in it (`mark_off`), and what is left in the end is an `Orphan`, to be replayed. So a message is in a file from its commit until
 nobody here can lose it any more, and the position in the file stands between two messages.
 
@@ -40,8 +40,8 @@ from limiter.limits import NEVER
 from limiter.rules.rule import Rule
 
 ENDLESS: Final = 1 << 62  # bytes; a rule without a size of its own
-# Until a broker that cannot be asked has read what its machine has, also one that is slow for a moment: longer than a drain gives a broker
-# that does not answer its close (`gateway/lifecycle/drain.py`, RELEASE_S and CLOSE_S). A crash repeats what was forwarded in that time.
+# Until a broker has read what its machine has, also one that is slow for a moment: longer than a drain gives a broker that does not answer
+# its close (`gateway/lifecycle/drain.py`, RELEASE_S and CLOSE_S). A crash repeats what was forwarded in that time.
 READ_NS: Final = 5_000_000_000
 SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
 
@@ -350,25 +350,16 @@ class SpoolQueue:
 
     # ---- marking off -----------------------------------------------------------------------------------------------
 
-    def waits_for_broker(self) -> bool:
-        """Whether something was let go of which nobody knows yet that the broker has it."""
-        return bool(self.unmarked) and self.unmarked[0].end <= self.gone and self.passed < self.gone
-
-    def pass_up_to(self, gone: int) -> None:
-        """The broker itself has all that was let go before this, as `gone` counts."""
-        self.passed = max(self.passed, gone)
-
-    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool, asks: bool = False) -> None:
+    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
         """A few times a second: mark off what the broker has. So many bytes were put on its connection, so many has its machine; `read`:
-        also the broker itself has them. `asks`: it is asked, and answers (`pass_up_to`). Else it is given a moment, because a connection
-        that is reset loses what is not read yet.
+        also the broker itself has them. Else it is given a moment, because a connection that is reset loses what is not read yet.
         """
-        if 0 <= self.handed <= acknowledged and (read or (not asks and now - self.handed_at >= READ_NS)):
+        if 0 <= self.handed <= acknowledged and (read or now - self.handed_at >= READ_NS):
             self.passed = self.handed_gone
             self.handed = -1
         if self.unmarked and self.unmarked[0].end <= self.passed:
             self._mark()
-        if self.handed < 0 and self.waits_for_broker():
+        if self.handed < 0 and self.unmarked and self.unmarked[0].end <= self.gone and self.passed < self.gone:
             self.handed = queued
             self.handed_at = now
             self.handed_gone = self.gone

@@ -163,7 +163,7 @@ async def test_a_rule_for_which_the_configuration_lacks_something_is_refused_as_
     answer = await api.ask("PUT", "/v1/rules/storm?force=1", rule)
     (fault,) = answer.json()["errors"]
     assert (answer.status, fault["pointer"], api.store.revision) == (422, "/durable", 0)
-    assert "no own_login" in fault["detail"]
+    assert "no own_login" in fault["message"]
 
 
 async def test_a_body_too_long_is_refused(api: Control) -> None:

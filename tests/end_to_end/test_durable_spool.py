@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import struct
 import time
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -172,51 +171,6 @@ def test_a_channel_with_confirms_is_not_replayed(rabbitmq: RabbitMQ, gateway: Ga
         gateway.start()
         assert figures(gateway)["replaying_bytes"] == 0
         assert not any(again for _, again in arrived(queue))
-
-
-def in_alarm(broker: RabbitMQ) -> bool:
-    """It has less memory than it needs from now on; False: it does not listen to that yet."""
-    with suppress(RuntimeError):
-        broker.control("set_vm_memory_high_watermark", "absolute", "1MB")
-        return True
-    return False
-
-
-def test_what_a_broker_in_an_alarm_has_not_read_is_replayed_after_its_crash(tmp_path: Path, start_gateway: StartGateway) -> None:
-    """Its machine takes messages that RabbitMQ does not read before the alarm is over; they are gone with it."""
-    count = 300
-    with RabbitMQ(tmp_path / "broker") as broker:
-        gateway = start_gateway([listener(broker.port, tmp_path)], [durable(50)])
-        wait_until(lambda: in_alarm(broker), within=60, what="rabbitmqctl reaches the node")
-        with NumberedPublisher(gateway.port("rabbit")) as publisher:
-            publisher.begin(count, ["burst-alarm"])
-            publisher.wait_until_sent(count)
-            wait_until_committed(gateway, count)
-            wait_until(lambda: held(gateway) == 0, within=60, what="all was handed to the broker's machine")
-            time.sleep(7)  # longer than a broker that cannot be asked is given
-            assert files(gateway), "marked off, and the broker has read none of it"
-            topic = ("amqp", "/", "amq.default", "burst-alarm")
-            gateway.cli("spool", "pause", *topic, "--reason", "its queue comes later than the broker")
-            broker.kill()
-        broker.start_node()
-        with Queue(broker.url, "burst-alarm") as queue:
-            lift(gateway, queue)
-            gateway.cli("spool", "resume", *topic, "--reason", "its queue is there")
-            wait_until_replayed(gateway)
-            found = {number for number, _ in arrived(queue)}
-            assert found >= set(range(50, count)), "the first second's were within the limit, and never spooled"
-
-
-def test_what_the_broker_has_read_is_not_repeated_by_a_crash_a_moment_later(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
-    with Queue(rabbitmq.url, "burst-read") as queue:
-        with NumberedPublisher(gateway.port("rabbit")) as publisher:
-            publisher.begin(2 * RATE, [queue.name])
-            publisher.wait_until_sent(2 * RATE)
-            wait_until_committed(gateway, 2 * RATE)
-            wait_until(lambda: held(gateway) == 0 and files(gateway) == [], within=60, what="all was forwarded, and read")
-            gateway.kill()
-        gateway.start()
-        assert arrived(queue) == [(number, False) for number in range(2 * RATE)]
 
 
 def test_nothing_is_repeated_and_no_file_stays_where_all_has_gone_its_way(rabbitmq: RabbitMQ, gateway: Gateway) -> None:

@@ -17,7 +17,6 @@ from gateway.protocols.amqp.frames import (
     BASIC_RETURN,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
-    CHANNEL_FLOW_OK,
     CONNECTION_BLOCKED,
     CONNECTION_CLOSE,
     CONNECTION_OPEN_OK,
@@ -50,9 +49,6 @@ class BrokerMethods:
         if method == BASIC_RETURN:
             intake.overtake(channel)
             return
-        if method == CHANNEL_FLOW_OK and channel.answer_flow():
-            passthrough.take_out(pos, stop)
-            return
         if method == BASIC_GET_OK:
             taken = intake.begin(channel, method, passthrough.data, pos, stop)
         else:
@@ -75,7 +71,7 @@ class BrokerMethods:
     def on_connection(self, method: int, passthrough: Passthrough, pos: i64, stop: i64) -> None:
         """A method on channel 0."""
         if method == CONNECTION_START:
-            self.handshake.start(passthrough.data[pos + 11 : stop - 1])
+            self.handshake.started = True
         elif method == CONNECTION_TUNE:
             arguments = passthrough.data[pos + 11 : stop - 1]
             changed = self.handshake.tune(arguments)
@@ -105,9 +101,7 @@ class BrokerMethods:
         if method == CHANNEL_CLOSE:
             if channel.close_by_broker():
                 self.closed.append(channel)
-            return
-        channel.end_flows(read=True)
-        if channel.over():
+        elif channel.over():
             del self.channels[channel.number]
 
     def on_closed_by_gateway(self, method: int, channel: AmqpChannel) -> None:

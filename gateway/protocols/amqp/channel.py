@@ -52,8 +52,6 @@ AWAITS_METHOD: Final = 0
 AWAITS_HEADER: Final = 1
 AWAITS_BODY: Final = 2
 
-OF_CLIENT: Final = -1  # asked with a channel.flow, and not by the gateway
-
 PART_OVERHEAD: Final = 400  # bytes of memory a held part takes beside its own bytes (sys.getsizeof of its objects, Python 3.11)
 
 
@@ -85,7 +83,6 @@ class AmqpChannel:
         "consumer",
         "content_left",
         "discarding",
-        "flows",
         "forwarding",
         "gateway_close",
         "gone",
@@ -132,7 +129,6 @@ class AmqpChannel:
         self.came = 0  # bytes of parts that were ever held
         self.gone = 0  # of them: bytes of those that are settled, in the order in which they came
         self.spool: SpoolQueue | None = None  # what waits behind `held`, once a rule with `action: spool` has held something
-        self.flows: list[int] = []  # channel.flows that wait for their answer: OF_CLIENT, or `gone` when the gateway asked
         self.refill_at = 0  # so many held parts are left when more is taken out of the spool
         self.spooled_methods: list[
             Part
@@ -175,7 +171,6 @@ class AmqpChannel:
     def close_by_broker(self) -> bool:
         """The broker closes the channel, or its connection; False: that was known."""
         self._expect_no_answers()
-        self.end_flows(read=False)
         if self.is_closed_by_broker():
             return False
         self.settled_state = CLOSED_BY_BROKER if self.settled_state == PASSING else CLOSED_BY_BOTH
@@ -211,7 +206,6 @@ class AmqpChannel:
     def finish_close(self) -> None:
         """The broker has answered the gateway's close."""
         self.gateway_close = NO_CLOSE
-        self.end_flows(read=False)
         self._expect_no_answers()
 
     # ---- what the states mean --------------------------------------------------------------------------------------
@@ -264,30 +258,6 @@ class AmqpChannel:
         confirms = self.confirms
         if confirms is not None and confirms.slots is not None:
             confirms.slots.lose()
-
-    # ---- whether the broker has read what it was sent ----------------------------------------------------------------
-
-    def may_ask(self) -> bool:
-        """Whether a channel.flow of the gateway's own may go to the broker now: the channel is open, and within no message."""
-        whole = (
-            not self.forwarding and self.client_state == CLIENT_OPEN and self.settled_state == PASSING and self.gateway_close == NO_CLOSE
-        )
-        return whole and not (self.unsettled_opens or self.unanswered_opens) and (not self.flows or max(self.flows) == OF_CLIENT)
-
-    def answer_flow(self) -> bool:
-        """The broker has answered a channel.flow, so it has handled all before that; True: it was the gateway's."""
-        asked = self.flows.pop(0) if self.flows else OF_CLIENT
-        if asked == OF_CLIENT:
-            return False
-        if self.spool is not None:
-            self.spool.pass_up_to(asked)
-        return True
-
-    def end_flows(self, *, read: bool) -> None:
-        """No more answers will come; `read`: the broker has answered the client's close, so it has handled all before that."""
-        self.flows.clear()
-        if read and self.spool is not None and self.unsettled_opens == 0 and self.unanswered_opens == 0:
-            self.spool.pass_up_to(self.gone)
 
     # ---- held parts ------------------------------------------------------------------------------------------------
 

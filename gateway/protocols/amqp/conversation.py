@@ -174,9 +174,6 @@ class AmqpConversation(Conversation):
     def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
         self.settling.mark_off(queued, acknowledged, now, read=read)
 
-    def ask_broker(self) -> None:
-        self.settling.ask_broker()
-
     def heartbeat(self) -> bytes:
         if self.held_parts.frame_left or not self.handshake.tuned or self.draining:
             return b""

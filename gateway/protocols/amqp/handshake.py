@@ -37,8 +37,6 @@ SHOWN_PROPERTIES: Final = (*LIBRARY, "connection_name")  # of the client, to ope
 MAX_TABLE_BYTES: Final = 4096  # pamqp copies the rest of the table for each entry: 16 KiB took up to 12 ms, and strangers send it
 MAX_SHOWN_CHARACTERS: Final = 256  # of each: clients choose them; a guess
 
-RABBITMQ: Final = b"\x07productS\x00\x00\x00\x08RabbitMQ"  # an entry of connection.start's table, as the specification 4.2.5.5 has it
-
 OTHER_PROTOCOLS: Final = (
     (b"GET ", "http"),
     (b"POST", "http"),
@@ -71,7 +69,6 @@ class Handshake:
         self.properties: dict[str, str] = {}
         self.takes_blocked = False  # the client declared the capability connection.blocked
         self.started = False  # the client has seen connection.start
-        self.rabbitmq = False  # the broker says that it is one
         self.answered = False  # the client has sent connection.start-ok
         self.authenticated = False  # the broker has sent connection.tune
         self.tuned = False
@@ -81,11 +78,6 @@ class Handshake:
         self.heartbeat = 0  # seconds; 0: none
         self.limit = min(MAX_EARLY_FRAME_BYTES, max_frame)
         self.broker_limit = self.limit  # the same for what the broker sends
-
-    def start(self, arguments: bytes) -> None:
-        """The broker's connection.start: versions, server-properties table, mechanisms, locales."""
-        self.started = True
-        self.rabbitmq = RABBITMQ in arguments
 
     def start_ok(self, arguments: bytes) -> None:
         """client-properties table, mechanism shortstr, response longstr, locale shortstr.

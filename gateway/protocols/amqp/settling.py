@@ -20,16 +20,14 @@ discards it) or, where parts held before it were abandoned, discarded here.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
-from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
+from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.pipeline.reports import NOT_SAMPLED
 from gateway.protocols.amqp.broker_stream import BrokerStream
-from gateway.protocols.amqp.channel import OF_CLIENT, AmqpChannel, held_cost
+from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.channel_close import ChannelCloses
 from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, PASSING
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
@@ -39,7 +37,6 @@ from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
-    CHANNEL_FLOW,
     CHANNEL_OPEN,
     CONFIRM_SELECT,
     CONNECTION_CLOSE,
@@ -53,9 +50,6 @@ from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
 from gateway.spool.queue import SpoolQueue
 from limiter.keys import Key
 from limiter.limits import NEVER
-
-METHOD_HEAD: Final = struct.Struct(">BHII")  # kind, channel, bytes of the payload, class and method
-FLOW_BYTES: Final = 5  # of channel.flow: class and method, and `active`
 
 
 class Settling:
@@ -190,27 +184,9 @@ class Settling:
 
     def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
         for queue in list(self.unmarked_queues):
-            channel = self.channels.get(queue.ordering_key)
-            asks = self.handshake.rabbitmq and channel is not None and channel.spool is queue and channel.settled_state == PASSING
-            queue.mark_off(queued, acknowledged, now, read=read, asks=asks)
+            queue.mark_off(queued, acknowledged, now, read=read)
             if not queue.unsafe():
                 self.unmarked_queues.remove(queue)
-
-    def ask_broker(self) -> None:
-        """Ask the broker whether it has what was let go, where it is not known yet: with a channel.flow behind it on its channel.
-
-        RabbitMQ handles what comes on a channel in order, and answers `active: true` with channel.flow-ok, changing nothing (3.10: 0.3 ms;
-        behind 20,000 messages 0.7 s; in an alarm it does not read, and does not answer before that is over). Other brokers are not asked,
-        because one that does not know the method closes the connection.
-        """
-        if not self.handshake.rabbitmq or self.held_parts.frame_left:
-            return
-        for queue in self.unmarked_queues:
-            channel = self.channels.get(queue.ordering_key)
-            if channel is not None and channel.spool is queue and queue.waits_for_broker() and channel.may_ask():
-                channel.flows.append(channel.gone)
-                question = METHOD_HEAD.pack(METHOD, channel.number, FLOW_BYTES, CHANNEL_FLOW) + b"\x01\xce"
-                self.conversation.outbox.append(Part(PLAIN, channel.number, question, 0, len(question)))
 
     def leave(self) -> None:
         """The connection is over, and what waited is given up: what is durable is to be replayed."""
@@ -334,8 +310,6 @@ class Settling:
                 self.replies.discard(channel)  # of the channel of that number before, which the client has closed
                 channel.begin()
             channel.expect_open_ok()
-        elif method == CHANNEL_FLOW:
-            channel.flows.append(OF_CLIENT)
         elif method == BASIC_CANCEL:
             self.deliveries.cancel(channel, part.data[part.start + 11 : part.end - 1])
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():

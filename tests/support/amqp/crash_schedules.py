@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -34,7 +34,7 @@ from gateway.spool.records import RECORD, REPLAYS, batch_length
 from gateway.spool.removals import REMOVED, Range, decode_removals, place_of, removed_name
 from support.amqp.confirm_schedules import RULE
 from support.amqp.pretend_client import PretendClient
-from support.amqp.pretend_wire import CLOSE_OK, FLOW_OK, OPEN, SELECT, TX_SELECT, Side, cut_frames, frame
+from support.amqp.pretend_wire import OPEN, SELECT, TX_SELECT, Side, cut_frames, frame
 from support.amqp.spool_schedules import SpoolSchedule
 
 if TYPE_CHECKING:
@@ -82,22 +82,12 @@ class CrashSchedule(SpoolSchedule):
         self.sent: list[bytes] = []  # put on the broker's connection, in order
         self.queued = 0  # bytes of it
         self.acknowledged = 0
-        self.answered: deque[int] = deque()  # `queued` when the broker has answered a channel.flow or channel.close
-        self.broker.on_answer = lambda: self.answered.append(self.queued)
-        self.heard = b""  # of the broker
         self.synced: dict[str, int] = {}  # bytes, by file
         self.commits: dict[int, Messages] = defaultdict(Messages)
         self.begins: dict[int, int] = defaultdict(int)  # where the publish begins whose end is to come
         self.committed: list[bytes] = []
 
     # ---- as a schedule ---------------------------------------------------------------------------------------------
-
-    def _relay(self, data: bytes) -> None:
-        frames, self.heard = cut_frames(self.heard + data)
-        for _, _, payload in frames:
-            if payload[:4] in (FLOW_OK, CLOSE_OK):  # whoever hears of it knows that it has been read
-                self.acknowledged = max(self.acknowledged, self.answered.popleft())
-        super()._relay(data)
 
     def _flush(self, said: bytes = b"") -> None:
         data = b"".join([part.data[part.start : part.end] for part in self.conversation.outbox])
@@ -115,9 +105,7 @@ class CrashSchedule(SpoolSchedule):
         """As `Session.mark_off`; the broker's machine has some of what was sent."""
         if self.random.random() < 0.5:
             self.acknowledged += int(self.random.random() * (self.queued - self.acknowledged + 1))
-        self.conversation.mark_off(self.queued, self.acknowledged, self.now, read=self.random.random() < 0.2)
-        if not self.conversation.outbox:
-            self.conversation.ask_broker()
+        self.conversation.mark_off(self.queued, self.acknowledged, self.now, read=True)
 
     def _refuse(self, part: Part, whim: float) -> None:
         part.rule = DURABLE

@@ -9,7 +9,6 @@ confirms now and then, which nobody may be told twice.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from random import Random
 
 from support.amqp.pretend_wire import (
@@ -18,8 +17,6 @@ from support.amqp.pretend_wire import (
     CLOSE_OK,
     DELIVER,
     FATAL,
-    FLOW,
-    FLOW_OK,
     NACK,
     OPEN,
     PUBLISH,
@@ -44,7 +41,6 @@ class PretendBroker:
         self.rest = b""
         self.sides: dict[int, Side] = {}  # its open channels
         self.lives: dict[int, int] = {}
-        self.on_answer: Callable[[], None] = lambda: None  # called when a channel.flow or channel.close is answered
         self.lone = 0  # multiples said that cover one publish only
 
     def read(self, data: bytes) -> None:
@@ -72,14 +68,10 @@ class PretendBroker:
             del self.sides[number]
         elif method == CLOSE:
             self.out.append(frame(1, number, CLOSE_OK))
-            self.on_answer()
             if side.state == "open":
                 del self.sides[number]
         elif side.state == "open":
-            if method == FLOW:
-                self.out.append(frame(1, number, FLOW_OK + payload[4:]))
-                self.on_answer()
-            elif method == ACK:
+            if method == ACK:
                 self._in_order(side, int.from_bytes(payload[4:12], "big"))
             else:
                 assert method in (SELECT, TX_SELECT), f"the broker reads {payload[:4]!r} on an open channel"
