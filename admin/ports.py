@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from limiter.judge import Judge
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
+from limiter.rules.rule_text import RuleFault
 
 JSONObject = dict[str, object]
 TopicPlace = tuple[str, str, str]  # protocol, topic as text, operation
@@ -70,6 +72,9 @@ class Gateway(Protocol):
     def warnings(self) -> list[str]:
         """Conditions that need an operator although traffic is served: memory full, disk low."""
 
+    def rule_faults(self, rule: Rule) -> list[RuleFault]:
+        """What this gateway's configuration lacks for `rule`, as a rules file is checked for it."""
+
     def listeners(self) -> list[JSONObject]:
         """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""
 
@@ -100,11 +105,14 @@ class Gateway(Protocol):
         """Let the topic go on; False: it was not paused."""
 
     async def discard_spooled(self, topic: str, *, dry_run: bool) -> JSONObject:
-        """Give up what waits of the topic now; a dry run only looks. `messages`, `bytes`, `connections`, and `connection_ids` of some."""
+        """Give up what waits of the topic now; a dry run only looks. `messages`, `bytes`, `connections`, and `connection_ids` of some.
+
+        Beside it `faults`: why durable messages were not given up, or may come back.
+        """
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> JSONObject:
         """The same, once it is in a new file of this name in the state directory's folder `drained` (with several workers: in one of each).
-        Beside it the `files`, and `faults`: why nothing of a worker was given up."""
+        Beside it the `files`."""
 
     def clients(self) -> list[JSONObject]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.

@@ -41,6 +41,7 @@ from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively, run_cooperatively
 from gateway.lifecycle.takeover import TakeoverPoint
 from gateway.remote_admin import RemoteAdmin
+from gateway.settings.checks import missing_logins
 from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, live_snapshot, spool, status
@@ -50,12 +51,14 @@ from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.series import SeriesStore
 from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
+from limiter.rules.rule_text import RuleFault
 
 if TYPE_CHECKING:
     from admin.store import Store
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.takeover import Takeover
     from gateway.settings import Settings
+    from limiter.rules.rule import Rule
     from limiter.rules.rule_set import RuleSet
 
 COUNTED: Final = ("/metrics", "/v1/topics", "/v1/clients")  # paths of the admin API whose answers fold the accounts first
@@ -121,6 +124,9 @@ class Standalone:
     def warnings(self) -> list[str]:
         return [*status.warnings(self.gateway), *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
+    def rule_faults(self, rule: Rule) -> list[RuleFault]:
+        return [RuleFault("durable", f"{message}; {remedy}") for message, remedy in missing_logins(rule, self.gateway.settings.listeners)]
+
     def listeners(self) -> list[dict[str, object]]:
         return status.listeners(self.gateway)
 
@@ -146,7 +152,7 @@ class Standalone:
         return bool(spool_operations.act(self.gateway, "resume", topic, {})["resumed"])
 
     async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
-        return spool_operations.act(self.gateway, "discard", topic, {"dry_run": dry_run})
+        return await spool_operations.discard(self.gateway, topic, dry_run=dry_run)
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
         return await spool_operations.drain(self.gateway, topic, file, dry_run=dry_run)

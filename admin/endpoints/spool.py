@@ -62,7 +62,8 @@ class SpoolPaused(msgspec.Struct, frozen=True):
 class SpoolGivenUp(msgspec.Struct, frozen=True):
     """Messages of a topic that wait in the spool and are given up, each when its turn comes; with `dry_run` those that would be.
 
-    `bytes` of their publishes, `connections` whose they are, and the numbers of the first of these.
+    `bytes` of their publishes, `connections` whose they are, and the numbers of the first of these. `faults`: why others are not given up,
+    or durable ones may come back.
     """
 
     protocol: str
@@ -72,14 +73,13 @@ class SpoolGivenUp(msgspec.Struct, frozen=True):
     connections: int
     connection_ids: list[int]
     dry_run: bool = False
+    faults: list[str] = []
 
 
 class SpoolDrained(SpoolGivenUp, frozen=True):
-    """The same, and the `files` on the gateway's machine that they are in, one of each worker that had any. `faults`: why others were not
-    written, and nothing of them given up."""
+    """The same, and the `files` on the gateway's machine that they are in, one of each worker that had any."""
 
     files: list[str] = []
-    faults: list[str] = []
 
 
 async def spool(context: Context) -> Answer:
@@ -152,7 +152,10 @@ async def discard(context: Context) -> Answer:
     topic, dry_run, reason = topic_of(context), context.request.flag("dry_run"), reason_of(context, body.reason)
     found = await context.gateway.discard_spooled(topic, dry_run=dry_run)
     given_up = msgspec.convert({**found, "protocol": PROTOCOL_OF, "topic": topic, "dry_run": dry_run}, SpoolGivenUp)
-    return Answer(given_up, reason=reason, detail=f"{given_up.messages} messages of {given_up.connections} connections")
+    if given_up.faults and not given_up.messages:
+        raise ProblemError(500, "not-discarded", f"nothing was given up: {'; '.join(given_up.faults)}")
+    detail = f"{given_up.messages} messages of {given_up.connections} connections"
+    return Answer(given_up, reason=reason, detail="; ".join([detail, *given_up.faults]))
 
 
 async def drain(context: Context) -> Answer:
@@ -185,7 +188,7 @@ ROUTES: Final[list[Route]] = [
     Route("POST", f"{PATH}:resume", Role.OPERATOR, resume, "Let a topic that was paused leave the spool again", answer=Done,
           body=ReasonBody, body_required=False, parameters=ACTING, refusals=(404,)),
     Route("POST", f"{PATH}:discard", Role.OPERATOR, discard, "Give up what waits of a topic in the spool now", answer=SpoolGivenUp,
-          body=ReasonBody, body_required=False, parameters=ACTING),
+          body=ReasonBody, body_required=False, parameters=ACTING, refusals=(500,)),
     Route("POST", f"{PATH}:drain", Role.OPERATOR, drain, "Write what waits of a topic in the spool to a file, and then give it up",
           answer=SpoolDrained, body=SpoolDrainBody, parameters=ACTING, refusals=(500,)),
 ]  # fmt: skip

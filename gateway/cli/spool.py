@@ -162,6 +162,7 @@ def discard(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
     found = client.ask("POST", target, body=body, query=change.query()).body
     show_done(remote, found)
     report_change(change, f"{given_up(found)} given up", f"give up {given_up(found)}")
+    fail_on_faults(found)
 
 
 @spool.command(example="sluice spool drain amqp / orders order.created --to orders.jsonl --dry-run --reason 'a test of ours'")
@@ -187,8 +188,14 @@ def drain(remote: Remote, change: Change, key: tuple[str, ...], file: str) -> No
     told = found if isinstance(found, dict) else {}
     files = ", ".join(told.get("files") or []) or "no file"
     report_change(change, f"{given_up(found)} given up; written: {files}", f"write {given_up(found)} to {file} and give them up")
-    if told.get("faults"):
-        raise CommandError(FAILED, "; ".join(told["faults"]))
+    fail_on_faults(found)
+
+
+def fail_on_faults(body: object) -> None:
+    """Raises CommandError where not all was done."""
+    faults = body.get("faults") if isinstance(body, dict) else None
+    if faults:
+        raise CommandError(FAILED, "; ".join(map(str, faults)))
 
 
 def show_done(remote: Remote, body: object) -> None:

@@ -19,7 +19,7 @@ from gateway.spool.records import DamagedError
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from gateway.pipeline.spool_orders import SpoolCopy, SpoolOrder
@@ -28,24 +28,31 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "drained"  # in the state directory
 MAX_CONNECTIONS_TOLD: Final = 100  # numbers, the lowest ones; a guess
+REMOVE_S: Final = 10.0  # seconds; until the disk has taken what is given up, a guess: its topic waits meanwhile
 
 
 def act(gateway: RunningGateway, action: str, topic: str, arguments: dict[str, Any]) -> dict[str, object]:
     """Do one of these by its name, as a parent asks it of its workers; what came of it."""
-    match action:
-        case "pause":
-            pause(gateway, topic, **arguments)
-            return {}
-        case "resume":
-            return {"resumed": resume(gateway, topic)}
-        case _:
-            assert action == "discard", action
-            return discard(gateway, topic, **arguments)
+    if action == "pause":
+        pause(gateway, topic, **arguments)
+        return {}
+    assert action == "resume", action
+    return {"resumed": resume(gateway, topic)}
+
+
+async def give_up(gateway: RunningGateway, action: str, topic: str, arguments: dict[str, Any]) -> dict[str, object]:
+    """The same of those that take their time."""
+    if action == "drain":
+        return await drain(gateway, topic, **arguments)
+    assert action == "discard", action
+    return await discard(gateway, topic, **arguments)
 
 
 def pause(gateway: RunningGateway, topic: str, until: float | None, ends: str, reason: str, by: str) -> None:
     """Let nothing of `topic` through before `until` (seconds since 1970; None: until it is resumed), which is `ends` as text. The last one
-    holds."""
+    holds; once the gateway stops none does."""
+    if gateway.shared.spool_control.stopping:
+        return
     over_at = NEVER if until is None else now_ns() + int((until - time.time()) * 1e9)
     gateway.shared.spool_control.paused[topic] = Pause(over_at, ends, reason, by)
     _wake(gateway, topic)
@@ -62,17 +69,26 @@ def resume(gateway: RunningGateway, topic: str) -> bool:
 
 
 def resume_all(gateway: RunningGateway) -> None:
-    """Let everything go on."""
+    """Let everything go on, for good: the gateway stops."""
+    gateway.shared.spool_control.stopping = True
     for topic in list(gateway.shared.spool_control.paused):
         resume(gateway, topic)
 
 
-def discard(gateway: RunningGateway, topic: str, *, dry_run: bool) -> dict[str, object]:
-    """Give up what waits of `topic` now, each message when its turn comes; a dry run only looks. How much that is."""
-    found = order(gateway, topic, PREVIEW if dry_run else GIVE_UP)
-    if not dry_run:
-        _wake(gateway, topic)
-    return described(found)
+async def discard(gateway: RunningGateway, topic: str, *, dry_run: bool) -> dict[str, object]:
+    """Give up what waits of `topic` now, each message when its turn comes; a dry run only looks. How much that is, and `faults`: why
+    durable messages were not given up, or may come back. Before it says that they are given up it is on the disk which ones.
+    """
+    if dry_run:
+        return {**described(order(gateway, topic, PREVIEW)), "faults": []}
+    found: dict[int, list[SpoolOrder | SpoolCopy]] = {number: [*several] for number, several in order(gateway, topic, GIVE_UP).items()}
+    _wake(gateway, topic)
+    copies = _copies(gateway, topic, only_durable=True)
+    faults: list[str] = []
+    if copies:
+        for number, several in (await _give_up_copies(gateway, topic, copies, _scan, faults)).items():
+            found[number] = [*found.get(number, []), *several]
+    return {**described(found), "faults": faults}
 
 
 async def drain(gateway: RunningGateway, topic: str, file: str, *, dry_run: bool = False) -> dict[str, object]:
@@ -84,26 +100,56 @@ async def drain(gateway: RunningGateway, topic: str, file: str, *, dry_run: bool
     if dry_run:
         return {**described(order(gateway, topic, PREVIEW)), "files": [], "faults": []}
     path = gateway.settings.gateway.state_directory / FOLDER / file
+    copies = _copies(gateway, topic)
+    faults: list[str] = []
+    written = False
+
+    def write(copies: list[SpoolCopy]) -> None:
+        nonlocal written
+        _write(path, copies)
+        written = True
+
+    done = await _give_up_copies(gateway, topic, copies, write, faults) if copies else {}
+    if copies and not done and written:
+        path.unlink(missing_ok=True)
+    return {**described(done), "files": [str(path)] if done else [], "faults": faults}
+
+
+def _copies(gateway: RunningGateway, topic: str, *, only_durable: bool = False) -> dict[int, list[SpoolCopy]]:
+    """Of what waits of `topic` now, by connection: it stays where it is until the order of each says what becomes of it."""
     copies: dict[int, list[SpoolCopy]] = {}
 
     def ask(session: Session) -> None:
-        found = session.conversation.copy_spooled(topic)
+        found = session.conversation.copy_spooled(topic, only_durable=only_durable)
         if found:
             copies[session.number] = found
 
     for session in _spooling(gateway):
         gateway.sweeper.attempt(session, partial(ask, session))
+    return copies
+
+
+async def _give_up_copies(
+    gateway: RunningGateway,
+    topic: str,
+    copies: dict[int, list[SpoolCopy]],
+    work: Callable[[list[SpoolCopy]], None],
+    faults: list[str],
+) -> dict[int, list[SpoolCopy]]:
+    """Do `work` with them on a thread, see to it that none of them is replayed, and give them up: `copies`, or none of them.
+
+    Also where a connection has ended meanwhile: what is given up then is what would be replayed.
+    """
     every = [each for several in copies.values() for each in several]
     rules = gateway.rule_source.revision
-    state, faults = CALLED_OFF, []
+    state = CALLED_OFF
     try:
-        if every:
-            await trio.to_thread.run_sync(_write, path, every)
+        await trio.to_thread.run_sync(work, every)
         if gateway.rule_source.revision == rules:
-            state = GIVE_UP
+            state = GIVE_UP  # from here on, whatever comes: what is written down is not replayed, so it must not wait on, either
+            await _remove(every, faults)
         else:  # which topic its messages are of may be another matter now
-            path.unlink(missing_ok=True)
-            faults.append("the rules were changed meanwhile; drain again")
+            faults.append("the rules were changed meanwhile, and nothing is given up; do it again")
     except (OSError, DamagedError) as error:
         faults.append(f"{error}; nothing is given up")
     finally:
@@ -112,21 +158,38 @@ async def drain(gateway: RunningGateway, topic: str, file: str, *, dry_run: bool
             each.order.state = state
             each.release()
         _wake(gateway, topic)
-    done = {number: several for number, several in copies.items() if state == GIVE_UP}
-    return {
-        "messages": sum(each.messages for several in done.values() for each in several),
-        "bytes": sum(each.bytes for several in done.values() for each in several),
-        "connections": len(done),
-        "connection_ids": sorted(done)[:MAX_CONNECTIONS_TOLD],
-        "files": [str(path)] if done else [],
-        "faults": faults,
-    }
+    return copies if state == GIVE_UP else {}
+
+
+async def _remove(copies: list[SpoolCopy], faults: list[str]) -> None:
+    """Let none of what is in `copies` be replayed: when this is over that is on the medium, unless `faults` say otherwise."""
+    waiting = len(copies)
+    over = trio.Event()
+
+    def synced() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == 0:
+            over.set()
+
+    for each in copies:
+        each.remove(synced)
+    with trio.move_on_after(REMOVE_S) as late:
+        await over.wait()
+    if late.cancelled_caught:
+        faults.append(f"the disk does not take it that durable messages are given up ({REMOVE_S:g} s): killed now, they are replayed")
 
 
 def of_worker(file: str, worker: int) -> str:
     """The name of a worker's part: `orders-w1.jsonl` of `orders.jsonl`."""
     stem, dot, ending = file.rpartition(".")
     return f"{stem}-w{worker}.{ending}" if dot else f"{file}-w{worker}"
+
+
+def _scan(copies: list[SpoolCopy]) -> None:
+    """On a thread: find where the messages stand; or OSError or DamagedError."""
+    for copy in copies:
+        copy.scan(trio.from_thread.run_sync)
 
 
 def _write(path: Path, copies: list[SpoolCopy]) -> None:
@@ -171,8 +234,8 @@ def summed(several: Iterable[dict[str, Any]]) -> dict[str, object]:
     }
 
 
-def described(orders: dict[int, list[SpoolOrder]]) -> dict[str, object]:
-    """How much the orders are for: `messages`, `bytes` of their publishes, `connections` in all, and the numbers of the first of them."""
+def described(orders: Mapping[int, Sequence[SpoolOrder | SpoolCopy]]) -> dict[str, object]:
+    """How much these are for: `messages`, `bytes` of their publishes, `connections` in all, and the numbers of the first of them."""
     every = [each for several in orders.values() for each in several]
     return {
         "messages": sum(each.messages for each in every),

@@ -222,11 +222,11 @@ class Conversation:
     def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
         """Order to give up what waits in the spool of `topic` (its text) now, by ordering key; none where nothing of it waits.
 
-        `judged` are those that are with the judge just now.
+        GIVE_UP leaves out what survives a crash: that is scanned and removed first (`copy_spooled`). `judged` are with the judge just now.
         """
         return []
 
-    def copy_spooled(self, topic: str) -> list[SpoolCopy]:
+    def copy_spooled(self, topic: str, *, only_durable: bool = False) -> list[SpoolCopy]:
         """Order the same of what has come whole, once it is copied: until the order says so it stays where it is."""
         return []
 

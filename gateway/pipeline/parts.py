@@ -40,6 +40,7 @@ class Part(Request):
         "kind",
         "ordering_key",
         "paid",
+        "place",
         "postponed",
         "replays",
         "spool_order",
@@ -71,6 +72,7 @@ class Part(Request):
         self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
         self.expired = False  # it has waited in the spool for longer than its rule allows, or is ordered so: it is given up, and not judged
         self.replays = False  # its sender is never told whether it arrived: it is replayed after a crash, where its rule is durable
+        self.place = 0  # of `data` in durable files (`gateway/spool/removals.py`); 0: it is in none
         self.kept = False  # its topic is paused, or it stands behind one of which that is so: it waits on, and is not judged
         self.spool_order: SpoolOrder | None = None  # of an operator: it is to be given up
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
@@ -80,6 +82,8 @@ class Part(Request):
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""
         if self.start != 0 or self.end != len(self.data):
             self.data = self.data[self.start : self.end]
+            if self.place:
+                self.place += self.start
             self.end -= self.start
             self.start = 0
 
@@ -94,6 +98,8 @@ class Part(Request):
         head.again = self.again
         head.prepaid = self.prepaid
         head.flight = self.flight
+        head.replays = self.replays
+        head.place = self.place
         self.flight = None
         self.start = head.end
         self.count -= head.count

@@ -6,6 +6,8 @@ looked at when the turn of a message comes, so it costs nothing per message. Mes
 An order is of the messages of one topic that wait on one channel at one moment. Those in memory are marked (`Part.spool_order`), those in
 a queue of the spool are known by their place in it (`SpoolQueue.orders`). When the turn of one comes it is given up, as what is too old
 is. A drain copies them first (COPYING): until it is over they stay where they are, and what is not in the copy is not given up (`left`).
+So does a discard of durable messages, which only looks where each of them stands: that is written down before it is said that they are
+given up.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class SpoolControl:
 
     def __init__(self) -> None:
         self.paused: dict[str, Pause] = {}  # by the topic's text
+        self.stopping = False  # the gateway stops: nothing is paused any more
         self.given_up = 0  # messages that orders have given up, since the start
 
     def paused_until(self, topic: str, now: int) -> int:
@@ -97,6 +100,14 @@ class SpoolCopy:
 
     def lines(self, on_loop: OnLoop) -> Iterator[bytes]:
         """One line for each message that has come whole; on a thread. Raises OSError, and where a file is damaged."""
+        raise NotImplementedError
+
+    def scan(self, on_loop: OnLoop) -> None:
+        """Count what `lines` would give, and find where it stands; on a thread. Raises as `lines` does."""
+        raise NotImplementedError
+
+    def remove(self, on_synced: Callable[[], None]) -> None:
+        """On the loop, after `lines` or `scan`: what was found is not replayed. `on_synced` is called when that outlives a crash."""
         raise NotImplementedError
 
     def release(self) -> None:

@@ -31,6 +31,8 @@ from gateway.replay.set_aside import SetAside
 from gateway.spool.left_behind import LeftBehind, LeftStream, streams_of, take_left_behind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gateway.broker_load.lag_watch import Login
     from gateway.listeners.listener import Arrival, Listener
     from gateway.protocols.amqp.publishes_again import AgainMessage
@@ -47,6 +49,7 @@ FAULTS: Final = range(501, 507)  # that close a connection for what a message is
 RETRY_S: Final = 1.0  # seconds; before the second try, doubled up to
 MAX_RETRY_S: Final = 15.0
 NO_LOGIN: Final = "the listener has no own_login, with which they are published again"
+UNREADABLE: Final = "give the gateway's user the folder and all in it (chown); it is tried again all the time"
 NO_LISTENER: Final = "there is no listener of that name any more, so nobody knows their broker: bring it back"
 
 
@@ -108,6 +111,7 @@ class Replayer:
         self.replays: list[Replay] = []  # what is to be replayed, or just is
         self.counts = disk.replay
         self.left_behind: list[LeftBehind] = []  # directories of which something is left
+        self._told: dict[Path, str] = {}  # directories that could not be taken at the last look, and why
         self._aside = SetAside(disk.directory, disk.name())
         self._places = trio.CapacityLimiter(AT_ONCE)
         self._scope = trio.CancelScope()
@@ -133,6 +137,10 @@ class Replayer:
     async def _look(self, nursery: trio.Nursery) -> None:
         """Take what processes that are gone have left."""
         found = await trio.to_thread.run_sync(take_left_behind, self.disk.directory)
+        for folder, why in found.faults.items():
+            if self._told.get(folder) != why:
+                log.event(logging.WARNING, "spool_unreadable", folder=str(folder), err=why, remedy=UNREADABLE)
+        self._told = found.faults
         streams = [stream for left in found.left for stream in left.streams]
         if found.files or streams:
             kept = sum(stream.size for stream in streams)

@@ -32,8 +32,9 @@ from typing import Final
 
 from gateway.clock import now_ns
 from gateway.pipeline.parts import Part
-from gateway.spool.durable import POSITION_AT, is_durable, position_of
+from gateway.spool.durable import POSITION_AT, SUFFIX, is_durable, position_of
 from gateway.spool.records import encode
+from gateway.spool.removals import REMOVED, is_removed, removed_name
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
@@ -54,7 +55,7 @@ class Job:
     """One thing to be done in a file: `parts` are written at `offset`; `length` bytes are read from there; it is deleted; or all before
     `offset` is marked off."""
 
-    __slots__ = ("batch", "cancelled", "data", "durable", "error", "kind", "length", "name", "offset", "owner", "parts")
+    __slots__ = ("appends", "batch", "cancelled", "data", "durable", "error", "kind", "length", "name", "offset", "owner", "parts")
 
     def __init__(self, owner: object, kind: int, name: str, offset: int = 0, length: int = 0, parts: list[Part] | None = None) -> None:
         self.owner = owner
@@ -65,6 +66,7 @@ class Job:
         self.parts: list[Part] = [] if parts is None else parts
         self.batch: object = None  # the owner's, of a write
         self.durable = False  # a write is not done before it is synced; it writes `data`
+        self.appends = False  # at the end of the file, also while the disk is below its low watermark: what it writes lets files go
         self.data = b""  # what was read, or is to be written
         self.error: Exception | None = None  # of a read or deletion that failed
         self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
@@ -353,7 +355,7 @@ class SpoolDisk:
             if any(descriptor >= 0 and job.offset == 0 for job, descriptor in unsynced):
                 sync_directory(self._own_directory())
         except OSError as error:
-            self.trouble = f"{error.strerror or error}: {self.directory}"
+            trouble = f"{error.strerror or error}: {self.directory}"
             self._unsynced = []
             for job, descriptor in unsynced:
                 if descriptor < 0:
@@ -363,6 +365,7 @@ class SpoolDisk:
                 self.written -= job.length
                 while not self._try_write(job) and not self._closed.wait(RETRY_S):
                     pass
+            self.trouble = trouble  # also where all could be written again: it is not committed
             return False
         self._unsynced = []
         self.commits += 1
@@ -396,14 +399,15 @@ class SpoolDisk:
         own = self._own_directory()
         found = os.statvfs(own)
         mark = max(self.low_watermark, found.f_blocks * found.f_frsize * self.low_share // 1000)
-        if found.f_bavail * found.f_frsize - len(data) < mark:
+        if found.f_bavail * found.f_frsize - len(data) < mark and not job.appends:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({mark} bytes) free")
-        descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        end = os.O_APPEND if job.appends else 0
+        descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | end, 0o600)
         try:
             view = memoryview(data)
             at = job.offset
             while view:
-                count = os.pwrite(descriptor, view, at)
+                count = os.write(descriptor, view) if job.appends else os.pwrite(descriptor, view, at)
                 view = view[count:]
                 at += count
         except BaseException:
@@ -438,6 +442,8 @@ class SpoolDisk:
         if job.kind == DELETE:
             with contextlib.suppress(FileNotFoundError):
                 (own / job.name).unlink()
+            if is_durable(job.name):
+                (own / removed_name(job.name)).unlink(missing_ok=True)
             return
         if job.kind == MARK:
             mark(own / job.name, job.offset)
@@ -485,13 +491,16 @@ def sync_directory(directory: Path) -> None:
 
 def empty(own: Path) -> None:
     """Delete a process's files, and its directory, as far as nothing else is in it: a durable file keeps it. Raises OSError."""
-    kept = False
-    for file in own.iterdir():
-        if file.name.isdecimal():
-            file.unlink(missing_ok=True)
-        elif is_durable(file.name):
-            kept = True
-    if kept:
+    names = {file.name for file in own.iterdir()}
+    for name in names:
+        if name.isdecimal() or is_stray(name, names):
+            (own / name).unlink(missing_ok=True)
+    if any(is_durable(name) for name in names):
         return
     (own / LOCK).unlink(missing_ok=True)
     own.rmdir()
+
+
+def is_stray(name: str, names: set[str]) -> bool:
+    """Whether this one of a directory's files says what is removed of a durable file that is gone."""
+    return is_removed(name) and name.removesuffix(REMOVED) + SUFFIX not in names

@@ -7,7 +7,7 @@
 Numbers are big-endian. Whatever stands before `position` has been handed on. It is written in place and not synced, so after a power cut it
 may be an older one, or damaged; then more is repeated, and nothing is lost. `origin` is JSON: whose messages these are, and in `queue` the
 first file of its queue, so files of one queue are known by it and stand in the order of their numbers. The batches are those of
-`records.py`.
+`records.py`. What was given up of a file stands in another one beside it (`removals.py`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 A process that is gone has left its directory, whose lock is free then. Whoever gets the lock has what is in it: files that are not durable
 are deleted, durable ones make streams, one for each queue. A stream is read batch by batch. Where bytes are not what was written they are
 copied into a file beside (`set_aside.py`), and reading goes on where the next batch begins; what ends within a batch was never committed.
+What was given up while it waited (`removals.py`) is left out.
 
 Called on threads; nothing here knows the event loop.
 """
@@ -15,9 +16,11 @@ import os
 from pathlib import Path
 from typing import Final
 
-from gateway.spool.disk import LOCK, OWN, empty, mark
+from gateway.pipeline.parts import BODY, REQUEST
+from gateway.spool.disk import LOCK, OWN, empty, is_stray, mark
 from gateway.spool.durable import is_durable, read_head, serial_of
 from gateway.spool.records import BATCH, MAGIC, RECORD, REPLAYS, DamagedError, batch_length, check
+from gateway.spool.removals import Range, Removed, removed_name, removed_of
 
 MAGIC_BYTES: Final = MAGIC.to_bytes(4, "big")
 SEARCH_BYTES: Final = 1 << 20  # read at a time, to find where the next batch begins
@@ -61,10 +64,13 @@ class LeftStream:
         self.reading = 0  # index in `names`
         self.at = position  # where the next batch is read; it may begin before it, see `_skip`
         self._skip = position  # of the file that is read: what ends before it is done with
+        self.removed: dict[str, Removed] = {}  # by the name of their file
+        self._leaves_out = False  # what is read next continues a message that is removed
 
     def rewind(self) -> None:
         """Read again from the first record that is not done with."""
         self.reading = 0
+        self._leaves_out = False  # a position is between two messages
         if self.names:
             self.at, self._skip = self._begin(self.names[0])
             if self._skip < self.position:  # which the file may not have yet
@@ -125,9 +131,20 @@ class LeftStream:
             at += RECORD.size
             first = max(self._skip - begin - at, 0)  # a position may be within a record that has several messages
             if first < length:
-                records.append(Record(kind, batch[at + first : at + length], begin + at + first, replays=flags & REPLAYS != 0))
+                for start, end in self._left_of(kind, begin + at + first, begin + at + length):
+                    records.append(Record(kind, batch[start - begin : end - begin], start, replays=flags & REPLAYS != 0))
             at += length
         return records
+
+    def _left_of(self, kind: int, first: int, end: int) -> list[Range]:
+        """What is not removed of a record's bytes."""
+        if kind == BODY:
+            return [] if self._leaves_out else [(first, end)]
+        removed = self.removed.get(self.names[self.reading])
+        rest = [(first, end)] if removed is None else removed.rest(first, end)
+        if kind == REQUEST:
+            self._leaves_out = not rest or rest[-1][1] < end
+        return rest
 
     def done(self, name: str, position: int) -> int:
         """All before `position` of the file `name` is done with: marked, and earlier files deleted. Bytes of these. Raises OSError."""
@@ -152,6 +169,7 @@ class LeftStream:
         with contextlib.suppress(FileNotFoundError):
             size = file.lstat().st_size
             file.unlink()
+        (self.directory / removed_name(self.names[0])).unlink(missing_ok=True)
         self.names.pop(0)
         self.reading = max(self.reading - 1, 0)
         self.size -= size
@@ -184,6 +202,7 @@ class Found:
         self.files = 0
         self.size = 0
         self.left: list[LeftBehind] = []
+        self.faults: dict[Path, str] = {}  # directories that cannot be looked at, or not taken, and why
 
 
 def take_left_behind(directory: Path) -> Found:
@@ -191,10 +210,13 @@ def take_left_behind(directory: Path) -> Found:
     found = Found()
     try:
         left = sorted(each for each in directory.iterdir() if OWN.fullmatch(each.name))
-    except OSError:
+    except FileNotFoundError:  # nothing was ever spooled
+        return found
+    except OSError as error:
+        found.faults[directory] = str(error)
         return found
     for own in left:
-        with contextlib.suppress(OSError):  # another process has it, or it may not be asked
+        try:
             descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
@@ -209,19 +231,24 @@ def take_left_behind(directory: Path) -> Found:
                 found.left.append(behind)
             else:
                 behind.close()
+        except (BlockingIOError, FileNotFoundError):  # another process has it, or has just deleted it
+            pass
+        except OSError as error:
+            found.faults[own] = str(error)
     return found
 
 
 def _take(own: Path, found: Found) -> list[LeftStream]:
-    names: list[str] = []
-    for file in own.iterdir():
-        if file.name.isdecimal():
+    names = {file.name for file in own.iterdir()}
+    for name in names:
+        file = own / name
+        if name.isdecimal():
             found.size += file.lstat().st_size
             found.files += 1
             file.unlink()
-        elif is_durable(file.name):
-            names.append(file.name)
-    return streams_of(own, names)
+        elif is_stray(name, names):
+            file.unlink()
+    return streams_of(own, [name for name in names if is_durable(name)])
 
 
 def streams_of(own: Path, names: list[str]) -> list[LeftStream]:
@@ -242,6 +269,7 @@ def streams_of(own: Path, names: list[str]) -> list[LeftStream]:
             stream = queues[origin.get("queue", name)] = LeftStream(own, origin, [], 0, 0)
         stream.origin = stream.origin or origin
         stream.names.append(name)
+        stream.removed[name] = removed_of(own, name)
         stream.size += size
     for stream in queues.values():
         stream.rewind()

@@ -29,9 +29,12 @@ from typing import Final
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
+from gateway.spool.batches import Batch, KeyWaiting, Segment, WaitingBatch
 from gateway.spool.disk import DELETE, MARK, READ, WRITE, Job, Orphan, SpoolDisk
 from gateway.spool.durable import SUFFIX, head_of
 from gateway.spool.records import BATCH, RECORD, DamagedError, decode_all, encode
+from gateway.spool.removal_writer import RemovalWriter
+from gateway.spool.removals import Range, place_of
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.rules.rule import Rule
@@ -41,80 +44,6 @@ ENDLESS: Final = 1 << 62  # bytes; a rule without a size of its own
 # its close (`gateway/lifecycle/drain.py`, RELEASE_S and CLOSE_S). A crash repeats what was forwarded in that time.
 READ_NS: Final = 5_000_000_000
 SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
-
-
-class KeyWaiting:
-    """Messages of one key that wait in a queue, or in a batch of it."""
-
-    __slots__ = ("bytes", "key", "messages")
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.messages = 0
-        self.bytes = 0
-
-
-class Batch:
-    """Parts that are written and read together."""
-
-    __slots__ = ("cost", "counts", "durable", "end", "job", "offset", "parts", "rule", "segment", "size", "taken", "whole", "written")
-
-    def __init__(
-        self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str, counts: dict[str, KeyWaiting]
-    ) -> None:
-        self.parts = parts  # empty once written
-        self.cost = cost  # bytes of memory, as the budget counts them
-        self.size = size  # bytes on disk
-        self.segment = segment
-        self.job = job  # its write
-        self.rule = rule  # which it counts for
-        self.counts = counts  # its messages, by the text of their key when they came
-        self.offset = 0  # in its file
-        self.durable = False
-        self.taken = False  # before it was written
-        self.written = False
-        self.end = 0  # of a durable one, as the next: `SpoolQueue.gone` once all of it is settled
-        self.whole = True  # it ends with a message
-
-
-class WaitingBatch:
-    """Where parts wait that a copy is made of: in memory (`parts`, of which none is changed), or in a file that is kept for it."""
-
-    __slots__ = ("batch", "length", "name", "offset", "parts")
-
-    def __init__(self, parts: list[Part], batch: Batch | None = None) -> None:
-        self.parts = [still(part) for part in parts]
-        self.batch = batch
-        self.name = "" if batch is None else batch.segment.name
-        self.offset = 0 if batch is None else batch.offset
-        self.length = 0 if batch is None else batch.size
-
-    def read(self, queue: SpoolQueue) -> list[Part]:
-        """The parts; those out of a file have no keys. On any thread. Raises OSError, DamagedError."""
-        if self.batch is None:
-            return self.parts
-        job = Job(None, READ, self.name, self.offset, self.length)
-        queue.disk.read_now(job)
-        return decode_all(job.data, queue.ordering_key, lambda _: None)
-
-
-def still(part: Part) -> Part:
-    """A copy of what a part is now, which nobody changes."""
-    data = part.data[part.start : part.end]
-    return Part(part.kind, part.ordering_key, data, 0, len(data), part.key, part.count, part.messages, part.size, part.complete)
-
-
-class Segment:
-    """One file. `batches` of it are still to be taken out; it may be deleted when there are none, and none is being written."""
-
-    __slots__ = ("batches", "durable", "name", "size", "writes")
-
-    def __init__(self, name: str, *, durable: bool = False) -> None:
-        self.name = name
-        self.durable = durable
-        self.size = 0  # bytes, of batches written and being written
-        self.batches = 0
-        self.writes = 0
 
 
 class SpoolQueue:
@@ -159,7 +88,7 @@ class SpoolQueue:
         self.max_age_ns = NEVER  # how long a message may wait
         self.messages_added = 0  # messages, ever
         self.messages_gone = 0  # of these, taken out or given up
-        self.last_place = 0  # of the request added last, among those added
+        self.last_place = -1  # of the request added last, among those added; -1: none was
         self.last_complete = True  # whether its message has come whole
         self.orders: list[SpoolOrder] = []  # of an operator, for messages before their `place` among those added
         # Of durable messages:
@@ -180,6 +109,8 @@ class SpoolQueue:
         self.passed = 0  # all before it is safe, as `gone` counts
         self.given_up = False  # the channel is closed
         self.left = False  # the connection is over
+        self.removals = RemovalWriter(disk, self)
+        self.copies = 0  # that are being made of what waits here: its files stay until they are over
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 
@@ -324,7 +255,9 @@ class SpoolQueue:
 
     def done(self, job: Job) -> None:
         """A job of this queue is done."""
-        if job.kind == WRITE:
+        if job.kind == WRITE and job.appends:
+            self._removed(job)
+        elif job.kind == WRITE:
             self._written(job)
         elif job.kind == READ:
             self._have_read(job)
@@ -358,6 +291,14 @@ class SpoolQueue:
         elif self.tail_durable and self.in_flight == 0:
             self.write_tail()
 
+    def _removed(self, job: Job) -> None:
+        """What was given up is known to be so, whatever happens."""
+        segment = self.removals.done(job)
+        if segment is not None:
+            self._delete_if_over(segment)
+        if self.left:
+            self._finish_leaving()
+
     def _joins_last(self, batch: Batch) -> bool:
         """Whether `batch` is read together with the one before it: small ones, of which a quick disk makes many, would fill memory."""
         if not self.stored:
@@ -388,7 +329,7 @@ class SpoolQueue:
         try:
             if job.error is not None:
                 raise DamagedError(str(job.error))
-            parts = decode_all(job.data, self.ordering_key, self.key_of)
+            parts = decode_all(job.data, self.ordering_key, self.key_of, batch.place())
         except DamagedError as error:
             self.disk.lost_batches += 1
             self.damage = str(error)  # `forget` gives the batch up, with all behind it
@@ -456,7 +397,7 @@ class SpoolQueue:
 
     def _finish_leaving(self) -> None:
         """Once all is written: what has not passed is an orphan."""
-        if self.in_flight:
+        if self.in_flight or self.removals.in_flight or self.copies:
             return
         self._mark()
         first = self.unmarked[0] if self.unmarked else None
@@ -469,6 +410,7 @@ class SpoolQueue:
                 names.append(segment.name)
                 size += segment.size
                 segment.name = ""
+        self.removals.segments.clear()
         self.unmarked.clear()
         self.segment = None
         if first is not None:
@@ -505,6 +447,8 @@ class SpoolQueue:
                 name += SUFFIX
                 head = head_of({**self.origin, "queue": self.origin.setdefault("queue", name)})
             segment = self.segment = Segment(name, durable=durable)
+            if durable:
+                self.removals.segments[segment.serial] = segment
         job = Job(self, WRITE, segment.name, segment.size, size, parts)
         batch = Batch(parts, cost, size, segment, job, self.rule, counts)
         job.batch = batch
@@ -512,6 +456,11 @@ class SpoolQueue:
         if durable:
             job.durable = batch.durable = True
             job.data = head + encode(parts)  # now: parts are cut where only some of their messages may pass
+            place = place_of(segment.serial, batch.offset) + BATCH.size
+            for part in parts:
+                place += RECORD.size
+                part.place = place - part.start
+                place += part.end - part.start
             batch.end = self.came
             last = parts[-1]
             batch.whole = last.kind == PLAIN or last.complete
@@ -557,6 +506,8 @@ class SpoolQueue:
         if segment.batches == 0 and segment.writes == 0 and segment is not self.segment and segment.name:
             job = Job(self, DELETE, segment.name, 0, segment.size)
             segment.name = ""
+            if segment.durable:
+                self.removals.segments.pop(segment.serial, None)
             self.disk.submit(job)
 
     def _end_use(self) -> None:
@@ -615,6 +566,7 @@ class SpoolQueue:
 
     def hold_files(self) -> list[WaitingBatch]:
         """What waits here, in order. Its files are kept until `release_files`."""
+        self.copies += 1
         found = [WaitingBatch(self.read_ahead)]
         for batch in ([] if self.reading is None else [self.reading]) + list(self.stored):
             batch.segment.writes += 1
@@ -628,6 +580,24 @@ class SpoolQueue:
             if each.batch is not None:
                 each.batch.segment.writes -= 1
                 self._delete_if_over(each.batch.segment)
+        self.copies -= 1
+        if self.left:
+            self._finish_leaving()
+
+    def remove(self, part: Part) -> None:
+        """`part`, whose turn it was, is given up: it is not replayed, whatever happens next."""
+        if part.place and part.replays:
+            self.removals.add(part.place + part.start, part.place + part.end)
+
+    def remove_all(self, parts: list[Part], places: list[Range], on_synced: Callable[[], None]) -> None:
+        """`parts`, in memory, and what stands at `places` are given up; `on_synced` is called when nothing of it will be replayed."""
+        written = list(places)
+        for part in parts:
+            if not part.place:
+                part.replays = False  # it may be written yet
+            elif part.replays:  # also where another removal of it is on its way: this one is not done before it is on the medium, too
+                written.append((part.place + part.start, part.place + part.end))
+        self.removals.write(written, on_synced)
 
     def _mark_ordered(self, parts: list[Part]) -> None:
         """Mark those of `parts`, which leave, that an order is for."""

@@ -70,22 +70,22 @@ def check(batch: bytes) -> int:
     return int(count)
 
 
-def decode_all(batches: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> list[Part]:
-    """The parts of batches that stand one behind the other. Raises DamagedError."""
+def decode_all(batches: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None], place: int = 0) -> list[Part]:
+    """The parts of batches that stand one behind the other, from `place` on (`removals.py`; 0: none is kept). Raises DamagedError."""
     whole = batch_length(batches)
     if whole >= len(batches):
-        return decode(batches, ordering_key, key_of)
+        return decode(batches, ordering_key, key_of, place)
     parts: list[Part] = []
     at = 0
     while at < len(batches):
         whole = batch_length(batches[at : at + BATCH.size])
-        parts.extend(decode(batches[at : at + whole], ordering_key, key_of))
+        parts.extend(decode(batches[at : at + whole], ordering_key, key_of, place + at if place else 0))
         at += whole
     return parts
 
 
-def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> list[Part]:
-    """The parts of a batch. `key_of` names a request's key by its data. Raises DamagedError."""
+def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None], place: int = 0) -> list[Part]:
+    """The parts of a batch, which begins at `place`. `key_of` names a request's key by its data. Raises DamagedError."""
     count = check(batch)
     parts: list[Part] = []
     at = BATCH.size
@@ -93,6 +93,7 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
         kind, flags, requests, messages, size, deadline, data_length = RECORD.unpack_from(batch, at)
         at += RECORD.size
         data = batch[at : at + data_length]
+        begin = at
         at += data_length
         key = key_of(data) if kind == REQUEST else None
         part = Part(kind, ordering_key, data, 0, data_length, key, requests, messages, size, flags & COMPLETE != 0)
@@ -103,5 +104,7 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
         part.unanswered = flags & UNANSWERED != 0
         part.replays = flags & REPLAYS != 0
         part.deadline = deadline
+        if place:
+            part.place = place + begin
         parts.append(part)
     return parts

@@ -92,6 +92,10 @@ LIFE: Final = {
         "warning", fields="files bytes recovered_files recovered_bytes",
         meaning="A process that is gone has left messages in the spool. `files` were deleted: the clients know of none of their messages "
         "that it was forwarded. `recovered_files`, of rules with `durable: true`, are replayed."),
+    "spool_unreadable": lines(
+        "warning", fields="folder err remedy",
+        meaning="What a process that is gone has left in the spool cannot be looked at, so nobody knows whether it has messages, and they "
+        "are not replayed. Told once of each folder, and again when the reason changes."),
     "spool_damaged_bytes": lines(
         "warning", fields="file offset bytes err torn kept_in",
         meaning="Bytes of a durable file are not what was written, and were copied to a file in `kept_in`. `torn`: they are its end, which "

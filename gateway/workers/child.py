@@ -122,7 +122,7 @@ class Child:
         return answered
 
     async def act_on_spool(self, number: int, action: str, topic: str, arguments: dict[str, object]) -> dict[str, Any] | None:
-        """Do something with what waits in its spool (`spool_operations.act`); None when the worker is over: nothing waits there then."""
+        """Do something with what waits in its spool (`SpoolAction`); None when the worker is over: nothing waits there then."""
         answered = self.expect(number)
         self.send(SpoolAction(number, action, topic, arguments))
         try:

@@ -52,6 +52,7 @@ from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, run_cooperatively
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
+from gateway.settings.checks import missing_logins
 from gateway.settings.effective import values_with_origins
 from gateway.telemetry import exposition, glance, live_snapshot, spool
 from gateway.telemetry.glance import RecentOverhead
@@ -69,11 +70,13 @@ from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRais
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
+from limiter.rules.rule_text import RuleFault
 
 if TYPE_CHECKING:
     from admin.store import Store
     from gateway.listeners.broker_listeners import BrokerListeners
     from gateway.settings import Settings
+    from limiter.rules.rule import Rule
     from limiter.rules.rule_set import RuleSet
 
 # Seconds; until a worker has put new rules in force. It takes milliseconds, seconds with 20,000 live changes; a guess.
@@ -217,6 +220,9 @@ class Parent:
         told = [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
         return [*told, *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
+    def rule_faults(self, rule: Rule) -> list[RuleFault]:
+        return [RuleFault("durable", f"{message}; {remedy}") for message, remedy in missing_logins(rule, self.settings.listeners)]
+
     def listeners(self) -> list[dict[str, object]]:
         return summing.listeners(self.views("listeners"))
 
@@ -250,7 +256,8 @@ class Parent:
         return any(each["resumed"] for each in await self._act_on_spool("resume", topic, {}))
 
     async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
-        return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}))
+        """It takes as long as it takes to find what is durable."""
+        return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}, math.inf))
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
         """A file of each worker's. It takes as long as it takes."""

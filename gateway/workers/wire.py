@@ -88,7 +88,7 @@ class Close(Message, frozen=True):
 
 
 class SpoolAction(Message, frozen=True):
-    """Do something with what waits in the spool of a topic (`gateway.lifecycle.spool_operations.act`)."""
+    """Do something with what waits in the spool of a topic (`act` and `give_up` in `gateway/lifecycle/spool_operations.py`)."""
 
     number: int  # answered by `SpoolAnswer`; 0: not at all
     action: str

@@ -227,9 +227,9 @@ class Worker:
                 self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
             case Close(connection, reason):
                 self.gateway.close_connection(connection, reason)
-            case SpoolAction(number, "drain", topic, arguments):
+            case SpoolAction(number, "drain" | "discard" as action, topic, arguments):
                 assert self.nursery is not None
-                self.nursery.start_soon(self._drain_spool, number, topic, arguments)
+                self.nursery.start_soon(self._give_up_spooled, number, action, topic, arguments)
             case SpoolAction(number, action, topic, arguments):
                 result = spool_operations.act(self.gateway, action, topic, arguments)
                 if number:
@@ -239,9 +239,10 @@ class Worker:
             case Drain():
                 self.gateway.drain_requested.set()
 
-    async def _drain_spool(self, number: int, topic: str, arguments: dict[str, Any]) -> None:
-        file = spool_operations.of_worker(arguments["file"], self.begin.worker)
-        self.outbox.put(SpoolAnswer(number, await spool_operations.drain(self.gateway, topic, file, dry_run=arguments["dry_run"])))
+    async def _give_up_spooled(self, number: int, action: str, topic: str, arguments: dict[str, Any]) -> None:
+        if "file" in arguments:
+            arguments = {**arguments, "file": spool_operations.of_worker(arguments["file"], self.begin.worker)}
+        self.outbox.put(SpoolAnswer(number, await spool_operations.give_up(self.gateway, action, topic, arguments)))
 
     def _put_in_force(self, number: int, rules: RuleSet) -> None:
         self.rule_cache.put(rules)

@@ -6,19 +6,21 @@ The promises of `docs/spooling.md`.
 from __future__ import annotations
 
 import json
+import struct
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from pamqp import commands, header
 
 from support.amqp import frames as amqp
 from support.amqp.numbered_publisher import NumberedPublisher, number_of
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
-from support.processes import LOOPBACK, wait_until
+from support.processes import LOOPBACK, free_ports, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -208,6 +210,52 @@ def test_what_the_broker_does_not_take_is_set_aside_and_what_is_behind_it_goes_o
         assert [line["reason"][:13] for line in lines] == ["404 NOT_FOUND", "returned: 312"], lines
         assert shown["set_aside_messages"] == 2
         assert "set aside" in gateway.cli("spool", "list").stderr
+
+
+def test_a_message_in_another_users_name_is_set_aside_and_others_go_on(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    """RabbitMQ takes the property user-id from that user alone: the replay, which is another one, gets 406, and its channel is closed."""
+    rabbitmq.control("add_user", "alice", "alice")
+    rabbitmq.control("set_permissions", "alice", ".*", ".*", ".*")
+    named = header.ContentHeader(0, 8, commands.Basic.Properties(user_id="alice"))
+    with Queue(rabbitmq.url, "burst-user") as queue:
+        with NumberedPublisher(gateway.port("rabbit"), user="alice") as publisher:
+            publisher.begin(10 * RATE, [queue.name])
+            publisher.wait_until_sent(10 * RATE)
+            publish = amqp.method(1, commands.Basic.Publish(routing_key=queue.name)) + amqp.method(1, named)
+            publisher.say(publish + amqp.raw_frame(3, 1, struct.pack(">Q", 1 << 40)))
+            publisher.begin(RATE, [queue.name])
+            publisher.wait_until_sent(11 * RATE)
+            wait_until_committed(gateway, 11 * RATE + 1)
+            gateway.kill()
+        gateway.start()
+        lift(gateway, queue)
+        wait_until_replayed(gateway)
+        assert {number for number, _ in arrived(queue)} == set(range(11 * RATE))
+        (file,) = (gateway.directory / "state" / "spool" / "set-aside").iterdir()
+        (line,) = [json.loads(each) for each in file.read_text().splitlines()]
+        assert line["reason"].startswith("406 PRECONDITION_FAILED")
+        assert "user" in line["reason"]
+
+
+def test_what_the_old_process_leaves_at_a_takeover_is_replayed_by_the_new_one(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    takeover = {"name": "end-to-end", "state_directory": "state", "takeover": "run/takeover.sock"}
+    gateway = start_gateway(
+        [{**listener(rabbitmq.port, tmp_path), "bind": f"{LOOPBACK}:{port}"}], [durable(50)], gateway=takeover, drain={"timeout": "1s"}
+    )
+    count = 200_000
+    with Queue(rabbitmq.url, "burst-takeover") as queue:
+        with NumberedPublisher(port) as publisher:
+            publisher.begin(count, [queue.name], 64)
+            publisher.wait_until_sent(count)
+            wait_until_committed(gateway, count)
+            gateway.replace()
+        lift(gateway, queue)
+        wait_until(lambda: figures(gateway)["replayed_messages"] > 0, within=60, what="the new process replays")
+        wait_until_replayed(gateway)
+        check(arrived(queue), count)
 
 
 def test_a_stop_in_good_order_leaves_to_the_next_start_what_did_not_get_through(

@@ -17,6 +17,7 @@ from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolControl
+from limiter.buckets.bucket import Bucket
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -164,11 +165,21 @@ class RateLimit(Handler):
         assert key is not None
         self.accounts.tally_of(key)  # which is changed now
         messages: int = part.count * part.messages
-        held = expire(self.conversation, part, now) == HELD
-        if order is not None and held:
-            order.left += messages
-        elif order is not None:
+        outcome = expire(self.conversation, part, now)
+        if outcome == HELD:
+            if order is not None:
+                order.left += messages
+            return
+        if order is not None:
             self.spool_control.given_up += messages
+        if part.rule is None:  # it comes from the disk, which does not know it
+            bucket = spooling_bucket(key)
+            if bucket is not None:
+                part.bucket = bucket
+                part.rule = bucket.effective.rule
+        self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
+        if self.spans is not None:
+            self.spans.settle(part, outcome, now, first=part not in self.spans.waiting)
 
     def _hold_paused(self, part: Part, now: int) -> bool:
         """Whether `part`, which has passed, is held all the same: its topic is paused, and a rule spools it."""
@@ -183,17 +194,16 @@ class RateLimit(Handler):
             part.passed = 0
             self.conversation.keep(part, 0)
             return True
-        for bucket in key.buckets:
-            rule = bucket.effective.rule
-            if rule.action == "spool" and rule.mode == "enforce":
-                part.release_slots(self.conversation.reports.endings)
-                part.passed = 0
-                part.rule = rule
-                part.bucket = bucket
-                part.wait_ns = 0
-                self._refuse(part, now)
-                return True
-        return False
+        bucket = spooling_bucket(key)
+        if bucket is None:
+            return False
+        part.release_slots(self.conversation.reports.endings)
+        part.passed = 0
+        part.rule = bucket.effective.rule
+        part.bucket = bucket
+        part.wait_ns = 0
+        self._refuse(part, now)
+        return True
 
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key
@@ -231,3 +241,12 @@ class RateLimit(Handler):
         if part.bypassed:
             tally.bypassed += part.count * part.messages
         tally.shadow_refused += part.shadow_refused * part.messages
+
+
+def spooling_bucket(key: Key) -> Bucket | None:
+    """The first bucket of `key` whose rule spools."""
+    for bucket in key.buckets:
+        rule = bucket.effective.rule
+        if rule.action == "spool" and rule.mode == "enforce":
+            return bucket
+    return None

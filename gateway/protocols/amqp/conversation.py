@@ -14,7 +14,7 @@ from gateway.pipeline.conversation import Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.reports import SAMPLED
-from gateway.pipeline.spool_orders import COPYING, SpoolCopy, SpoolOrder
+from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolCopy, SpoolOrder
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
@@ -112,7 +112,7 @@ class AmqpConversation(Conversation):
     def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
         orders: list[SpoolOrder] = []
         for channel in self.held_parts.channels.values():
-            if channel.spool is None or channel.tx:
+            if channel.spool is None or channel.tx or (state == GIVE_UP and channel.spool.durable):
                 continue
             order = SpoolOrder(topic, state)
             self.held_parts.give_order(channel, order, judged)
@@ -120,15 +120,15 @@ class AmqpConversation(Conversation):
                 orders.append(order)
         return orders
 
-    def copy_spooled(self, topic: str) -> list[SpoolCopy]:
+    def copy_spooled(self, topic: str, *, only_durable: bool = False) -> list[SpoolCopy]:
         copies: list[SpoolCopy] = []
         for channel in self.held_parts.channels.values():
-            if channel.spool is None or channel.tx:
+            if channel.spool is None or channel.tx or (only_durable and not channel.spool.durable):
                 continue
             order = SpoolOrder(topic, COPYING)
             self.held_parts.give_order(channel, order, [])
             if order.messages:
-                held = [WaitingPart(each.part, ours=each.part.spool_order is order) for each in channel.held]
+                held = [WaitingPart(each.part, each.part, ours=each.part.spool_order is order) for each in channel.held]
                 copies.append(ChannelCopy(order, held, channel.spool))
         return copies
 

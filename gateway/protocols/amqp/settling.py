@@ -356,7 +356,9 @@ class Settling:
         self.budget.unanswered_bytes -= unanswered.size()
 
     def _swallow(self, channel: AmqpChannel, part: Part) -> None:
-        """A request is settled without going on; so is what continues it."""
+        """A request is settled without going on; so is what continues it. One that an operator gives up is removed already."""
+        if part.spool_order is None and channel.spool is not None:
+            channel.spool.remove(part)
         if not part.complete:
             channel.discarding = True
         if channel.taken:

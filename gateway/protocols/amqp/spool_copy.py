@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -29,8 +29,10 @@ from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.pipeline.spool_orders import OnLoop, SpoolCopy, SpoolOrder
 from gateway.protocols.amqp.frames import BODY_FRAME, OVERHEAD, TX_SELECT, method_of
 from gateway.protocols.amqp.refusals import is_mandatory, publish_end
-from gateway.spool.queue import SpoolQueue, WaitingBatch
+from gateway.spool.batches import WaitingBatch
+from gateway.spool.queue import SpoolQueue
 from gateway.spool.records import DamagedError
+from gateway.spool.removals import Range
 
 PROPERTIES: Final[dict[str, str]] = {  # as a line names them -> as pamqp does
     {"message_type": "type"}.get(name, name): name for name in commands.Basic.Properties.__slots__ if name != "cluster_id"
@@ -38,16 +40,18 @@ PROPERTIES: Final[dict[str, str]] = {  # as a line names them -> as pamqp does
 
 
 class WaitingPart:
-    """A part as it was when the copy was ordered: the loop may change the part meanwhile. `ours`: of the topic."""
+    """A part as it was when the copy was ordered: the loop may change the part meanwhile. `ours`: of the topic; `original`: in memory."""
 
-    __slots__ = ("complete", "count", "data", "kind", "ours")
+    __slots__ = ("complete", "count", "data", "kind", "original", "ours", "place")
 
-    def __init__(self, part: Part, *, ours: bool) -> None:
+    def __init__(self, part: Part, original: Part | None = None, *, ours: bool) -> None:
         self.kind = part.kind
         self.data = part.data[part.start : part.end]
         self.count = int(part.count)
         self.complete = part.complete
         self.ours = ours
+        self.original = original
+        self.place = part.place + part.start if part.place and part.replays else 0
 
 
 class ChannelCopy(SpoolCopy):
@@ -59,6 +63,8 @@ class ChannelCopy(SpoolCopy):
         self.queue = queue
         self.at = queue.messages_gone  # place of the first message of `batches`
         self.batches: list[WaitingBatch] = queue.hold_files()
+        self.places: list[Range] = []  # of what was found in durable files
+        self.originals: list[Part] = []  # of what was found in memory
         self._ours: dict[bytes, bool] = {}  # names of a topic, as on the wire -> whether it is the order's
 
     def release(self) -> None:
@@ -66,8 +72,26 @@ class ChannelCopy(SpoolCopy):
         self.queue.release_files(self.batches)
         self.batches = []
 
+    def remove(self, on_synced: Callable[[], None]) -> None:
+        self.queue.remove_all(self.originals, self.places, on_synced)
+
+    def scan(self, on_loop: OnLoop) -> None:
+        for publish in self._publishes(on_loop):
+            self._count(publish)
+
     def lines(self, on_loop: OnLoop) -> Iterator[bytes]:
+        for publish in self._publishes(on_loop):
+            self._count(publish)
+            yield json.dumps(message_of(publish), default=plain, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+
+    def _count(self, publish: bytes) -> None:
+        self.messages += 1
+        self.bytes += len(publish)
+
+    def _publishes(self, on_loop: OnLoop) -> Iterator[bytes]:
+        """Each message of the topic, whole: its method, header and body frames."""
         begun: list[bytes] | None = None  # of a message whose body comes in further parts
+        first: WaitingPart | None = None  # that it begins in
         for part in self._parts(on_loop):
             if part.kind == PLAIN:
                 if method_of_data(part.data) == TX_SELECT:
@@ -75,33 +99,44 @@ class ChannelCopy(SpoolCopy):
             elif part.kind == BODY:
                 if begun is not None:
                     begun.append(part.data)
-                    if part.complete:
-                        yield self._line(b"".join(begun))
+                    if part.complete and first is not None:
+                        self._note(first)
+                        yield b"".join(begun)
                         begun = None
             elif part.ours:
+                if part.complete:
+                    self._note(part)
+                first = part
                 at = 0
                 for number in range(part.count):
                     if number == part.count - 1 and not part.complete:
                         begun = [part.data[at:]]
                         break
                     end = publish_end(part.data, at, len(part.data))
-                    yield self._line(part.data[at:end])
+                    yield part.data[at:end]
                     at = end
             else:
                 begun = None
+
+    def _note(self, part: WaitingPart) -> None:
+        """All messages that begin in `part` are whole."""
+        if part.original is not None:
+            self.originals.append(part.original)
+        elif part.place:
+            self.places.append((part.place, part.place + len(part.data)))
 
     def _parts(self, on_loop: OnLoop) -> Iterator[WaitingPart]:
         yield from self.held
         at = self.at
         for batch in self.batches:
-            for part in batch.read(self.queue):
+            for index, part in enumerate(batch.read(self.queue.disk, self.queue.ordering_key)):
                 ours = False
                 if part.kind == REQUEST:
                     if at >= self.order.place:
                         return
                     at += int(part.count) * int(part.messages)
                     ours = self._is_ours(part.data, on_loop)
-                yield WaitingPart(part, ours=ours)
+                yield WaitingPart(part, batch.originals[index] if batch.batch is None else None, ours=ours)
 
     def _is_ours(self, publish: bytes, on_loop: OnLoop) -> bool:
         """Whether it is of the topic; the keys are the loop's, who is asked once for each name."""
@@ -114,11 +149,6 @@ class ChannelCopy(SpoolCopy):
     def _has_topic(self, publish: bytes) -> bool:
         key = self.queue.key_of(publish)
         return key is not None and key.text == self.order.topic
-
-    def _line(self, publish: bytes) -> bytes:
-        self.messages += 1
-        self.bytes += len(publish)
-        return json.dumps(message_of(publish), default=plain, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def method_of_data(data: bytes) -> int:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 import trio
 from pamqp import commands, header
 
 from gateway.lifecycle import spool_operations
+from gateway.pipeline.conversation import REFUSED
+from gateway.pipeline.message_spans import SpanRecorder
 from gateway.pipeline.spool_orders import CALLED_OFF
 from gateway.protocols.amqp import spool_copy
+from gateway.protocols.amqp.publishes_again import Messages
 from gateway.session import description
 from gateway.spool.disk import SpoolDisk
+from gateway.spool.left_behind import streams_of
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
@@ -28,6 +33,8 @@ from support.wires.wires import Wires
 LIMITED = "%2F/amq.default/limited"
 OTHER = "%2F/amq.default/other"
 SECOND = 1_000_000_000
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+T = TypeVar("T")
 
 
 def spooled(topic: str = "limited", rate: Rate = Rate(5), **more: Any) -> Rule:  # noqa: B008  -- immutable
@@ -101,6 +108,19 @@ def test_a_pause_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert wires.shared.spool_control.paused == {}
 
 
+def test_while_the_gateway_stops_nothing_can_be_paused(tmp_path: Path) -> None:
+    """It waits for what is held to pass."""
+    with spooling(tmp_path, spooled()) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 3)
+        wires.run()
+        pause(gateway)
+        spool_operations.resume_all(gateway)
+        pause(gateway)
+        wires.elapse(2)
+        assert published(link.at_broker()) == ["limited"] * 3
+
+
 def test_a_topic_that_is_below_its_limit_is_held_as_well(tmp_path: Path) -> None:
     """Nothing waits when the pause begins."""
     with spooling(tmp_path, spooled()) as (wires, gateway):
@@ -139,7 +159,7 @@ def test_a_paused_message_is_not_given_up_for_its_age(tmp_path: Path) -> None:
         assert [(each.acked, each.tag) for each in amqp.confirms(link.at_client())] == [(False, 2), (False, 3)]
 
 
-def test_what_is_discarded_is_answered_and_what_comes_later_goes_on(tmp_path: Path) -> None:
+async def test_what_is_discarded_is_answered_and_what_comes_later_goes_on(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled(), memory=1) as (wires, gateway):
         confirmed = Link(wires, confirms=(1,))
         plain = Link(wires)
@@ -147,11 +167,11 @@ def test_what_is_discarded_is_answered_and_what_comes_later_goes_on(tmp_path: Pa
         plain.say(b"".join(amqp.publish(1, "limited", b"x" * (100 + number)) for number in range(50)))
         wires.until(lambda: gateway.spool.written > 0)
         before = {link: len(published(link.at_broker())) for link in (confirmed, plain)}
-        preview = spool_operations.discard(gateway, LIMITED, dry_run=True)
-        assert spool_operations.discard(gateway, LIMITED, dry_run=True) == preview, "a dry run changes nothing"
+        preview = await spool_operations.discard(gateway, LIMITED, dry_run=True)
+        assert await spool_operations.discard(gateway, LIMITED, dry_run=True) == preview, "a dry run changes nothing"
         assert preview["messages"] == 150 - sum(before.values())
         assert preview["connection_ids"] == [confirmed.session.number, plain.session.number]
-        assert spool_operations.discard(gateway, LIMITED, dry_run=False) == preview
+        assert await spool_operations.discard(gateway, LIMITED, dry_run=False) == preview
         confirmed.say(amqp.publish(1, "limited"))
         wires.until(lambda: wires.shared.spool_control.given_up == preview["messages"])
         nacks = [each for each in amqp.confirms(confirmed.at_client()) if not each.acked]
@@ -164,14 +184,14 @@ def test_what_is_discarded_is_answered_and_what_comes_later_goes_on(tmp_path: Pa
         assert (gateway.spool.messages, gateway.spool.topics) == (0, {})
 
 
-def test_other_topics_of_a_channel_are_not_discarded_and_keep_their_order(tmp_path: Path) -> None:
+async def test_other_topics_of_a_channel_are_not_discarded_and_keep_their_order(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled(), spooled("other"), memory=1) as (wires, gateway):
         link = Link(wires, confirms=(1,))
         link.say((amqp.publish(1, "limited", b"x" * 100) + amqp.publish(1, "other", b"x" * 100)) * 100)
         wires.until(lambda: gateway.spool.written > 0)
         link.at_broker()
         waiting = gateway.spool.topics["amqp", OTHER].messages
-        found = spool_operations.discard(gateway, LIMITED, dry_run=False)
+        found = await spool_operations.discard(gateway, LIMITED, dry_run=False)
         passed: list[str] = []
 
         def through() -> bool:
@@ -189,14 +209,14 @@ def test_other_topics_of_a_channel_are_not_discarded_and_keep_their_order(tmp_pa
         assert tags == sorted(tags)
 
 
-def test_what_is_paused_can_be_discarded(tmp_path: Path) -> None:
+async def test_what_is_paused_can_be_discarded(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled()) as (wires, gateway):
         link = Link(wires, confirms=(1,))
         link.say(amqp.publish(1, "limited") * 5)
         wires.run()
         pause(gateway)
         wires.elapse(1)
-        assert spool_operations.discard(gateway, LIMITED, dry_run=False)["messages"] == 4
+        assert (await spool_operations.discard(gateway, LIMITED, dry_run=False))["messages"] == 4
         wires.run()
         assert [each.tag for each in amqp.confirms(link.at_client())] == [2, 3, 4, 5]
         link.say(amqp.publish(1, "limited"))
@@ -205,7 +225,7 @@ def test_what_is_paused_can_be_discarded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_message_that_has_passed_and_waits_behind_another_is_held_and_given_up_as_well(tmp_path: Path, *, durable: bool) -> None:
+async def test_a_message_that_has_passed_and_waits_behind_another_is_held_and_given_up_as_well(tmp_path: Path, *, durable: bool) -> None:
     """It came in the same read as the one that is over its limit, so the judge has let it pass already."""
     with spooling(tmp_path, spooled(durable=durable), spooled("other", Rate(1000))) as (wires, gateway):
         link = Link(wires)
@@ -219,7 +239,7 @@ def test_a_message_that_has_passed_and_waits_behind_another_is_held_and_given_up
             wires.elapse(1)
             wires.run()
         assert published(link.at_broker()) == ["limited"] * 2
-        assert spool_operations.discard(gateway, OTHER, dry_run=False)["messages"] == 3
+        assert (await while_it_runs(wires, spool_operations.discard(gateway, OTHER, dry_run=False)))["messages"] == 3
         wires.until(lambda: wires.shared.spool_control.given_up == 3)
         wires.elapse(5)
         assert published(link.at_broker()) == []
@@ -238,59 +258,187 @@ async def test_a_message_that_has_passed_and_waits_behind_another_is_in_the_file
         assert published(link.at_broker()) == ["limited"] * 2
 
 
-@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
-def test_a_durable_message_that_is_given_up_is_replayed_where_its_connection_ends_at_once(tmp_path: Path, *, later: bool) -> None:
-    """It is marked off as if it had been forwarded."""
+async def while_it_runs(wires: Wires, doing: Awaitable[T]) -> T:
+    """What comes of `doing`, which waits for the loop."""
+    found: list[T] = []
+
+    async def do() -> None:
+        found.append(await doing)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(do)
+        while not found:
+            wires.run()
+            await trio.sleep(0.001)
+    return found[0]
+
+
+def what_would_be_replayed(gateway: Any) -> list[str]:
+    """The beginnings of the bodies of what is left of connections that are over, as a process that is killed now would leave it."""
+    messages = Messages()
+    found: list[bytes] = []
+    for orphan in gateway.spool.orphans:
+        (stream,) = streams_of(gateway.spool.own(), orphan.names)
+        stream.position = orphan.position
+        stream.rewind()
+        while (batch := stream.read()) is not None:
+            for record in batch[0]:
+                found += [each.body for each in messages.add(record.data, "", record.at)]
+    return [body.split()[0].decode() for body in found]
+
+
+def end(wires: Wires, link: Link) -> None:
+    link.session.abort("admin", "closed")
+    wires.sweeper.end(link.session)
+    disk = wires.shared.spool
+    assert disk is not None
+    wires.until(lambda: bool(disk.orphans))
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["before their turn", "when their turn has come"])
+@pytest.mark.parametrize("drained", [False, True], ids=["discarded", "drained"])
+async def test_durable_messages_that_an_operator_gave_up_never_come_back(tmp_path: Path, *, drained: bool, turns: bool) -> None:
+    """The connection ends as soon as the operator has the answer, or when all have been given up."""
+    with spooling(tmp_path, spooled(durable=True), spooled("other", durable=True), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(numbered(number, "other" if number % 3 == 0 else "limited") for number in range(100)))
+        wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
+        passed = published(link.at_broker()).count("limited")
+        doing = (
+            spool_operations.drain(gateway, LIMITED, "out.jsonl") if drained else spool_operations.discard(gateway, LIMITED, dry_run=False)
+        )
+        done = await while_it_runs(wires, doing)
+        assert done["faults"] == []
+        assert done["messages"] == 66 - passed == (len(lines(tmp_path)) if drained else 66 - passed)
+
+        def through() -> bool:
+            wires.elapse(1)
+            return wires.shared.spool_control.given_up == done["messages"]
+
+        if turns:
+            wires.until(through, within=30)
+        end(wires, link)
+        again = list(map(int, what_would_be_replayed(gateway)))
+        assert [number for number in again if number % 3][passed:] == [], "what was forwarded may come twice, and no other"
+        assert again == sorted(again)
+        assert [number for number in again if number % 3 == 0][-1] == 99, "the other topic's are replayed"
+
+
+async def test_a_connection_that_ends_while_its_messages_are_looked_for_keeps_them_gone(tmp_path: Path) -> None:
+    """What is written down then is what is left of it."""
     with spooling(tmp_path, spooled(durable=True), memory=1) as (wires, gateway):
         link = Link(wires)
-        link.say(b"".join(amqp.publish(1, "limited", b"x" * (100 + number)) for number in range(50)))
+        link.say(b"".join(map(numbered, range(100))))
         wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
-        given_up = spool_operations.discard(gateway, LIMITED, dry_run=False)["messages"]
-        wires.until(lambda: wires.shared.spool_control.given_up == given_up)
-        assert wires.totals("amqp", LIMITED)["delayed"] == given_up, "each is held once, also when it comes back from the disk"
-        if later:
-            link.at_broker()
-            for passed_s in (1, 8):
-                link.session.mark_off(wires.now() + passed_s * SECOND)
-                link.session.mark_off(wires.now() + passed_s * SECOND)
+        (copy,) = link.session.conversation.copy_spooled(LIMITED, only_durable=True)
         link.session.abort("admin", "closed")
         wires.sweeper.end(link.session)
         wires.run()
-        assert len(gateway.spool.orphans) == (0 if later else 1)
-        if later:
-            wires.until(lambda: bool(gateway.spool.used == 0))
+        assert list(gateway.spool.orphans) == [], "it is not replayed before that is over"
+        await trio.to_thread.run_sync(copy.scan, trio.from_thread.run_sync)
+        synced: list[bool] = []
+        copy.remove(lambda: synced.append(True))
+        copy.release()
+        wires.until(lambda: bool(synced and gateway.spool.orphans))
+        assert copy.messages >= 90
+        assert [number for number in map(int, what_would_be_replayed(gateway)) if number >= 100 - copy.messages] == []
 
 
-def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
+async def test_a_disk_that_does_not_take_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_operations, "REMOVE_S", 0.05)
+    with spooling(tmp_path, spooled(durable=True), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(map(numbered, range(50))))
+        wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
+        fsync = os.fsync
+        monkeypatch.setattr("gateway.spool.disk.os.fsync", lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        done = await while_it_runs(wires, spool_operations.discard(gateway, LIMITED, dry_run=False))
+        assert "the disk does not take it" in str(done["faults"])
+        monkeypatch.setattr("gateway.spool.disk.os.fsync", fsync)
+        wires.until(lambda: wires.shared.spool_control.given_up == done["messages"], within=30)
+        end(wires, link)
+        again = map(int, what_would_be_replayed(gateway))
+        assert [number for number in again if number >= 50 - int(str(done["messages"]))] == [], "once it can be written it is"
+
+
+@pytest.mark.parametrize("memory", [1 << 20, 1], ids=["memory", "disk"])
+def test_what_is_given_up_has_a_span_and_is_what_the_connection_waited_for(tmp_path: Path, memory: int) -> None:
+    properties = commands.Basic.Properties(headers={"traceparent": TRACEPARENT})
+    with spooling(tmp_path, spooled(max_age_ns=5 * SECOND), memory=memory) as (wires, _):
+        wires.shared.spans = recorder = SpanRecorder(1000, 10_000)
+        link = Link(wires, confirms=(1,))
+        count = 80
+        for number in range(count):
+            body = bytes(100 + number)
+            content = amqp.method(1, header.ContentHeader(0, len(body), properties)) + amqp.raw_frame(3, 1, body)
+            link.say(amqp.method(1, commands.Basic.Publish(routing_key="limited")) + content)
+
+        def through() -> bool:
+            wires.elapse(1)
+            return wires.totals("amqp", LIMITED)["waiting"] == 0
+
+        wires.until(through, within=30)
+        given_up = wires.totals("amqp", LIMITED)["refused"]
+        assert given_up > 20
+        records = recorder.take()
+        assert [(each.outcome, each.key.text) for each in records] == [(REFUSED, LIMITED)] * given_up
+        assert {None if each.rule is None else each.rule.name for each in records} == {"limited"}
+        link.at_client()
+        assert description.bottleneck(link.session, wires.now()) == "limit"
+        assert description.describe(link.session, wires.now())["refused_by"] == {
+            "rule": "limited",
+            "topic": LIMITED,
+            "operation": "produce",
+        }
+
+
+async def test_durable_messages_that_are_too_old_do_not_come_back(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(durable=True, max_age_ns=5 * SECOND), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(map(numbered, range(80))))
+        wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
+
+        def through() -> bool:
+            wires.elapse(1)
+            return wires.totals("amqp", LIMITED)["waiting"] == 0
+
+        wires.until(through, within=30)
+        dropped = wires.totals("amqp", LIMITED)["dropped"]
+        assert dropped > 30
+        end(wires, link)
+        assert len(what_would_be_replayed(gateway)) <= 80 - dropped
+
+
+async def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled()) as (wires, gateway):
         link = Link(wires, confirms=(1,))
         link.say(amqp.publish(1, "limited", mandatory=True) * 2)
         wires.run()
-        spool_operations.discard(gateway, LIMITED, dry_run=False)
+        await spool_operations.discard(gateway, LIMITED, dry_run=False)
         wires.run()
         (back,) = [each.value for each in amqp.read(link.at_client()) if isinstance(each.value, commands.Basic.Return)]
         assert back.reply_text == f"RATE_LIMITED - {LIMITED} was given up by an operator"
 
 
-def test_a_transaction_is_not_discarded(tmp_path: Path) -> None:
+async def test_a_transaction_is_not_discarded(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled()) as (wires, gateway):
         link = Link(wires)
         link.say(amqp.method(1, commands.Tx.Select()))
         link.say(amqp.publish(1, "limited") * 4)
         wires.run()
-        assert spool_operations.discard(gateway, LIMITED, dry_run=False)["messages"] == 0
+        assert (await spool_operations.discard(gateway, LIMITED, dry_run=False))["messages"] == 0
         wires.elapse(2)
         assert published(link.at_broker()) == ["limited"] * 4
 
 
-def test_a_transaction_that_waits_in_the_spool_itself_is_not_torn(tmp_path: Path) -> None:
+async def test_a_transaction_that_waits_in_the_spool_itself_is_not_torn(tmp_path: Path) -> None:
     """Its tx.select has not been forwarded when the discard comes."""
     with spooling(tmp_path, spooled()) as (wires, gateway):
         link = Link(wires)
         link.say(amqp.publish(1, "limited") * 3 + amqp.method(1, commands.Tx.Select()) + amqp.publish(1, "limited") * 2)
         wires.run()
         link.at_broker()
-        spool_operations.discard(gateway, LIMITED, dry_run=False)
+        await spool_operations.discard(gateway, LIMITED, dry_run=False)
         wires.elapse(2)
         methods = [name for name in amqp.names(link.at_broker()) if not name.startswith("Content")]
         assert methods == ["Tx.Select", "Basic.Publish", "Basic.Publish"]
@@ -316,7 +464,7 @@ async def test_what_is_drained_is_in_the_file_and_given_up_and_nothing_else(tmp_
         wires.until(lambda: gateway.spool.written > 10_000)
         passed = published(link.at_broker())
         assert await spool_operations.drain(gateway, LIMITED, "dry.jsonl", dry_run=True) == {
-            **spool_operations.discard(gateway, LIMITED, dry_run=True), "files": [], "faults": [],
+            **await spool_operations.discard(gateway, LIMITED, dry_run=True), "files": [],
         }  # fmt: skip
         done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
         assert (done["files"], done["faults"]) == ([str(tmp_path / "drained" / "out.jsonl")], [])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from random import Random
 
 import pytest
+import trio
 
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.publishes_again import Messages
-from gateway.spool.disk import LOCK, mark
+from gateway.replay.replayer import Replayer
+from gateway.spool.disk import LOCK, SpoolDisk, mark
 from gateway.spool.durable import HEAD_BYTES, POSITION_AT, head_of, is_durable, read_head
 from gateway.spool.left_behind import Damage, LeftStream, streams_of, take_left_behind
 from gateway.spool.records import DamagedError, encode
@@ -165,3 +168,35 @@ def test_a_foreign_file_is_told(tmp_path: Path) -> None:
             read_head(descriptor)
     finally:
         os.close(descriptor)
+
+
+def test_a_directory_that_cannot_be_taken_is_told_with_the_reason_and_others_are_taken(own: Path) -> None:
+    write(own, "1.durable", [encode([part(0)])])
+    barred = own.parent / "13-0123abcd"
+    (barred / LOCK).mkdir(parents=True)
+    held = own.parent / "14-0123abcd"
+    write(held, "1.durable", [encode([part(1)])])
+    with (held / LOCK).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = take_left_behind(own.parent)
+    assert [left.directory for left in found.left] == [own], "the lock of a process that lives is no fault"
+    assert list(found.faults) == [barred]
+    assert "Is a directory" in found.faults[barred]
+    (own.parent / "file").touch()
+    assert "Not a directory" in str(take_left_behind(own.parent / "file").faults)
+    assert take_left_behind(own.parent / "nothing").faults == {}
+
+
+async def test_what_cannot_be_taken_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    barred = tmp_path / "spool" / "13-0123abcd"
+    (barred / LOCK).mkdir(parents=True)
+    told: list[dict[str, object]] = []
+    monkeypatch.setattr("gateway.replay.replayer.log.event", lambda level, name, **fields: told.append({"name": name, **fields}))
+    disk = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+    replayer = Replayer(disk, {}, {}, lambda listener, arrival: None)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            await replayer._look(nursery)
+    (line,) = told
+    assert (line["name"], line["folder"]) == ("spool_unreadable", str(barred))
+    disk.close(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import shutil
@@ -349,4 +350,48 @@ def test_on_a_slow_disk_a_durable_message_is_committed_within_two_fsyncs(tmp_pat
     assert bench.disk.uncommitted == 0
     assert bench.take(300) == list(range(300))
     bench.queue.forget()
+    bench.disk.close(5)
+
+
+def test_after_a_sync_that_failed_all_is_written_again_and_nothing_counts_as_committed_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may have dropped what it could not write (EIO), and says so once only: so the bytes are written again, not only synced."""
+    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
+    bench = Bench(tmp_path / "spool")
+    bench.queue.durable = True
+    failing = True
+    synced: list[int] = []
+    sync = os.fsync
+
+    def fails(descriptor: int) -> None:
+        if failing:
+            os.ftruncate(descriptor, 0)  # what was to be written is lost
+            synced.append(descriptor)
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: fails(descriptor) if Path(f"/proc/self/fd/{descriptor}").is_file() else sync(descriptor)
+    )
+    for number in range(20):
+        bench.add(message(number))
+    bench.wait(lambda: len(synced) > 2, "it is tried again")
+    bench.wait(lambda: "Input/output error" in bench.disk.trouble, "it is told")
+    assert bench.disk.uncommitted > 0
+    failing = False
+    bench.wait(lambda: bench.disk.uncommitted == 0, "all is committed")
+    assert bench.disk.trouble == ""
+    bench.queue.forget()
+    bench.queue.leave()
+    bench.disk._forget_own()
+    [left] = take_left_behind(tmp_path / "spool").left
+    found: list[int] = []
+    for stream in left.streams:
+        while (batch := stream.read()) is not None:
+            records, damages = batch
+            assert damages == []
+            found += [int.from_bytes(record.data[:8], "big") for record in records]
+    assert found == list(range(20))
+    left.close()
     bench.disk.close(5)

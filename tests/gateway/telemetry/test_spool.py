@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gateway.pipeline.spool_orders import Pause, SpoolControl
+from gateway.settings import ConfigError, load
+from gateway.settings.rule_texts import RuleTexts
 from gateway.spool.disk import WRITE, Job, SpoolDisk
 from gateway.standalone import Standalone
 from gateway.telemetry import spool
 from gateway.workers import scrapes
 from gateway.workers.named_series import all_named
 from limiter.limits import NEVER
-from support.idle_standalone import idle_standalone
+from support.idle_standalone import CONFIGURATION, idle_standalone
 
 ORDERS = ("amqp", "%2F/orders/", "produce")
 OF_ORDERS = 'sluice_topic_spooled_messages{protocol="amqp",topic="%2F/orders/",operation="produce"}'
@@ -159,3 +162,19 @@ def test_workers_are_summed_in_a_list(standalone: Standalone, disk: SpoolDisk) -
     whole = spool.summed([first, spool.figures(disk, control)])
     assert (whole["messages"], whole["size_bytes"], whole["trouble"]) == (5, 32 << 20, disk.trouble)
     assert spool.summed([]) == {}
+
+
+def test_a_live_rule_is_told_what_a_file_is_told(tmp_path: Path) -> None:
+    """Without a login nobody could publish durable messages again."""
+    text = {"match": {"protocol": "amqp"}, "limit": {"messages": "7/s"}, "action": "spool", "durable": True}
+    live = RuleTexts().read("bursts", text)
+    with idle_standalone(tmp_path) as made:
+        (fault,) = made.rule_faults(live)
+        assert made.rule_faults(RuleTexts().read("bursts", {**text, "durable": False})) == []
+        assert made.rule_faults(RuleTexts().read("bursts", {**text, "match": {"listener": "other*"}})) == []
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION.replace("[{name: all, limit: {messages: 100/s}}]", json.dumps([{"name": "bursts", **text}])))
+    with pytest.raises(ConfigError) as raised:
+        load(file, {})
+    assert fault.field == "durable"
+    assert fault.message in str(raised.value)

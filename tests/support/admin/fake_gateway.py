@@ -17,7 +17,9 @@ from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
 from limiter.keys import Origin
 from limiter.request import Request
+from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
+from limiter.rules.rule_text import RuleFault
 from limiter.topics import TopicName
 
 
@@ -85,6 +87,9 @@ class FakeGateway:
 
     def ready(self) -> list[str]:
         return self.not_ready
+
+    def rule_faults(self, rule: Rule) -> list[RuleFault]:
+        return [RuleFault("durable", "listener rabbit has no own_login")] if rule.durable else []
 
     def listeners(self) -> list[dict[str, object]]:
         return [{"name": "rocket", "protocol": "rocketmq", "bind": "127.0.0.1:10911"}]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gateway.pipeline.conversation import LATER, REFUSED, UNABLE, ConversationContext
 from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.spool_orders import COPYING
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
 from limiter.limits import NEVER
@@ -160,6 +161,11 @@ class Schedule:
                 part.expired = False
                 self._give_up(part)
                 continue
+            if part.kept:
+                part.kept = False
+                order = part.spool_order
+                conversation.keep(part, NEVER if order is not None and order.state == COPYING else 0)
+                continue
             part.passed = part.count if random() < self.kindness else int(random() * int(part.count))
             if part.passed >= part.count:
                 conversation.admit(part)
@@ -190,8 +196,8 @@ class Schedule:
                 return
             assert conversation.hold(part, due), "neither refused nor held"
 
-    def _give_up(self, part: Part) -> None:
-        """As `gateway.pipeline.actions.spool.expire` does."""
+    def _give_up(self, part: Part) -> bool:
+        """As `gateway.pipeline.actions.spool.expire` does; False: it waits on."""
         conversation = self.conversation
         side = self.client.sides[part.ordering_key]
         count = part.count
@@ -202,6 +208,8 @@ class Schedule:
             side.dropped += count
         elif outcome in (UNABLE, LATER):
             assert conversation.hold(part, self.now + 5), "neither refused nor held"
+            return False
+        return True
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,11 @@ The truth is kept by identity, as in `confirm_schedules.py`. A publish counts as
 parts are in writes whose commit was reported, and its channel has neither confirms nor a transaction. What the gateway put on the broker's
 connection counts as arrived as far as the broker's machine has it, which lags behind.
 
-AssertionError: a committed publish has neither arrived nor is replayed; the replay is out of order, or has a publish twice, or one of which
-the client is told; or a file stays in good order.
+Publishes are given up meanwhile: for their age when their turn comes, and by an operator, who is answered once the disk has it. What was
+given up may be missing. It must be once the operator has an answer, or the removal's commit was reported.
+
+AssertionError: a committed publish has neither arrived nor is replayed nor was given up; one that was given up comes back, or is forwarded;
+the replay is out of order, or has a publish twice, or one of which the client is told; or a file stays in good order.
 """
 
 from __future__ import annotations
@@ -20,12 +23,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import PLAIN, REQUEST
+from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolCopy
 from gateway.protocols.amqp.publishes_again import Messages
-from gateway.spool.disk import READ, WRITE, Job
-from gateway.spool.durable import POSITION_AT, is_durable, position_of
+from gateway.protocols.amqp.spool_copy import ChannelCopy
+from gateway.spool.batches import Batch
+from gateway.spool.disk import WRITE, Job
+from gateway.spool.durable import POSITION_AT, is_durable, position_of, serial_of
 from gateway.spool.left_behind import LeftStream, take_left_behind
-from gateway.spool.queue import Batch, SpoolQueue
 from gateway.spool.records import RECORD, REPLAYS, batch_length
+from gateway.spool.removals import REMOVED, Range, decode_removals, place_of, removed_name
 from support.amqp.confirm_schedules import RULE
 from support.amqp.pretend_client import PretendClient
 from support.amqp.pretend_wire import OPEN, SELECT, TX_SELECT, Side, cut_frames, frame
@@ -65,14 +71,21 @@ class CrashSchedule(SpoolSchedule):
         super().__init__(random, channels, acts, directory)
         self.disk.max_bytes = 1 << 24  # what finds no room is not durable
         self.client = PlainClient(random, channels, self.broker.truth)
-        self.hurry = 0.0  # nothing is dropped: what vanishes is lost
+        self.hurry = random.choice((0.0, 0.1, 0.5))
+        self.orders = random.choice((0.0, 0.1, 0.4))  # how often an operator gives up what waits
+        self.copies: list[SpoolCopy] = []  # that an operator's answer waits for
+        self.scanned: list[tuple[SpoolCopy, set[bytes]]] = []
+        self.given_up: list[Range] = []  # places; they may be missing
+        self.removed: set[bytes] = set()  # publishes that must not come back
+        self.ordered: set[bytes] = set()  # of them, those by an operator: they may be missing, and must not be forwarded
+        self.places: dict[bytes, int] = {}  # where each committed publish begins
         self.sent: list[bytes] = []  # put on the broker's connection, in order
         self.queued = 0  # bytes of it
         self.acknowledged = 0
         self.synced: dict[str, int] = {}  # bytes, by file
         self.commits: dict[int, Messages] = defaultdict(Messages)
+        self.begins: dict[int, int] = defaultdict(int)  # where the publish begins whose end is to come
         self.committed: list[bytes] = []
-        self.reported: set[int] = set()
 
     # ---- as a schedule ---------------------------------------------------------------------------------------------
 
@@ -85,6 +98,8 @@ class CrashSchedule(SpoolSchedule):
             self._work()
         if self.random.random() < 0.3:
             self._tick()
+        if self.random.random() < self.orders:
+            self._operate()
 
     def _tick(self) -> None:
         """As `Session.mark_off`; the broker's machine has some of what was sent."""
@@ -97,19 +112,74 @@ class CrashSchedule(SpoolSchedule):
         if not self.conversation.spool(part, self.now + 1 + int(whim * 10)):
             super()._refuse(part, whim)
 
-    def _collect(self) -> None:
-        jobs = self.disk.collect()
+    # ---- what is given up ------------------------------------------------------------------------------------------
+
+    def _operate(self) -> None:
+        """One of the steps of `gateway.lifecycle.spool_operations.discard`: copy, scan, remove; they may be far apart."""
+        if self.copies:
+            copy = self.copies.pop()
+            self.scanned.append((copy, self._scan(copy)))
+        elif self.scanned:
+            copy, found = self.scanned.pop()
+            self.ordered |= found
+            copy.remove(lambda: self._answer(copy, found))
+        elif self.disk.topics:
+            topics = sorted(self.disk.topics)
+            _, topic = topics[int(self.random.random() * len(topics))]
+            self.copies = self.conversation.copy_spooled(topic, only_durable=True)
+
+    def _scan(self, copy: SpoolCopy) -> set[bytes]:
+        assert isinstance(copy, ChannelCopy)
+        found: set[bytes] = set()
+        for publish in copy._publishes(lambda ask: ask()):
+            copy._count(publish)
+            [message] = Messages().add(publish, "", 0)
+            found.add(message.body[:IDENTITY_BYTES])
+        assert len(found) == copy.messages, "copied twice"
+        return found
+
+    def _answer(self, copy: SpoolCopy, found: set[bytes]) -> None:
+        """The operator is told that they are given up."""
+        self.removed |= found
+        copy.order.left = copy.messages
+        copy.order.state = GIVE_UP
+        copy.release()
+        self.conversation.wake_spooled(copy.order.topic)
+
+    def _keeps(self, part: Part) -> bool:
+        return part.spool_order is not None and part.spool_order.state == COPYING
+
+    def _is_ordered(self, part: Part) -> bool:
+        order = part.spool_order
+        if order is None:
+            return False
+        if order.state == GIVE_UP and order.left >= part.count and self.conversation.may_expire(part):
+            order.left -= part.count
+            return True
+        part.spool_order = None
+        return False
+
+    def _give_up(self, part: Part) -> bool:
+        gone = super()._give_up(part)
+        if not gone and part.spool_order is not None:
+            part.spool_order.left += part.count
+        elif gone and part.place:
+            self.given_up.append((part.place + part.start, part.place + part.end))
+        return gone
+
+    def _note(self, jobs: list[Job]) -> None:
         for job in jobs:
-            if job.kind == WRITE and job.durable:
+            if job.kind == WRITE and job.appends:
+                self.synced[job.name] = self.synced.get(job.name, 0) + job.length
+                serial = int(job.name.removesuffix(REMOVED))
+                ranges = [(place_of(serial, first), place_of(serial, end)) for first, end in decode_removals(job.data)]
+                self.removed |= self._within(ranges)
+            elif job.kind == WRITE and job.durable:
                 self._note_commit(job)
-        for job in jobs:
-            queue = job.owner
-            assert isinstance(queue, SpoolQueue)
-            queue.done(job)
-        for _ in range(len(self.disk.out_of_room)):
-            waiting = self.disk.out_of_room.popleft()
-            assert isinstance(waiting, SpoolQueue)
-            waiting.room_again()
+
+    def _within(self, ranges: list[Range]) -> set[bytes]:
+        """Committed publishes that begin there."""
+        return {identity for identity, place in self.places.items() if any(first <= place < end for first, end in ranges)}
 
     def _note_commit(self, job: Job) -> None:
         batch = job.batch
@@ -119,34 +189,45 @@ class CrashSchedule(SpoolSchedule):
         at = 16
         assert batch_length(data) == len(data)
         messages = self.commits[id(job.owner)]
+        begins = self.begins[id(job.owner)]
         while at < len(data):
             kind, flags, _, _, _, _, length = RECORD.unpack_from(data, at)
             at += RECORD.size
+            place = place_of(serial_of(job.name), batch.offset + at)
             if kind == REQUEST:
                 messages.begin()
+                begins = place
             if kind != PLAIN and flags & REPLAYS:
-                self.committed += [message.body[:IDENTITY_BYTES] for message in messages.add(data[at : at + length], "", 0)]
+                for message in messages.add(data[at : at + length], "", place):
+                    identity = message.body[:IDENTITY_BYTES]
+                    self.committed.append(identity)
+                    self.places[identity] = begins
+                    begins = message.end
             at += length
+        self.begins[id(job.owner)] = begins
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        for _ in range(1_000):
-            super(SpoolSchedule, self)._finish()
-            self.disk.low_watermark = 0
-            self.acknowledged = self.queued
-            self.conversation.mark_off(self.queued, self.acknowledged, self.now, read=True)
-            worked = self.disk.work(WRITE) or self.disk.work(READ)
-            self._collect()
-            if not worked and not self.conversation.needs_ticks():
-                break
-        super(SpoolSchedule, self)._check_end()
+        self.orders = 0.0
+        self._play_out()
+        assert not self.removed & self.broker.truth.keys(), "given up, and forwarded all the same"
         orphans = self.disk.orphans
         assert self.disk.used == sum(orphan.size for orphan in orphans), "something of the spool stays"
         assert (self.disk.queues, self.disk.topics, self.disk.used_by, self.disk.uncommitted) == (0, {}, {}, 0)
         names = {path.name for path in self.disk.directory.rglob("*") if is_durable(path.name)}
         assert names == {name for orphan in orphans for name in orphan.names}, "files stay that nobody knows"
+        removed = {path.name for path in self.disk.directory.rglob(f"*{REMOVED}")}
+        assert removed <= {removed_name(name) for name in names}, "removals stay of files that are gone"
         self.crash(power=False)
+
+    def _end_round(self) -> bool:
+        self.acknowledged = self.queued
+        self.conversation.mark_off(self.queued, self.acknowledged, self.now, read=True)
+        waits = bool(self.copies or self.scanned)
+        while self.copies or self.scanned:
+            self._operate()
+        return waits
 
     def crash(self, *, power: bool) -> None:
         """End here, and look what is left."""
@@ -171,8 +252,9 @@ class CrashSchedule(SpoolSchedule):
                 seen.update(replayed)
                 stream.delete()
             left.close()
-        lost = set(self.committed) - arrived - seen
+        lost = set(self.committed) - arrived - seen - self.ordered - self._within(self.given_up)
         assert not lost, f"lost: {sorted(lost)}"
+        assert not self.removed & seen, f"given up, and replayed: {sorted(self.removed & seen)}"
         told = {identity for side in self.client.sides.values() if side.confirms for identity in side.outstanding.values()}
         assert not told & seen, "replayed, although its client waits for its confirm"
         shutil.rmtree(self.disk.directory, ignore_errors=True)
@@ -181,7 +263,8 @@ class CrashSchedule(SpoolSchedule):
         """What was not synced is there, or a part of it, or something else; after a power cut positions may be older ones."""
         random = self.random
         for file in self.disk.directory.rglob("*"):
-            if not is_durable(file.name):
+            removals = file.name.endswith(REMOVED)
+            if not is_durable(file.name) and not removals:
                 continue
             data = file.read_bytes()
             safe = self.synced.get(file.name, 0)
@@ -191,7 +274,7 @@ class CrashSchedule(SpoolSchedule):
                 if random.random() < 0.3:
                     rest = bytes(len(rest))
                 data = data[:safe] + rest
-            if power and safe and random.random() < 0.5:
+            if power and safe and not removals and random.random() < 0.5:
                 position = bytes(12) if random.random() < 0.3 else position_of(0)
                 data = data[:POSITION_AT] + position + data[POSITION_AT + len(position) :]
             if power and not safe and random.random() < 0.3:

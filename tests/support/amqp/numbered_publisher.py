@@ -42,7 +42,7 @@ class NumberedPublisher:
         self._threads: list[threading.Thread] = []
         self.sent = 0
         self.failed: OSError | None = None
-        self.socket.sendall(amqp.greeting(password=user, channels=channels, confirms=channels if confirms else ()))
+        self.socket.sendall(amqp.greeting(user=user, password=user, channels=channels, confirms=channels if confirms else ()))
         self._run(self._read)
         assert self._opened.wait(PATIENCE_S), "the channel is not opened"
 
