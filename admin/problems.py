@@ -50,6 +50,7 @@ PROBLEMS: Final = {  # every name; `docs/reference/problem-types.md` is generate
     "slow-down": ProblemType((429,), "Too many requests without a good token. Wait for `Retry-After` seconds."),
     "head-too-large": ProblemType((431,), "The request's head is too long."),
     "internal": ProblemType((500,), "A fault of the gateway. The log has it by `request_id`: please report it."),
+    "not-discarded": ProblemType((500,), "No message was given up. `detail` says why."),
     "not-drained": ProblemType((500,), "The messages could not be written to a file, and none was given up. `detail` says why."),
     "idempotency-key-reused": ProblemType((422,), "The Idempotency-Key came with another request before. A new request needs a new key."),
     "idempotency-key-in-use": ProblemType((409,), "The request with this Idempotency-Key is still being worked on. Ask again in a moment."),

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 from spark_jobs.days import Day
 from spark_jobs.errors import EnvironmentFaultError
@@ -115,6 +116,7 @@ def test_a_user_without_a_name_is_told_what_gives_it_one(monkeypatch: pytest.Mon
     nameless = next(uid for uid in range(61_184, 65_520) if uid not in named)  # systemd's range for such users
     require_a_name(os.getuid())
     monkeypatch.setattr(os, "getuid", lambda: nameless)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)  # other tests have one in this process, which would be used
     with (
         pytest.raises(EnvironmentFaultError, match=f"{nameless} has none on this machine: .*apt-get install libnss-systemd"),
         spark_session("local[1]"),
