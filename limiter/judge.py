@@ -185,6 +185,7 @@ class Judge:
         found: list[tuple[int, int]] = []
         with self._lock:
             self._in_force.adopt(now)
+            self._decisions.judged_at = now
             for ref, messages, size in asks:
                 bucket = self._in_force.leased_bucket(ref, now)
                 if bucket is None:
@@ -208,35 +209,43 @@ class Judge:
     def states_in_slices(self, now: int) -> Iterator[list[LimitState]]:
         """`states`, a list for each slice of the ledger as it was at first; between two of them whoever judges may have its turn."""
         with self._lock:
-            self._decisions.give_back()
-            self._in_force.adopt(now)
+            self._begin_look(now)
             buckets = self._in_force.ledger.all()
         for begin in range(0, len(buckets), STATES_PER_SLICE):
             with self._lock:
-                self._in_force.adopt(now)
+                at = self._begin_look(now)
                 some = [bucket for bucket in buckets[begin : begin + STATES_PER_SLICE] if bucket.state in (IN_USE, OVERFLOW)]
-                found = [LimitState(bucket, now) for bucket in some if self._in_force.bring_in_force(bucket)]
+                found = [LimitState(bucket, at) for bucket in some if self._in_force.bring_in_force(bucket)]
             yield found
+
+    def _begin_look(self, now: int) -> int:
+        """The caller has the lock, and looks at buckets on behalf of a request of `now`: as of when.
+
+        The request may have waited for seconds. Buckets that are told a time so long past take it for a clock that was set back, and would
+        be filled for these seconds once more. So what the judge has seen since counts.
+        """
+        self._decisions.give_back()
+        at = max(now, self._decisions.judged_at)
+        self._in_force.adopt(at)
+        return at
 
     def state(self, name: TopicName, now: int, operation: str = "produce") -> LimitState | None:
         """The limit of one topic (level `topic`); None where no message has used it yet: ask `rules.effective` then."""
         with self._lock:
-            self._decisions.give_back()
-            self._in_force.adopt(now)
+            at = self._begin_look(now)
             for effective in self._in_force.rules.effective(name, operation=operation):
                 bucket = self._in_force.ledger.get(effective.identity) if effective.per == "topic" else None
                 if bucket is not None and self._in_force.bring_in_force(bucket):
-                    return LimitState(bucket, now)
+                    return LimitState(bucket, at)
             return None
 
     def state_of(self, identity: Identity, now: int) -> LimitState | None:
         """The limit in use of that identity; None where no message has used it yet."""
         with self._lock:
-            self._decisions.give_back()
-            self._in_force.adopt(now)
+            at = self._begin_look(now)
             bucket = self._in_force.ledger.get(identity)
             if bucket is not None and self._in_force.bring_in_force(bucket):
-                return LimitState(bucket, now)
+                return LimitState(bucket, at)
             return None
 
     def checks(self) -> dict[str, int]:
@@ -268,8 +277,7 @@ class Judge:
     def candidates(self, now: int) -> dict[str, CandidateCounts]:
         """What each rule's candidate would have admitted and refused, over all its buckets, by the rule's name."""
         with self._lock:
-            self._decisions.give_back()
-            self._in_force.adopt(now)
+            self._begin_look(now)
             return self._in_force.candidates.copies()
 
     def judged(self) -> int:

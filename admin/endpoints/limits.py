@@ -26,7 +26,7 @@ from admin.views import Preview
 from limiter.protocols import PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
 from limiter.rules.rule import OPERATIONS, PROTOCOLS
-from limiter.rules.rule_set import UNRULED, Effective
+from limiter.rules.rule_set import UNRULED, Effective, RuleSet
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName, topic_of_parts
 
@@ -113,7 +113,10 @@ def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
 
 
 async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
-    found = holding(context, name, sender)
+    """The limits as they are now, with the ETag of just that, whatever is changed while the answer is made."""
+    rules, revision, changed = context.store.rules(), context.store.revision, context.store.state.keys.get(key_target(name))
+    found, tag = holding(context, name, sender), etag(configured(context, name))
+    remarks = remarks_on(context, name, found)
     await own_turn()
     rates = await rates_of(context, {(name.protocol, effective.thing, operation) for operation, effective in found})
     things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
@@ -131,13 +134,13 @@ async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY
         protocol=name.protocol,
         topic=topic,
         path=f"/v1/{key_target(name)}",
-        revision=context.store.revision,
-        override=context.store.state.keys.get(key_target(name)),
+        revision=revision,
+        override=changed,
         levels=[level(operation, effective) for operation, effective in found],
-        explanation=await explanation_of(context, name, sender, level) if explaining else None,
-        remarks=remarks_on(context, name, found),
+        explanation=await explanation_of(rules, name, sender, level) if explaining else None,
+        remarks=remarks,
     )
-    return Answer(view, etag=etag(configured(context, name)))
+    return Answer(view, etag=tag)
 
 
 def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effective]]) -> list[str]:
@@ -153,9 +156,8 @@ def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effecti
     return remarks
 
 
-async def explanation_of(context: Context, name: TopicName, sender: Sender, level: Callable[[str, Effective], Level]) -> list[Explained]:
+async def explanation_of(rules: RuleSet, name: TopicName, sender: Sender, level: Callable[[str, Effective], Level]) -> list[Explained]:
     """Each level of a key. Thousands of rules are walked on another thread."""
-    rules = context.store.rules()
     found: list[Explained] = []
     for operation in operations_of(name, sender):
         subject = sender.subject(name, operation)
@@ -221,9 +223,10 @@ async def list_limits(context: Context) -> Answer:
 async def _list_limits(context: Context) -> Answer:
     """Describes only the limits of the page."""
     request = context.request
+    tag = etag(context.store.revision)  # a change that comes meanwhile may be in the list, and its revision is not
     entries = await entries_of(context)
     found, following = await page(entries, await sort_key(context, request.query.get("sort", "name")), request)
-    return Answer(LimitPage(await described(context, found), following, len(entries)), etag=etag(context.store.revision))
+    return Answer(LimitPage(await described(context, found), following, len(entries)), etag=tag)
 
 
 KEY_PARAMETERS: Final = (

@@ -21,15 +21,15 @@ class RecentRefusals:
     def __init__(self, now: int) -> None:
         self.total = 0
         self._began = now  # the first refusal of those that the ring may still have
-        self._second = now // SECOND  # the last one that was written
+        self._second = now // SECOND  # the last one that was written or read
         self._ring = [0] * SECONDS  # by second % SECONDS
 
     def add(self, messages: int, now: int) -> None:
         second = now // SECOND
         if second != self._second:
-            if second - self._second >= SECONDS:
-                self._began = now
             self._forget(second)
+            if not any(self._ring):
+                self._began = now
         self._ring[second % SECONDS] += messages
         self.total += messages
 

@@ -80,12 +80,13 @@ def still(part: Part) -> Part:
 class Segment:
     """One file. `batches` of it are still to be taken out; it may be deleted when there are none, and none is being written."""
 
-    __slots__ = ("batches", "durable", "name", "serial", "size", "writes")
+    __slots__ = ("batches", "durable", "name", "removed", "serial", "size", "writes")
 
     def __init__(self, name: str, *, durable: bool = False) -> None:
         self.name = name  # "": it is deleted, or is to be replayed
         self.durable = durable
         self.serial = serial_of(name) if durable else 0
         self.size = 0  # bytes, of batches written and being written
+        self.removed = 0  # bytes that say what of it is given up, in the file beside it
         self.batches = 0
         self.writes = 0

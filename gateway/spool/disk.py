@@ -11,6 +11,9 @@ written. That memory counts for its connection, which is not read when it has to
 A durable write (`durable.py`) is done when it is on the medium. All that were written while the last fsync ran share the next one: so a
 slow disk makes commits larger, not more.
 
+What says which messages are given up (`removals.py`) lets files go, which makes room. So it is written also below the low watermark, and
+before a write that waits for room.
+
 Each process has a subdirectory of its own, locked as long as it lives. Of what a process has left that is gone, durable files are replayed
 (`left_behind.py`), and the others deleted.
 """
@@ -55,7 +58,7 @@ class Job:
     """One thing to be done in a file: `parts` are written at `offset`; `length` bytes are read from there; it is deleted; or all before
     `offset` is marked off."""
 
-    __slots__ = ("appends", "batch", "cancelled", "data", "durable", "error", "kind", "length", "name", "offset", "owner", "parts")
+    __slots__ = ("batch", "cancelled", "data", "durable", "error", "kind", "length", "name", "offset", "owner", "parts", "removes")
 
     def __init__(self, owner: object, kind: int, name: str, offset: int = 0, length: int = 0, parts: list[Part] | None = None) -> None:
         self.owner = owner
@@ -66,7 +69,7 @@ class Job:
         self.parts: list[Part] = [] if parts is None else parts
         self.batch: object = None  # the owner's, of a write
         self.durable = False  # a write is not done before it is synced; it writes `data`
-        self.appends = False  # at the end of the file, also while the disk is below its low watermark: what it writes lets files go
+        self.removes = False  # a durable write that says what is given up: it waits neither for room nor for one that does
         self.data = b""  # what was read, or is to be written
         self.error: Exception | None = None  # of a read or deletion that failed
         self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
@@ -149,9 +152,11 @@ class SpoolDisk:
         self._done: deque[Job] = deque()
         self._writes: SimpleQueue[Job | None] = SimpleQueue()
         self._reads: SimpleQueue[Job | None] = SimpleQueue()
+        self._removals: deque[Job] = deque()  # of `_writes`, those that remove and are not written yet
         self._threads: list[threading.Thread] = []
         self._unsynced: list[tuple[Job, int]] = []  # written durably, with the open file (-1: not durable, but behind one that is)
         self._untried: Job | None = None  # without threads: a write that failed
+        self._waits = False  # the next write has failed
         self._closed = threading.Event()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._serial = 0
@@ -210,6 +215,8 @@ class SpoolDisk:
         """Hand a job to its thread."""
         if len(self._threads) < THREADS and not self._by_hand:
             self._start()
+        if job.removes:
+            self._removals.append(job)
         (self._writes if job.kind == WRITE else self._reads).put(job)
 
     def collect(self) -> list[Job]:
@@ -300,7 +307,7 @@ class SpoolDisk:
             if job is None and self._unsynced:
                 self._sync()
                 return True
-            if job is not None and self._try_write(job):
+            if job is not None and self._try(job):
                 self._untried = None
             return job is not None
         if self._reads.empty():
@@ -312,13 +319,30 @@ class SpoolDisk:
 
     def _write_all(self) -> None:
         while (job := self._writes.get()) is not None:
-            while not self._try_write(job) and not self._closed.wait(RETRY_S):
+            while not self._try(job) and not self._closed.wait(RETRY_S):
                 pass
             if self._unsynced and (self._writes.empty() or len(self._unsynced) >= MAX_UNSYNCED):
                 while not self._sync() and not self._closed.wait(RETRY_S):
                     pass
         if self._unsynced:
             self._sync()
+
+    def _try(self, job: Job) -> bool:
+        """Whether the next write is done, or nobody waits for it any more. One that waits lets removals go first."""
+        if job.removes:
+            return self._write_removals()  # it may be done already
+        if self._removals and self._waits and self._write_removals():
+            self._sync()
+        self._waits = not self._try_write(job)
+        return not self._waits
+
+    def _write_removals(self) -> bool:
+        """Whether all of them are written."""
+        while self._removals:
+            if not self._try_write(self._removals[0]):
+                return False
+            self._removals.popleft()
+        return True
 
     def _try_write(self, job: Job) -> bool:
         """Whether the write is done, or nobody waits for it any more."""
@@ -399,15 +423,14 @@ class SpoolDisk:
         own = self._own_directory()
         found = os.statvfs(own)
         mark = max(self.low_watermark, found.f_blocks * found.f_frsize * self.low_share // 1000)
-        if found.f_bavail * found.f_frsize - len(data) < mark and not job.appends:
+        if found.f_bavail * found.f_frsize - len(data) < mark and not job.removes:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({mark} bytes) free")
-        end = os.O_APPEND if job.appends else 0
-        descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | end, 0o600)
+        descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             view = memoryview(data)
             at = job.offset
             while view:
-                count = os.write(descriptor, view) if job.appends else os.pwrite(descriptor, view, at)
+                count = os.pwrite(descriptor, view, at)
                 view = view[count:]
                 at += count
         except BaseException:

@@ -65,7 +65,7 @@ class LeftStream:
         self.at = position  # where the next batch is read; it may begin before it, see `_skip`
         self._skip = position  # of the file that is read: what ends before it is done with
         self.removed: dict[str, Removed] = {}  # by the name of their file
-        self._leaves_out = False  # what is read next continues a message that is removed
+        self._leaves_out = False  # what is read next continues a message that is removed, or not to be replayed
 
     def rewind(self) -> None:
         """Read again from the first record that is not done with."""
@@ -130,9 +130,12 @@ class LeftStream:
             kind, flags, _, _, _, _, length = RECORD.unpack_from(batch, at)
             at += RECORD.size
             first = max(self._skip - begin - at, 0)  # a position may be within a record that has several messages
+            replays = flags & REPLAYS != 0
             if first < length:
                 for start, end in self._left_of(kind, begin + at + first, begin + at + length):
-                    records.append(Record(kind, batch[start - begin : end - begin], start, replays=flags & REPLAYS != 0))
+                    records.append(Record(kind, batch[start - begin : end - begin], start, replays=replays))
+                if kind == REQUEST and not replays:  # given up before it was written, perhaps, and what continues it was not
+                    self._leaves_out = True
             at += length
         return records
 

@@ -255,8 +255,10 @@ class SpoolQueue:
 
     def done(self, job: Job) -> None:
         """A job of this queue is done."""
-        if job.kind == WRITE and job.appends:
-            self._removed(job)
+        if job.kind == WRITE and job.removes:
+            self.removals.done(job)
+            if self.left:
+                self._finish_leaving()
         elif job.kind == WRITE:
             self._written(job)
         elif job.kind == READ:
@@ -290,14 +292,6 @@ class SpoolQueue:
             self._finish_leaving()
         elif self.tail_durable and self.in_flight == 0:
             self.write_tail()
-
-    def _removed(self, job: Job) -> None:
-        """What was given up is known to be so, whatever happens."""
-        segment = self.removals.done(job)
-        if segment is not None:
-            self._delete_if_over(segment)
-        if self.left:
-            self._finish_leaving()
 
     def _joins_last(self, batch: Batch) -> bool:
         """Whether `batch` is read together with the one before it: small ones, of which a quick disk makes many, would fill memory."""

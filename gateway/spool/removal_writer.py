@@ -1,7 +1,8 @@
 """Writes down, for one queue, which messages of its durable files are given up (`removals.py`).
 
 What an operator gives up is written at once, and is told when it is on the medium. What is given up when its turn comes, for its age or by
-a rule, gathers while a removal is on its way, as batches do.
+a rule, gathers while a removal is on its way, as batches do. A file with nothing left in it does not wait for that: it is deleted, which
+makes the room that its removals may wait for, and what is still written beside it is deleted afterwards.
 
 Everything here is called on the event loop.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.spool.disk import WRITE, Job, SpoolDisk
+from gateway.spool.disk import DELETE, WRITE, Job, SpoolDisk
 from gateway.spool.durable import SUFFIX
 from gateway.spool.removals import Range, by_file, encode_removal, removed_name
 
@@ -52,31 +53,30 @@ class RemovalWriter:
             segment = self.segments.get(serial)
             if segment is None:  # all of it was handed on
                 continue
-            job = Job(self.owner, WRITE, removed_name(f"{serial}{SUFFIX}"))
-            job.durable = job.appends = True
+            job = Job(self.owner, WRITE, removed_name(f"{serial}{SUFFIX}"), segment.removed)
+            job.durable = job.removes = True
             job.data = encode_removal(ranges)
             job.batch = removal
-            segment.writes += 1  # it stays until this is written
+            segment.removed += len(job.data)
             removal.left += 1
             self.in_flight += 1
             self.disk.submit(job)
         if removal.left == 0 and on_synced is not None:
             on_synced()
 
-    def done(self, job: Job) -> Segment | None:
-        """A write is done; the durable file that it is about, which may be over now."""
+    def done(self, job: Job) -> None:
+        """A write is done."""
         removal = job.batch
         assert isinstance(removal, Removal)
-        self.in_flight -= 1
+        serial = int(job.name.partition(".")[0])
+        if serial not in self.segments:  # it is deleted; what was written beside it goes, too
+            self.disk.submit(Job(self.owner, DELETE, f"{serial}{SUFFIX}"))
+        self.in_flight -= 1  # from here on the queue may be over, and its files another's
         removal.left -= 1
         if removal.left == 0 and removal.on_synced is not None:
             removal.on_synced()
         if self.in_flight == 0:
             self._write_gathered()
-        segment = self.segments.get(int(job.name.partition(".")[0]))
-        if segment is not None:
-            segment.writes -= 1
-        return segment
 
     def _write_gathered(self) -> None:
         if self.gathered:

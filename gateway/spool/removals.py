@@ -5,8 +5,9 @@ too old. They stand in a file beside it, `N.removed` of `N.durable`, and are not
 
     removal  magic 4 | ranges 4 | crc32 4 of all but itself | (first byte 8 | byte behind the last 8) ...
 
-Numbers are big-endian; the bytes are the durable file's. Removals are appended (`removal_writer.py`), committed as what is spooled is, and
-never changed. What is torn or damaged removes nothing: its messages come twice rather than never. They go with their durable file.
+Numbers are big-endian; the bytes are the durable file's. Removals stand one behind the other (`removal_writer.py`), are committed as what
+is spooled is, and never changed. What is torn or damaged removes nothing: its messages come twice rather than never. They go with their
+durable file.
 
 A removal is of whole messages, of which the last one's body may stand in later records, also of later files: whoever reads the beginning
 of a message that is removed leaves out the rest of it.

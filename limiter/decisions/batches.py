@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 class Decisions:
     """Judges batches by what is in force."""
 
-    __slots__ = ("_finished", "_in_force", "_owed", "lock", "verdicts")
+    __slots__ = ("_finished", "_in_force", "_owed", "judged_at", "lock", "verdicts")
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
         self._finished: deque[tuple[list[Ending], int]] = deque()  # from `finished`; the next holder of the lock gives them back
         self._owed: deque[Request] = deque()  # from `owe`; the next `decide` charges them
         self.verdicts = Verdicts(in_force)
+        self.judged_at = 0  # monotonic ns; `now` of the latest `decide`, or of what was lent last
         self.lock = Lock()  # mypyc's own: `threading.Lock` costs 600 instructions each time though no thread waits for it
 
     def decide(self, requests: list[Request], now: int) -> None:
@@ -51,6 +52,7 @@ class Decisions:
             in_force = self._in_force
             checks = self.verdicts.checks
             in_force.adopt(now)
+            self.judged_at = now
             if self._owed:
                 self._charge(now)
             generation = in_force.generation

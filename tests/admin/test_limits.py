@@ -45,6 +45,25 @@ async def test_a_put_is_in_force_for_the_next_batch(api: Control) -> None:
     assert level["at"] == "2026-11-18T11:06:40.000Z"
 
 
+@pytest.mark.parametrize("explain", ["", "?explain=1"])
+async def test_an_answer_and_its_etag_are_of_one_moment(api: Control, monkeypatch: pytest.MonkeyPatch, explain: str) -> None:
+    """Somebody else changes the limit while the answer is made: who changes it then has not seen that."""
+    topics = api.gateway.topics
+
+    async def changed_meanwhile(*wanted: Any) -> Any:
+        monkeypatch.setattr(api.gateway, "topics", topics)
+        await put(api, messages="20/s")
+        return await topics(*wanted)
+
+    await put(api, messages="10/s")
+    monkeypatch.setattr(api.gateway, "topics", changed_meanwhile)
+    seen = await api.ask("GET", ORDERS + explain)
+    view = seen.json()
+    assert (view["override"]["messages"], view["levels"][0]["limit"]["messages"], view["revision"]) == ("10/s", "10/s", 1)
+    undone = await api.ask("PUT", ORDERS, {"messages": "5/s"}, headers={"If-Match": seen.headers["etag"]})
+    assert undone.status == 412
+
+
 async def test_fields_that_a_change_does_not_name_stay_as_the_rule_says(api: Control) -> None:
     await put(api, bytes="5MiB/s")
     limit = (await api.ask("GET", ORDERS)).json()["levels"][0]["limit"]

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limiter.buckets.leased_bucket_ref import LeasedBucketRef
 from limiter.decisions.origins import KEYS_PER_ORIGIN
-from limiter.judge import Judge
+from limiter.judge import STATES_PER_SLICE, Judge
+from limiter.leases.owner import LeaseOwner
 from limiter.limits import NEVER
 from limiter.request import Request
 from limiter.rules.rule_set import Override
@@ -306,6 +308,43 @@ def test_state_tells_fill_breaker_and_wait() -> None:
     state = judge.state(rocketmq_topic(b"orders"), BEGIN + SECOND // 4)
     assert state is not None
     assert (state.fill, state.breaker, state.wait_ns) == (0.25, "open", 3 * SECOND // 4)
+
+
+def test_a_long_look_at_all_limits_credits_no_time_twice() -> None:
+    """Many limits are looked at in slices, for seconds; the time of the request is long past for the last of them. Found by a reader."""
+    judge = judge_of(per_topic(100))
+    keys = [key_of(judge, f"orders-{number}") for number in range(2 * STATES_PER_SLICE)]
+    for key in keys:
+        ask(judge, key, BEGIN, count=100)
+    slices = judge.states_in_slices(BEGIN)
+    found = next(slices)
+    later = BEGIN + 3 * SECOND
+    assert [ask(judge, key, later, count=100).passed for key in keys] == [100] * len(keys)
+    found += [state for some in slices for state in some]
+    assert [state.fill for state in found] == [0.0] * len(keys)
+    assert [ask(judge, key, later).passed for key in keys] == [0] * len(keys)
+
+
+def test_a_look_on_behalf_of_a_request_that_had_to_wait_credits_no_time_twice() -> None:
+    judge = judge_of(per_topic(100))
+    key = key_of(judge, "orders")
+    ask(judge, key, BEGIN + 3 * SECOND, count=100)
+    for state in (judge.state(rocketmq_topic(b"orders"), BEGIN), judge.state_of(key.buckets[0].effective.identity, BEGIN)):
+        assert state is not None
+        assert (state.fill, state.wait_ns) == (0.0, SECOND // 100)
+    assert ask(judge, key, BEGIN + 3 * SECOND).passed == 0
+
+
+def test_the_owner_of_a_limit_lends_nothing_twice_for_a_look_that_is_late() -> None:
+    """With workers it is the parent that operators ask, and that only lends."""
+    judge, member = judge_of(per_topic(100)), judge_of(per_topic(100))
+    key = key_of(member, "orders")
+    ask(member, key, BEGIN)
+    ref = LeasedBucketRef(key.buckets[0].effective.identity, key.buckets[0].subject)
+    later = BEGIN + 3 * SECOND
+    assert judge.lend(LeaseOwner(), [(ref, 100, 0)], 1, later) == [(100, 0)]
+    assert [state.fill for state in judge.states(BEGIN)] == [0.0]
+    assert judge.lend(LeaseOwner(), [(ref, 100, 0)], 1, later) == [(0, 0)]
 
 
 def test_a_restart_gives_no_free_burst() -> None:

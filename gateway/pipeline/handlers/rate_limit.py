@@ -177,7 +177,7 @@ class RateLimit(Handler):
             if bucket is not None:
                 part.bucket = bucket
                 part.rule = bucket.effective.rule
-        self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
+        self._note_refused(part, key, now)
         if self.spans is not None:
             self.spans.settle(part, outcome, now, first=part not in self.spans.waiting)
 
@@ -218,14 +218,18 @@ class RateLimit(Handler):
         if spans is not None and part.reservation is None and (rule is None or rule.action != "spool"):  # what is spooled outlives its part
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
-            self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
-            if self.refusals is None:
-                self.refusals = RecentRefusals(now)
-            self.refusals.add(part.count * part.messages, now)
+            self._note_refused(part, key, now)
             if part.held_at != 0:
                 self._note_wait(part, now)
         elif part.held_at == 0 and (rule is None or rule.action != "spool"):
             part.held_at = now
+
+    def _note_refused(self, part: Part, key: Key, now: int) -> None:
+        """Note that `part` was refused or dropped, for whoever looks at the connection."""
+        self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
+        if self.refusals is None:
+            self.refusals = RecentRefusals(now)
+        self.refusals.add(part.count * part.messages, now)
 
     def _note_wait(self, part: Part, now: int) -> None:
         """Count how long `part` was held, which is over."""

@@ -42,6 +42,16 @@ def test_what_was_before_a_pause_is_not_in_the_rate(pause: int) -> None:
     assert refusals.total == 3005
 
 
+@pytest.mark.parametrize("pause", [10, 11, 25, 1000])
+def test_whoever_looks_on_changes_nothing(pause: int) -> None:
+    """A dashboard asks once a second, also while nothing is refused."""
+    refusals, now = steady(100, 30)
+    for second in range(pause):
+        refusals.per_second(now + second * SECOND)
+    refusals.add(5, now + pause * SECOND)
+    assert refusals.per_second(now + pause * SECOND) == 5
+
+
 def test_a_batch_counts_with_its_messages() -> None:
     refusals = RecentRefusals(BEGAN)
     refusals.add(30, BEGAN)

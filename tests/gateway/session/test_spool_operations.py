@@ -385,11 +385,10 @@ def test_what_is_given_up_has_a_span_and_is_what_the_connection_waited_for(tmp_p
         assert {None if each.rule is None else each.rule.name for each in records} == {"limited"}
         link.at_client()
         assert description.bottleneck(link.session, wires.now()) == "limit"
-        assert description.describe(link.session, wires.now())["refused_by"] == {
-            "rule": "limited",
-            "topic": LIMITED,
-            "operation": "produce",
-        }
+        described = description.describe(link.session, wires.now())
+        assert described["refused_by"] == {"rule": "limited", "topic": LIMITED, "operation": "produce"}
+        assert described["messages_refused"] == given_up, "as the topic counts them"
+        assert cast(float, described["refused_per_second"]) > 0
 
 
 async def test_durable_messages_that_are_too_old_do_not_come_back(tmp_path: Path) -> None:

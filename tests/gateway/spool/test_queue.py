@@ -21,6 +21,7 @@ from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, SpoolDisk
 from gateway.spool.left_behind import take_left_behind
 from gateway.spool.queue import SEGMENT_BYTES, SpoolQueue
+from gateway.spool.removals import encode_removal, place_of
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.rules.rule_set import RuleSet
@@ -394,4 +395,98 @@ def test_after_a_sync_that_failed_all_is_written_again_and_nothing_counts_as_com
             found += [int.from_bytes(record.data[:8], "big") for record in records]
     assert found == list(range(20))
     left.close()
+    bench.disk.close(5)
+
+
+def durable_files(bench: Bench, count: int, size: int = 1_000) -> None:
+    """`count` messages in durable files, one in each."""
+    bench.queue.durable = True
+    for number in range(count):
+        bench.queue.came += size
+        bench.add(message(number, size))
+        bench.wait(lambda: bench.queue.in_flight == 0, "it is committed")
+
+
+def give_up_all(bench: Bench, count: int) -> None:
+    """The turn of each has come, and each is given up."""
+    taken = 0
+    while taken < count:
+        parts = bench.queue.take()
+        for part in parts:
+            bench.budget.held_bytes -= cost_of(part)
+            bench.queue.remove(part)
+            bench.queue.gone += part.end - part.start
+        taken += len(parts)
+        if not parts:
+            bench.wait(lambda: bool(bench.queue.read_ahead), "the next batch is read")
+    for _ in range(3):
+        bench.queue.mark_off(0, 0, 1, read=True)
+
+
+def test_what_is_given_up_makes_room_on_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write waits for room, and what would be written behind it says which messages are given up: their files go all the same."""
+    monkeypatch.setattr("gateway.spool.queue.SEGMENT_BYTES", 1)
+    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
+    bench = Bench(tmp_path / "spool")
+    durable_files(bench, 5)
+    used = bench.disk.used
+    bench.disk.low_watermark = ENDLESS
+    bench.queue.came += 1_000
+    bench.add(message(5, 1_000))
+    bench.wait(lambda: "free" in bench.disk.trouble, "the write is refused")
+    monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    give_up_all(bench, 6)
+    bench.wait(lambda: bench.disk.used < used // 2, "the files are deleted")
+    assert bench.queue.in_flight == 1, "nothing is written yet"
+    monkeypatch.undo()
+    bench.disk.low_watermark = 0
+    bench.wait(lambda: bench.queue.in_flight == 0 and bench.queue.removals.in_flight == 0, "all is written")
+    bench.queue.mark_off(0, 0, 1, read=True)
+    bench.wait(lambda: bench.files() == [], "no file stays")
+    bench.disk.close(5)
+
+
+def test_below_the_low_watermark_an_operator_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is given up is written down before what waits for room, and committed."""
+    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
+    bench = Bench(tmp_path / "spool")
+    durable_files(bench, 2)
+    bench.disk.low_watermark = ENDLESS
+    bench.add(message(2, 1_000))
+    bench.wait(lambda: "free" in bench.disk.trouble, "the write is refused")
+    answered: list[bool] = []
+    [segment] = bench.queue.removals.segments.values()
+    place = place_of(segment.serial, bench.queue.stored[0].offset)
+    bench.queue.remove_all([], [(place, place + 10)], lambda: answered.append(True))
+    bench.wait(lambda: answered == [True], "it is committed")
+    assert bench.queue.in_flight == 1, "the write still waits"
+    bench.wait(lambda: "free" in bench.disk.trouble, "and it is told why")
+    bench.queue.forget()
+    bench.disk.close(5)
+
+
+def test_a_removal_that_cannot_be_committed_is_written_again_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file does not grow with each try."""
+    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
+    bench = Bench(tmp_path / "spool")
+    durable_files(bench, 1)
+    tries: list[int] = []
+    sync = os.fsync
+
+    def fails(descriptor: int) -> None:
+        tries.append(descriptor)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    answered: list[bool] = []
+    place = place_of(1, bench.queue.stored[0].offset)
+    for number in range(2):
+        bench.queue.remove_all([], [(place + number, place + number + 1)], lambda: answered.append(True))
+    bench.wait(lambda: len(tries) > 10, "it is tried again")
+    monkeypatch.setattr(os, "fsync", sync)
+    bench.wait(lambda: len(answered) == 2, "it is committed")
+    [file] = [each for each in bench.files() if each.name == "1.removed"]
+    first = bench.queue.stored[0].offset
+    assert file.read_bytes() == b"".join(encode_removal([(byte, byte + 1)]) for byte in (first, first + 1))
+    bench.queue.forget()
     bench.disk.close(5)

@@ -49,10 +49,13 @@ def write(own: Path, parts: list[Part]) -> list[Range]:
 
 
 def numbers(stream: LeftStream) -> list[int]:
+    """Of the messages that `gateway/replay/replayer.py` takes."""
     messages = Messages()
     found: list[int] = []
     while (batch := stream.read()) is not None:
         for record in batch[0]:
+            if not record.replays:
+                continue
             if record.kind == REQUEST:
                 messages.begin()
             found += [int.from_bytes(each.body[:8], "big") for each in messages.add(record.data, "", record.at)]
@@ -126,6 +129,16 @@ def test_the_rest_of_a_removed_message_is_no_message(own: Path) -> None:
     assert numbers(streams_of(own, ["1.durable"])[0])[1:] == [0, 2]
     (own / "1.removed").write_bytes(encode_removal([ranges[1]]))
     assert numbers(streams_of(own, ["1.durable"])[0]) == [0, 2]
+
+
+def test_the_rest_of_a_message_given_up_before_it_was_written_is_no_part_of_another(own: Path) -> None:
+    """Its beginning is marked as not to be replayed, and its body's rest is not; the message before it was broken off."""
+    frames = amqp.publish(1, "orders", bytes(8)).index(amqp.raw_frame(3, 1, bytes(8)))
+    broken_off, whole = (amqp.publish(1, "orders", number.to_bytes(8, "big")) for number in (1, 2))
+    given_up = stored(REQUEST, whole[:frames], 1)
+    given_up.replays = False
+    write(own, [stored(REQUEST, broken_off[:frames], 1), given_up, stored(BODY, whole[frames:]), part(3)])
+    assert numbers(streams_of(own, ["1.durable"])[0]) == [3]
 
 
 def test_removals_go_with_their_file(own: Path) -> None:

@@ -169,7 +169,7 @@ class CrashSchedule(SpoolSchedule):
 
     def _note(self, jobs: list[Job]) -> None:
         for job in jobs:
-            if job.kind == WRITE and job.appends:
+            if job.kind == WRITE and job.removes:
                 self.synced[job.name] = self.synced.get(job.name, 0) + job.length
                 serial = int(job.name.removesuffix(REMOVED))
                 ranges = [(place_of(serial, first), place_of(serial, end)) for first, end in decode_removals(job.data)]
