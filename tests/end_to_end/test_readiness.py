@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pika
 import pytest
 
+from support.brokers.name_servers import port_range
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, free_ports, wait_until
+from support.processes import LOOPBACK, wait_until
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "PROXY"])
@@ -103,13 +104,12 @@ def test_rabbitmq_logs_no_error_of_probes_and_none_is_made_while_it_answers_clie
 def test_a_rocketmq_broker_and_a_name_server_that_hang_are_not_ready_and_ready_again(
     rocketmq: RocketMQ, start_gateway: StartGateway, sends: str
 ) -> None:
-    first = free_ports(1)[0]
     gateway: Gateway = start_gateway(
         [
             {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{rocketmq.port}",
              "send_proxy_protocol": sends},
             {"name": "names", "protocol": "rocketmq-nameserver", "bind": f"{LOOPBACK}:0", "upstream": rocketmq.name_server,
-             "send_proxy_protocol": sends, "broker_ports": f"{first}-{first + 3}"},
+             "send_proxy_protocol": sends, "broker_ports": "{}-{}".format(*port_range(4))},
         ],
         [],
     )  # fmt: skip
