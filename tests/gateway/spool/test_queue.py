@@ -425,17 +425,16 @@ def give_up_all(bench: Bench, count: int) -> None:
 
 def test_what_is_given_up_makes_room_on_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write waits for room, and what would be written behind it says which messages are given up: their files go all the same."""
-    monkeypatch.setattr("gateway.spool.queue.SEGMENT_BYTES", 1)
     monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
     bench = Bench(tmp_path / "spool")
-    durable_files(bench, 5)
+    durable_files(bench, 3, SEGMENT_BYTES)
     used = bench.disk.used
     bench.disk.low_watermark = ENDLESS
     bench.queue.came += 1_000
-    bench.add(message(5, 1_000))
+    bench.add(message(3, 1_000))
     bench.wait(lambda: "free" in bench.disk.trouble, "the write is refused")
     monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
-    give_up_all(bench, 6)
+    give_up_all(bench, 4)
     bench.wait(lambda: bench.disk.used < used // 2, "the files are deleted")
     assert bench.queue.in_flight == 1, "nothing is written yet"
     monkeypatch.undo()
