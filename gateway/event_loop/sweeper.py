@@ -415,6 +415,7 @@ class Sweeper:
         """Call `check` with the time whenever `shared.unchecked_bytes` has reached `check_after_bytes`, within a sweep."""
         self._shared = shared
         self._check = check
+        self.check_after_bytes = 0  # at first at once, as a flood may come before the first tick; each check says when the next is due
 
     def poke_all(self) -> None:
         """Let every session take a turn: something all of them wait for has changed."""
