@@ -187,6 +187,7 @@ class Admin:
             raise ProblemError(
                 403, "forbidden", f"this needs the role {route.role.word}; {request.actor.name} has {request.actor.role.word}"
             )
+        await own_turn()
         request = replace(request, query=parse_query(route, request.head.query))
         if route.conditional:
             require_stated(request)

@@ -131,6 +131,7 @@ class Exchange:
             await self._linger()
             return False
         self.requests += 1
+        await own_turn()
         body = Body(self, connection, BodyFrame(head.length), self._deadlines.body)
         answer = await self._respond(head, body.receive, self.peer)
         if isinstance(answer.body, LiveBody):
@@ -232,7 +233,10 @@ class Exchange:
         if isinstance(answer.body, Iterator):
             await self._stream_out(connection, answer, headers, method)
             return
-        body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
+        body = answer.body
+        if not isinstance(body, bytes):
+            body = encode(body)
+            await own_turn()
         if answer.status not in WITHOUT_BODY:
             headers.append(("Content-Length", str(len(body))))
         out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""

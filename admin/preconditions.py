@@ -7,6 +7,7 @@ write does not replace them.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -27,8 +28,11 @@ def require_stated(request: Request) -> None:
         raise ProblemError(428, "precondition-required", "send If-Match with the ETag you have read, or ?force=1 to write in any case")
 
 
-def require_match(request: Request, current: str, *, exists: bool = True) -> None:
-    """Raises ProblemError 412 where If-Match does not name `current`, or If-None-Match: * is given and it exists. ?force=1 overrides it."""
+def require_match(request: Request, current: Callable[[], str], *, exists: bool = True) -> None:
+    """Raises ProblemError 412 where If-Match does not name the `current` ETag, or If-None-Match: * is given and it exists.
+
+    ?force=1 overrides both; then, and for `*`, the ETag is not asked for.
+    """
     given = request.head.headers.get("if-match")
     if request.flag("force"):
         return
@@ -37,5 +41,8 @@ def require_match(request: Request, current: str, *, exists: bool = True) -> Non
     if given is None:
         return
     wanted = [tag.strip() for tag in given.decode("latin-1").split(",")]
-    if "*" not in wanted and current not in wanted:
-        raise ProblemError(412, "precondition-failed", "it has changed since you read it; read it again", headers={"ETag": current})
+    if "*" in wanted:
+        return
+    tag = current()
+    if tag not in wanted:
+        raise ProblemError(412, "precondition-failed", "it has changed since you read it; read it again", headers={"ETag": tag})

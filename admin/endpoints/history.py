@@ -104,7 +104,7 @@ async def rollback(context: Context) -> Answer:
     published = await _published_in(context, edits)
 
     def edit() -> tuple[list[Edit], Publication | None]:
-        require_match(context.request, current_etag(context))
+        require_match(context.request, lambda: current_etag(context))
         if store.revision != started:
             raise ProblemError(
                 412, "precondition-failed", "something was changed meanwhile; try again", headers={"ETag": current_etag(context)}

@@ -138,7 +138,7 @@ async def _write(context: Context, *, merge: bool) -> Answer:
     change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
-        require_match(context.request, etag(configured(context, key)))
+        require_match(context.request, lambda: etag(configured(context, key)))
         return [(level_target(key), override(body, stored(context, key) if merge else None, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
@@ -149,7 +149,7 @@ async def delete(context: Context) -> Answer:
     key = key_of_request(context)
 
     def edit() -> tuple[list[tuple[str, None]], None]:
-        require_match(context.request, etag(configured(context, key)))
+        require_match(context.request, lambda: etag(configured(context, key)))
         if stored(context, key) is None:
             raise not_found(f"the limit of {words_of(key)} is not changed live; there is nothing to take back")
         return [(level_target(key), None)], None

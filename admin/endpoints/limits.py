@@ -106,18 +106,20 @@ def operations_of(name: TopicName, sender: Sender) -> tuple[str, ...]:
     return ("produce",) if name.exchange else ("produce", "consume")
 
 
-def configured(context: Context, name: TopicName) -> tuple[Any, ...]:
-    """The parts of a key that its ETag covers."""
-    levels = [level_of(effective, operation=operation) for operation, effective in holding(context, name)]
+def configured(context: Context, name: TopicName, found: list[tuple[str, Effective]] | None = None) -> tuple[Any, ...]:
+    """The parts of a key that its ETag covers; `found` are its limits for anybody, where they are known."""
+    limits = holding(context, name) if found is None else found
+    levels = [level_of(effective, operation=operation) for operation, effective in limits]
     return (context.store.state.keys.get(key_target(name)), levels)
 
 
 async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
     """The limits as they are now, with the ETag of just that, whatever is changed while the answer is made."""
     rules, revision, changed = context.store.rules(), context.store.revision, context.store.state.keys.get(key_target(name))
-    found, tag = holding(context, name, sender), etag(configured(context, name))
-    remarks = remarks_on(context, name, found)
+    found = holding(context, name, sender)
+    tag = etag(configured(context, name, found if sender == ANYBODY else None))
     await own_turn()
+    remarks = remarks_on(context, name, found)
     rates = await rates_of(context, {(name.protocol, effective.thing, operation) for operation, effective in found})
     things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
     topic = next(things, name.text())  # or the group it names
@@ -130,6 +132,7 @@ async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY
         now = rates.get((name.protocol, effective.thing, operation)) if effective.per == "topic" else None
         return level_of(effective, usage_of(state, now, context.seconds_at), operation)
 
+    await own_turn()
     view = KeyLimit(
         protocol=name.protocol,
         topic=topic,
@@ -193,11 +196,12 @@ async def _write(context: Context, *, merge: bool) -> Answer:
     change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
-        require_match(context.request, etag(configured(context, name)))
+        require_match(context.request, lambda: etag(configured(context, name)))
         before = context.store.state.keys.get(target) if merge else None
         return [(target, override(body, before, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
+    await own_turn()
     return Answer(done) if isinstance(done, Preview) else await key_answer(context, name)
 
 
@@ -206,7 +210,7 @@ async def delete(context: Context) -> Answer:
     target = key_target(name)
 
     def edit() -> tuple[list[tuple[str, None]], None]:
-        require_match(context.request, etag(configured(context, name)))
+        require_match(context.request, lambda: etag(configured(context, name)))
         if target not in context.store.state.keys:
             raise not_found(f"the limit of {name.protocol} {name.text()} is not changed live; there is nothing to take back")
         return [(target, None)], None

@@ -92,7 +92,7 @@ async def put(context: Context) -> Answer:
         raise invalid("there are live changes that cannot be read", faults)
 
     def edit() -> tuple[list[Edit], Publication | None]:
-        require_match(context.request, current_etag(context))
+        require_match(context.request, lambda: current_etag(context))
         now = context.store.state.live_changes()
         edits: list[Edit] = [(target, None) for target in now if target not in stored]
         at = format_time(context.wall_clock())

@@ -75,7 +75,7 @@ async def put(context: Context, target: str = QUOTAS) -> Answer:
     )
 
     def edit() -> tuple[list[Edit], Publication]:
-        require_match(context.request, etag(reference_of(context, target)))
+        require_match(context.request, lambda: etag(reference_of(context, target)))
         tried = context.store.state.shadow
         if target == SHADOW:
             return [(SHADOW, one_night_more(reference, tried))], published
@@ -120,7 +120,7 @@ def date_of(snapshot: Snapshot) -> str:
 
 async def end_trial(context: Context) -> Answer:
     def edit() -> tuple[list[Edit], None]:
-        require_match(context.request, etag(context.store.state.shadow))
+        require_match(context.request, lambda: etag(context.store.state.shadow))
         return [(SHADOW, None)], None
 
     return await changed(context, edit, SHADOW)
@@ -139,7 +139,7 @@ async def rollback(context: Context) -> Answer:
         raise ProblemError(409, "snapshot-gone", f"the quotas of {record.at} ({record.sha256}) are no longer kept; publish them again")
 
     def edit() -> tuple[list[Edit], Publication | None]:
-        require_match(context.request, etag(context.store.state.quotas))
+        require_match(context.request, lambda: etag(context.store.state.quotas))
         if context.store.state.quotas != now:
             raise ProblemError(412, "precondition-failed", "the quotas were changed meanwhile; try again", headers={"ETag": etag(now)})
         return [(QUOTAS, record)], published

@@ -131,7 +131,7 @@ async def put(context: Context) -> Answer:
     change_context = ChangeContext(context.request.actor.name, context.wall_clock(), context.reason)
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
-        require_match(context.request, etag(configured(context, name)))
+        require_match(context.request, lambda: etag(configured(context, name)))
         return [(rule_target(name), override(body, None, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
@@ -167,7 +167,7 @@ async def _put_rule(context: Context, name: str) -> Answer:
     expires = expiry_of(body, now)
 
     def edit() -> tuple[list[Edit], None]:
-        require_match(context.request, etag(configured(context, name)), exists=any(rule.name == name for rule in store.all_rules()))
+        require_match(context.request, lambda: etag(configured(context, name)), exists=any(rule.name == name for rule in store.all_rules()))
         before = store.state.live_rules.get(name)
         keeps_place = before is not None and not position
         rule = StoredRule(
@@ -197,7 +197,7 @@ async def promote(context: Context) -> Answer:
     change_context = ChangeContext(context.request.actor.name, context.wall_clock(), reason or "candidate promoted")
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
-        require_match(context.request, etag(configured(context, name)))
+        require_match(context.request, lambda: etag(configured(context, name)))
         store = context.store
         rule = store.rules().rule(name)
         file_rule = next(each for each in store.all_rules() if each.name == name)
@@ -214,7 +214,7 @@ async def delete(context: Context) -> Answer:
     name = name_of(context)
 
     def edit() -> tuple[list[Edit], None]:
-        require_match(context.request, etag(configured(context, name)))
+        require_match(context.request, lambda: etag(configured(context, name)))
         state = context.store.state
         edits: list[Edit] = []
         if name in state.live_rules:

@@ -245,15 +245,19 @@ class RuleSet:
         self.revision = revision
         self.quotas: Mapping[TopicName, Quota] = {} if quotas is None else quotas
         self.shadow_quotas: Mapping[TopicName, Quota] = {} if shadow_quotas is None else shadow_quotas  # tried beside what holds
-        self.overrides: dict[TopicName, Override] = {}
+        self.overrides: dict[TopicName, Override] = {} if overrides is None else dict(overrides)
+        ended: list[TopicName] = []
         self.rule_overrides: dict[str, Override] = {}
         self.next_expiry: float | None = None  # seconds since 1970
-        for topic, change in ({} if overrides is None else overrides).items():
-            check_action(change.action, topic.protocol)
-            check_reply(change.reply, topic.protocol)
-            check_times(change.open_for_ns, change.max_delay_ns, topic.protocol)
-            if self._still_holds(change, now_s):
-                self.overrides[topic] = change
+        for topic, change in self.overrides.items():
+            if change.action is not None or change.reply is not None or change.open_for_ns is not None or change.max_delay_ns is not None:
+                check_action(change.action, topic.protocol)
+                check_reply(change.reply, topic.protocol)
+                check_times(change.open_for_ns, change.max_delay_ns, topic.protocol)
+            if change.expires_at is not None and not self._still_holds(change, now_s):
+                ended.append(topic)
+        for topic in ended:
+            del self.overrides[topic]
         for name, change in ({} if rule_overrides is None else rule_overrides).items():
             if self._still_holds(change, now_s):
                 self.rule_overrides[name] = change

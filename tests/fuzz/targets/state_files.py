@@ -51,7 +51,7 @@ def state_file(data: bytes) -> None:
     written = encode_state(state)
     assert decode_state(written) == state
     assert encode_state(decode_state(written)) == written
-    state.first_end()
+    state.expired(0.0)
     repr(state)
 
 
