@@ -125,10 +125,10 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 	@$(MAKE) --no-print-directory install
 	@$(BIN)/python deploy/demo/incident.py $(if $(PLOT),--plot $(PLOT)) $(if $(RUNS),--compare $(RUNS))
 
-# The fast part and Spark's from the source tree as pure Python, while the wheel is compiled beside it; then everything that is compiled, or
-# starts what is (tests/conftest.py), against what users install: the compiled wheel. Two processes share the tests each time
-# (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
-test: ## Everything: lint, source, e2e; three quarters of an hour on two cores.
+# What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
+# against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Two
+# processes share the tests each time (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
+test: ## Everything: lint, source, e2e; forty minutes on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
@@ -152,9 +152,9 @@ unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
 
-source: .venv/.dependencies $(BROWSER)/.installed ## The fast tests and Spark's, from the source tree as pure Python.
+source: .venv/.dependencies $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and $(APART))
+	$(call from-the-source-tree,(once or twice or spark or browser) and not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree
 	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 -m "$(1)"

@@ -7,9 +7,7 @@ A run's folders are in memory where there is room (`support/tmpfs.py`), unless `
 until the next one where something has failed. What a test may say of itself though it has passed ("remark", by `record_property`) is told
 at the end as well.
 
-A test with a real broker or Spark that fails is run once more, and the end says so, with the reason: on a small machine that others use,
-a client's time-out or a rate measured while something else was busy is no fault of what is tested. What fails twice has failed. No other
-test is run again.
+No test is run again when it fails.
 """
 
 from __future__ import annotations
@@ -39,6 +37,8 @@ ONCE = (
     "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/",
     "tests/gateway/log_files/", "tests/gateway/settings/", "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
 )  # fmt: skip
+# The same code twice, as Python and compiled: `make test` runs these on both builds. All others run once, on the build that is installed.
+TWICE = ("tests/contracts/test_protocols.py", "tests/fuzz/", "tests/gateway/protocols/", "tests/limiter/")
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -102,12 +102,16 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast first: what fails soonest is said soonest. Of two processes the slow ones come first, so that both are done at the same time.
 
-    Tests in the folders of ONCE are marked so, but for those that need what only the second half of `make test` has.
+    Tests in the places of ONCE and TWICE are marked so, but for those that need what only the second half of `make test` has.
     """
     for item in items:
         place = item.path.relative_to(config.rootpath).as_posix()
-        if place.startswith(ONCE) and not any(item.get_closest_marker(name) for name in SECOND_HALF):
+        if any(item.get_closest_marker(name) for name in SECOND_HALF):
+            continue
+        if place.startswith(ONCE):
             item.add_marker("once")
+        elif place.startswith(TWICE):
+            item.add_marker("twice")
 
     def lateness(item: pytest.Item) -> int:
         return max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)
