@@ -4,10 +4,10 @@ PYTHONPATH=.:tests .venv/bin/python bench/admin_load.py --rounds 5 --seconds 3 -
 
 One gateway (the installed one, or SLUICE_COMMAND's) between RocketMQ sends, one in flight on each connection, and `respond`. With `--rate`
 so many messages are sent in a second (`crowd`); without it they are sent as fast as they are answered (`request`), which leaves the gateway
-no processor to spare. It has met as many topics as `--topics` says. In some turns there is load on its admin port, all at once: a page of
-`GET /v1/topics` a second, 1,000 changes of limits a minute, 8 streams (one of them does not read), and 50 requests a second without a
-token. Medians of the turns, and their ratio; two kinds of turns without load, compared with each other in the same way, are the noise.
-What is under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
+no processor to spare. It has met as many topics as `--topics` says. In some turns there is load on its admin port, all at once or what
+`--load` names: a page of `GET /v1/topics` a second, 1,000 changes of limits a minute, 8 streams (one of them does not read), and 50
+requests a second without a token. Medians of the turns, and their ratio; two kinds of turns without load, compared with each other in the
+same way, are the noise. What is under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from support.rocketmq import frames
 
 STREAMS = 8
 CHANGES_PER_MINUTE = 1000
+PARTS = ("topics", "changes", "streams", "strangers")  # of the load
 
 
 def say(what: str) -> None:
@@ -75,8 +76,9 @@ def as_from_elsewhere(task: Callable[[], None]) -> None:
 class AdminLoad:
     """The load, on threads of this process. What it did is in `done`."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, parts: Collection[str]) -> None:
         self.gateway = gateway
+        self.parts = parts
         self.done: Counter[str] = Counter()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -113,16 +115,19 @@ class AdminLoad:
     def __enter__(self) -> AdminLoad:
         self._over.clear()
         change = '{{"messages": "{number}000/s"}}'
-        tasks = [
-            lambda: self._ask("topics", "GET", "/v1/topics?limit=100&sort=rate", None, 1.0, self._headers()),
-            lambda: self._ask(
-                "changes", "PUT", "/v1/limits/rocketmq/topic-{number:05}?force=1", change, 60 / CHANGES_PER_MINUTE, self._headers()
-            ),
-            lambda: self._ask("without a token", "GET", "/v1/status", None, 0.02, {}),
-            *(lambda: self._stream(reads=True) for _ in range(STREAMS - 1)),
-            lambda: self._stream(reads=False),
+        tasks: dict[str, list[Callable[[], None]]] = {
+            "topics": [lambda: self._ask("topics", "GET", "/v1/topics?limit=100&sort=rate", None, 1.0, self._headers())],
+            "changes": [
+                lambda: self._ask(
+                    "changes", "PUT", "/v1/limits/rocketmq/topic-{number:05}?force=1", change, 60 / CHANGES_PER_MINUTE, self._headers()
+                )
+            ],
+            "strangers": [lambda: self._ask("without a token", "GET", "/v1/status", None, 0.02, {})],
+            "streams": [*(lambda: self._stream(reads=True) for _ in range(STREAMS - 1)), lambda: self._stream(reads=False)],
+        }
+        self._threads = [
+            threading.Thread(target=as_from_elsewhere, args=(task,), daemon=True) for part in self.parts for task in tasks[part]
         ]
-        self._threads = [threading.Thread(target=as_from_elsewhere, args=(task,), daemon=True) for task in tasks]
         for thread in self._threads:
             thread.start()
         time.sleep(0.3)
@@ -143,6 +148,8 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--rate", type=int, default=0, help="messages a second; 0: as fast as they are answered")
+    parser.add_argument("--load", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--workers", type=int, default=1, help="processes of the gateway (gateway.workers); default 1")
     options = parser.parse_args()
     backend, front = free_ports(2)
     listener = {"name": "bench", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{front}", "upstream": f"{LOOPBACK}:{backend}"}
@@ -150,7 +157,8 @@ def main() -> None:
     rules = [{"name": "all", "limit": {"messages": "1000000/s"}}]
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, ended(subprocess.Popen([str(BIN / "respond"), str(backend)])):
         wait_until(lambda: accepts(LOOPBACK, backend), within=PATIENCE_S, what="respond listens")
-        with Gateway(Path(scratch) / "gateway", [listener], rules) as gateway:
+        settings = {"gateway": {"name": "bench", "state_directory": "state", "workers": options.workers}}
+        with Gateway(Path(scratch) / "gateway", [listener], rules, settings) as gateway:
             say(f"meeting {options.topics} topics")
             meet(front, options.topics)
 
@@ -159,7 +167,7 @@ def main() -> None:
                     return open_turn(front, options.seconds, options.connections, options.rate)
                 return turn(front, options.seconds, options.connections)
 
-            load = AdminLoad(gateway)
+            load = AdminLoad(gateway, options.load)
             turn(front, 1, options.connections)
             began = 0.0
             for number in range(options.rounds):
