@@ -164,7 +164,10 @@ async def drain(context: Context) -> Answer:
     topic, dry_run, reason = topic_of(context), context.request.flag("dry_run"), reason_of(context, body.reason)
     if not FILE_NAME.fullmatch(body.to):
         raise invalid("the file cannot be named so", [Fault("/to", "a name without a folder, of letters, digits, `.`, `_` and `-`")])
-    found = await context.gateway.drain_spool(topic, body.to, dry_run=dry_run)
+    try:
+        found = await context.gateway.drain_spool(topic, body.to, dry_run=dry_run)
+    except FileExistsError as error:
+        raise ProblemError(409, "file-exists", str(error)) from None
     drained = msgspec.convert({**found, "protocol": PROTOCOL_OF, "topic": topic, "dry_run": dry_run}, SpoolDrained)
     if drained.faults and not drained.messages:
         raise ProblemError(500, "not-drained", f"nothing was given up: {'; '.join(drained.faults)}")
@@ -190,5 +193,5 @@ ROUTES: Final[list[Route]] = [
     Route("POST", f"{PATH}:discard", Role.OPERATOR, discard, "Give up what waits of a topic in the spool now", answer=SpoolGivenUp,
           body=ReasonBody, body_required=False, parameters=ACTING, refusals=(500,)),
     Route("POST", f"{PATH}:drain", Role.OPERATOR, drain, "Write what waits of a topic in the spool to a file, and then give it up",
-          answer=SpoolDrained, body=SpoolDrainBody, parameters=ACTING, refusals=(500,)),
+          answer=SpoolDrained, body=SpoolDrainBody, parameters=ACTING, refusals=(409, 500)),
 ]  # fmt: skip

@@ -553,7 +553,16 @@ class SpoolQueue:
         waiting = self.waiting.get(order.topic)
         if waiting is None:
             return
-        order.add(waiting.messages, waiting.bytes)
+        messages = waiting.messages
+        size = waiting.bytes
+        for other in self.orders:
+            if other.topic == order.topic and not other.called_off():
+                messages -= other.queued
+                size -= other.queued_bytes
+                order.begins = max(order.begins, other.place)
+        if messages <= 0:
+            return
+        order.add_queued(messages, size)
         if order.state != PREVIEW:
             order.place = self.messages_added if self.last_complete or order.state != COPYING else self.last_place
             self.orders.append(order)
@@ -600,10 +609,13 @@ class SpoolQueue:
             key = part.key
             if part.kind != REQUEST or key is None:
                 continue
+            messages: int = int(part.count) * int(part.messages)
             for order in self.orders:
-                if part.spool_order is None and at < order.place and order.topic == key.text:
+                if part.spool_order is None and order.begins <= at < order.place and order.topic == key.text and not order.called_off():
                     part.spool_order = order
-            at += int(part.count) * int(part.messages)
+                    order.queued -= messages
+                    order.queued_bytes -= part.end - part.start + (0 if part.complete else part.size)
+            at += messages
         self.orders = [order for order in self.orders if at < order.place]
 
     def __repr__(self) -> str:
