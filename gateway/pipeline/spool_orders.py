@@ -48,6 +48,7 @@ class SpoolControl:
         self.paused: dict[str, Pause] = {}  # by the topic's text
         self.stopping = False  # the gateway stops: nothing is paused any more
         self.given_up = 0  # messages that orders have given up, since the start
+        self.expired = 0  # messages that were given up because they were too old, since the start
 
     def paused_until(self, topic: str, now: int) -> int:
         """Until when `topic` is paused (monotonic ns); 0: it is not. One that is over is forgotten."""

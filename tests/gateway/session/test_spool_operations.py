@@ -410,6 +410,55 @@ async def test_durable_messages_that_are_too_old_do_not_come_back(tmp_path: Path
         assert len(what_would_be_replayed(gateway)) <= 80 - dropped
 
 
+@pytest.mark.parametrize("memory", [1 << 20, 1], ids=["memory", "disk"])
+@pytest.mark.parametrize("confirms", [True, False], ids=["confirms", "none"])
+def test_a_message_waits_no_longer_than_it_is_of_use(tmp_path: Path, memory: int, *, confirms: bool) -> None:
+    """All of one read, alike but for that: five a second pass."""
+    with spooling(tmp_path, spooled(drop_expired=True), memory=memory) as (wires, gateway):
+        link = Link(wires, confirms=(1,) if confirms else ())
+        lives = [("3000", None, "900000", "3000")[number % 4] for number in range(80)]
+        link.say(b"".join(amqp.publish(1, "limited", b"x" * 40, expiration=each) for each in lives))
+        wires.run()
+        passed: list[str | None] = []
+
+        def through() -> bool:
+            wires.elapse(1)
+            passed.extend(
+                each.value.properties.expiration for each in amqp.read(link.at_broker()) if isinstance(each.value, header.ContentHeader)
+            )
+            return wires.totals("amqp", LIMITED)["waiting"] == 0
+
+        wires.until(through, within=30)
+        assert [each for each in passed if each != "3000"] == [each for each in lives if each != "3000"], "all others, in order"
+        late = 40 - passed.count("3000")
+        assert 20 <= late < 40
+        totals = wires.totals("amqp", LIMITED)
+        assert (totals["refused"], totals["dropped"]) == ((late, 0) if confirms else (0, late))
+        assert wires.shared.spool_control.expired == late
+        nacked = [each.tag - 1 for each in amqp.confirms(link.at_client()) if not each.acked]
+        assert {lives[number] for number in nacked} == ({"3000"} if confirms else set())
+        assert len(nacked) == (late if confirms else 0)
+        assert (gateway.spool.messages, gateway.spool.topics) == (0, {})
+
+
+def test_without_the_rules_word_expiration_is_the_brokers(tmp_path: Path) -> None:
+    """It may be a delay: a queue without consumers that dead-letters what expires."""
+    with spooling(tmp_path, spooled()) as (wires, _):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited", expiration="1") * 10)
+        wires.elapse(5)
+        assert len(published(link.at_broker())) == 10
+
+
+async def test_max_age_holds_for_what_is_of_use_for_longer(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(drop_expired=True, max_age_ns=2 * SECOND)) as (wires, _):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited", expiration="900000") * 30)
+        wires.elapse(8)
+        assert 8 <= len(published(link.at_broker())) <= 14
+        assert wires.shared.spool_control.expired == wires.totals("amqp", LIMITED)["refused"] >= 16
+
+
 async def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled()) as (wires, gateway):
         link = Link(wires, confirms=(1,))
