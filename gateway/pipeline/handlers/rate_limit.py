@@ -222,6 +222,8 @@ class RateLimit(Handler):
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
             self._note_refused(part, key, now)
+            if rule is not None and rule.action == "spool" and 0 < part.deadline <= now:  # it became too old while it was with the judge
+                self.spool_control.expired += part.count * part.messages
             if part.held_at != 0:
                 self._note_wait(part, now)
         elif part.held_at == 0 and (rule is None or rule.action != "spool"):
