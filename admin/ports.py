@@ -112,7 +112,7 @@ class Gateway(Protocol):
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> JSONObject:
         """The same, once it is in a new file of this name in the state directory's folder `drained` (with several workers: in one of each).
-        Beside it the `files`."""
+        Beside it the `files`. Raises FileExistsError, with the way out, where it is there already."""
 
     def clients(self) -> list[JSONObject]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.

@@ -33,6 +33,7 @@ PROBLEMS: Final = {  # every name; `docs/reference/problem-types.md` is generate
     "method-not-allowed": ProblemType((405,), "The path has other methods: `Allow` names them."),
     "timeout": ProblemType((408,), "The request took too long to arrive."),
     "change-ends": ProblemType((409,), "The rule's live change has an end, so its candidate cannot be promoted for good."),
+    "file-exists": ProblemType((409,), "There is a file of that name. Nothing was given up: choose another name, or move the file away."),
     "no-candidate": ProblemType((409,), "The rule has no candidate to promote."),
     "snapshot-damaged": ProblemType((409,), "The quotas of that revision are damaged on the disk."),
     "snapshot-gone": ProblemType((409,), "The quotas of that revision are no longer kept. Publish them again instead."),

@@ -61,6 +61,7 @@ class RuleView(msgspec.Struct, frozen=True):
     spool_size: str | None = None
     max_age: str | None = None
     durable: bool = False
+    drop_expired: bool = False
     override: StoredOverride | None = None
     unfit: str | None = None
     candidate: LimitText | None = None
@@ -111,6 +112,7 @@ def rule_view(
         spool_size=None if rule.spool_size is None else format_size(rule.spool_size),
         max_age=None if rule.max_age_ns is None else format_duration(rule.max_age_ns),
         durable=rule.durable,
+        drop_expired=rule.drop_expired,
         override=stored,
         unfit=unfit,
         candidate=LimitText.of_candidate(rule.candidate_limit()),

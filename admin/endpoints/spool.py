@@ -35,11 +35,11 @@ class SpoolPage(msgspec.Struct, frozen=True):
     Of a topic: `messages`, `bytes` of its publishes, `waiting_seconds`: seconds that something of it has waited without an end, and
     `paused`: null, or `until` when (null: until it is resumed), `reason` and `by`. A topic that is paused is shown without messages, too.
     `spool`: `size_bytes` that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on
-    disk; `written_bytes`, `read_bytes`, `damaged_batches` (that could not be read back) and messages `given_up` by operators since the
-    start; topics that are `paused`; `full`: whether a client waits for room; `trouble`: why nothing can be written just now, or null. Of
-    rules with `durable: true`: `uncommitted_bytes` that a crash would lose now, `commits` so far, `replaying_bytes` of files that are to
-    be replayed, and since the start `replayed_messages`, `set_aside_messages` that the broker did not take and `set_aside_damages`
-    (stretches of damaged files); `replay_trouble`: why some of it waits, or null.
+    disk; `written_bytes`, `read_bytes`, `damaged_batches` (that could not be read back) and messages `given_up` by operators, and
+    `expired` (given up for their age), since the start; topics that are `paused`; `full`: whether a client waits for room; `trouble`: why
+    nothing can be written just now, or null. Of rules with `durable: true`: `uncommitted_bytes` that a crash would lose now, `commits` so
+    far, `replaying_bytes` of files that are to be replayed, and since the start `replayed_messages`, `set_aside_messages` that the broker
+    did not take and `set_aside_damages` (stretches of damaged files); `replay_trouble`: why some of it waits, or null.
     """
 
     items: list[dict[str, Any]]
@@ -164,7 +164,10 @@ async def drain(context: Context) -> Answer:
     topic, dry_run, reason = topic_of(context), context.request.flag("dry_run"), reason_of(context, body.reason)
     if not FILE_NAME.fullmatch(body.to):
         raise invalid("the file cannot be named so", [Fault("/to", "a name without a folder, of letters, digits, `.`, `_` and `-`")])
-    found = await context.gateway.drain_spool(topic, body.to, dry_run=dry_run)
+    try:
+        found = await context.gateway.drain_spool(topic, body.to, dry_run=dry_run)
+    except FileExistsError as error:
+        raise ProblemError(409, "file-exists", str(error)) from None
     drained = msgspec.convert({**found, "protocol": PROTOCOL_OF, "topic": topic, "dry_run": dry_run}, SpoolDrained)
     if drained.faults and not drained.messages:
         raise ProblemError(500, "not-drained", f"nothing was given up: {'; '.join(drained.faults)}")
@@ -190,5 +193,5 @@ ROUTES: Final[list[Route]] = [
     Route("POST", f"{PATH}:discard", Role.OPERATOR, discard, "Give up what waits of a topic in the spool now", answer=SpoolGivenUp,
           body=ReasonBody, body_required=False, parameters=ACTING, refusals=(500,)),
     Route("POST", f"{PATH}:drain", Role.OPERATOR, drain, "Write what waits of a topic in the spool to a file, and then give it up",
-          answer=SpoolDrained, body=SpoolDrainBody, parameters=ACTING, refusals=(500,)),
+          answer=SpoolDrained, body=SpoolDrainBody, parameters=ACTING, refusals=(409, 500)),
 ]  # fmt: skip

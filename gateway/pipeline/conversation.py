@@ -199,6 +199,10 @@ class Conversation:
         """`hold`, and let what comes behind it wait on disk where it is too much for memory."""
         return False
 
+    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
+        """`part`, cut into runs of requests that are of use for the same time (ns; NEVER: they do not say); `part` itself comes last."""
+        return [(part, NEVER)]
+
     def waits_behind(self, part: Part) -> bool:
         """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
         return False

@@ -48,6 +48,7 @@ class SpoolControl:
         self.paused: dict[str, Pause] = {}  # by the topic's text
         self.stopping = False  # the gateway stops: nothing is paused any more
         self.given_up = 0  # messages that orders have given up, since the start
+        self.expired = 0  # messages that were given up because they were too old, since the start
 
     def paused_until(self, topic: str, now: int) -> int:
         """Until when `topic` is paused (monotonic ns); 0: it is not. One that is over is forgotten."""
@@ -71,7 +72,7 @@ class SpoolControl:
 class SpoolOrder:
     """Messages of one topic that wait on one channel are to be given up, perhaps after they were copied."""
 
-    __slots__ = ("bytes", "left", "messages", "place", "state", "topic")
+    __slots__ = ("begins", "bytes", "left", "messages", "place", "queued", "queued_bytes", "state", "topic")
 
     def __init__(self, topic: str, state: int) -> None:
         self.topic = topic  # its text
@@ -79,11 +80,23 @@ class SpoolOrder:
         self.messages = 0  # that wait
         self.bytes = 0  # of their publishes
         self.left = ENDLESS  # messages that may still be given up
+        self.begins = 0  # in the queue: what came before is another order's
         self.place = 0  # in the queue: messages of any topic that came later have nothing to do with it
+        self.queued = 0  # of the messages: those that are still in the queue
+        self.queued_bytes = 0
 
     def add(self, messages: int, size: int) -> None:
         self.messages += messages
         self.bytes += size
+
+    def add_queued(self, messages: int, size: int) -> None:
+        """The same of what is in the queue."""
+        self.add(messages, size)
+        self.queued += messages
+        self.queued_bytes += size
+
+    def called_off(self) -> bool:
+        return self.state == CALLED_OFF
 
     def __repr__(self) -> str:
         state = ("copying", "give up", "called off", "preview")[self.state]
@@ -106,8 +119,9 @@ class SpoolCopy:
         """Count what `lines` would give, and find where it stands; on a thread. Raises as `lines` does."""
         raise NotImplementedError
 
-    def remove(self, on_synced: Callable[[], None]) -> None:
-        """On the loop, after `lines` or `scan`: what was found is not replayed. `on_synced` is called when that outlives a crash."""
+    def remove(self, most: int, on_synced: Callable[[], None]) -> bool:
+        """On the loop, after `lines` or `scan`: about `most` parts of what was found are not replayed. `on_synced` is called when that
+        outlives a crash. False: that was the last of it."""
         raise NotImplementedError
 
     def release(self) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ from gateway.pipeline.parts import PLAIN, REQUEST
 from gateway.protocols.amqp.publishes_again import Messages
 from gateway.replay.session import ChannelClosedError, ReplayError, ReplaySession
 from gateway.replay.set_aside import SetAside
+from gateway.spool.durable import serial_of
 from gateway.spool.left_behind import LeftBehind, LeftStream, streams_of, take_left_behind
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ class Replay:
         self.window_bytes = 0
         self.ready: deque[AgainMessage] = deque()  # read, not yet published
         self.messages = Messages()
+        self.expires = 0  # when what is read next is too old (ns since 1970); 0: never
+        self.expired_until = (0, 0)  # number of the file, and the byte: what was too old before it is counted
         self.at_end = False
 
     def rewind(self) -> None:
@@ -378,8 +382,21 @@ class Replayer:
                     continue
                 if record.kind == REQUEST:
                     replay.messages.begin()
-                replay.ready.extend(replay.messages.add(record.data, file, record.at))
+                    replay.expires = record.expires
+                found = replay.messages.add(record.data, file, record.at)
+                if 0 < replay.expires <= time.time_ns():
+                    self._count_expired(replay, found)
+                else:
+                    replay.ready.extend(found)
         return replay.ready.popleft() if replay.ready else None
+
+    def _count_expired(self, replay: Replay, found: list[AgainMessage]) -> None:
+        """These are too old by now. After a rewind they are read again, and not counted again."""
+        for message in found:
+            place = serial_of(message.file), message.end
+            if place > replay.expired_until:
+                replay.expired_until = place
+                self.counts.expired += 1
 
     async def _set_all_aside(self, replay: Replay) -> None:
         await trio.to_thread.run_sync(replay.stream.rewind)

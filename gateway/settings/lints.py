@@ -23,7 +23,7 @@ from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package, read_
 from gateway.transport.trusted_proxies import network_of
 from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
-from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
+from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
 from limiter.units import format_rate
 
@@ -118,12 +118,15 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
                 )
             elif rule.action != "delay":
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
-        for key, given in (("spool_size", rule.spool_size), ("max_age", rule.max_age_ns)):
+        for key, given in (("spool_size", rule.spool_size), ("max_age", rule.max_age_ns), ("drop_expired", rule.drop_expired or None)):
             if given is not None and rule.action != "spool":
                 yield settings.problem(
                     f"rules[{number}].{key}", f"has no effect with action: {rule.action}", "set action: spool, or remove it"
                 )
         names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
+        if rule.drop_expired and names is not None and names is not AMQP:
+            message = f"has no effect with protocol: {names.name}, whose messages do not say how long they are of use"
+            yield settings.problem(f"rules[{number}].drop_expired", message, "say max_age, or remove it")
         if rule.fallback != "delay" and names is not None and names.refuses_all:
             message = f"has no effect with protocol: {names.name}, where every message can be refused with an answer"
             yield settings.problem(f"rules[{number}].fallback", message, "remove it")

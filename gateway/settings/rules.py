@@ -226,6 +226,12 @@ class RuleText:
         "as long as it takes. Messages of a transaction wait on.",
         key="max_age",
     )
+    drop_expired: bool = setting(
+        YesNo(),
+        False,
+        "With action spool: a message waits no longer than its own AMQP property expiration says; then it is given up as for max_age. "
+        "Leave it out where expiration is a delay, as with a queue that dead-letters what expires.",
+    )
     durable: bool = setting(
         YesNo(),
         False,
@@ -411,6 +417,7 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
         spool_size=text.spool_size,
         max_age_ns=text.max_age_ns,
         durable=text.durable,
+        drop_expired=text.drop_expired,
         scope=text.scope,
     )
 
@@ -476,6 +483,7 @@ def text_of(rule: Rule) -> RuleText:
         spool_size=rule.spool_size,
         max_age_ns=rule.max_age_ns,
         durable=rule.durable,
+        drop_expired=rule.drop_expired,
         scope=rule.scope,
         mode=rule.mode,
         candidate=candidate_text(rule.candidate),

@@ -92,7 +92,7 @@ class Waiting:
 class ReplayCounts:
     """What is replayed, and was since the start: kept by `gateway/replay/replayer.py`, read by whoever shows it."""
 
-    __slots__ = ("damages", "replayed", "set_aside", "streams", "troubles", "waiting_bytes")
+    __slots__ = ("damages", "expired", "replayed", "set_aside", "streams", "troubles", "waiting_bytes")
 
     def __init__(self) -> None:
         self.streams = 0  # queues that are to be replayed, or just are
@@ -100,6 +100,7 @@ class ReplayCounts:
         self.troubles: list[str] = []  # why some of them wait
         self.replayed = 0  # messages that the broker has acked
         self.set_aside = 0  # messages that it does not take
+        self.expired = 0  # messages that were too old by then
         self.damages = 0  # stretches of bytes that are not what was written
 
 

@@ -4,9 +4,10 @@
 
     file     magic 8 | position 8 | crc32 4 of the position | bytes of the origin 4 | crc32 4 of the origin | origin | batch ...
 
-Numbers are big-endian. Whatever stands before `position` has been handed on. It is written in place and not synced, so after a power cut it
-may be an older one, or damaged; then more is repeated, and nothing is lost. `origin` is JSON: whose messages these are, and in `queue` the
-first file of its queue, so files of one queue are known by it and stand in the order of their numbers. The batches are those of
+Numbers are big-endian. Whatever stands before `position` has been handed on. It is written in place and not synced, so after a power cut
+it may be an older one, or damaged; then more is repeated, and nothing is lost. `origin` is JSON: whose messages these are, and in `queue`
+the first file of its queue, so files of one queue are known by it and stand in the order of their numbers; in `clock` what the time of
+day (ns since 1970) was ahead of the process's clock, in which records say until when they are of use. The batches are those of
 `records.py`. What was given up of a file stands in another one beside it (`removals.py`).
 """
 
@@ -21,6 +22,7 @@ from typing import Final
 from gateway.spool.records import DamagedError
 
 SUFFIX: Final = ".durable"
+CLOCK: Final = "clock"
 MAGIC: Final = b"SLUICED1"
 POSITION_AT: Final = len(MAGIC)
 POSITION: Final = struct.Struct(">QI")

@@ -18,8 +18,8 @@ from typing import Final
 
 from gateway.pipeline.parts import BODY, REQUEST
 from gateway.spool.disk import LOCK, OWN, empty, is_stray, mark
-from gateway.spool.durable import is_durable, read_head, serial_of
-from gateway.spool.records import BATCH, MAGIC, RECORD, REPLAYS, DamagedError, batch_length, check
+from gateway.spool.durable import CLOCK, is_durable, read_head, serial_of
+from gateway.spool.records import BATCH, EXPIRES, MAGIC, RECORD, REPLAYS, DamagedError, batch_length, check
 from gateway.spool.removals import Range, Removed, removed_name, removed_of
 
 MAGIC_BYTES: Final = MAGIC.to_bytes(4, "big")
@@ -28,11 +28,12 @@ MAX_BATCH_BYTES: Final = 1 << 28  # bytes; a batch that claims more is damaged: 
 
 
 class Record:
-    """A part as it was written. `at`: where its data begin in their file."""
+    """A part as it was written. `at`: where its data begin in their file. `expires`: when its messages are too old (ns since 1970) or 0."""
 
-    __slots__ = ("at", "data", "kind", "replays")
+    __slots__ = ("at", "data", "expires", "kind", "replays")
 
-    def __init__(self, kind: int, data: bytes, at: int, *, replays: bool) -> None:
+    def __init__(self, kind: int, data: bytes, at: int, *, replays: bool, expires: int = 0) -> None:
+        self.expires = expires
         self.kind = kind
         self.data = data
         self.at = at
@@ -65,6 +66,7 @@ class LeftStream:
         self.at = position  # where the next batch is read; it may begin before it, see `_skip`
         self._skip = position  # of the file that is read: what ends before it is done with
         self.removed: dict[str, Removed] = {}  # by the name of their file
+        self.clocks: dict[str, int] = {}  # ns that the time of day is ahead of the clock in its records, by the name of the file
         self._leaves_out = False  # what is read next continues a message that is removed, or not to be replayed
 
     def rewind(self) -> None:
@@ -125,15 +127,17 @@ class LeftStream:
 
     def _records(self, batch: bytes, begin: int) -> list[Record]:
         records: list[Record] = []
+        clock = self.clocks.get(self.names[self.reading], 0)
         at = BATCH.size
         while at < len(batch):
-            kind, flags, _, _, _, _, length = RECORD.unpack_from(batch, at)
+            kind, flags, _, _, _, deadline, length = RECORD.unpack_from(batch, at)
+            expires = deadline + clock if clock and flags & EXPIRES else 0
             at += RECORD.size
             first = max(self._skip - begin - at, 0)  # a position may be within a record that has several messages
             replays = flags & REPLAYS != 0
             if first < length:
                 for start, end in self._left_of(kind, begin + at + first, begin + at + length):
-                    records.append(Record(kind, batch[start - begin : end - begin], start, replays=replays))
+                    records.append(Record(kind, batch[start - begin : end - begin], start, replays=replays, expires=expires))
                 if kind == REQUEST and not replays:  # given up before it was written, perhaps, and what continues it was not
                     self._leaves_out = True
             at += length
@@ -271,6 +275,9 @@ def streams_of(own: Path, names: list[str]) -> list[LeftStream]:
         if stream is None:
             stream = queues[origin.get("queue", name)] = LeftStream(own, origin, [], 0, 0)
         stream.origin = stream.origin or origin
+        clock = origin.pop(CLOCK, "")
+        if clock.isdigit():
+            stream.clocks[name] = int(clock)
         stream.names.append(name)
         stream.removed[name] = removed_of(own, name)
         stream.size += size

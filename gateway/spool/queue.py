@@ -22,16 +22,18 @@ Everything here is called on the event loop. The budget's `held_bytes` counts wh
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from gateway.clock import now_ns
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
 from gateway.spool.batches import Batch, KeyWaiting, Segment, WaitingBatch
 from gateway.spool.disk import DELETE, MARK, READ, WRITE, Job, Orphan, SpoolDisk
-from gateway.spool.durable import SUFFIX, head_of
+from gateway.spool.durable import CLOCK, SUFFIX, head_of
 from gateway.spool.records import BATCH, RECORD, DamagedError, decode_all, encode
 from gateway.spool.removal_writer import RemovalWriter
 from gateway.spool.removals import Range, place_of
@@ -86,6 +88,7 @@ class SpoolQueue:
         self.rule = ""  # that spools what stands first here
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
+        self.drop_expired = False  # nor longer than it says itself
         self.messages_added = 0  # messages, ever
         self.messages_gone = 0  # of these, taken out or given up
         self.last_place = -1  # of the request added last, among those added; -1: none was
@@ -156,6 +159,7 @@ class SpoolQueue:
         self.rule = rule.name
         self.rule_bytes = ENDLESS if rule.spool_size is None else rule.spool_size
         self.max_age_ns = NEVER if rule.max_age_ns is None else rule.max_age_ns
+        self.drop_expired = rule.drop_expired
         if rule.durable:
             self.durable = True  # also for what stands behind, whatever its own rule is
         elif self.empty() and not self.unmarked:
@@ -439,7 +443,8 @@ class SpoolQueue:
             name = disk.new_name()
             if durable:
                 name += SUFFIX
-                head = head_of({**self.origin, "queue": self.origin.setdefault("queue", name)})
+                clock = str(time.time_ns() - now_ns())
+                head = head_of({**self.origin, "queue": self.origin.setdefault("queue", name), CLOCK: clock})
             segment = self.segment = Segment(name, durable=durable)
             if durable:
                 self.removals.segments[segment.serial] = segment
@@ -553,7 +558,16 @@ class SpoolQueue:
         waiting = self.waiting.get(order.topic)
         if waiting is None:
             return
-        order.add(waiting.messages, waiting.bytes)
+        messages = waiting.messages
+        size = waiting.bytes
+        for other in self.orders:
+            if other.topic == order.topic and not other.called_off():
+                messages -= other.queued
+                size -= other.queued_bytes
+                order.begins = max(order.begins, other.place)
+        if messages <= 0:
+            return
+        order.add_queued(messages, size)
         if order.state != PREVIEW:
             order.place = self.messages_added if self.last_complete or order.state != COPYING else self.last_place
             self.orders.append(order)
@@ -600,10 +614,13 @@ class SpoolQueue:
             key = part.key
             if part.kind != REQUEST or key is None:
                 continue
+            messages: int = int(part.count) * int(part.messages)
             for order in self.orders:
-                if part.spool_order is None and at < order.place and order.topic == key.text:
+                if part.spool_order is None and order.begins <= at < order.place and order.topic == key.text and not order.called_off():
                     part.spool_order = order
-            at += int(part.count) * int(part.messages)
+                    order.queued -= messages
+                    order.queued_bytes -= part.end - part.start + (0 if part.complete else part.size)
+            at += messages
         self.orders = [order for order in self.orders if at < order.place]
 
     def __repr__(self) -> str:

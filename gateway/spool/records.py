@@ -18,6 +18,7 @@ from typing import Final
 
 from gateway.pipeline.parts import REQUEST, Part
 from limiter.keys import Key
+from limiter.limits import NEVER
 
 MAGIC: Final = 0x53_4C_53_31  # "SLS1"
 BATCH: Final = struct.Struct(">IIII")
@@ -28,6 +29,7 @@ PREPAID: Final = 4
 AGAIN: Final = 8
 UNANSWERED: Final = 16
 REPLAYS: Final = 32
+EXPIRES: Final = 64  # it is of no use after its deadline: that is its age's or its own, and not of a rule that delays
 
 
 class DamagedError(Exception):
@@ -40,6 +42,8 @@ def encode(parts: list[Part]) -> bytes:
     for part in parts:
         flags = (COMPLETE if part.complete else 0) | (PAID if part.paid else 0) | (PREPAID if part.prepaid else 0)
         flags |= (AGAIN if part.again else 0) | (UNANSWERED if part.unanswered else 0) | (REPLAYS if part.replays else 0)
+        if 0 < part.deadline < NEVER and (part.rule is None or part.rule.action == "spool"):
+            flags |= EXPIRES
         length = part.end - part.start
         pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, length))
         pieces.append(part.data if length == len(part.data) else part.data[part.start : part.end])

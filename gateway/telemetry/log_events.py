@@ -107,6 +107,9 @@ LIFE: Final = {
         "warning", fields="listener exchange routing_key err kept_in",
         meaning="The broker, or a rule, does not take a message that is replayed. It was put into the file `kept_in`, as JSON."),
     "replay_failed": lines("error", fields="err trace", meaning="A replay has failed for a reason within the gateway. It is tried again."),
+    "spool_operation_failed": lines(
+        "error", fields="action topic err trace",
+        meaning="A discard or a drain has failed for a reason within the gateway: please report it. The answer says what was given up."),
     "spool_trouble": lines(
         "error", "info", fields="err remedy",
         meaning="The spool cannot be written: clients whose messages are to be spooled are not read. Or (info) it is written again."),

@@ -428,6 +428,8 @@ PROCESS: Final = (
           workers=ONE),
     counter("sluice_spool_given_up_messages_total",
             "Messages in the spool that an operator has given up (sluice spool discard, sluice spool drain)."),
+    counter("sluice_spool_expired_messages_total",
+            "Messages in the spool that were given up because they had waited for too long (max_age, drop_expired of a rule)."),
     gauge("sluice_spool_blocked",
           "1 while the spool cannot be written: clients whose messages are to be spooled are not read. The log has spool_trouble and why.",
           workers=EACH),

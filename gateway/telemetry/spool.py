@@ -21,7 +21,7 @@ MAX_TOPICS_PER_SLICE: Final = 200  # topics; described between two turns of the 
 PAUSABLE: Final = AMQP.name  # the protocol whose topics can be paused
 MAX_PAUSES_NAMED: Final = 3  # in warnings; a guess
 COUNTS: Final = (  # summed over workers
-    "size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "given_up", "commits",
+    "size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "given_up", "expired", "commits",
     "uncommitted_bytes", "replaying_bytes", "replayed_messages", "set_aside_messages", "set_aside_damages",
 )  # fmt: skip
 
@@ -44,6 +44,7 @@ def figures(disk: SpoolDisk, control: SpoolControl) -> dict[str, object]:
         "set_aside_messages": disk.replay.set_aside,
         "set_aside_damages": disk.replay.damages,
         "given_up": control.given_up,
+        "expired": control.expired + disk.replay.expired,
         "paused": sorted(control.paused),
         "full": is_full(disk),
         "trouble": disk.trouble or None,
@@ -135,6 +136,7 @@ def metric_lines(disk: SpoolDisk, control: SpoolControl) -> Iterator[str]:
         "sluice_spool_set_aside_damages_total": [((), disk.replay.damages)],
         "sluice_spool_paused_topics": [((), len(control.paused))],
         "sluice_spool_given_up_messages_total": [((), control.given_up)],
+        "sluice_spool_expired_messages_total": [((), control.expired + disk.replay.expired)],
     })  # fmt: skip
 
 

@@ -260,7 +260,10 @@ class Parent:
         return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}, math.inf))
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
-        """A file of each worker's. It takes as long as it takes."""
+        """A file of each worker's. It takes as long as it takes. Raises FileExistsError, before any worker is asked."""
+        folder = self.settings.gateway.state_directory / spool_operations.FOLDER
+        for child in self.serving():
+            spool_operations.check_new(folder / spool_operations.of_worker(file, child.worker))
         return spool_operations.summed(await self._act_on_spool("drain", topic, {"file": file, "dry_run": dry_run}, math.inf))
 
     async def _act_on_spool(

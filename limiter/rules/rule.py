@@ -167,7 +167,8 @@ class Rule:
     part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
     whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
     (`limits.yaml:7`). `spool_size` (bytes of files) and `max_age_ns` bound what `action: spool` lets wait; None: no bound of its own.
-    `durable`: what waits so survives the process, where its sender is not told what has arrived. Raises RuleError.
+    `durable`: what waits so survives the process, where its sender is not told what has arrived. `drop_expired`: it waits no longer than
+    each message says that it is of use. Raises RuleError.
     """
 
     name: str
@@ -191,6 +192,7 @@ class Rule:
     spool_size: int | None = None
     max_age_ns: int | None = None
     durable: bool = False
+    drop_expired: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:

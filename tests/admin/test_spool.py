@@ -125,6 +125,12 @@ async def test_a_drain_names_its_file_and_what_failed(api: Control) -> None:
     refused = await api.ask("POST", f"{PATH}:drain", {"to": "out.jsonl", "reason": "x"})
     assert (refused.status, refused.json()["detail"]) == (500, "nothing was given up: File exists: out.jsonl; nothing is given up")
     api.gateway.drain_faults = []
+    api.gateway.drained_files = ["out.jsonl"]
+    for query in ("?dry_run=1", ""):
+        refused = await api.ask("POST", f"{PATH}:drain{query}", {"to": "out.jsonl", "reason": "x"})
+        assert (refused.status, refused.json()["type"]) == (409, "urn:sluice:problem:file-exists")
+        assert refused.json()["detail"] == "out.jsonl is there already"
+    api.gateway.drained_files = []
     done = (await api.ask("POST", f"{PATH}:drain", {"to": "out.jsonl", "reason": "x"}, role="operator")).json()
     assert (done["messages"], done["files"], done["faults"]) == (5, ["state/drained/out.jsonl"], [])
     lines = await audited(api, f"POST {PATH}:drain")

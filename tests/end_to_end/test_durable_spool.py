@@ -123,6 +123,26 @@ def test_what_waited_when_the_gateway_was_killed_is_replayed_in_order_and_marked
         assert figures(gateway)["set_aside_messages"] == 0
 
 
+def test_what_is_of_no_use_any_more_after_a_crash_is_not_replayed(rabbitmq: RabbitMQ, tmp_path: Path, start_gateway: StartGateway) -> None:
+    """Every other message is of use for 2 s, and nothing starts again within that time."""
+    gateway = start_gateway([listener(rabbitmq.port, tmp_path)], [durable(200, drop_expired=True)])
+    count = 1_000
+    with Queue(rabbitmq.url, "burst-expired") as queue:
+        with NumberedPublisher(gateway.port("rabbit")) as publisher:
+            publisher.begin(count, [queue.name], expirations=("2000", None))
+            publisher.wait_until_sent(count)
+            wait_until_committed(gateway, count)
+            sent = time.monotonic()
+            gateway.kill()
+        wait_until(lambda: time.monotonic() - sent > 2.5, within=10, what="half of them are too old")
+        gateway.start()
+        wait_until_replayed(gateway)
+        found = arrived(queue)
+        assert {number for number, _ in found if number % 2} == set(range(1, count, 2))
+        assert [number for number, again in found if again and number % 2 == 0] == []
+        assert figures(gateway)["expired"] > count // 4
+
+
 def test_what_waited_when_the_broker_went_away_is_replayed_once_it_is_back(tmp_path: Path, start_gateway: StartGateway) -> None:
     count = 5_000
     with RabbitMQ(tmp_path / "broker") as broker:

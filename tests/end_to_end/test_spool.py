@@ -218,6 +218,25 @@ def test_what_is_too_old_is_nacked_or_dropped_and_counted(rabbitmq: RabbitMQ, st
         assert gateway.messages_by_fate("amqp", topic)["refused"] > 1_000
 
 
+def test_a_message_waits_no_longer_than_its_expiration_says(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    """Every other message of 2,000 is of use for 2 s; all of them pass at 400/s, within 5 s."""
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled(400, drop_expired=True)])
+    count = 2_000
+    with Queue(rabbitmq.url, "burst-expiring") as queue, NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
+        publisher.begin(count, [queue.name], expirations=("2000", None))
+        wait_until(lambda: len(publisher.acked) + len(publisher.nacked) == count, within=60, what="all are answered")
+        assert {number % 2 for number in publisher.nacked} == {0}, "only what has an expiration"
+        assert len(publisher.nacked) > 300
+        arrived = [number for number in numbers(queue) if number % 2]  # of the others the broker may have dropped some by now
+        assert arrived == list(range(1, count, 2))
+        topic = "%2F/amq.default/burst-expiring"
+        assert gateway.messages_by_fate("amqp", topic)["refused"] == len(publisher.nacked)
+        assert gateway.get("/v1/spool")["spool"]["expired"] == len(publisher.nacked)
+        assert f"{len(publisher.nacked):,} messages were given up for their age" in gateway.cli("spool", "list").stderr.replace(
+            "\u202f", ","
+        )
+
+
 def test_a_rule_takes_no_more_of_the_spool_than_its_size(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     listeners = [amqp_listener(f"127.0.0.1:{rabbitmq.port}")]
     gateway = start_gateway(

@@ -155,7 +155,9 @@ def test_what_is_drained_can_be_published_again_as_the_page_says(rabbitmq: Rabbi
         (line,) = audited(gateway, "drain")
         assert line["detail"] == f"{told['messages']} messages of 1 connections to {file}"
         again = gateway.cli(*words, check=False)
-        assert again.returncode in {0, 1}, "nothing waits any more, or its file is there"
+        assert again.returncode == 6, "a conflict"
+        assert f"{file} is there already" in again.stderr
+        assert "drain to another name" in again.stderr
 
 
 @pytest.mark.rabbitmq
@@ -231,6 +233,12 @@ def test_all_workers_pause_and_discard_and_a_new_one_pauses_too(tmp_path: Path) 
             names = sorted(Path(file).name for file in drained["files"])
             assert names == ["jobs-w1.jsonl", "jobs-w2.jsonl"]
             assert sum(len(Path(file).read_text().splitlines()) for file in drained["files"]) == drained["messages"] > 0
+            Path(drained["files"][0]).rename(gateway.directory / "moved.jsonl")  # one of them is there still
+            again = gateway.request("POST", "/v1/spool/amqp/%2F/amq.default/jobs:drain", {"to": "jobs.jsonl", "reason": "a test"})
+            assert (again.status, again.json["type"]) == (409, "urn:sluice:problem:file-exists")
+            assert f"{drained['files'][1]} is there already" in again.json["detail"]
+            assert not Path(drained["files"][0]).exists(), "no worker has drained"
+            Path(gateway.directory / "moved.jsonl").rename(drained["files"][0])
             done = gateway.request("POST", "/v1/spool/amqp/%2F/amq.default/jobs:discard", {"reason": "a test"}).json
             assert done["messages"] <= drained["messages"]
             wait_until(lambda: waiting(gateway, "jobs")["messages"] == 0, within=30, what="it is given up")

@@ -27,27 +27,29 @@ RULE: dict[str, object] = {
     "action": "spool",
     "breaker": {"open_for": "0s"},
 }
+AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged-*"}, "max_age": "2s"}
 
 
 @pytest.fixture(scope="module")
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
     settings = {"spool": {"memory": "1MiB"}, "drain": {"timeout": "5s"}}
-    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], settings) as running:
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE, AGED], settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(rocketmq: RocketMQ) -> None:
-    rocketmq.create_topics(*(f"burst-{use}-{version}:1" for use in ("alone", "mixed", "stop") for version in ("533", "498")))
+    uses = ("burst-alone", "burst-mixed", "burst-stop", "burst-killed", "aged-alone")
+    rocketmq.create_topics(*(f"{use}-{version}:1" for use in uses for version in ("533", "498")))
 
 
 def waiting(gateway: Gateway, topic: str) -> int:
     return sum(int(each["messages"]) for each in gateway.get("/v1/spool")["items"] if each["topic"] == topic)
 
 
-def name(use: str, client: RocketMQClient) -> str:
-    return f"burst-{use}-{client.version.replace('.', '')}"
+def name(use: str, client: RocketMQClient, kind: str = "burst") -> str:
+    return f"{kind}-{use}-{client.version.replace('.', '')}"
 
 
 def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(
@@ -85,6 +87,45 @@ def test_other_sends_of_the_topic_are_refused_in_words_and_none_is_lost(
     wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="all is through")
     passed = COUNT // 4 + asking["ok"]
     wait_until(lambda: rocketmq.stored(topic) == {topic: passed}, within=60, what="all that was not refused is stored", every=1)
+
+
+def test_one_way_sends_that_are_too_old_are_dropped_and_all_others_are_stored(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    """Twenty seconds of the limit in three, none older than two."""
+    topic = name("alone", rocketmq_client, "aged")
+    before = gateway.get("/v1/spool")["spool"]["expired"]
+    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
+    assert (line["ok"], line["codes"]) == (COUNT, {})
+    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
+    wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="nothing waits any more")
+    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["waiting"] == 0, within=30, what="all is through, or dropped")
+    dropped = gateway.messages_by_fate("rocketmq", topic)["dropped"]
+    assert COUNT / 4 < dropped < COUNT - RATE
+    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT - dropped}, within=60, what="all others are stored", every=1)
+    assert gateway.get("/v1/spool")["spool"]["expired"] - before == dropped
+
+
+def test_a_gateway_that_is_killed_loses_what_waits_and_leaves_no_file(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    topic = name("killed", rocketmq_client)
+    rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
+    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
+    forwarded = gateway.messages_by_fate("rocketmq", topic)["forwarded"]
+    wait_until(lambda: any((gateway.directory / "state" / "spool").rglob("[0-9]*")), within=30, what="some is on disk")
+    gateway.kill()
+    gateway.start()
+    wait_until(lambda: '"spool_left_behind"' in gateway.log(), within=30, what="it says what it found")
+    (stored,) = rocketmq.stored(topic).values()
+    assert forwarded <= stored < COUNT, "what was forwarded is there; what waited is not"
+    assert waiting(gateway, topic) == 0
+    assert gateway.get("/v1/spool")["spool"]["used_bytes"] == 0
+    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": 10, "rate": 10}).result()
+    assert line["ok"] == 10
+    wait_until(
+        lambda: rocketmq.stored(topic) == {topic: stored + 10}, within=60, what="the next messages are stored, and nothing else", every=1
+    )
 
 
 def test_a_rule_that_names_rocketmq_is_told_what_waits(gateway: Gateway, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Spool: hold the refused part for as long as it takes, and what comes behind it, on disk where it is too much for memory.
 
 The client goes on sending. It gets the broker's own answers when its messages have been forwarded, at the limit and in order, and none
-before (`docs/spooling.md`). What has waited for longer than the rule's `max_age` is refused; where no refusal can be said, it is dropped.
+before (`docs/spooling.md`). What has waited for longer than the rule's `max_age`, or (`drop_expired`) than it is of use by its own word, is
+refused; where no refusal can be said, it is dropped.
 """
 
 from __future__ import annotations
@@ -18,9 +19,18 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
     """Hold, or refuse where the protocol cannot hold this one."""
     rule = part.rule
     assert rule is not None
-    deadline = part.deadline  # it may have come long ago, and waited unjudged since
-    if deadline == 0:
-        deadline = NEVER if rule.max_age_ns is None else now + rule.max_age_ns
+    if part.deadline != 0:  # it may have come long ago, and waited unjudged since
+        return _hold(conversation, part, now, part.deadline)
+    last = NEVER if rule.max_age_ns is None else now + rule.max_age_ns
+    if not rule.drop_expired:
+        return _hold(conversation, part, now, last)
+    outcome = HELD
+    for run, lifetime in conversation.lifetimes(part):
+        outcome = _hold(conversation, run, now, min(last, now + lifetime, NEVER))
+    return outcome
+
+
+def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> int:
     if wait_until(conversation.spool, part, now, deadline):
         return HELD
     return reject(conversation, part, now)

@@ -165,6 +165,7 @@ class RateLimit(Handler):
         assert key is not None
         self.accounts.tally_of(key)  # which is changed now
         messages: int = part.count * part.messages
+        too_old = order is None and part.deadline != 0  # else it would have overtaken
         outcome = expire(self.conversation, part, now)
         if outcome == HELD:
             if order is not None:
@@ -172,6 +173,8 @@ class RateLimit(Handler):
             return
         if order is not None:
             self.spool_control.given_up += messages
+        elif too_old:
+            self.spool_control.expired += messages
         if part.rule is None:  # it comes from the disk, which does not know it
             bucket = spooling_bucket(key)
             if bucket is not None:
@@ -219,6 +222,8 @@ class RateLimit(Handler):
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
             self._note_refused(part, key, now)
+            if rule is not None and rule.action == "spool" and 0 < part.deadline <= now:  # it became too old while it was with the judge
+                self.spool_control.expired += part.count * part.messages
             if part.held_at != 0:
                 self._note_wait(part, now)
         elif part.held_at == 0 and (rule is None or rule.action != "spool"):

@@ -95,6 +95,9 @@ class AmqpConversation(Conversation):
     def spool(self, part: Part, due: int) -> bool:
         return self.settling.spool(part, due)
 
+    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
+        return self.settling.lifetimes(part)
+
     def waits_behind(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
         return channel is not None and channel.spool is not None and channel.taken == 0 and channel.waits()

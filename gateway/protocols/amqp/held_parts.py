@@ -270,7 +270,9 @@ class HeldParts:
             waiting += [part for part in judged if part.ordering_key == channel.number and part.deadline]
         for part in waiting:
             key = part.key
-            if part.kind != REQUEST or key is None or key.text != order.topic or part.spool_order is not None or part is left_out:
+            if part.kind != REQUEST or key is None or key.text != order.topic or part is left_out:
+                continue
+            if part.spool_order is not None and not part.spool_order.called_off():  # then it is that one's
                 continue
             size = part.end - part.start
             order.add(part.count * part.messages, size if part.complete else size + part.size)

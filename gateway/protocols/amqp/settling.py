@@ -33,6 +33,7 @@ from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, P
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.confirms import Confirms
+from gateway.protocols.amqp.expirations import expiration_of
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     CHANNEL_CLOSE,
@@ -113,6 +114,25 @@ class Settling:
         if channel is not None and channel.taken:  # two parts will be settled where one was taken
             self.held_parts.count_split(channel)
         return head
+
+    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
+        found: list[tuple[Part, int]] = []
+        at = part.start
+        lifetime = expiration_of(part.data, at, part.end)
+        alike = 1
+        for _ in range(part.count - 1):
+            at = publish_end(part.data, at, part.end)
+            following = expiration_of(part.data, at, part.end)
+            if following != lifetime:
+                head = self.split(part, alike)
+                head.passed = 0
+                head.wait_ns = part.wait_ns
+                found.append((head, lifetime))
+                lifetime = following
+                alike = 0
+            alike += 1
+        found.append((part, lifetime))
+        return found
 
     def refuse(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
@@ -199,9 +219,15 @@ class Settling:
         if channel is None or channel.settled_state != PASSING:  # closed meanwhile
             self.admit(part)
             return
-        if channel.spool is not None:
-            part.deadline = min(now + channel.spool.max_age_ns, NEVER)
-        self._hold(channel, part, 0)
+        spool = channel.spool
+        if spool is None or not spool.drop_expired:
+            if spool is not None:
+                part.deadline = min(now + spool.max_age_ns, NEVER)
+            self._hold(channel, part, 0)
+            return
+        for run, lifetime in self.lifetimes(part):
+            run.deadline = min(now + spool.max_age_ns, now + lifetime, NEVER)
+            self._hold(channel, run, 0)
 
     def keep(self, part: Part, due: int) -> None:
         channel = self.channels.get(part.ordering_key)

@@ -31,12 +31,14 @@ from gateway.protocols.amqp.frames import BODY_FRAME, OVERHEAD, TX_SELECT, metho
 from gateway.protocols.amqp.refusals import is_mandatory, publish_end
 from gateway.spool.batches import WaitingBatch
 from gateway.spool.queue import SpoolQueue
-from gateway.spool.records import DamagedError
+from gateway.spool.records import BATCH, RECORD, DamagedError
 from gateway.spool.removals import Range
 
 PROPERTIES: Final[dict[str, str]] = {  # as a line names them -> as pamqp does
     {"message_type": "type"}.get(name, name): name for name in commands.Basic.Properties.__slots__ if name != "cluster_id"
 }
+
+HEADS: Final = (RECORD.size, BATCH.size + RECORD.size)  # bytes between the data of two records of a file, in a batch or where one begins
 
 
 class WaitingPart:
@@ -65,6 +67,7 @@ class ChannelCopy(SpoolCopy):
         self.batches: list[WaitingBatch] = queue.hold_files()
         self.places: list[Range] = []  # of what was found in durable files
         self.originals: list[Part] = []  # of what was found in memory
+        self.removed = 0  # of these, and then of `places`
         self._ours: dict[bytes, bool] = {}  # names of a topic, as on the wire -> whether it is the order's
 
     def release(self) -> None:
@@ -72,8 +75,13 @@ class ChannelCopy(SpoolCopy):
         self.queue.release_files(self.batches)
         self.batches = []
 
-    def remove(self, on_synced: Callable[[], None]) -> None:
-        self.queue.remove_all(self.originals, self.places, on_synced)
+    def remove(self, most: int, on_synced: Callable[[], None]) -> bool:
+        first = self.removed
+        self.removed += most
+        behind = max(first - len(self.originals), 0)
+        places = self.places[behind : max(self.removed - len(self.originals), 0)]
+        self.queue.remove_all(self.originals[first : self.removed], places, on_synced)
+        return self.removed < len(self.originals) + len(self.places)
 
     def scan(self, on_loop: OnLoop) -> None:
         for publish in self._publishes(on_loop):
@@ -123,7 +131,11 @@ class ChannelCopy(SpoolCopy):
         if part.original is not None:
             self.originals.append(part.original)
         elif part.place:
-            self.places.append((part.place, part.place + len(part.data)))
+            end = part.place + len(part.data)
+            if self.places and part.place - self.places[-1][1] in HEADS:  # one behind the other: one range
+                self.places[-1] = (self.places[-1][0], end)
+            else:
+                self.places.append((part.place, end))
 
     def _parts(self, on_loop: OnLoop) -> Iterator[WaitingPart]:
         yield from self.held
@@ -134,8 +146,8 @@ class ChannelCopy(SpoolCopy):
                 if part.kind == REQUEST:
                     if at >= self.order.place:
                         return
+                    ours = at >= self.order.begins and self._is_ours(part.data, on_loop)
                     at += int(part.count) * int(part.messages)
-                    ours = self._is_ours(part.data, on_loop)
                 yield WaitingPart(part, batch.originals[index] if batch.batch is None else None, ours=ours)
 
     def _is_ours(self, publish: bytes, on_loop: OnLoop) -> bool:

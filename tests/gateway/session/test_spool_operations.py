@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -24,6 +25,7 @@ from gateway.protocols.amqp.publishes_again import Messages
 from gateway.session import description
 from gateway.spool.disk import SpoolDisk
 from gateway.spool.left_behind import streams_of
+from gateway.spool.removals import HEAD, RANGE
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
@@ -337,7 +339,7 @@ async def test_a_connection_that_ends_while_its_messages_are_looked_for_keeps_th
         assert list(gateway.spool.orphans) == [], "it is not replayed before that is over"
         await trio.to_thread.run_sync(copy.scan, trio.from_thread.run_sync)
         synced: list[bool] = []
-        copy.remove(lambda: synced.append(True))
+        assert not copy.remove(1_000, lambda: synced.append(True)), "all of it"
         copy.release()
         wires.until(lambda: bool(synced and gateway.spool.orphans))
         assert copy.messages >= 90
@@ -406,6 +408,55 @@ async def test_durable_messages_that_are_too_old_do_not_come_back(tmp_path: Path
         assert dropped > 30
         end(wires, link)
         assert len(what_would_be_replayed(gateway)) <= 80 - dropped
+
+
+@pytest.mark.parametrize("memory", [1 << 20, 1], ids=["memory", "disk"])
+@pytest.mark.parametrize("confirms", [True, False], ids=["confirms", "none"])
+def test_a_message_waits_no_longer_than_it_is_of_use(tmp_path: Path, memory: int, *, confirms: bool) -> None:
+    """All of one read, alike but for that: five a second pass."""
+    with spooling(tmp_path, spooled(drop_expired=True), memory=memory) as (wires, gateway):
+        link = Link(wires, confirms=(1,) if confirms else ())
+        lives = [("3000", None, "900000", "3000")[number % 4] for number in range(80)]
+        link.say(b"".join(amqp.publish(1, "limited", b"x" * 40, expiration=each) for each in lives))
+        wires.run()
+        passed: list[str | None] = []
+
+        def through() -> bool:
+            wires.elapse(1)
+            passed.extend(
+                each.value.properties.expiration for each in amqp.read(link.at_broker()) if isinstance(each.value, header.ContentHeader)
+            )
+            return wires.totals("amqp", LIMITED)["waiting"] == 0
+
+        wires.until(through, within=30)
+        assert [each for each in passed if each != "3000"] == [each for each in lives if each != "3000"], "all others, in order"
+        late = 40 - passed.count("3000")
+        assert 20 <= late < 40
+        totals = wires.totals("amqp", LIMITED)
+        assert (totals["refused"], totals["dropped"]) == ((late, 0) if confirms else (0, late))
+        assert wires.shared.spool_control.expired == late
+        nacked = [each.tag - 1 for each in amqp.confirms(link.at_client()) if not each.acked]
+        assert {lives[number] for number in nacked} == ({"3000"} if confirms else set())
+        assert len(nacked) == (late if confirms else 0)
+        assert (gateway.spool.messages, gateway.spool.topics) == (0, {})
+
+
+def test_without_the_rules_word_expiration_is_the_brokers(tmp_path: Path) -> None:
+    """It may be a delay: a queue without consumers that dead-letters what expires."""
+    with spooling(tmp_path, spooled()) as (wires, _):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited", expiration="1") * 10)
+        wires.elapse(5)
+        assert len(published(link.at_broker())) == 10
+
+
+async def test_max_age_holds_for_what_is_of_use_for_longer(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(drop_expired=True, max_age_ns=2 * SECOND)) as (wires, _):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited", expiration="900000") * 30)
+        wires.elapse(8)
+        assert 8 <= len(published(link.at_broker())) <= 14
+        assert wires.shared.spool_control.expired == wires.totals("amqp", LIMITED)["refused"] >= 16
 
 
 async def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -> None:
@@ -507,9 +558,14 @@ async def test_nothing_is_given_up_that_is_not_in_the_file(tmp_path: Path, fault
                     opened.write(b"damage")
         else:
             monkeypatch.setattr(spool_operations, "sync_folder", lambda _: setattr(gateway.rule_source, "revision", 2))
-        done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
-        assert (done["messages"], done["files"]) == (0, [])
-        assert {"there": "File exists", "damaged": "checksum", "rules": "the rules were changed"}[fault] in str(done["faults"])
+        if fault == "there":
+            for dry_run in (True, False):
+                with pytest.raises(FileExistsError, match=r"out\.jsonl is there already.*drain to another name"):
+                    await spool_operations.drain(gateway, LIMITED, "out.jsonl", dry_run=dry_run)
+        else:
+            done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
+            assert (done["messages"], done["files"]) == (0, [])
+            assert {"damaged": "checksum", "rules": "the rules were changed"}[fault] in str(done["faults"])
         files = {file.name: file.read_text() for file in (tmp_path / "drained").iterdir()}
         assert files == ({"out.jsonl": "mine"} if fault == "there" else {})
         if fault == "damaged":
@@ -524,6 +580,164 @@ async def test_nothing_is_given_up_that_is_not_in_the_file(tmp_path: Path, fault
 
         wires.until(through, within=30)
         assert wires.shared.spool_control.given_up == 0
+
+
+@pytest.mark.parametrize("action", ["discard", "drain"])
+async def test_a_fault_of_our_own_gives_up_nothing_and_is_answered(
+    tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the worker, with all its connections."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(spool_operations, "_scan", fails)
+    monkeypatch.setattr(spool_operations, "_write", fails)
+    with spooling(tmp_path, spooled(durable=True), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(map(numbered, range(50))))
+        wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
+        arguments: dict[str, Any] = {"file": "out.jsonl"} if action == "drain" else {"dry_run": False}
+        done = await while_it_runs(wires, spool_operations.give_up(gateway, action, LIMITED, arguments))
+        assert (done["messages"], done["connections"]) == (0, 0)
+        assert "RuntimeError: a fault of ours; nothing is given up" in str(done["faults"])
+        assert [record.getMessage() for record in caplog.records] == ["spool_operation_failed"]
+        passed: list[str] = []
+
+        def through() -> bool:
+            wires.elapse(1)
+            passed.extend(published(link.at_broker()))
+            return len(passed) == 50
+
+        wires.until(through, within=30)
+
+
+@pytest.mark.parametrize("action", ["discard", "drain"])
+async def test_a_fault_before_anything_is_looked_at_is_answered(
+    tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(spool_operations, "_spooling", fails)
+    with spooling(tmp_path, spooled()) as (_, gateway):
+        arguments: dict[str, Any] = {"file": "out.jsonl"} if action == "drain" else {"dry_run": False}
+        done = await spool_operations.give_up(gateway, action, LIMITED, arguments)
+        assert done == {
+            "messages": 0, "bytes": 0, "connections": 0, "connection_ids": [], "files": [],
+            "faults": ["RuntimeError: a fault of ours; whether anything is given up is not known: look at what waits"],
+        }  # fmt: skip
+        assert [record.getMessage() for record in caplog.records] == ["spool_operation_failed"]
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["lost with the gateway", "durable"])
+async def test_two_discards_at_once_tell_each_message_once(tmp_path: Path, *, durable: bool) -> None:
+    with spooling(tmp_path, spooled(durable=durable), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(map(numbered, range(200))))
+        wires.until(lambda: gateway.spool.written > 10_000 and gateway.spool.uncommitted == 0)
+        passed = len(published(link.at_broker()))
+        told: list[int] = []
+
+        async def give_up() -> None:
+            done = await spool_operations.discard(gateway, LIMITED, dry_run=False)
+            assert done["faults"] == []
+            told.append(int(str(done["messages"])))
+
+        async def both() -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(give_up)
+                nursery.start_soon(give_up)
+
+        await while_it_runs(wires, both())
+        assert sorted(told) == [0, 200 - passed]
+        preview = await spool_operations.discard(gateway, LIMITED, dry_run=True)
+        assert preview["messages"] == 0, "what is given up already is not told again"
+
+        def through() -> bool:
+            wires.elapse(1)
+            return bool(gateway.spool.messages == 0)
+
+        wires.until(through, within=30)
+        assert wires.shared.spool_control.given_up == 200 - passed
+
+
+async def test_what_comes_between_two_discards_is_told_by_the_second(tmp_path: Path) -> None:
+    """Both are at work when the first messages' turn comes."""
+    with spooling(tmp_path, spooled(), spooled("other"), memory=1) as (wires, gateway):
+        link = Link(wires)
+        link.say(b"".join(numbered(number, "other" if number % 3 == 0 else "limited") for number in range(150)))
+        wires.until(lambda: gateway.spool.written > 0)
+        first = await spool_operations.discard(gateway, LIMITED, dry_run=False)
+        link.say(b"".join(map(numbered, range(150, 200))))
+        wires.run()
+        waiting = gateway.spool.topics["amqp", LIMITED].messages
+        second = await spool_operations.discard(gateway, LIMITED, dry_run=False)
+        assert int(str(first["messages"])) + int(str(second["messages"])) >= waiting
+        assert second["messages"] == 50
+
+        def through() -> bool:
+            wires.elapse(1)
+            return bool(gateway.spool.messages == 0)
+
+        wires.until(through, within=60)
+        assert wires.shared.spool_control.given_up == int(str(first["messages"])) + 50
+
+
+@pytest.mark.parametrize("second", ["drain", "discard"])
+async def test_what_a_failed_drain_left_is_given_up_by_the_next_order_at_once(tmp_path: Path, second: str) -> None:
+    """What it had marked was left out until its turn had come."""
+    with spooling(tmp_path, spooled(), memory=1) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(b"".join(map(numbered, range(200))))
+        wires.until(lambda: gateway.spool.written > 10_000)
+        passed = len(published(link.at_broker()))
+        (copy,) = link.session.conversation.copy_spooled(LIMITED)
+        copy.order.state = CALLED_OFF
+        copy.release()
+        doing = (
+            spool_operations.drain(gateway, LIMITED, "out.jsonl")
+            if second == "drain"
+            else spool_operations.discard(gateway, LIMITED, dry_run=False)
+        )
+        done = await while_it_runs(wires, doing)
+        assert (done["messages"], done["faults"]) == (200 - passed, [])
+        wires.until(lambda: wires.shared.spool_control.given_up == 200 - passed, within=30)
+
+
+async def test_many_durable_messages_are_removed_in_slices(tmp_path: Path) -> None:
+    """All places were packed in one turn of the event loop."""
+    with spooling(tmp_path, spooled(durable=True), spooled("other", durable=True), memory=1) as (wires, gateway):
+        link = Link(wires)
+        count = 10 * spool_operations.REMOVE_SLICE
+        link.say(b"".join(amqp.publish(1, ("limited", "other")[number % 2], b"x") for number in range(2 * count)))
+        wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
+        passed = published(link.at_broker()).count("limited")
+        (copy,) = link.session.conversation.copy_spooled(LIMITED, only_durable=True)
+        await trio.to_thread.run_sync(copy.scan, trio.from_thread.run_sync)
+        assert copy.messages == count - passed
+        segments = cast(Any, link.session.conversation).channels[1].spool.removals.segments
+        steps: list[int] = []
+        faults: list[str] = []
+
+        def size() -> int:
+            return sum(file.stat().st_size for file in (tmp_path / "spool").glob("*/*.removed"))
+
+        async def count_turns() -> None:
+            while True:
+                steps.append(sum(segment.removed for segment in segments.values()))
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count_turns)
+            await while_it_runs(wires, spool_operations._remove([copy], faults))
+            nursery.cancel_scope.cancel()
+        assert faults == []
+        assert steps[-1] == size() >= copy.messages * RANGE.size
+        most = 2 * (HEAD.size + RANGE.size * spool_operations.REMOVE_SLICE)  # trio runs the tasks of a round in any order
+        assert max(after - before for before, after in pairwise(steps)) <= most
+        copy.order.state = CALLED_OFF
+        copy.release()
 
 
 async def test_a_message_that_is_still_coming_in_is_neither_copied_nor_given_up(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ LINTED = [
      "rules[1].limit", "no longer under rule all (sluice.yaml:4)"),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
     ("- {name: a, limit: {messages: 1/s}, algorithm: pacing}", 4, 48, "rules[0].algorithm", "refuses most messages of a bunch"),
+    ("- {name: a, limit: {messages: 1/s}, drop_expired: true}", 4, 51, "rules[0].drop_expired", "no effect with action: reject"),
     ("- {name: a, limit: {messages: 1/s}, max_delay: 2s}", 4, 48, "rules[0].max_delay", "no effect with action: reject"),
     ("- {name: a, limit: {messages: 1/s}, action: block, max_delay: 2s}", 4, 63, "rules[0].max_delay", "no effect with action: block"),
     ("- {name: a, match: {queue: q, operation: consume}, limit: {messages: 1/s}, max_delay: 2s}", 4, 87, "rules[0].max_delay",
@@ -65,6 +66,12 @@ LINTED = [
     ("- {name: a, match: {operation: consume}, limit: {messages: 1/s}, reply: system_busy}", 4, 73, "rules[0].reply",
      "no effect with operation: consume"),
 ]  # fmt: skip
+
+
+def test_expiration_is_amqps(write: Callable[..., Path]) -> None:
+    rules = "- {name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, action: spool, drop_expired: true}"
+    said = {warning.path: str(warning) for warning in lint(load(write(f"{LISTENERS}rules:\n{rules}\n")))}
+    assert "no effect with protocol: rocketmq" in said["rules[0].drop_expired"]
 
 
 @pytest.mark.parametrize(("rules", "line", "column", "path", "said"), LINTED)

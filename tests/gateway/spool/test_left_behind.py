@@ -17,6 +17,8 @@ from gateway.spool.disk import LOCK, SpoolDisk, mark
 from gateway.spool.durable import HEAD_BYTES, POSITION_AT, head_of, is_durable, read_head
 from gateway.spool.left_behind import Damage, LeftStream, streams_of, take_left_behind
 from gateway.spool.records import DamagedError, encode
+from limiter.limits import NEVER, Limit, Rate
+from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 
 ORIGIN = {"listener": "rabbit", "vhost": "/", "user": "guest", "queue": "1.durable"}
@@ -69,6 +71,26 @@ def test_files_of_a_queue_are_one_stream_in_the_order_of_their_numbers(own: Path
     [left] = take_left_behind(own.parent).left
     assert [(stream.names, read(stream)[0]) for stream in left.streams] == [(["1.durable", "10.durable"], [0, 1, 2]), (["2.durable"], [7])]
     assert left.streams[0].origin == ORIGIN
+
+
+def test_what_is_of_use_for_a_time_says_until_when_in_the_time_of_day(own: Path) -> None:
+    """A rule that delays has a deadline, too, and that is another matter; an older gateway's file does not know what its clock showed."""
+    old, held, endless = part(0), part(1), part(2)
+    old.deadline = 5_000
+    held.deadline = 5_000
+    held.rule = Rule("delay", limit=Limit(messages=Rate(1)), action="delay")
+    endless.deadline = NEVER
+    batch = encode([old, held, endless])
+    write(own, "1.durable", [batch], {**ORIGIN, "clock": "1000000"})
+    write(own, "2.durable", [batch])
+    [left] = take_left_behind(own.parent).left
+    [stream] = left.streams
+    assert stream.origin == ORIGIN
+    found: list[int] = []
+    while (read_now := stream.read()) is not None:
+        found += [record.expires for record in read_now[0]]
+    assert found == [1_005_000, 0, 0, 0, 0, 0]
+    left.close()
 
 
 def test_a_directory_is_taken_once_and_goes_with_its_last_stream(own: Path) -> None:

@@ -43,6 +43,7 @@ class FakeGateway:
         self.spooled: list[dict[str, object]] = []
         self.paused: dict[str, dict[str, object]] = {}
         self.drain_faults: list[str] = []
+        self.drained_files: list[str] = []  # that are there already
         self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
         self.reload_errors: list[str] = []
         self.reloads = 0
@@ -129,6 +130,8 @@ class FakeGateway:
         return {"messages": messages, "bytes": size, "connections": len(found), "connection_ids": [7] * len(found)}
 
     async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
+        if file in self.drained_files:
+            raise FileExistsError(f"{file} is there already")
         if self.drain_faults:
             return {"messages": 0, "bytes": 0, "connections": 0, "connection_ids": [], "files": [], "faults": self.drain_faults}
         return {**await self.discard_spooled(topic, dry_run=dry_run), "files": [f"state/drained/{file}"], "faults": []}

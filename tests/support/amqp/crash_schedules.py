@@ -64,6 +64,15 @@ class PlainClient(PretendClient):
         return frames
 
 
+class Removing:
+    """An order whose messages are being removed. `waiting`: slices that are not on the medium, and one until all are written."""
+
+    def __init__(self, copy: SpoolCopy, found: set[bytes]) -> None:
+        self.copy = copy
+        self.found = found
+        self.waiting = 1
+
+
 class CrashSchedule(SpoolSchedule):
     """One connection of a durable rule. `crash` ends it somewhere, `run` in good order."""
 
@@ -75,6 +84,7 @@ class CrashSchedule(SpoolSchedule):
         self.orders = random.choice((0.0, 0.1, 0.4))  # how often an operator gives up what waits
         self.copies: list[SpoolCopy] = []  # that an operator's answer waits for
         self.scanned: list[tuple[SpoolCopy, set[bytes]]] = []
+        self.removing: list[Removing] = []
         self.given_up: list[Range] = []  # places; they may be missing
         self.removed: set[bytes] = set()  # publishes that must not come back
         self.ordered: set[bytes] = set()  # of them, those by an operator: they may be missing, and must not be forwarded
@@ -115,18 +125,26 @@ class CrashSchedule(SpoolSchedule):
     # ---- what is given up ------------------------------------------------------------------------------------------
 
     def _operate(self) -> None:
-        """One of the steps of `gateway.lifecycle.spool_operations.discard`: copy, scan, remove; they may be far apart."""
-        if self.copies:
+        """One of the steps of `gateway.lifecycle.spool_operations.discard`: copy, scan, remove in slices; they may be far apart, and two
+        orders may be at work at once."""
+        if self.disk.topics and (self.random.random() < 0.2 or not (self.copies or self.scanned or self.removing)):
+            topics = sorted(self.disk.topics)
+            _, topic = topics[int(self.random.random() * len(topics))]
+            self.copies += self.conversation.copy_spooled(topic, only_durable=True)
+        elif self.copies:
             copy = self.copies.pop()
             self.scanned.append((copy, self._scan(copy)))
         elif self.scanned:
             copy, found = self.scanned.pop()
+            assert not found & self.ordered, "of two orders"
             self.ordered |= found
-            copy.remove(lambda: self._answer(copy, found))
-        elif self.disk.topics:
-            topics = sorted(self.disk.topics)
-            _, topic = topics[int(self.random.random() * len(topics))]
-            self.copies = self.conversation.copy_spooled(topic, only_durable=True)
+            self.removing.append(Removing(copy, found))
+        elif self.removing:
+            removing = self.removing[-1]
+            removing.waiting += 1
+            if not removing.copy.remove(1 + int(self.random.random() * 3), lambda: self._synced(removing)):
+                self.removing.pop()
+                self._synced(removing)
 
     def _scan(self, copy: SpoolCopy) -> set[bytes]:
         assert isinstance(copy, ChannelCopy)
@@ -137,6 +155,11 @@ class CrashSchedule(SpoolSchedule):
             found.add(message.body[:IDENTITY_BYTES])
         assert len(found) == copy.messages, "copied twice"
         return found
+
+    def _synced(self, removing: Removing) -> None:
+        removing.waiting -= 1
+        if removing.waiting == 0:
+            self._answer(removing.copy, removing.found)
 
     def _answer(self, copy: SpoolCopy, found: set[bytes]) -> None:
         """The operator is told that they are given up."""
@@ -224,8 +247,8 @@ class CrashSchedule(SpoolSchedule):
     def _end_round(self) -> bool:
         self.acknowledged = self.queued
         self.conversation.mark_off(self.queued, self.acknowledged, self.now, read=True)
-        waits = bool(self.copies or self.scanned)
-        while self.copies or self.scanned:
+        waits = bool(self.copies or self.scanned or self.removing)
+        while self.copies or self.scanned or self.removing:
             self._operate()
         return waits
 

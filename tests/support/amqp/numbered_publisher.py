@@ -51,9 +51,13 @@ class NumberedPublisher:
         thread.start()
         self._threads.append(thread)
 
-    def begin(self, count: int, topics: Iterable[str], size: int = 1024, *, channel: int = 1) -> None:
-        """Publish `count` messages of `size` bytes to `topics` in turn, on a thread."""
-        self._run(lambda: self._publish(count, [amqp.publish(channel, topic, MARK + bytes(size - 8)) for topic in topics]))
+    def begin(
+        self, count: int, topics: Iterable[str], size: int = 1024, *, channel: int = 1, expirations: tuple[str | None, ...] = (None,)
+    ) -> None:
+        """Publish `count` messages of `size` bytes to `topics` in turn, on a thread; to each with all of the `expirations`."""
+        body = MARK + bytes(size - 8)
+        words = [amqp.publish(channel, topic, body, expiration=expiration) for topic in topics for expiration in expirations]
+        self._run(lambda: self._publish(count, words))
 
     def _publish(self, count: int, shapes: list[bytes]) -> None:
         try:
