@@ -84,11 +84,14 @@ build: .venv/.dependencies ## The wheel that users install, in dist/.
 	@ls dist/sluice_gateway-*.whl
 
 # From a clean copy of what git knows, without network; the wheels are made from the source distribution, and each of them twice but the compiled
-# one, which takes minutes: COMPILED_WHEEL=twice, or no. PYTHONS='/path/python …' compiles for these, too; each must have what builds sluice.
+# ones, which take minutes each: COMPILED_WHEEL=twice, or no. PYTHONS='python3.13 /path/python …' compiles for these, too, each in an environment
+# of the lock in build/builders-*, and ARM64=1 for arm64, with a cross compiler and Debian's Python (26 MB): both ask the network the first time.
 COMPILED_WHEEL ?= once
-release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; eleven minutes.
-	@$(SYSTEM) python compiler
-	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python))
+ARM64 ?=
+release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; eleven minutes. PYTHONS='python3.13' ARM64=1: more wheels.
+	@$(SYSTEM) python compiler $(if $(ARM64),arm64)
+	@$(if $(ARM64),sh deploy/packaging/arm64.sh build/arm64)
+	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python)) $(if $(ARM64),--arm64 build/arm64)
 
 deb image: export SLUICE_COMPILE := $(or $(SLUICE_COMPILE),1)# nobody shall get pure Python by mistake
 # Of the compiled wheel, with the dependencies of .venv, which are the locked ones.
@@ -177,7 +180,12 @@ test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, c
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.
 test-packages: .venv/.dependencies build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; a quarter of an hour.
 	@$(SYSTEM) python compiler packages rabbitmq
-	$(call from-the-source-tree,packages)
+	$(call from-the-source-tree,packages and not long)
+
+# Ten minutes for each compiled wheel on a quiet core. What is in dist/ is what is tested, so another version's wheels there fail.
+test-wheels: release ## Every compiled wheel of a release before a real RabbitMQ, arm64's under qemu: make test-wheels PYTHONS='python3.13' ARM64=1.
+	@$(SYSTEM) packages rabbitmq
+	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -rA tests/deploy/test_compiled_wheels.py
 
 # Debian's newer suites have RabbitMQ 4: one is unpacked in build/, 80 MB to download the first time, and nothing of it is installed.
 SUITE ?= trixie

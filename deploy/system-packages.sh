@@ -2,7 +2,7 @@
 # Installs what the named parts need from Debian, and only what is missing.
 #
 #   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 \
-#       prometheus zsh fish ssh strace
+#       prometheus zsh fish ssh strace packages arm64 openssl
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -37,6 +37,8 @@ for part in "$@"; do
     openssl)  command -v openssl >/dev/null || missing="$missing openssl" ;;
     packages) for program in mmdebstrap lintian bwrap skopeo umoci pipx curl; do
                   command -v $program >/dev/null || missing="$missing $(echo $program | sed s/bwrap/bubblewrap/)"; done ;;
+    arm64)    command -v aarch64-linux-gnu-gcc >/dev/null || missing="$missing gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+              command -v qemu-aarch64-static >/dev/null || missing="$missing qemu-user-static" ;;
     zsh)      command -v zsh >/dev/null || missing="$missing zsh" ;;
     fish)     command -v fish >/dev/null || missing="$missing fish" ;;
     systemd)  command -v systemd-analyze >/dev/null || missing="$missing systemd" ;;

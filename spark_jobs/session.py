@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,23 @@ def require_a_name(uid: int) -> None:
         raise EnvironmentFaultError(f"Spark needs a user that has a name, and {uid} has none on this machine: {NAME_IT}") from None
 
 
+def require_an_address(master: str) -> None:
+    """Raises EnvironmentFaultError where this machine's name has no address, which the workers of a cluster ask the driver for.
+
+    Spark would end at its start, with Java's stack trace and no word of what to do.
+    """
+    if local_cores(master) is not None or os.environ.get("SPARK_LOCAL_IP"):
+        return
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"this machine's name, {name}, has no address ({error.strerror}), and the workers of {master} reach the driver by it: "
+            "set SPARK_LOCAL_IP to an address of this machine that they reach, or add the name to /etc/hosts"
+        ) from None
+
+
 def local_cores(master: str) -> int | None:
     """How many cores a local master uses; None for a cluster."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
@@ -181,6 +199,7 @@ def spark_session(
                     session.stop()
         else:
             require_a_name(os.getuid())
+            require_an_address(settings["spark.master"])
             os.environ["JAVA_HOME"] = str(find_java(os.environ))
             with OwnJava(settings, Path(scratch)) as java, _explaining(settings, java):
                 session = _build(settings)

@@ -5,12 +5,13 @@ wheel, too.
 
     sluice_gateway-V-py3-none-any.whl                      pure Python
     sluice_gateway-V-cp311-cp311-manylinux_*_x86_64.whl    compiled, for the Python that runs this (and those named by --python)
-    sluice_gateway-V.tar.gz                                the source distribution; both wheels are built from it
+    sluice_gateway-V-cp311-cp311-manylinux_*_aarch64.whl   compiled for arm64 (--arm64)
+    sluice_gateway-V.tar.gz                                the source distribution; all wheels are built from it
     sluice-V.cdx.json, sluice-V-licences.txt               SBOM (CycloneDX), and the licences of all dependencies
     sluice-V-requirements.txt                              hash-locked dependencies, without extras
     SHA256SUMS
 
-python deploy/packaging/release.py dist [--compiled once|twice|no] [--python PATH ...]
+python deploy/packaging/release.py dist [--compiled once|twice|no] [--python PATH ...] [--arm64 FOLDER]
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Final
 
+from builders import builder, for_arm64
 from dependencies import dependencies
 from inventory import licences, requirements, sbom
 from sources import ROOT, RefusedError, copy, moment, unreleased, version
@@ -82,8 +85,8 @@ def unpacked(archive: Path, place: Path) -> Path:
     return only(place, "*/")
 
 
-def wheel(python: str, archive: Path, place: Path, at: int, *, compiled: bool) -> Path:
-    """From the source distribution, unpacked in `place`; `python` must have what builds it."""
+def wheel(python: str, archive: Path, place: Path, at: int, *, compiled: bool, processor: Mapping[str, str] | None = None) -> Path:
+    """From the source distribution, unpacked in `place`; `python` must have what builds it. `processor`: how to compile for another one."""
     source = unpacked(archive, place)
     words = [
         python,
@@ -93,7 +96,7 @@ def wheel(python: str, archive: Path, place: Path, at: int, *, compiled: bool) -
         "wheel",
         *["--no-index", "--no-build-isolation", "--no-deps", "-w", "..", "."],
     ]
-    run(words, source, SOURCE_DATE_EPOCH=str(at), SLUICE_COMPILE="1" if compiled else "0")
+    run(words, source, SOURCE_DATE_EPOCH=str(at), SLUICE_COMPILE="1" if compiled else "0", **(processor or {}))
     return only(source.parent, "*.whl")
 
 
@@ -111,7 +114,7 @@ def same(first: Path, second: Path) -> None:
         raise RefusedError(f"two builds differ: {first} and {second} (diffoscope shows where); a release must come out the same twice")
 
 
-def build(target: Path, compiled: str, pythons: list[str], work: Path) -> list[Path]:
+def build(target: Path, compiled: str, pythons: list[str], arm64: Path | None, work: Path) -> list[Path]:
     at, wanted = moment(), version()
     if more := unreleased():
         print(
@@ -125,12 +128,15 @@ def build(target: Path, compiled: str, pythons: list[str], work: Path) -> list[P
     pure = wheel(sys.executable, archive, work / "pure", at, compiled=False)
     same(pure, wheel(sys.executable, archive, work / "pure-again-at-a-longer-path", at, compiled=False))
     made = [archive, pure]
-    for number, python in enumerate(pythons if compiled != "no" else []):
-        print(f"release: compiling for {python}; some minutes", file=sys.stderr)
-        first = for_every_linux(wheel(python, archive, work / f"compiled-{number}", at, compiled=True), at)
-        if compiled == "twice":
-            same(first, for_every_linux(wheel(python, archive, work / f"compiled-{number}-again-at-a-longer-path", at, compiled=True), at))
-        made.append(first)
+    targets: list[tuple[str, Mapping[str, str]]] = [(builder(python, ROOT / "build"), {}) for python in pythons if compiled != "no"]
+    if arm64 is not None:
+        targets.append((sys.executable, for_arm64(arm64.resolve(), work / "arm64")))
+    for number, (python, processor) in enumerate(targets):
+        print(f"release: compiling for {'arm64' if processor else python}; some minutes", file=sys.stderr)
+        places = (work / f"compiled-{number}", work / f"compiled-{number}-again-at-a-longer-path")[: 2 if compiled == "twice" else 1]
+        wheels = [for_every_linux(wheel(python, archive, place, at, compiled=True, processor=processor), at) for place in places]
+        same(wheels[0], wheels[-1])
+        made.append(wheels[0])
     texts = {
         f"sluice-{wanted}.cdx.json": sbom(wanted, at, found),
         f"sluice-{wanted}-licences.txt": licences(wanted, found),
@@ -161,12 +167,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("target", type=Path)
     parser.add_argument("--compiled", choices=("once", "twice", "no"), default="once")
-    parser.add_argument("--python", action="append", default=[], help="also compile for this interpreter; it must have what builds sluice")
+    parser.add_argument("--python", action="append", default=[], help="also compile for this interpreter")
+    parser.add_argument("--arm64", type=Path, metavar="FOLDER", help="also compile for arm64, whose Python arm64.sh puts into FOLDER")
     options = parser.parse_args()
     (ROOT / "build").mkdir(exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="release-", dir=ROOT / "build") as work:
-            made = build(options.target, options.compiled, [sys.executable, *options.python], Path(work))
+            made = build(options.target, options.compiled, [sys.executable, *options.python], options.arm64, Path(work))
         print(*made, sep="\n")
     except (
         RefusedError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from gateway.cli.limit_columns import time_of
 from gateway.cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
 from gateway.cli.output import Column, clean, column, print_status
 from gateway.cli.verb import DRY, Change, Group, Remote, acting, remote, report_change
+from gateway.settings.kinds import NAME_PATTERN
 
 TOKENS: Final[list[Column]] = [
     column("name", "name", rank=0),
@@ -39,17 +41,17 @@ def token() -> None:
 
 @token.command(
     example="sluice token new grafana --role viewer --expires 90d --reason 'dashboards'\n"
-    "sluice token new ci --role operator --file tokens/ci\nsluice token new --file tokens/nightly --name nightly --role operator"
+    "sluice token new ci --role operator --file tokens/ci\nsluice token new --file tokens/nightly --role operator"
 )
 @click.argument("token_name", metavar="[NAME]", required=False)
 @target_option
-@click.option("--name", "file_name", default="ci", metavar="NAME", help="Without NAME: the owner's name in the lines shown.")
+@click.option("--name", "file_name", metavar="NAME", help="Without NAME: the owner's name in the lines shown.  [default: that of the file]")
 @click.option("--role", type=click.Choice(ROLES), default="operator", show_default=True, help="What it permits.")
 @click.option("--expires", metavar="TIME", help="When it ends: 90d, or 2027-01-31T00:00:00Z. Default: never.")
 @acting
 @remote
 def new(
-    remote: Remote, change: Change, token_name: str | None, target: Path | None, file_name: str, role: str, expires: str | None
+    remote: Remote, change: Change, token_name: str | None, target: Path | None, file_name: str | None, role: str, expires: str | None
 ) -> None:
     """Make a token. With NAME the running gateway makes it, and it is valid at once: its secret is shown this once.
 
@@ -145,7 +147,7 @@ def _hand_over(remote: Remote, change: Change, made: dict[str, Any], target: Pat
         remote.emit(made)
 
 
-def _offline(target: Path | None, name: str, role: str) -> None:
+def _offline(target: Path | None, name: str | None, role: str) -> None:
     import secrets
 
     secret = secrets.token_urlsafe(32)
@@ -159,6 +161,8 @@ def _offline(target: Path | None, name: str, role: str) -> None:
     except OSError as error:
         raise click.ClickException(f"{target}: {error.strerror}") from None
     print_status(f"{target} written; add to the configuration and reload:")
+    named = target.name.partition(".")[0]
+    name = name or (named if re.fullmatch(NAME_PATTERN, named) else "ci")
     click.echo(f"admin:\n  tokens:\n    - {{name: {name}, role: {role}, file: {clean(target.absolute())}}}")
 
 

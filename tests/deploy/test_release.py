@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import requires
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from gateway.build import VERSION
 
@@ -25,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "deploy" / "packaging"
 sys.path.insert(0, str(PACKAGING))
 
+from builders import BUILDERS, builder, for_arm64, locked  # noqa: E402
 from inventory import UPLOT  # noqa: E402
 from one_package import PACKAGES, lay_out, rewritten  # noqa: E402
 from sources import RefusedError, changes, moment, unreleased  # noqa: E402
@@ -359,3 +362,35 @@ def test_what_is_gone_from_the_sources_is_gone_from_the_package(tmp_path: Path) 
     lay_out(tmp_path)
     assert not old.parent.exists()
     assert (tmp_path / "sluice" / "limiter" / "keys.py").stat().st_mtime_ns == unchanged
+
+
+def test_an_interpreter_that_is_not_there_or_too_old_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"no-such-python: .*name an interpreter by its path"):
+        builder("no-such-python", tmp_path)
+    old = tmp_path / "python3.10"
+    old.write_text("#!/bin/sh\necho cpython-310 /usr/include/python3.10 3.10.4 of a test\n")
+    old.chmod(0o755)
+    with pytest.raises(RefusedError, match=r"is Python 3\.10\.4: sluice needs 3\.11"):
+        builder(str(old), tmp_path)
+    old.write_text("#!/bin/sh\necho cpython-312 /no-such-headers 3.12.1 of a test\n")
+    with pytest.raises(RefusedError, match=r"no Python\.h in /no-such-headers: install its headers"):
+        builder(str(old), tmp_path)
+    assert builder(sys.executable, tmp_path) == sys.executable
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_what_builds_it_is_all_that_these_need_themselves() -> None:
+    """An environment is made of them without their dependencies, which pip would fetch unhashed."""
+    known = {name.lower().replace("_", "-") for name in BUILDERS}
+    for name in BUILDERS:
+        for text in requires(name) or []:
+            wanted = Requirement(text)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+                assert wanted.name.lower().replace("_", "-") in known, f"{name} needs {wanted.name}"
+    assert locked(*BUILDERS).count("==") == len(BUILDERS)
+
+
+def test_arm64_without_its_python_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"has no Python 3\.\d+ for arm64: Debian 12 has 3\.11"):
+        for_arm64(tmp_path / "root", tmp_path / "work")
+    assert not (tmp_path / "work").exists()

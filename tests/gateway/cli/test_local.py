@@ -110,6 +110,17 @@ def test_token_new_writes_a_private_file_and_never_over_another(sluice: Any, tmp
     assert file.read_text().strip() == token
 
 
+@pytest.mark.parametrize(
+    ("file", "more", "name"), [("nightly.token", (), "nightly"), ("a b", (), "ci"), ("nightly", ("--name", "me"), "me")]
+)
+def test_the_owner_of_a_token_in_a_file_is_called_as_the_file(
+    sluice: Any, tmp_path: Path, file: str, more: tuple[str, ...], name: str
+) -> None:
+    """Where that is a name that the configuration takes."""
+    ran = sluice("token", "new", "--file", tmp_path / file, *more)
+    assert yaml.safe_load(ran.out) == {"admin": {"tokens": [{"name": name, "role": "operator", "file": str(tmp_path / file)}]}}
+
+
 def test_token_new_to_stdout(sluice: Any) -> None:
     first, second = (sluice("token", "new").out.strip() for _ in range(2))
     assert len(first) == 43
