@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from admin.audit_chain import verify_audit, verify_state_directory
 from admin.changes import Author
 from admin.files import FileSystem
 from admin.journal import BEGIN, ENTRY_AT, ROTATE_AT, Entry, Journal, chained, last_lines
-from admin.state import StoredOverride
+from admin.state import Edit, StoredOverride
 from admin.store import Store
 from support.admin.admin_client import RULES, Control, control
 
@@ -183,12 +184,16 @@ async def test_refused_requests_push_no_change_out_of_the_history(tmp_path: Path
         assert [(item["outcome"], item["sequence"]) for item in items] == [("applied", 604), ("refused", 603)]
 
 
+def set_to(rate: int) -> tuple[list[Edit], None]:
+    return [("limits/rocketmq/orders", StoredOverride(messages=f"{rate}/s"))], None
+
+
 async def test_a_thousand_changes_stay_whatever_is_refused(tmp_path: Path) -> None:
     """With the files as large as they are by default."""
     files = tmp_path / "state"
     store = Store.open(files, RULES)
     for rate in range(1, 1001):
-        await store.change(lambda rate=rate: ([("limits/rocketmq/orders", StoredOverride(messages=f"{rate}/s"))], None), AUTHOR, "test")
+        await store.change(partial(set_to, rate), AUTHOR, "test")
     refused = 0
     while not (files / "refusals.jsonl.1").exists() or (files / "refusals.jsonl").stat().st_size < ROTATE_AT // 2:
         assert await store.note(AUTHOR, "PUT /v1/limits/rocketmq/x", "refused", "x" * 60_000)

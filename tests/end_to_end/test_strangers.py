@@ -117,7 +117,7 @@ def test_operators_are_answered_while_strangers_hold_all_they_can(
             stack.enter_context(socket.create_connection((LOOPBACK, gateway.admin_port), timeout=20)).sendall(b"GET /livez HT")
         begun = memoryview(rocketmq.send("flood", rocketmq.batch_body(*[b"x" * MIB] * 15, b"x" * 900_000), code=320, batch=True))[:-200_000]
         strangers: dict[socket.socket, memoryview] = {}
-        took = []
+        took: list[float] = []
         began_again = 0
         until = time.monotonic() + 120
         while len(took) < ASKED or not began_again:

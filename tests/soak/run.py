@@ -159,10 +159,10 @@ class Soak:
                 with suppress(BlockingIOError):
                     while client.recv(1 << 16):  # confirms
                         pass
-            wait_until(lambda: self.received() >= FILLING, within=120, what="all names to be received")
+            wait_until(lambda: self.forwarded() == [FILLING], within=120, what="all of them to be forwarded")
 
-    def received(self) -> float:
-        return sum(each.value for each in self.gateway.samples() if each.name == "sluice_messages_received_total")
+    def forwarded(self) -> list[int]:
+        return [item["messages_forwarded"] for item in self.gateway.get("/v1/connections")["items"]]
 
     def night(self) -> None:
         """Quotas of today until now, from the log; published."""
