@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from admin.audit_chain import verify_audit, verify_state_directory
 from admin.changes import Author
 from admin.files import FileSystem
-from admin.journal import BEGIN, ENTRY_AT, Entry, Journal, chained, last_lines
+from admin.journal import BEGIN, ENTRY_AT, ROTATE_AT, Entry, Journal, chained, last_lines
+from admin.state import Edit, StoredOverride
 from admin.store import Store
 from support.admin.admin_client import RULES, Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"
+AUTHOR = Author("ops", "admin", "127.0.0.1")
 Lines = list[bytes]
 
 
@@ -179,6 +182,28 @@ async def test_refused_requests_push_no_change_out_of_the_history(tmp_path: Path
         assert (await api.ask("POST", "/v1/history/1:rollback?force=1")).json()["revision"] == 4
         items = (await api.ask("GET", "/v1/audit?limit=2")).json()["items"]
         assert [(item["outcome"], item["sequence"]) for item in items] == [("applied", 604), ("refused", 603)]
+
+
+def set_to(rate: int) -> tuple[list[Edit], None]:
+    return [("limits/rocketmq/orders", StoredOverride(messages=f"{rate}/s"))], None
+
+
+async def test_a_thousand_changes_stay_whatever_is_refused(tmp_path: Path) -> None:
+    """With the files as large as they are by default."""
+    files = tmp_path / "state"
+    store = Store.open(files, RULES)
+    for rate in range(1, 1001):
+        await store.change(partial(set_to, rate), AUTHOR, "test")
+    refused = 0
+    while not (files / "refusals.jsonl.1").exists() or (files / "refusals.jsonl").stat().st_size < ROTATE_AT // 2:
+        assert await store.note(AUTHOR, "PUT /v1/limits/rocketmq/x", "refused", "x" * 60_000)
+        refused += 1
+    assert refused * 60_000 > ROTATE_AT
+    assert store.revisions() == list(range(1, 1001))
+    store.close()
+    store = Store.open(files, RULES)
+    assert store.revisions() == list(range(1, 1001))
+    store.close()
 
 
 async def test_a_history_with_refusals_of_before_is_read_on(tmp_path: Path) -> None:

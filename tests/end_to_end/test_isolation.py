@@ -8,12 +8,10 @@ sender have the machine before what else runs on it, where that may be had.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -22,7 +20,8 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.clients.disturber import KINDS, PROTOCOLS, Disturber
 from support.gateways import Gateway, amqp_listener
-from support.processes import LOOPBACK, tree
+from support.priority import before_others
+from support.processes import LOOPBACK
 from support.rank_test import chance
 
 ROUNDS = 5  # of a calm stretch and a disturbed one: by chance all of one kind are slower than all of the other once in 252 times
@@ -34,30 +33,11 @@ ALLOWED_S = 0.002
 PERCENTILES = (50, 99)  # the median as well: where the machine is busy, it hides in the 99th what costs each message something
 BY_CHANCE = 0.01
 PATIENCE_S = 10.0
-PRIORITY = -10
 QUIET = "quiet"
 NOISY = "noisy"
 STORED = 1500  # messages that a consumer could read
 LEAST = {"storm": 500, "stalled consumers": 3, "churn": 5, "wrong bytes": 5, "huge messages": 2}  # done in each disturbed stretch
 RULES: list[dict[str, object]] = [{"name": "all", "per": "topic", "limit": {"messages": "200/s", "bytes": "8MiB/s"}}]
-
-
-@contextmanager
-def before_others(*pids: int) -> Iterator[bool]:
-    """Give these processes, with all their descendants and threads, a higher priority; says whether that could be had."""
-    threads = [int(task.name) for pid in pids for each in tree(pid) for task in Path(f"/proc/{each}/task").iterdir()]
-    threads.append(os.getpid())
-    before = {}
-    try:
-        with suppress(PermissionError, ProcessLookupError):
-            for thread in threads:
-                before[thread] = os.getpriority(os.PRIO_PROCESS, thread)
-                os.setpriority(os.PRIO_PROCESS, thread, PRIORITY)
-        yield len(before) == len(threads)
-    finally:
-        for thread, priority in before.items():
-            with suppress(PermissionError, ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, thread, priority)
 
 
 class Steady:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import statistics
 import struct
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,6 +20,7 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway, StartGateway, amqp_listener
+from support.priority import before_others
 from support.processes import LOOPBACK, wait_until
 from support.rocketmq import frames as rocketmq
 from support.wires.receiving import receive_frame
@@ -25,6 +29,9 @@ MIB = 1 << 20
 STRANGERS = 100
 MARK = 32 * MIB
 READ = 256 * 1024  # of a side at once
+HALF_REQUESTS = 64
+ASKED = 200  # times, at least
+ANSWERED_S = 0.25  # the 99th percentile
 SLACK = 24 * MIB  # what the interpreter and the heap take for themselves while so much comes and goes
 
 
@@ -34,6 +41,18 @@ def say(client: socket.socket, left: memoryview) -> memoryview:
         while left:
             left = left[client.send(left) :]
     return left
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the gateway has ended it; whatever it has said before is read."""
+    try:
+        while client.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_good(start_gateway: StartGateway) -> None:
@@ -81,6 +100,46 @@ def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_g
         assert most - base <= MARK * 17 // 16 + 16 * MIB + SLACK, f"{(most - base) / MIB:.0f} MiB"
         assert status["memory"]["held_bytes"] <= MARK * 17 // 16 + 16 * MIB
         wait_until(lambda: "(memory.high_watermark)" in gateway.log(), within=90, what="the log to say why it was closed")
+
+
+def test_operators_are_answered_while_strangers_hold_all_they_can(
+    start_gateway: StartGateway, record_property: Callable[[str, object], None]
+) -> None:
+    """On the listener a hundred unfinished batches, begun again and again; on the admin port as many half requests as it has places."""
+    with rocketmq_stand_in() as broker, ExitStack() as stack:
+        gateway: Gateway = start_gateway(
+            [{"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": broker.address}],
+            [],
+            memory={"high_watermark": f"{MARK // MIB}MiB"},
+        )
+        stack.enter_context(before_others(gateway.process.pid))
+        for _ in range(HALF_REQUESTS):
+            stack.enter_context(socket.create_connection((LOOPBACK, gateway.admin_port), timeout=20)).sendall(b"GET /livez HT")
+        begun = memoryview(rocketmq.send("flood", rocketmq.batch_body(*[b"x" * MIB] * 15, b"x" * 900_000), code=320, batch=True))[:-200_000]
+        strangers: dict[socket.socket, memoryview] = {}
+        took: list[float] = []
+        began_again = 0
+        until = time.monotonic() + 120
+        while len(took) < ASKED or not began_again:
+            while len(strangers) < STRANGERS:
+                stranger = socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=20)
+                stack.callback(stranger.close)
+                stranger.sendall(rocketmq.heartbeat())  # whoever has said nothing yet may not begin so large a frame
+                stranger.setblocking(False)
+                strangers[stranger] = begun
+            for stranger in list(strangers):
+                strangers[stranger] = say(stranger, strangers[stranger])
+                if is_closed(stranger):
+                    del strangers[stranger]
+                    stranger.close()
+                    began_again += 1
+            began = time.monotonic()
+            assert began < until, "no stranger was closed for what it holds"
+            assert gateway.request("GET", "/v1/status").status == 200
+            took.append(time.monotonic() - began)
+        p99 = statistics.quantiles(took, n=100)[98]
+        record_property("remark", f"p99 {1000 * p99:.0f} ms of {len(took)} requests, {began_again} strangers closed")
+        assert p99 < ANSWERED_S
 
 
 def test_clients_with_a_wrong_password_leave_no_topic_no_log_line_and_no_memory(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:

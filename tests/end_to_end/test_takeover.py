@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pika
 import pytest
 import yaml
 
@@ -20,7 +22,7 @@ from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.gateways import StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
-from support.processes import LOOPBACK, free_ports
+from support.processes import LOOPBACK, free_ports, wait_until
 from support.rocketmq.frames import send
 
 UPGRADES = [4, pytest.param(20, marks=pytest.mark.long)]
@@ -49,6 +51,49 @@ def test_upgrades_under_load_refuse_nobody_and_lose_nothing(
     assert set(newcomers.confirmed) <= set(stored)
     assert len(stored) == len(set(stored))
     assert newcomers.told <= upgrades * NEWCOMERS
+
+
+@pytest.mark.rabbitmq
+def test_newcomers_do_not_wait_for_what_the_process_before_still_holds(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, record_property: Callable[[str, object], None]
+) -> None:
+    """At 585f47f a newcomer waited 27.1 s for a process that held 400 messages, of which 120 then passed without their limit."""
+    held, rate = 200, 20
+    (port,) = free_ports(1)
+    gateway = start_gateway(
+        [amqp_listener(f"{LOOPBACK}:{rabbitmq.port}", bind=f"{LOOPBACK}:{port}")],
+        [
+            {
+                "name": "slow",
+                "match": {"protocol": "amqp", "routing_key": "held"},
+                "per": "topic",
+                "limit": {"messages": f"{rate}/s", "burst": {"messages": rate}},
+            }
+        ],
+        gateway=TAKEOVER,
+        drain={"timeout": "60s"},
+    )
+    newcomers = Newcomers(port, "upgraded")
+    with Queue(rabbitmq.url, "held") as slow, Queue(rabbitmq.url, "upgraded") as queue:
+        publisher = pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))  # without confirms its messages wait their turn
+        channel = publisher.channel()
+        for number in range(held):
+            channel.basic_publish("", slow.name, b"x", pika.BasicProperties(message_id=str(number)))
+        wait_until(
+            lambda: sum(gateway.messages_by_fate("amqp", "%2F/amq.default/held").values()) >= 2 * held, within=30, what="all to be received"
+        )
+        with newcomers.coming():
+            ended = gateway.replace(within=90)
+        with suppress(pika.exceptions.AMQPError):
+            publisher.close()
+        (stopped,) = [line for line in map(json.loads, ended.splitlines()) if line["event"] == "stopped"]
+        assert sorted(slow.drain(), key=int) == [str(number) for number in range(held)]
+        assert set(newcomers.confirmed) <= set(queue.drain())
+    drained_s = stopped["after_ms"] / 1000
+    record_property("remark", f"{newcomers.longest_s:.2f} s to log in, while the process before took {drained_s:.1f} s to end")
+    assert newcomers.faults == []
+    assert drained_s > 3, "it held next to nothing: clients have 2 s to close"
+    assert newcomers.longest_s < drained_s / 2, f"{newcomers.longest_s:.2f} s"
 
 
 def test_a_process_that_does_not_start_leaves_the_running_one_serving(start_gateway: StartGateway) -> None:

@@ -86,14 +86,15 @@ def in_memory() -> str | None:
 
 def watched(child: subprocess.Popen[bytes], shared: mmap.mmap, job: Job) -> str:
     """Wait for the child's end; what was wrong with it, or ""."""
-    before, since = -1, time.monotonic()
+    before, since = -1, 0.0
     while child.poll() is None:
         time.sleep(LOOK_S)
         begun = HEAD.unpack_from(shared)[0]
+        now = time.monotonic() - starved_s(child.pid)
         if begun != before:
-            before, since = begun, time.monotonic()
+            before, since = begun, now
         allowed = job.slowest if begun else max(60.0, job.slowest)  # imports come first
-        if time.monotonic() - since > allowed:
+        if now - since > allowed:
             child.send_signal(signal.SIGABRT)  # faulthandler says where it is
             child.wait()
             return f"an input took longer than {job.slowest:g} s"
@@ -108,6 +109,14 @@ def watched(child: subprocess.Popen[bytes], shared: mmap.mmap, job: Job) -> str:
     if child.returncode < 0:
         return f"the process ended with {signal.Signals(-child.returncode).name}"
     return f"the process ended with {child.returncode}"
+
+
+def starved_s(pid: int) -> float:
+    """Seconds for which a process would have run and others did; it is no fault of an input that the machine is busy. 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def resident(pid: int) -> int:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from fuzz import blind
 from fuzz.targets import TARGETS
+
+from support.processes import wait_until
 
 SEED = 5
 
@@ -47,6 +52,19 @@ def test_without_a_fault_nothing_is_kept(tmp_path: Path) -> None:
     assert told == ""
     assert executions >= blind.SPAN
     assert not (tmp_path / "crashes").exists()
+
+
+def test_time_that_others_had_is_no_time_of_the_input() -> None:
+    """On a busy machine, at nice 19, an input of 4 ms passed for one that hangs: the process had not run for ten seconds."""
+    processor = min(os.sched_getaffinity(0))
+    spin = [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{processor}])\nwhile True: pass"]
+    with subprocess.Popen(spin) as one, subprocess.Popen(spin) as other:
+        try:
+            wait_until(lambda: blind.starved_s(one.pid) > 0.3 and blind.starved_s(other.pid) > 0.3, within=60, what="both to wait")
+        finally:
+            one.kill()
+            other.kill()
+    assert blind.starved_s(one.pid) == 0.0, "it is gone"
 
 
 def test_the_other_build_is_not_fuzzed_by_mistake(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ other, one of the disturbances of `support/clients/disturber.py`; a live change 
 Every tenth round RabbitMQ is killed and comes back, every fifth RocketMQ hangs for some seconds. Twice an hour quotas are computed from
 the log and published. After each round: resident memory, descriptors, threads, and the medians of the calm stretch.
 
+Before the first round 150,000 names are used once, more than the tables of topics and limits have places for (10,000 and 50,000): at
+300 names a round these fill for an hour and a half, and would pass for a leak, or hide one.
+
 What is asserted at the end is in LIMITS: what may grow, from the first third to the last after the warm-up, however long the run is.
 build/soak.json has every sample. Exits 1 where something grew, or the gateway did not end in order.
 """
@@ -18,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
 from soak.trends import Trend, trend  # noqa: E402
+from support.amqp import frames as amqp  # noqa: E402
 from support.brokers.queues import Queue  # noqa: E402
 from support.brokers.rabbitmq import RabbitMQ  # noqa: E402
 from support.brokers.rocketmq import RocketMQ  # noqa: E402
@@ -41,6 +45,9 @@ RATE = 100  # messages a second
 DISTURBED_S = 12.0
 STORED = 1500  # messages that a consumer could read
 NEW_NAMES = 300  # topics that nobody has used before, each round
+FILLING = 150_000  # such names before the first round (as in tests/end_to_end/test_reply_queues.py)
+FILLING_RATE = 2000  # a second: all at once would leave a large heap in which a leak finds room
+BURST = 100  # of them at once
 KILLED_EVERY = 10  # rounds
 HANGS_EVERY = 5  # rounds
 HANGS_S = 4.0
@@ -140,6 +147,23 @@ class Soak:
                 client.sendall(PROTOCOLS["amqp"](f"amq.gen-{self.names:020}").message(b"x", self.names))
                 wire.await_answer(client)
 
+    def fill_tables(self) -> None:
+        """Leave no table room, as weeks of reply queues do."""
+        with PROTOCOLS["amqp"](QUIET).connected(self.ports["amqp"]) as client:
+            began = time.monotonic()
+            for first in range(0, FILLING, BURST):
+                time.sleep(max(0.0, began + first / FILLING_RATE - time.monotonic()))
+                client.settimeout(60)
+                client.sendall(b"".join(amqp.publish(1, f"amq.gen-filling-{number:012}") for number in range(first, first + BURST)))
+                client.setblocking(False)
+                with suppress(BlockingIOError):
+                    while client.recv(1 << 16):  # confirms
+                        pass
+            wait_until(lambda: self.forwarded() == [FILLING], within=120, what="all of them to be forwarded")
+
+    def forwarded(self) -> list[int]:
+        return [item["messages_forwarded"] for item in self.gateway.get("/v1/connections")["items"]]
+
     def night(self) -> None:
         """Quotas of today until now, from the log; published."""
         day = datetime.now(UTC).date().isoformat()
@@ -181,6 +205,7 @@ def soak(hours: float, say: Callable[[str], None]) -> tuple[list[Sample], int]:
         ]
         gateway = stack.enter_context(Gateway(folder / "gateway", listeners, RULES))
         run = Soak(gateway, rabbitmq, rocketmq)
+        run.fill_tables()
         began = time.monotonic()
         night_at = began + NIGHT_EVERY_S / 2
         while time.monotonic() - began < hours * 3600:
