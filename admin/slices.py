@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import trio
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 REST: Final = 2  # times as long as a slice took, messages go first: long lists take a third of the processor at most; a guess
 MAX_REST_S: Final = 0.01  # seconds; after one slice
@@ -15,6 +19,16 @@ _turn: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("admin_turn
 async def rest_after(started: float) -> None:
     """Give the event loop its turns after a slice of a long list: REST times as long as the slice took, but not for long."""
     await trio.sleep(min(REST * (trio.current_time() - started), MAX_REST_S))
+
+
+async def in_slices(work: Callable[[T], U], items: Sequence[T], per_slice: int) -> list[U]:
+    """What `work` makes of each of `items`, with a rest after every `per_slice` of them."""
+    found: list[U] = []
+    for first in range(0, len(items), per_slice):
+        started = trio.current_time()
+        found += map(work, items[first : first + per_slice])
+        await rest_after(started)
+    return found
 
 
 async def own_turn() -> None:

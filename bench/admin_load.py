@@ -6,8 +6,10 @@ One gateway (the installed one, or SLUICE_COMMAND's) between RocketMQ sends, one
 so many messages are sent in a second (`crowd`); without it they are sent as fast as they are answered (`request`), which leaves the gateway
 no processor to spare. It has met as many topics as `--topics` says. In some turns there is load on its admin port, all at once or what
 `--load` names: a page of `GET /v1/topics` a second, 1,000 changes of limits a minute, 8 streams (one of them does not read), and 50
-requests a second without a token. Medians of the turns, and their ratio; two kinds of turns without load, compared with each other in the
-same way, are the noise. What is under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
+requests a second without a token. In other turns (`beside`) the same load is on a second gateway with as many topics, through which no
+message goes: what these differ from those without load is the machine's, which the senders, the broker, the gateways and who asks share.
+Medians of the turns, and their ratios; two kinds of turns without load, compared with each other in the same way, are the noise. What is
+under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
 """
 
 from __future__ import annotations
@@ -151,32 +153,37 @@ def main() -> None:
     parser.add_argument("--load", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--workers", type=int, default=1, help="processes of the gateway (gateway.workers); default 1")
     options = parser.parse_args()
-    backend, front = free_ports(2)
+    backend, front, other = free_ports(3)
     listener = {"name": "bench", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{front}", "upstream": f"{LOOPBACK}:{backend}"}
-    turns: dict[str, list[dict[str, float]]] = {"without": [], "again": [], "with": []}
+    turns: dict[str, list[dict[str, float]]] = {"without": [], "again": [], "with": [], "beside": []}
     rules = [{"name": "all", "limit": {"messages": "1000000/s"}}]
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, ended(subprocess.Popen([str(BIN / "respond"), str(backend)])):
         wait_until(lambda: accepts(LOOPBACK, backend), within=PATIENCE_S, what="respond listens")
         settings = {"gateway": {"name": "bench", "state_directory": "state", "workers": options.workers}}
-        with Gateway(Path(scratch) / "gateway", [listener], rules, settings) as gateway:
+        with (
+            Gateway(Path(scratch) / "gateway", [listener], rules, settings) as gateway,
+            Gateway(Path(scratch) / "beside", [{**listener, "bind": f"{LOOPBACK}:{other}"}], rules, settings) as neighbour,
+        ):
             say(f"meeting {options.topics} topics")
             meet(front, options.topics)
+            meet(other, options.topics)
 
             def measured() -> dict[str, float]:
                 if options.rate:
                     return open_turn(front, options.seconds, options.connections, options.rate)
                 return turn(front, options.seconds, options.connections)
 
-            load = AdminLoad(gateway, options.load)
+            loads = {"with": AdminLoad(gateway, options.load), "beside": AdminLoad(neighbour, options.load)}
             turn(front, 1, options.connections)
             began = 0.0
             for number in range(options.rounds):
-                say(f"round {number + 1} of {options.rounds}: {options.seconds} s without, with and again without load")
+                say(f"round {number + 1} of {options.rounds}: {options.seconds} s without, with, beside and again without load")
                 turns["without"].append(measured())
-                with load:
-                    started = time.monotonic()
-                    turns["with"].append(measured())
-                    began += time.monotonic() - started
+                for name, load in loads.items():
+                    with load:
+                        started = time.monotonic()
+                        turns[name].append(measured())
+                        began += time.monotonic() - started
                 turns["again"].append(measured())
             known = gateway.get("/v1/topics?limit=1")["total"]
     medians = {
@@ -186,11 +193,10 @@ def main() -> None:
         spread = " ".join(f"{each['p99']:.0f}" for each in found)
         of = medians[name]
         print(f"{name:8} {of['rate']:8.0f}/s  p50 {of['p50']:.0f} us  p99 {of['p99']:.0f} us  (p99 of the turns: {spread})")
-    ratio = {what: medians["with"][what] / medians["without"][what] for what in ("rate", "p50", "p99")}
-    noise = {what: medians["again"][what] / medians["without"][what] for what in ("rate", "p50", "p99")}
-    print("with / without: ", json.dumps({what: round(value, 3) for what, value in ratio.items()}))
-    print("again / without:", json.dumps({what: round(value, 3) for what, value in noise.items()}))
-    print(f"topics known: {known}; in {began:.1f} s of load: {dict(load.done)}")
+    for one, other_kind in (("with", "without"), ("beside", "without"), ("with", "beside"), ("again", "without")):
+        ratios = {what: round(medians[one][what] / medians[other_kind][what], 3) for what in ("rate", "p50", "p99")}
+        print(f"{one} / {other_kind}:".ljust(17), json.dumps(ratios))
+    print(f"topics known: {known}; in {began:.1f} s of load: " + ", ".join(f"{name} {dict(load.done)}" for name, load in loads.items()))
 
 
 if __name__ == "__main__":

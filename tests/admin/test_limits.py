@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from admin import limit_list, limit_views
+from admin import context, limit_list, limit_views
+from admin.context import COMPARED_PER_SLICE, SHOWN_PER_SLICE
 from admin.limit_views import Level, Usage, level_of
 from admin.state import parse_time
 from limiter.limits import Limit, Rate
@@ -304,6 +306,43 @@ async def test_a_dry_run_of_a_rule_names_the_topics_in_use(api: Control) -> None
     await put(api, "/v1/limits/rocketmq/c", messages="1/s")
     preview = (await api.ask("PUT", "/v1/rules/rocketmq-topics?dry_run=1", {"messages": "9/s"})).json()
     assert sorted(topic["topic"] for topic in preview["topics"]) == ["a", "b"]
+
+
+async def test_a_dry_run_gives_messages_their_turn(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of topics are compared in slices. In one go they held every message up by 5 to 20 ms (`bench/admin_load.py`)."""
+    for number in range(500):
+        api.gateway.flood(rocketmq_topic(b"topic-%d" % number), 1, 10**9)
+    turn = 0
+    work: Counter[tuple[int, str]] = Counter()
+
+    async def turns_of_the_loop() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await trio.lowlevel.checkpoint()
+
+    def noted(name: str) -> None:
+        original = getattr(context, name)
+
+        def call(*arguments: object) -> object:
+            work[turn, name] += 1
+            return original(*arguments)
+
+        monkeypatch.setattr(context, name, call)
+
+    noted("shape")
+    noted("levels_of")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turns_of_the_loop)
+        preview = (await api.ask("PUT", "/v1/rules/rocketmq-topics?dry_run=1", {"messages": "9/s"})).json()
+        nursery.cancel_scope.cancel()
+    assert preview["topics_affected"] == 500
+    assert len(preview["topics"]) == 100
+    found: dict[str, list[int]] = {}
+    for (_, name), count in work.items():
+        found.setdefault(name, []).append(count)
+    assert {name: sum(counts) for name, counts in found.items()} == {"shape": 1000, "levels_of": 200}
+    assert {name: max(counts) for name, counts in found.items()} == {"shape": 2 * COMPARED_PER_SLICE, "levels_of": 2 * SHOWN_PER_SLICE}
 
 
 @pytest.mark.parametrize(

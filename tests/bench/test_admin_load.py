@@ -55,7 +55,8 @@ def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(rate: str)
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["without", "again", "with"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["without", "again", "with", "beside"]
     assert "topics known: 301" in done.stdout or "topics known: 302" in done.stdout
-    assert "'topics 200'" in done.stdout
+    assert done.stdout.count("'topics 200'") == 2, "not on both gateways"
+    assert "with / beside:" in done.stdout
     assert "round 1 of 1" in done.stderr
