@@ -91,7 +91,7 @@ ARM64 ?=
 release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; eleven minutes. PYTHONS='python3.13' ARM64=1: more wheels.
 	@$(SYSTEM) python compiler $(if $(ARM64),arm64)
 	@$(if $(ARM64),sh deploy/packaging/arm64.sh build/arm64)
-	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python)) $(if $(ARM64),--arm64 build/arm64)
+	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python)) $(if $(ARM64),--arm64 build/arm64/root)
 
 deb image: export SLUICE_COMPILE := $(or $(SLUICE_COMPILE),1)# nobody shall get pure Python by mistake
 # Of the compiled wheel, with the dependencies of .venv, which are the locked ones.

@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--compiled", choices=("once", "twice", "no"), default="once")
     parser.add_argument("--python", action="append", default=[], help="also compile for this interpreter")
-    parser.add_argument("--arm64", type=Path, metavar="FOLDER", help="also compile for arm64, whose Python arm64.sh puts into FOLDER")
+    parser.add_argument("--arm64", type=Path, metavar="FOLDER", help="also compile for arm64: its Python (arm64.sh) lies in FOLDER")
     options = parser.parse_args()
     (ROOT / "build").mkdir(exist_ok=True)
     try:
