@@ -45,11 +45,12 @@ def take_then_publish(connection: pika.BlockingConnection, case: str) -> tuple[A
 # In the broker itself, as `rabbitmqctl` may take longer to start than a publish is held: what each queue has unacked at the moment when the
 # ack has passed the delayed publish.
 WATCH = """
-    Counts = fun() -> [{{element(4, proplists:get_value(name, Each)), proplists:get_value(messages_unacknowledged, Each)}}
-        || Each <- rabbit_amqqueue:info_all(<<"/">>, [name, messages_unacknowledged])] end,
+    Count = fun(Name) -> {{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, Name)),
+        proplists:get_value(messages_unacknowledged, rabbit_amqqueue:info(Queue, [messages_unacknowledged])) end,
+    Counts = fun() -> [{{Name, Count(Name)}} || Name <- [<<"work-delay">>, <<"work-same-channel">>, <<"work-block">>]] end,
     Until = fun(Until, Wanted) -> Now = Counts(), case proplists:get_value(<<"work-delay">>, Now) of
         Wanted -> Now; _ -> timer:sleep(20), Until(Until, Wanted) end end,
-    ok = file:write_file("{began}", <<>>), Until(Until, 1), Until(Until, 0).
+    ok = file:write_file("{began}", <<>>), Until(Until, 1), ok = file:write_file("{taken}", <<>>), Until(Until, 0).
 """
 
 
@@ -79,11 +80,12 @@ def test_acks_pass_a_delayed_publish_of_another_channel_but_neither_their_own_ch
         for queue in work:
             direct.basic_publish("", queue.name, b"work")
         wait_until(lambda: [queue.depth() for queue in work] == [1, 1, 1], within=5, what="there is work")
-        began = tmp_path / "began"
-        watching = stack.enter_context(ThreadPoolExecutor()).submit(rabbitmq.control, "eval", WATCH.format(began=began))
+        began, seen = tmp_path / "began", tmp_path / "taken"
+        watching = stack.enter_context(ThreadPoolExecutor()).submit(rabbitmq.control, "eval", WATCH.format(began=began, taken=seen))
         wait_until(began.exists, within=30, what="the broker to look on")
         taken = [take_then_publish(connection, case) for connection, case in zip(connections, ACTIONS, strict=True)]
-        wait_until(lambda: [queue.depth() for queue in targets] == [1, 1, 1], within=3, what="the first of each has passed")
+        wait_until(lambda: [queue.depth() for queue in targets] == [1, 1, 1], within=6, what="the first of each has passed")
+        wait_until(seen.exists, within=6, what="the broker to see what is taken")  # it looks now and then, and could miss it
         for channel, tag in taken:
             channel.basic_ack(tag)
             channel.connection.process_data_events(time_limit=0)
