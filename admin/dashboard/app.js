@@ -170,6 +170,7 @@ function draw() {
     })]);
     return;
   }
+  if (!screen) return; // signed in to another version: the page is about to be loaded again
   document.title = `${screen.title()} · ${state.session.gateway || "sluice"}`;
   patch(root, frame(screen.view()));
 }

@@ -871,6 +871,7 @@ const scenarios = {
     await please("stop");
     await please("start as another version");
     await page.waitForSelector("#token");
+    await page.route(`${given.admin}/`, (route) => setTimeout(() => route.continue(), 2000)); // meanwhile the old page is drawn on
     await enter(page, given.tokens.operator);
     await until(async () => (await page.innerText("h1").catch(() => "")) === "Overview of the second", "the new version");
     check(!(await page.innerText("body")).includes("was upgraded"), "the new page is not told");
