@@ -109,18 +109,8 @@ def test_it_limits_a_topic_before_a_real_rabbitmq(
     port, admin_port = free_ports(2)
     admin = f"http://{LOOPBACK}:{admin_port}"
     with RabbitMQ(tmp_path / "rabbitmq") as rabbitmq, Queue(rabbitmq.url, "limited") as queue:
-        words = [
-            "run",
-            "--protocol",
-            "amqp",
-            "--bind",
-            f"{LOOPBACK}:{port}",
-            "--upstream",
-            f"{LOOPBACK}:{rabbitmq.port}",
-            "--limit",
-            "100k/s",
-        ]
-        command = [*installed.command, *words, "--admin-bind", f"{LOOPBACK}:{admin_port}"]
+        ways = ["--bind", f"{LOOPBACK}:{port}", "--upstream", f"{LOOPBACK}:{rabbitmq.port}", "--admin-bind", f"{LOOPBACK}:{admin_port}"]
+        command = [*installed.command, "run", "--protocol", "amqp", *ways, "--limit", "100k/s"]
         with Process(command, log=tmp_path / "log", cwd=tmp_path, env=environment()) as running:
             there = ["curl", "-sf", f"{admin}/readyz"]
             running.wait_until(
@@ -131,7 +121,7 @@ def test_it_limits_a_topic_before_a_real_rabbitmq(
                 running.wait_until(lambda: newcomers.have_confirmed(50), within=SLOW_S, what="50 confirms")
             assert newcomers.faults == []
             assert set(newcomers.confirmed) <= set(queue.drain())
-            limit = ["limits", "set", "amqp", "/", "", "limited", "--messages", "1/h", "--burst", "1", "--reason", "none may pass"]
+            limit = ["limits", "set", "amqp", "/", "", "limited", "--messages", "1/h", "--burst", "1h", "--reason", "next to none"]
             done(*installed.command, *limit, folder=tmp_path, SLUICE_ADMIN=admin)
             assert "1/h" in done(*installed.command, "limits", "get", "amqp", "/", "", "limited", folder=tmp_path, SLUICE_ADMIN=admin)
             assert running.stop(grace=SLOW_S) == 0, running.output()[-3000:]
