@@ -29,7 +29,7 @@ from typing import Any, Protocol
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
-from gateway.spool.queue import SEGMENT_BYTES
+from gateway.spool.queue_files import SEGMENT_BYTES
 from gateway.spool.records import decode, encode
 from limiter.keys import Key, Origin
 from limiter.topics import rocketmq_topic

@@ -17,6 +17,7 @@ from typing import Final
 import yaml
 
 from gateway.settings.problems import Problems, SourceLocation, quoted
+from gateway.settings.surrogate_escapes import LoneSurrogateError, SurrogateEscapes
 
 MAX_BYTES: Final = 4 << 20  # bytes; one file; about 30,000 rules, read in about a second
 MAX_DEPTH: Final = 16  # levels; the deepest setting, rules[].limit.burst.messages, is at 6
@@ -126,21 +127,17 @@ def _decode(data: bytes, name: str, problems: Problems) -> str | None:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode()
-        line, column = len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1
         problems.read(name, _LINE_END.split(data.decode(errors="replace")))
-        problems.add(SourceLocation(name, line, column), "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
+        place = _place(name, data[: error.start].decode())
+        problems.add(place, "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
         return None
     lines = _LINE_END.split(text)
     problems.read(name, lines)
     clean = True
     if (found := _UNPRINTABLE.search(text)) is not None:
-        before = text[: found.start()]
-        line, column = len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1
         what = f"control character U+{ord(found[0]):04X}"
-        problems.add(
-            SourceLocation(name, line, column), "", what, 'is this a text file? write such characters as escapes in double quotes, "\\x07"'
-        )
+        remedy = 'is this a text file? write such characters as escapes in double quotes, "\\x07"'
+        problems.add(_place(name, text[: found.start()]), "", what, remedy)
         clean = False
     if "\t" in text:
         for number, each in enumerate(lines, 1):
@@ -149,6 +146,11 @@ def _decode(data: bytes, name: str, problems: Problems) -> str | None:
                 problems.add(SourceLocation(name, number, column), "", "tab character", 'use spaces (in double quotes: "\\t")')
                 clean = False
     return text if clean else None
+
+
+def _place(name: str, before: str) -> SourceLocation:
+    """The place behind the text `before`, with which the file begins."""
+    return SourceLocation(name, len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1)
 
 
 class _Composer:
@@ -160,11 +162,13 @@ class _Composer:
         self.open: list[Mapping | Sequence] = []  # containers not yet closed, outermost first
         self.pending: list[tuple[str, SourceLocation] | None] = []  # for each open container: the key whose value comes next
         self.root: Node | None = None
+        self.escapes = SurrogateEscapes("")
 
     def compose(self, text: str) -> Node | None:
         documents = 0
+        self.escapes = SurrogateEscapes(text)
         try:
-            for event in yaml.parse(text, Loader=_LOADER):
+            for event in yaml.parse(self.escapes.parsable, Loader=_LOADER):
                 if isinstance(event, yaml.DocumentStartEvent):
                     documents += 1
                     if documents > 1:
@@ -197,7 +201,7 @@ class _Composer:
             if getattr(event, "tag", None) not in {None, "!"}:
                 self._add(location, f"tag {quoted(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
             if isinstance(event, yaml.ScalarEvent):
-                self._fit(Scalar(event.value, location, plain=event.implicit[0] and event.style in {None, ""}))
+                self._fit(self._scalar(event, location))
                 return True
             if len(self.open) >= MAX_DEPTH:
                 self._too_deep(location)
@@ -210,6 +214,19 @@ class _Composer:
             self.open.pop()
             self.pending.pop()
         return True
+
+    def _scalar(self, event: yaml.ScalarEvent, location: SourceLocation) -> Scalar:
+        try:
+            text = self.escapes.value_of(event)
+        except LoneSurrogateError as error:
+            self._add(
+                _place(self.name, self.escapes.text[: error.index]),
+                f'"{error.escape}" is half a character: the other half of the pair does not stand beside it',
+                'write both halves, as in "\\ud83d\\ude00", or the character itself',
+            )
+            self.problems.silence(location)
+            text = ""
+        return Scalar(text, location, plain=event.implicit[0] and event.style in {None, ""})
 
     def _fit(self, node: Node) -> None:
         """Put `node` where the tree waits for one."""
@@ -267,6 +284,13 @@ def _remedy(error: yaml.MarkedYAMLError) -> str:
 
 _REMEDIES: Final = (
     ("mapping values are not allowed", "a `: ` too many: indent the line, or put the value in quotes"),
+    (
+        "invalid unicode character escape",
+        'no character has this number: write one that Unicode has, as in "\\U0001F600", or the character itself',
+    ),
+    ("hexdecimal number", 'write all digits of the escape, as in "\\u00e9", or `\\\\` for a backslash'),
+    ("hexadecimal numbers", 'write all digits of the escape, as in "\\u00e9", or `\\\\` for a backslash'),
+    ("unknown escape", "write `\\\\` for a backslash, or use single quotes"),
     ("quoted scalar", "close the quotes"),
     ("flow node", 'put the value in quotes, as in "[::1]:5672"'),
     ("flow mapping", "close the brace `}` and put a comma between the entries"),
@@ -277,5 +301,4 @@ _REMEDIES: Final = (
     ("cannot start any token", "put the value in quotes"),
     ("alias", "put a value that begins with `*` in quotes"),
     ("anchor", "put a value that begins with `&` in quotes"),
-    ("escape", "write `\\\\` for a backslash, or use single quotes"),
 )

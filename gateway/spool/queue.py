@@ -16,36 +16,34 @@ next one gathers: the disk sets the size of batches, not the sender's pace. Such
 what is in it (`mark_off`), and what is left in the end is an `Orphan`, to be replayed. So a message is in a file from its commit until
 nobody here can lose it any more, and the position in the file stands between two messages.
 
+Three parts have modules of their own: which messages wait (`waiting_messages.py`), the files they are written to (`queue_files.py`), and
+the durable batches that are not marked off (`unmarked_batches.py`).
+
 Everything here is called on the event loop. The budget's `held_bytes` counts what is in memory, `spooled_bytes` what is on disk only, and
 `held_messages` (which is not changed here) both.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from gateway.clock import now_ns
 from gateway.pipeline.held_budget import HeldBudget
-from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
-from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
-from gateway.spool.batches import Batch, KeyWaiting, Segment, WaitingBatch
-from gateway.spool.disk import DELETE, MARK, READ, WRITE, Job, Orphan, SpoolDisk
-from gateway.spool.durable import CLOCK, SUFFIX, head_of
-from gateway.spool.records import BATCH, RECORD, DamagedError, decode_all, encode
-from gateway.spool.removal_writer import RemovalWriter
-from gateway.spool.removals import Range, place_of
+from gateway.pipeline.parts import BODY, Part
+from gateway.pipeline.spool_orders import SpoolOrder
+from gateway.spool.batches import Batch, KeyWaiting, WaitingBatch
+from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
+from gateway.spool.queue_files import QueueFiles
+from gateway.spool.records import BATCH, RECORD, DamagedError, decode_all
+from gateway.spool.removals import Range
+from gateway.spool.unmarked_batches import UnmarkedBatches
+from gateway.spool.waiting_messages import WaitingMessages
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.rules.rule import Rule
 
 ENDLESS: Final = 1 << 62  # bytes; a rule without a size of its own
-# Until a broker has read what its machine has, also one that is slow for a moment: longer than a drain gives a broker that does not answer
-# its close (`gateway/lifecycle/drain.py`, RELEASE_S and CLOSE_S). A crash repeats what was forwarded in that time.
-READ_NS: Final = 5_000_000_000
-SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
 
 
 class SpoolQueue:
@@ -71,8 +69,8 @@ class SpoolQueue:
         self.cost_of = cost_of  # bytes of memory a held part takes
         self.on_ready = on_ready  # called when `take` has something again
         self.damage = ""  # why the parts that follow are lost; nothing is taken out any more
-        self.waiting: dict[str, KeyWaiting] = {}  # what waits here, by the text its key had when it came: rules change, and keys with them
-        self.tail_counts: dict[str, KeyWaiting] = {}  # of `tail`
+        self.messages = WaitingMessages(disk)
+        self.tail_counts: dict[str, KeyWaiting] = {}  # the messages in `tail`, by topic
         self.read_counts: dict[str, KeyWaiting] = {}  # of `read_ahead`
         self.tail: list[Part] = []
         self.tail_cost = 0
@@ -83,37 +81,22 @@ class SpoolQueue:
         self.reading: Batch | None = None
         self.read_job: Job | None = None  # of `reading`
         self.read_ahead: list[Part] = []  # read, not yet taken out
-        self.segment: Segment | None = None  # that is being written
         self.waits_for_room = False
         self.rule = ""  # that spools what stands first here
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
         self.drop_expired = False  # nor longer than it says itself
-        self.messages_added = 0  # messages, ever
-        self.messages_gone = 0  # of these, taken out or given up
-        self.last_place = -1  # of the request added last, among those added; -1: none was
-        self.last_complete = True  # whether its message has come whole
-        self.orders: list[SpoolOrder] = []  # of an operator, for messages before their `place` among those added
         # Of durable messages:
         self.durable = False  # the rule that spools what stands first is
         self.replays = True  # what comes now is of a sender that is never told what has arrived
-        self.origin = origin or {}  # whose messages these are, for the replay
         self.unmarked_queues: list[SpoolQueue] = [] if unmarked_queues is None else unmarked_queues  # of the connection: this one, too
         self.tail_durable = False
         self.inside = 0  # bytes of the parts that wait here
         self.came = 0  # bytes of parts that were held on this channel so far
         self.gone = 0  # and bytes of those that are settled
-        self.in_flight = 0  # durable batches on their way to the disk
-        self.kept = 0  # durable batches that are not marked off
-        self.unmarked: deque[Batch] = deque()  # durable ones that were taken out, and are not marked off
-        self.handed = -1  # bytes the broker's machine must have, until all before `handed_gone` is safe; -1: nothing is looked for
-        self.handed_at = 0  # monotonic ns
-        self.handed_gone = 0
-        self.passed = 0  # all before it is safe, as `gone` counts
-        self.given_up = False  # the channel is closed
-        self.left = False  # the connection is over
-        self.removals = RemovalWriter(disk, self)
-        self.copies = 0  # that are being made of what waits here: its files stay until they are over
+        # Last, since they are given this queue: what it has is there.
+        self.files = QueueFiles(disk, self, origin or {})
+        self.unmarked = UnmarkedBatches(budget, self.files, self.empty)
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 
@@ -124,7 +107,7 @@ class SpoolQueue:
     def add(self, part: Part) -> None:
         """Put `part`, which owns its bytes (`copy_out`), at the end."""
         if self.empty():
-            self.last_complete = True
+            self.messages.last_complete = True
             self.disk.queues += 1
             self.budget.spool_queues += 1
         self.tail.append(part)
@@ -132,15 +115,11 @@ class SpoolQueue:
         self.tail_size += RECORD.size + part.end - part.start
         self.inside += part.end - part.start
         self.within_frame = part.kind == BODY and part.size > 0
-        if part.kind == REQUEST:
-            self.last_place = self.messages_added
-        if part.kind != PLAIN:
-            self.last_complete = part.complete
-        self._count_in(part)
+        self.messages.add(part, self.tail_counts)
         part.replays = self.durable and self.replays
         if part.replays:
             self.tail_durable = True
-        if self.tail_cost >= self.disk.share() or (self.tail_durable and self.in_flight == 0):
+        if self.tail_cost >= self.disk.share() or (self.tail_durable and self.unmarked.in_flight == 0):
             self.write_tail()
 
     def write_through(self, part: Part) -> None:
@@ -152,7 +131,7 @@ class SpoolQueue:
         if self.disk.room_for(size, self.rule, self.rule_bytes):
             batch = self._write([part], 0, size, {}, durable=True)
             batch.taken = True
-            self.unmarked.append(batch)
+            self.unmarked.batches.append(batch)
 
     def take_rule(self, rule: Rule) -> None:
         """`rule` spools what stands first: its bounds hold for what comes from now on."""
@@ -162,7 +141,7 @@ class SpoolQueue:
         self.drop_expired = rule.drop_expired
         if rule.durable:
             self.durable = True  # also for what stands behind, whatever its own rule is
-        elif self.empty() and not self.unmarked:
+        elif self.empty() and not self.unmarked.batches:
             self.durable = False
 
     def take(self) -> list[Part]:
@@ -186,18 +165,16 @@ class SpoolQueue:
             batch.taken = True
             batch.parts = batch.job.parts = []
             if batch.durable:
-                self.unmarked.append(batch)
+                self.unmarked.batches.append(batch)
             else:
                 batch.job.cancelled = True  # where it has not begun; what is written of it is not read
-                self._consume(batch)
+                self.files.consume(batch)
         else:
             parts = self.tail
             counts = self.tail_counts
             self.within_frame = False  # what continues this frame follows it, past this queue
             self._begin_tail()
-        if self.orders:
-            self._mark_ordered(parts)
-        self._count_out(counts)
+        self.messages.take_out(parts, counts)
         for part in parts:
             self.inside -= part.end - part.start
         if parts and self.empty():
@@ -216,17 +193,11 @@ class SpoolQueue:
         """
         if self.tail_durable:
             self._write_tail()
-        if self.unmarked or self.in_flight:
-            self.given_up = True
+        if self.unmarked.batches or self.unmarked.in_flight:
+            self.unmarked.given_up = True
         if self.empty():
             return []
-        parts: list[Part] = []
-        for text, waiting in self.waiting.items():
-            parts.append(Part(REQUEST, self.ordering_key, b"", 0, 0, waiting.key, waiting.messages, 1))
-            self.disk.count(waiting.key.origin.protocol, text, -waiting.messages, -waiting.bytes)
-        self.waiting = {}
-        self.messages_gone = self.messages_added
-        self.orders = []
+        parts = self.messages.give_up(self.ordering_key)
         for batch in self.stored:
             self.budget.spooled_bytes -= batch.size
         for batch in self.writing:
@@ -241,10 +212,10 @@ class SpoolQueue:
             self.budget.held_bytes -= self.cost_of(part)
         for batch in (*(() if self.reading is None else (self.reading,)), *self.stored, *self.writing):
             if batch.durable:
-                self.given_up = True
-                self.unmarked.append(batch)
+                self.unmarked.given_up = True
+                self.unmarked.batches.append(batch)
             else:
-                self._consume(batch)
+                self.files.consume(batch)
         self.inside = 0
         self.stored.clear()
         self.writing.clear()
@@ -260,9 +231,9 @@ class SpoolQueue:
     def done(self, job: Job) -> None:
         """A job of this queue is done."""
         if job.kind == WRITE and job.removes:
-            self.removals.done(job)
-            if self.left:
-                self._finish_leaving()
+            self.files.removals.done(job)
+            if self.unmarked.left:
+                self.unmarked.finish_leaving()
         elif job.kind == WRITE:
             self._written(job)
         elif job.kind == READ:
@@ -276,12 +247,9 @@ class SpoolQueue:
         batch.segment.writes -= 1
         batch.written = True
         if batch.durable:
-            job.data = b""
-            self.budget.held_bytes -= batch.size
-            self.disk.uncommitted -= batch.size
-            self.in_flight -= 1
+            self.unmarked.written(batch)
         if batch.taken:  # out, or given up, before it was written
-            self._delete_if_over(batch.segment)
+            self.files.delete_if_over(batch.segment)
         else:
             assert self.writing[0] is batch, "the writer keeps the order"
             self.writing.popleft()
@@ -292,9 +260,9 @@ class SpoolQueue:
                 self.stored.append(batch)
         if not batch.durable:
             return
-        if self.left:
-            self._finish_leaving()
-        elif self.tail_durable and self.in_flight == 0:
+        if self.unmarked.left:
+            self.unmarked.finish_leaving()
+        elif self.tail_durable and self.unmarked.in_flight == 0:
             self.write_tail()
 
     def _joins_last(self, batch: Batch) -> bool:
@@ -317,7 +285,7 @@ class SpoolQueue:
                 known.messages += counted.messages
                 known.bytes += counted.bytes
         batch.segment.batches -= 1
-        self.kept -= 1
+        self.unmarked.kept -= 1
         return True
 
     def _have_read(self, job: Job) -> None:
@@ -341,9 +309,9 @@ class SpoolQueue:
         for part in parts:
             self.budget.held_bytes += self.cost_of(part)
         if batch.durable:
-            self.unmarked.append(batch)
+            self.unmarked.batches.append(batch)
         else:
-            self._consume(batch)
+            self.files.consume(batch)
         self.on_ready()
 
     # ---- marking off -----------------------------------------------------------------------------------------------
@@ -352,67 +320,19 @@ class SpoolQueue:
         """A few times a second: mark off what the broker has. So many bytes were put on its connection, so many has its machine; `read`:
         also the broker itself has them. Else it is given a moment, because a connection that is reset loses what is not read yet.
         """
-        if 0 <= self.handed <= acknowledged and (read or now - self.handed_at >= READ_NS):
-            self.passed = self.handed_gone
-            self.handed = -1
-        if self.unmarked and self.unmarked[0].end <= self.passed:
-            self._mark()
-        if self.handed < 0 and self.unmarked and self.unmarked[0].end <= self.gone and self.passed < self.gone:
-            self.handed = queued
-            self.handed_at = now
-            self.handed_gone = self.gone
-        if self.given_up and self.handed < 0:
-            self.leave()
+        self.unmarked.mark_off(self.gone, queued, acknowledged, now, read=read)
 
     def unsafe(self) -> bool:
         """Whether something is still to be marked off, or to be written."""
-        return not self.left and (self.kept > 0 or self.given_up)
+        return self.unmarked.unsafe()
 
     def leave(self) -> None:
         """The connection, or the channel, is over: what is not marked off is to be replayed."""
-        if not self.left:
-            self.left = True
-            self._finish_leaving()
+        self.unmarked.leave()
 
-    def _mark(self) -> None:
-        """Mark off what has passed, up to the end of a message."""
-        count = 0
-        waiting = len(self.unmarked)
-        for number, batch in enumerate(self.unmarked, 1):
-            if not batch.written or batch.end > self.passed:
-                break
-            if batch.whole or (number == waiting and self.empty()):  # the rest of that message came when nothing waited, past this queue
-                count = number
-        last: Batch | None = None
-        for _ in range(count):
-            last = self.unmarked.popleft()
-            self.kept -= 1
-            self._consume(last)
-        if last is not None and last.segment.name:
-            self.disk.submit(Job(self, MARK, last.segment.name, last.offset + last.size))
-        if not self.unmarked and self.empty():
-            self._end_segment()
-
-    def _finish_leaving(self) -> None:
-        """Once all is written: what has not passed is an orphan."""
-        if self.in_flight or self.removals.in_flight or self.copies:
-            return
-        self._mark()
-        first = self.unmarked[0] if self.unmarked else None
-        names: list[str] = []
-        size = 0
-        for batch in self.unmarked:
-            segment = batch.segment
-            self.disk.add(batch.rule, -batch.size)
-            if segment.name:
-                names.append(segment.name)
-                size += segment.size
-                segment.name = ""
-        self.removals.segments.clear()
-        self.unmarked.clear()
-        self.segment = None
-        if first is not None:
-            self.disk.orphans.append(Orphan(names, first.offset, size))
+    def given_up(self) -> bool:
+        """Whether the channel is closed, and something of it is still to be marked off."""
+        return self.unmarked.given_up
 
     # ---- files -----------------------------------------------------------------------------------------------------
 
@@ -435,46 +355,11 @@ class SpoolQueue:
 
     def _write(self, parts: list[Part], cost: int, size: int, counts: dict[str, KeyWaiting], *, durable: bool) -> Batch:
         """The batch of `parts`, on its way to the disk."""
-        disk = self.disk
-        segment = self.segment
-        head = b""
-        if segment is None or segment.size >= SEGMENT_BYTES or segment.durable != durable:
-            self._end_segment()
-            name = disk.new_name()
-            if durable:
-                name += SUFFIX
-                clock = str(time.time_ns() - now_ns())
-                head = head_of({**self.origin, "queue": self.origin.setdefault("queue", name), CLOCK: clock})
-            segment = self.segment = Segment(name, durable=durable)
-            if durable:
-                self.removals.segments[segment.serial] = segment
-        job = Job(self, WRITE, segment.name, segment.size, size, parts)
-        batch = Batch(parts, cost, size, segment, job, self.rule, counts)
-        job.batch = batch
-        batch.offset = segment.size + len(head)
+        batch = self.files.write(parts, cost, size, self.rule, counts, self.came, durable=durable)
         if durable:
-            job.durable = batch.durable = True
-            job.data = head + encode(parts)  # now: parts are cut where only some of their messages may pass
-            place = place_of(segment.serial, batch.offset) + BATCH.size
-            for part in parts:
-                place += RECORD.size
-                part.place = place - part.start
-                place += part.end - part.start
-            batch.end = self.came
-            last = parts[-1]
-            batch.whole = last.kind == PLAIN or last.complete
-            self.budget.held_bytes += size
-            disk.uncommitted += size
-            self.in_flight += 1
-            self.kept += 1
+            self.unmarked.begin(batch)
             if self not in self.unmarked_queues:
                 self.unmarked_queues.append(self)
-        disk.add(self.rule, size)
-        segment.size += len(head) + size
-        segment.batches += 1
-        segment.writes += 1
-        disk.used += len(head) + size
-        disk.submit(job)
         return batch
 
     def room_again(self) -> None:
@@ -492,89 +377,23 @@ class SpoolQueue:
 
     def _read_next(self) -> None:
         batch = self.reading = self.stored.popleft()
-        self.read_job = Job(self, READ, batch.segment.name, batch.offset, batch.size)
-        self.disk.submit(self.read_job)
-
-    def _consume(self, batch: Batch) -> None:
-        """`batch` is not needed on the disk any more."""
-        self.disk.add(batch.rule, -batch.size)
-        batch.segment.batches -= 1
-        self._delete_if_over(batch.segment)
-
-    def _delete_if_over(self, segment: Segment) -> None:
-        if segment.batches == 0 and segment.writes == 0 and segment is not self.segment and segment.name:
-            job = Job(self, DELETE, segment.name, 0, segment.size)
-            segment.name = ""
-            if segment.durable:
-                self.removals.segments.pop(segment.serial, None)
-            self.disk.submit(job)
+        self.read_job = self.files.read(batch)
 
     def _end_use(self) -> None:
         """Nothing waits any more."""
         self.disk.queues -= 1
         self.budget.spool_queues -= 1
-        self._end_segment()
-
-    def _end_segment(self) -> None:
-        """Nothing more is written to the last file."""
-        segment = self.segment
-        if segment is not None:
-            self.segment = None
-            self._delete_if_over(segment)
-
-    def _count_in(self, part: Part) -> None:
-        key = part.key
-        if part.kind != REQUEST or key is None:
-            return
-        text = key.text
-        messages: int = int(part.count) * int(part.messages)
-        size: int = part.end - part.start
-        if not part.complete:
-            size += part.size  # of its body, which comes in parts of its own
-        self.messages_added += messages
-        for counts in (self.waiting, self.tail_counts):
-            counted = counts.get(text)
-            if counted is None:
-                counted = counts[text] = KeyWaiting(key)
-            counted.messages += messages
-            counted.bytes += size
-        self.disk.count(key.origin.protocol, text, messages, size)
-
-    def _count_out(self, counts: dict[str, KeyWaiting]) -> None:
-        """What came in with these counts is taken out."""
-        for text, gone in counts.items():
-            waiting = self.waiting[text]
-            waiting.messages -= gone.messages
-            waiting.bytes -= gone.bytes
-            self.messages_gone += gone.messages
-            if waiting.messages == 0:
-                del self.waiting[text]
-            self.disk.count(gone.key.origin.protocol, text, -gone.messages, -gone.bytes)
+        self.files.end_segment()
 
     # ---- what operators order --------------------------------------------------------------------------------------
 
     def give_order(self, order: SpoolOrder) -> None:
         """Count what waits here of its topic; unless it is a preview, it holds for that."""
-        waiting = self.waiting.get(order.topic)
-        if waiting is None:
-            return
-        messages = waiting.messages
-        size = waiting.bytes
-        for other in self.orders:
-            if other.topic == order.topic and not other.called_off():
-                messages -= other.queued
-                size -= other.queued_bytes
-                order.begins = max(order.begins, other.place)
-        if messages <= 0:
-            return
-        order.add_queued(messages, size)
-        if order.state != PREVIEW:
-            order.place = self.messages_added if self.last_complete or order.state != COPYING else self.last_place
-            self.orders.append(order)
+        self.messages.give_order(order)
 
     def hold_files(self) -> list[WaitingBatch]:
         """What waits here, in order. Its files are kept until `release_files`."""
-        self.copies += 1
+        self.unmarked.copies += 1
         found = [WaitingBatch(self.read_ahead)]
         for batch in ([] if self.reading is None else [self.reading]) + list(self.stored):
             batch.segment.writes += 1
@@ -587,15 +406,15 @@ class SpoolQueue:
         for each in batches:
             if each.batch is not None:
                 each.batch.segment.writes -= 1
-                self._delete_if_over(each.batch.segment)
-        self.copies -= 1
-        if self.left:
-            self._finish_leaving()
+                self.files.delete_if_over(each.batch.segment)
+        self.unmarked.copies -= 1
+        if self.unmarked.left:
+            self.unmarked.finish_leaving()
 
     def remove(self, part: Part) -> None:
         """`part`, whose turn it was, is given up: it is not replayed, whatever happens next."""
         if part.place and part.replays:
-            self.removals.add(part.place + part.start, part.place + part.end)
+            self.files.removals.add(part.place + part.start, part.place + part.end)
 
     def remove_all(self, parts: list[Part], places: list[Range], on_synced: Callable[[], None]) -> None:
         """`parts`, in memory, and what stands at `places` are given up; `on_synced` is called when nothing of it will be replayed."""
@@ -605,23 +424,7 @@ class SpoolQueue:
                 part.replays = False  # it may be written yet
             elif part.replays:  # also where another removal of it is on its way: this one is not done before it is on the medium, too
                 written.append((part.place + part.start, part.place + part.end))
-        self.removals.write(written, on_synced)
-
-    def _mark_ordered(self, parts: list[Part]) -> None:
-        """Mark those of `parts`, which leave, that an order is for."""
-        at = self.messages_gone
-        for part in parts:
-            key = part.key
-            if part.kind != REQUEST or key is None:
-                continue
-            messages: int = int(part.count) * int(part.messages)
-            for order in self.orders:
-                if part.spool_order is None and order.begins <= at < order.place and order.topic == key.text and not order.called_off():
-                    part.spool_order = order
-                    order.queued -= messages
-                    order.queued_bytes -= part.end - part.start + (0 if part.complete else part.size)
-            at += messages
-        self.orders = [order for order in self.orders if at < order.place]
+        self.files.removals.write(written, on_synced)
 
     def __repr__(self) -> str:
         return f"<SpoolQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"

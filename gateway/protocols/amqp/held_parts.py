@@ -286,7 +286,7 @@ class HeldParts:
     def begun(self, channel: AmqpChannel) -> Part | None:
         """The part in memory whose last message is still coming in; None: there is none. What the queue knows itself is not looked at."""
         spool = channel.spool
-        if spool is not None and not spool.empty() and (spool.last_complete or spool.last_place >= spool.messages_gone):
+        if spool is not None and not spool.empty() and (spool.messages.last_complete or spool.messages.last_place >= spool.messages.gone):
             return None
         last: Part | None = None
         complete = spool is None or spool.empty()
@@ -352,7 +352,7 @@ class HeldParts:
             return []
         channel.came -= spool.inside
         parts = spool.forget()
-        if spool.given_up:  # it still marks off what has gone on
+        if spool.given_up():  # it still marks off what has gone on
             channel.spool = None
         for part in parts:
             self.budget.held_messages -= part.count

@@ -63,7 +63,7 @@ class ChannelCopy(SpoolCopy):
         super().__init__(order)
         self.held = held
         self.queue = queue
-        self.at = queue.messages_gone  # place of the first message of `batches`
+        self.at = queue.messages.gone  # place of the first message of `batches`
         self.batches: list[WaitingBatch] = queue.hold_files()
         self.places: list[Range] = []  # of what was found in durable files
         self.originals: list[Part] = []  # of what was found in memory

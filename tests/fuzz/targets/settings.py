@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -48,13 +47,6 @@ def depth(node: Node) -> int:
     return 1 + max(map(depth, inner), default=0)
 
 
-PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")  # JSON's way to escape a character beyond 16 bits; YAML has \U for it
-
-
-def as_yaml_escapes(pair: re.Match[str]) -> str:
-    return f"\\U{ord(json.loads(chr(34) + pair[0] + chr(34))):08x}"
-
-
 def yaml_tree(data: bytes) -> None:
     """YAML: a tree or problems, each with its place in the text; a tree that is written as JSON is read as the same tree."""
     problems = Problems()
@@ -68,7 +60,7 @@ def yaml_tree(data: bytes) -> None:
     if tree is None or problems.found:
         return
     assert depth(tree) <= MAX_DEPTH + 1
-    text = PAIR.sub(as_yaml_escapes, json.dumps(plain(tree), ensure_ascii=True))
+    text = json.dumps(plain(tree), ensure_ascii=True)
     again = Problems()
     same = parse(text.encode(), "again.yaml", again)
     with suppress(RecursionError):

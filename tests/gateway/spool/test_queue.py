@@ -20,7 +20,8 @@ from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, SpoolDisk
 from gateway.spool.left_behind import take_left_behind
-from gateway.spool.queue import SEGMENT_BYTES, SpoolQueue
+from gateway.spool.queue import SpoolQueue
+from gateway.spool.queue_files import SEGMENT_BYTES
 from gateway.spool.removals import encode_removal, place_of
 from limiter.judge import Judge
 from limiter.keys import Key
@@ -345,7 +346,7 @@ def test_on_a_slow_disk_a_durable_message_is_committed_within_two_fsyncs(tmp_pat
         waiting = len(bench.queue.tail) + sum(len(batch.parts) for batch in bench.queue.writing)
         if waiting and waiting < len(came):
             lag.append(time.monotonic() - came[-waiting])
-    bench.wait(lambda: bench.queue.in_flight == 0, "all is committed")
+    bench.wait(lambda: bench.queue.unmarked.in_flight == 0, "all is committed")
     assert bench.disk.commits < 30, "a commit for each message"
     assert statistics.median(lag) < 2 * SLOW_S
     assert bench.disk.uncommitted == 0
@@ -404,7 +405,7 @@ def durable_files(bench: Bench, count: int, size: int = 1_000) -> None:
     for number in range(count):
         bench.queue.came += size
         bench.add(message(number, size))
-        bench.wait(lambda: bench.queue.in_flight == 0, "it is committed")
+        bench.wait(lambda: bench.queue.unmarked.in_flight == 0, "it is committed")
 
 
 def give_up_all(bench: Bench, count: int) -> None:
@@ -436,10 +437,10 @@ def test_what_is_given_up_makes_room_on_a_disk_that_takes_nothing(tmp_path: Path
     monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
     give_up_all(bench, 4)
     bench.wait(lambda: bench.disk.used < used // 2, "the files are deleted")
-    assert bench.queue.in_flight == 1, "nothing is written yet"
+    assert bench.queue.unmarked.in_flight == 1, "nothing is written yet"
     monkeypatch.undo()
     bench.disk.low_watermark = 0
-    bench.wait(lambda: bench.queue.in_flight == 0 and bench.queue.removals.in_flight == 0, "all is written")
+    bench.wait(lambda: bench.queue.unmarked.in_flight == 0 and bench.queue.files.removals.in_flight == 0, "all is written")
     bench.queue.mark_off(0, 0, 1, read=True)
     bench.wait(lambda: bench.files() == [], "no file stays")
     bench.disk.close(5)
@@ -454,11 +455,11 @@ def test_below_the_low_watermark_an_operator_is_answered(tmp_path: Path, monkeyp
     bench.add(message(2, 1_000))
     bench.wait(lambda: "free" in bench.disk.trouble, "the write is refused")
     answered: list[bool] = []
-    [segment] = bench.queue.removals.segments.values()
+    [segment] = bench.queue.files.removals.segments.values()
     place = place_of(segment.serial, bench.queue.stored[0].offset)
     bench.queue.remove_all([], [(place, place + 10)], lambda: answered.append(True))
     bench.wait(lambda: answered == [True], "it is committed")
-    assert bench.queue.in_flight == 1, "the write still waits"
+    assert bench.queue.unmarked.in_flight == 1, "the write still waits"
     bench.wait(lambda: "free" in bench.disk.trouble, "and it is told why")
     bench.queue.forget()
     bench.disk.close(5)
