@@ -100,6 +100,7 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_age: str | UnsetType = UNSET
     durable: bool | UnsetType = UNSET
     drop_expired: bool | UnsetType = UNSET
+    answer: str | UnsetType = UNSET
     scope: str | UnsetType = UNSET
     mode: str | UnsetType = UNSET
     candidate: dict[str, Any] | UnsetType = UNSET

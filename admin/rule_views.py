@@ -62,6 +62,7 @@ class RuleView(msgspec.Struct, frozen=True):
     max_age: str | None = None
     durable: bool = False
     drop_expired: bool = False
+    answer: str = "broker"
     override: StoredOverride | None = None
     unfit: str | None = None
     candidate: LimitText | None = None
@@ -113,6 +114,7 @@ def rule_view(
         max_age=None if rule.max_age_ns is None else format_duration(rule.max_age_ns),
         durable=rule.durable,
         drop_expired=rule.drop_expired,
+        answer=rule.answer,
         override=stored,
         unfit=unfit,
         candidate=LimitText.of_candidate(rule.candidate_limit()),

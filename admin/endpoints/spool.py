@@ -36,10 +36,12 @@ class SpoolPage(msgspec.Struct, frozen=True):
     `paused`: null, or `until` when (null: until it is resumed), `reason` and `by`. A topic that is paused is shown without messages, too.
     `spool`: `size_bytes` that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on
     disk; `written_bytes`, `read_bytes`, `damaged_batches` (that could not be read back) and messages `given_up` by operators, and
-    `expired` (given up for their age), since the start; topics that are `paused`; `full`: whether a client waits for room; `trouble`: why
-    nothing can be written just now, or null. Of rules with `durable: true`: `uncommitted_bytes` that a crash would lose now, `commits` so
-    far, `replaying_bytes` of files that are to be replayed, and since the start `replayed_messages`, `set_aside_messages` that the broker
-    did not take and `set_aside_damages` (stretches of damaged files); `replay_trouble`: why some of it waits, or null.
+    `expired` (given up for their age), since the start; of rules with `answer: accepted_by_gateway` messages `accepted`, and of these
+    `accepted_refused` by the broker later and `accepted_lost`, since the start; topics that are `paused`; `full`: whether a client
+    waits for room; `trouble`: why nothing can be written just now, or null. Of rules with `durable: true`: `uncommitted_bytes` that a
+    crash would lose now, `commits` so far, `replaying_bytes` of files that are to be replayed, and since the start
+    `replayed_messages`, `set_aside_messages` that the broker did not take and `set_aside_damages` (stretches of damaged files);
+    `replay_trouble`: why some of it waits, or null.
     """
 
     items: list[dict[str, Any]]

@@ -81,6 +81,12 @@ def whole(figures_: dict[str, Any]) -> list[str]:
         lines.append(f"{figures.count(figures_['replayed_messages'])} messages were replayed since the start")
     if figures_.get("expired"):
         lines.append(f"{figures.count(figures_['expired'])} messages were given up for their age since the start (max_age, drop_expired)")
+    if figures_.get("accepted"):
+        refused, lost = figures.count(figures_["accepted_refused"]), figures.count(figures_["accepted_lost"])
+        lines.append(
+            f"{figures.count(figures_['accepted'])} messages were accepted by the gateway since the start (answer); of these the broker "
+            f"refused {refused}, and {lost} were lost"
+        )
     if figures_.get("set_aside_messages") or figures_.get("set_aside_damages"):
         aside, damages = figures.count(figures_["set_aside_messages"]), figures.count(figures_["set_aside_damages"])
         lines.append(f"{aside} messages and {damages} damaged stretches were set aside; see set-aside in {figures_['directory']}")

@@ -259,6 +259,15 @@ class Conversation:
         """Whether something held must still reach the broker although the client has finished sending."""
         return self.budget.held_messages > 0
 
+    def lost_accepted(self) -> tuple[int, int]:
+        """Messages that the gateway has answered for: those that still wait here, and those that the broker was sent and has not
+        answered."""
+        return 0, 0
+
+    def reads_answers(self) -> bool:
+        """Whether answers of the broker are read here that the client does not get."""
+        return False
+
     def waits_for(self) -> Part | None:
         """One of the parts held by a rule (`part.rule`), for operators; None where none is, or it is with the judge just now."""
         return None

@@ -48,6 +48,9 @@ class SpoolControl:
         self.paused: dict[str, Pause] = {}  # by the topic's text
         self.stopping = False  # the gateway stops: nothing is paused any more
         self.given_up = 0  # messages that orders have given up, since the start
+        self.accepted = 0  # messages that the gateway has answered for before the broker had them, since the start
+        self.accepted_refused = 0  # of these, refused by the broker
+        self.accepted_lost = 0  # of these, dropped, or given up or not answered by the broker when their connection ended
         self.expired = 0  # messages that were given up because they were too old, since the start
 
     def paused_until(self, topic: str, now: int) -> int:

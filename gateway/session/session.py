@@ -27,6 +27,7 @@ from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
 from gateway.pipeline.spool_orders import SpoolOrder
+from gateway.session.accepted_messages import note_accepted, note_lost
 from gateway.session.broker_flow import FlowWatch
 from gateway.session.heartbeats import Heartbeats
 from gateway.session.listener_config import ListenerConfig
@@ -191,6 +192,7 @@ class Session:
         if reports.abandoned:
             self.abandon(reports.abandoned)
             reports.abandoned = []
+        note_accepted(reports, self.shared.spool_control, self.number)
         self.deliveries.count(now)
         self.flow.observe(now)
 
@@ -465,6 +467,7 @@ class Session:
             now = now_ns()
             self.mark_off(now)
             self.mark_off(now)  # what was settled since the last time, if the broker has it
+        note_lost(conversation, self.shared.spool_control, self.number)
         parts = conversation.abandon()
         if self.batch is not None:
             parts.extend(self.batch.parts)

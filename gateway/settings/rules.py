@@ -25,6 +25,7 @@ from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.patterns import IPV6_BITS
 from limiter.rules.rule import (
     ACTIONS,
+    ANSWERS,
     DEFAULT_MAX_DELAY_NS,
     FALLBACKS,
     MAX_WEIGHT,
@@ -232,6 +233,13 @@ class RuleText:
         "With action spool: a message waits no longer than its own AMQP property expiration says; then it is given up as for max_age. "
         "Leave it out where expiration is a delay, as with a queue that dead-letters what expires.",
     )
+    answer: str = setting(
+        Choice(*ANSWERS),
+        "broker",
+        "With action spool, of RocketMQ: accepted_by_gateway answers sends that are to wait with success at once, before the broker has "
+        "them. What waits is lost when the gateway is killed or the broker goes away, and senders are not told. broker: only one-way sends "
+        "wait.",
+    )
     durable: bool = setting(
         YesNo(),
         False,
@@ -418,6 +426,7 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
         max_age_ns=text.max_age_ns,
         durable=text.durable,
         drop_expired=text.drop_expired,
+        answer=text.answer,
         scope=text.scope,
     )
 
@@ -484,6 +493,7 @@ def text_of(rule: Rule) -> RuleText:
         max_age_ns=rule.max_age_ns,
         durable=rule.durable,
         drop_expired=rule.drop_expired,
+        answer=rule.answer,
         scope=rule.scope,
         mode=rule.mode,
         candidate=candidate_text(rule.candidate),

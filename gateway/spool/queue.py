@@ -85,6 +85,7 @@ class SpoolQueue:
         self.rule = ""  # that spools what stands first here
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
+        self.accepts = False  # the gateway answers what it spools (RocketMQ)
         self.drop_expired = False  # nor longer than it says itself
         # Of durable messages:
         self.durable = False  # the rule that spools what stands first is
@@ -121,6 +122,10 @@ class SpoolQueue:
             self.tail_durable = True
         if self.tail_cost >= self.disk.share() or (self.tail_durable and self.unmarked.in_flight == 0):
             self.write_tail()
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes more than what waits in memory can be written, as far as can be told."""
+        return not (self.disk.trouble or self.waits_for_room) and self.disk.room_for(self.tail_size + size, self.rule, self.rule_bytes)
 
     def write_through(self, part: Part) -> None:
         """Write `part`, which stands before all that waits here and stays in memory, where that is durable."""

@@ -110,6 +110,14 @@ LIFE: Final = {
     "spool_operation_failed": lines(
         "error", fields="action topic err trace",
         meaning="A discard or a drain has failed for a reason within the gateway: please report it. The answer says what was given up."),
+    "accepted_send_refused": lines(
+        "warning", fields="conn topic messages code err remedy",
+        meaning="The broker has refused a send that the gateway had accepted (`answer: accepted_by_gateway`): with this code, and `err` in "
+        "its words. Its client believes it stored."),
+    "accepted_sends_lost": lines(
+        "warning", fields="conn messages unanswered",
+        meaning="A connection ended with messages that the gateway had accepted (`answer: accepted_by_gateway`): `messages` still waited "
+        "and are lost, `unanswered` were sent to the broker, which has not said whether it has them."),
     "spool_trouble": lines(
         "error", "info", fields="err remedy",
         meaning="The spool cannot be written: clients whose messages are to be spooled are not read. Or (info) it is written again."),

@@ -430,6 +430,13 @@ PROCESS: Final = (
             "Messages in the spool that an operator has given up (sluice spool discard, sluice spool drain)."),
     counter("sluice_spool_expired_messages_total",
             "Messages in the spool that were given up because they had waited for too long (max_age, drop_expired of a rule)."),
+    counter("sluice_spool_accepted_messages_total",
+            "Messages that the gateway answered with success before the broker had them (answer: accepted_by_gateway of a rule)."),
+    counter("sluice_spool_accepted_refused_messages_total",
+            "Of the messages accepted by the gateway: those that the broker refused later. The log has accepted_send_refused and why."),
+    counter("sluice_spool_accepted_lost_messages_total",
+            "Of the messages accepted by the gateway: those that were dropped (max_age), that still waited when their connection ended, or "
+            "that the broker had not answered by then. The log has accepted_sends_lost."),
     gauge("sluice_spool_blocked",
           "1 while the spool cannot be written: clients whose messages are to be spooled are not read. The log has spool_trouble and why.",
           workers=EACH),

@@ -22,6 +22,7 @@ PAUSABLE: Final = AMQP.name  # the protocol whose topics can be paused
 MAX_PAUSES_NAMED: Final = 3  # in warnings; a guess
 COUNTS: Final = (  # summed over workers
     "size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "given_up", "expired", "commits",
+    "accepted", "accepted_refused", "accepted_lost",
     "uncommitted_bytes", "replaying_bytes", "replayed_messages", "set_aside_messages", "set_aside_damages",
 )  # fmt: skip
 
@@ -45,6 +46,9 @@ def figures(disk: SpoolDisk, control: SpoolControl) -> dict[str, object]:
         "set_aside_damages": disk.replay.damages,
         "given_up": control.given_up,
         "expired": control.expired + disk.replay.expired,
+        "accepted": control.accepted,
+        "accepted_refused": control.accepted_refused,
+        "accepted_lost": control.accepted_lost,
         "paused": sorted(control.paused),
         "full": is_full(disk),
         "trouble": disk.trouble or None,
@@ -137,6 +141,9 @@ def metric_lines(disk: SpoolDisk, control: SpoolControl) -> Iterator[str]:
         "sluice_spool_paused_topics": [((), len(control.paused))],
         "sluice_spool_given_up_messages_total": [((), control.given_up)],
         "sluice_spool_expired_messages_total": [((), control.expired + disk.replay.expired)],
+        "sluice_spool_accepted_messages_total": [((), control.accepted)],
+        "sluice_spool_accepted_refused_messages_total": [((), control.accepted_refused)],
+        "sluice_spool_accepted_lost_messages_total": [((), control.accepted_lost)],
     })  # fmt: skip
 
 

@@ -27,6 +27,14 @@ RULE: dict[str, object] = {
     "action": "spool",
     "breaker": {"open_for": "0s"},
 }
+ACCEPTED = 500
+ACCEPTING = {
+    **RULE,
+    "name": "accepting",
+    "match": {"protocol": "rocketmq", "topic": "accepted-*"},
+    "limit": {"messages": "40/s"},
+    "answer": "accepted_by_gateway",
+}
 AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged-*"}, "max_age": "2s"}
 
 
@@ -34,13 +42,13 @@ AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
     settings = {"spool": {"memory": "1MiB"}, "drain": {"timeout": "5s"}}
-    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE, AGED], settings) as running:
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE, AGED, ACCEPTING], settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(rocketmq: RocketMQ) -> None:
-    uses = ("burst-alone", "burst-mixed", "burst-stop", "burst-killed", "aged-alone")
+    uses = ("burst-alone", "burst-mixed", "burst-stop", "burst-killed", "aged-alone", "accepted-alone", "accepted-killed")
     rocketmq.create_topics(*(f"{use}-{version}:1" for use in uses for version in ("533", "498")))
 
 
@@ -126,6 +134,41 @@ def test_a_gateway_that_is_killed_loses_what_waits_and_leaves_no_file(
     wait_until(
         lambda: rocketmq.stored(topic) == {topic: stored + 10}, within=60, what="the next messages are stored, and nothing else", every=1
     )
+
+
+def test_accepted_sends_are_answered_at_once_and_all_are_stored_when_their_client_is_gone(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    """The client has had all its answers, and has ended, long before the broker has the last message."""
+    topic = name("alone", rocketmq_client, "accepted")
+    before = gateway.get("/v1/spool")["spool"]
+    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": ACCEPTED, "rate": 500}).result()
+    assert (line["ok"], line["codes"]) == (ACCEPTED, {})
+    assert waiting(gateway, topic) > 0
+    wait_until(lambda: waiting(gateway, topic) == 0, within=90, what="all is through")
+    wait_until(lambda: rocketmq.stored(topic) == {topic: ACCEPTED}, within=60, what="all is stored", every=1)
+    (read,) = rocketmq_client.consume(f"readers-{topic}", topic, expected=ACCEPTED, orderly=True).result()
+    assert sorted(read["consumed"]) == sorted(f"run-{topic}-0-{sequence}" for sequence in range(ACCEPTED))
+    after = gateway.get("/v1/spool")["spool"]
+    assert after["accepted"] - before["accepted"] > ACCEPTED / 4
+    assert [after[each] - before[each] for each in ("accepted_refused", "accepted_lost")] == [0, 0]
+    assert gateway.messages_by_fate("rocketmq", topic)["refused"] == 0
+
+
+def test_a_gateway_that_is_killed_loses_what_was_accepted_and_says_so(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    topic = name("killed", rocketmq_client, "accepted")
+    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": ACCEPTED, "rate": 1000, "size": 4000}).result()
+    assert (line["ok"], line["codes"]) == (ACCEPTED, {})
+    wait_until(lambda: any((gateway.directory / "state" / "spool").rglob("[0-9]*")), within=30, what="some is on disk")
+    forwarded = gateway.messages_by_fate("rocketmq", topic)["forwarded"]
+    gateway.kill()
+    gateway.start()
+    wait_until(lambda: '"spool_left_behind"' in gateway.log(), within=30, what="it says what it found")
+    (stored,) = rocketmq.stored(topic).values()
+    assert forwarded <= stored < ACCEPTED, "what was forwarded is there; what was accepted and waited is not"
+    assert waiting(gateway, topic) == 0
 
 
 def test_a_rule_that_names_rocketmq_is_told_what_waits(gateway: Gateway, tmp_path: Path) -> None:

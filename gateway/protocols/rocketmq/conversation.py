@@ -15,6 +15,7 @@ refused, or wait, while the others pass.
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from typing import Final
 
@@ -24,6 +25,7 @@ from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.protocols.octets import u32
+from gateway.protocols.rocketmq.accepted_sends import Acceptances, questions_of
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
@@ -41,7 +43,7 @@ from gateway.protocols.rocketmq.refusals import (
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
-from gateway.spool.queue import SpoolQueue
+from gateway.spool.queue import ENDLESS, SpoolQueue
 from limiter.keys import Key
 from limiter.limits import NEVER
 
@@ -63,6 +65,8 @@ class RocketmqConversation(Conversation):
         self.pending_reply = b""  # the reply to it, for when the last of it is in
         self.held_sends = HeldSends()
         self.held_bytes = 0  # of what is held here, as the budget has it; what the spool has in memory comes to it there
+        self.acceptances: Acceptances | None = None  # once a rule lets the gateway answer sends
+        self.waiting_accepted = 0  # messages of accepted sends that are not forwarded yet
         self.damage = ""  # why the rest of a topic's spool is lost
         self.broker_stream = BrokerStream(self.outstanding)
 
@@ -109,6 +113,10 @@ class RocketmqConversation(Conversation):
                 self.outstanding.count_requests(part.count)
                 if part.flight is not None:
                     self.outstanding.track_sends(part.flight, part.opaques)
+                if part.accepted:
+                    assert part.key is not None
+                    self.waiting_accepted -= part.count * part.messages
+                    self.outstanding.track_accepted(part.key, part.opaques, part.messages)
             else:
                 part.release_slots(self.reports.endings)
         elif isinstance(part, GatewayRequest):
@@ -142,6 +150,7 @@ class RocketmqConversation(Conversation):
         head = Sends(data, part.start, cut, key, part.messages, part.size, part.opaques[:count], part.one_way, part.streamed, True)
         head.send_backs = part.send_backs
         head.order = part.order
+        head.accepted = part.accepted
         part.split_into(head)
         part.opaques = part.opaques[count:]
         return head
@@ -152,7 +161,9 @@ class RocketmqConversation(Conversation):
             self._update_budget()
             return REFUSED
         assert isinstance(part, Sends)
-        if part.one_way:
+        if part.accepted and not self.close_reason:
+            return UNABLE  # its client believes that it is safe
+        if part.one_way or part.accepted:
             self.drop(part)
             return DROPPED
         if part.send_backs:
@@ -178,6 +189,11 @@ class RocketmqConversation(Conversation):
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
+        if isinstance(part, Sends) and part.accepted:
+            messages: int = part.count * part.messages
+            self.waiting_accepted -= messages
+            self.reports.dropped_accepted += messages
+            self.reports.unread = True
         return True
 
     def patience_with(self, part: Part) -> int:
@@ -199,26 +215,65 @@ class RocketmqConversation(Conversation):
         return self._hold_sends(part, due, blocking=True)
 
     def spool(self, part: Part, due: int) -> bool:
-        """One-way sends only: for all others the answer would come too late (`docs/spooling.md`)."""
+        """One-way sends, and those that the gateway may answer: for all others the answer would come too late (`docs/spooling.md`)."""
         spool = self.context.spool
-        if not isinstance(part, Sends) or not part.one_way or part.streamed or self.close_reason or spool is None:
+        if not isinstance(part, Sends) or part.streamed or self.close_reason or spool is None:
             return False
         key = part.key
         rule = part.rule
         assert key is not None
         assert rule is not None
-        self.has_spooled = True
         queue = self.held_sends.spooled.get(key)
+        accepts = rule.answer == "accepted_by_gateway"
+        if queue is not None:
+            queue.accepts = accepts
+        if not part.one_way and not part.accepted:
+            if not accepts or spool.trouble or not spool.room_for(part.end - part.start, rule.name, rule.spool_size or ENDLESS):
+                return False
+            if (queue is not None and queue.waits_for_room) or not self._may_accept(part):
+                return False
+            self._accept(part)
+        self.has_spooled = True
         if queue is None:
             ready = partial(self._spool_ready, key)
             queue = SpoolQueue(spool, self.budget, self.context.connection, 0, partial(same_key, key), held_cost, ready)
+            queue.accepts = accepts
             queue.replays = False  # a rule for all protocols may be durable; nobody could publish these again
             self.held_sends.spooled[key] = queue
         queue.take_rule(rule)
         return self._hold_sends(part, due, blocking=False)
 
     def waits_behind(self, part: Part) -> bool:
-        return isinstance(part, Sends) and part.one_way and not part.streamed and part.key in self.held_sends.spooled
+        if not isinstance(part, Sends) or part.streamed or part.key is None:
+            return False
+        queue = self.held_sends.spooled.get(part.key)
+        if queue is None or part.one_way:
+            return queue is not None
+        return queue.accepts and queue.has_room(part.end - part.start) and self._may_accept(part)
+
+    def _may_accept(self, part: Sends) -> bool:
+        """Whether all of `part` are sends that the gateway may answer (`accepted_sends.py`)."""
+        if part.send_backs:
+            return False
+        part.questions = questions_of(part.data, part.start, part.end)
+        return part.questions is not None
+
+    def _accept(self, part: Sends) -> None:
+        """Answer `part` now: it will be kept."""
+        questions = part.questions
+        assert questions is not None
+        if self.acceptances is None:
+            self.acceptances = Acceptances(random.getrandbits(62))
+        part.data, part.opaques, answers = self.acceptances.accept(part.data, questions, part.opaques)
+        part.start = 0
+        part.end = len(part.data)
+        part.questions = None
+        part.accepted = True
+        messages: int = part.count * part.messages
+        self.waiting_accepted += messages
+        self.reports.accepted += messages
+        self.reports.unread = True
+        self._reply(answers)
 
     def would_overtake(self, part: Part) -> bool:
         if not isinstance(part, Sends) or (part.one_way and not part.streamed) or part.key not in self.held_sends.spooled:
@@ -238,12 +293,14 @@ class RocketmqConversation(Conversation):
         if queue is None:  # given up meanwhile
             self.reports.give_up(part)
             return
+        if not part.one_way:
+            self._accept(part)
         part.deadline = min(now + queue.max_age_ns, NEVER)
         self.held_sends.spool(part)
         self._update_budget()
 
     def may_expire(self, part: Part) -> bool:
-        return isinstance(part, Sends) and part.one_way and part.key in self.held_sends.spooled
+        return isinstance(part, Sends) and (part.one_way or part.accepted) and part.key in self.held_sends.spooled
 
     def _spool_ready(self, key: Key) -> None:
         """What is next in the key's spool has been read, or is damaged."""
@@ -268,6 +325,8 @@ class RocketmqConversation(Conversation):
         rule = "" if part.rule is None else part.rule.name
         whose = key.text if part.bucket is None else part.bucket.owner_text()
         self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
+        if isinstance(part, Sends) and part.accepted:
+            self.drop(part)
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
@@ -337,6 +396,9 @@ class RocketmqConversation(Conversation):
             outstanding.busy = []
             self.reports.delivered.extend(self.polls.delivered)
             self.polls.delivered = []
+            if outstanding.late_refusals:
+                self.reports.late_refusals.extend(outstanding.late_refusals)
+                outstanding.late_refusals = []
             self._update_budget()
         elif broker_stream.reply_bytes != reply_bytes:
             self._update_budget()
@@ -371,6 +433,15 @@ class RocketmqConversation(Conversation):
     def settled(self) -> bool:
         """Whether everything is answered, to the end, but polls, which the broker may keep for half a minute."""
         return self.outstanding.settled() and self.pending_gateway_requests == 0 and self.broker_stream.at_boundary()
+
+    def reads_answers(self) -> bool:
+        return len(self.outstanding.accepted) > 0
+
+    def lost_accepted(self) -> tuple[int, int]:
+        unanswered = self.outstanding.forgotten
+        for request in self.outstanding.accepted.values():
+            unanswered += request.messages
+        return self.waiting_accepted, unanswered
 
     def knows_answers(self) -> bool:
         return True

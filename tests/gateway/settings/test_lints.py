@@ -74,6 +74,14 @@ def test_expiration_is_amqps(write: Callable[..., Path]) -> None:
     assert "no effect with protocol: rocketmq" in said["rules[0].drop_expired"]
 
 
+def test_a_rule_of_rocketmq_that_spools_is_told_what_waits_unless_the_gateway_answers(write: Callable[..., Path]) -> None:
+    rule = "{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, action: spool"
+    said = {warning.path: str(warning) for warning in lint(load(write(f"{LISTENERS}rules:\n- {rule}}}\n")))}
+    assert "or answer: accepted_by_gateway, where they may be lost when this gateway is killed" in said["rules[0].action"]
+    told = {warning.path for warning in lint(load(write(f"{LISTENERS}rules:\n- {rule}, answer: accepted_by_gateway}}\n")))}
+    assert "rules[0].action" not in told
+
+
 @pytest.mark.parametrize(("rules", "line", "column", "path", "said"), LINTED)
 def test_warns(write: Callable[..., Path], rules: str, line: int, column: int, path: str, said: str) -> None:
     (warning,) = lint(load(write(f"{LISTENERS}rules:\n{rules}\n")))

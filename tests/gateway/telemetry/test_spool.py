@@ -59,7 +59,7 @@ async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Sta
         "directory": str(disk.directory), "size_bytes": 16 << 20, "used_bytes": 0, "messages": 7, "topics": 1, "written_bytes": 0,
         "read_bytes": 0, "damaged_batches": 0, "given_up": 0, "expired": 0, "paused": [], "full": False, "trouble": None, "commits": 0,
         "uncommitted_bytes": 0, "replaying_bytes": 0, "replayed_messages": 0, "set_aside_messages": 0, "set_aside_damages": 0,
-        "replay_trouble": None,
+        "replay_trouble": None, "accepted": 0, "accepted_refused": 0, "accepted_lost": 0,
     }  # fmt: skip
     assert {item["operation"]: item["spooled"] for item in await standalone.topics()} == {"produce": 7, "consume": 0}
     assert [item["topic"] for item in await standalone.spooled_topics()] == [ORDERS[1]]
@@ -125,12 +125,16 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
     disk.used, disk.written, disk.read, disk.lost_batches, disk.commits = 4096, 8192, 2048, 1, 6
     counts = disk.replay
     counts.waiting_bytes, counts.replayed, counts.set_aside, counts.damages, counts.expired = 512, 40, 3, 2, 6
+    control = standalone.gateway.shared.spool_control
+    control.accepted, control.accepted_refused, control.accepted_lost = 9, 2, 3
     assert scraped(standalone) == {
         "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12,
         "sluice_spool_written_bytes_total": 8192, "sluice_spool_read_bytes_total": 2048, "sluice_spool_damaged_batches_total": 1,
         "sluice_spool_blocked": 0, "sluice_spool_commits_total": 6, "sluice_spool_replaying_bytes": 512,
         "sluice_spool_replayed_messages_total": 40, "sluice_spool_set_aside_messages_total": 3, "sluice_spool_set_aside_damages_total": 2,
         "sluice_spool_paused_topics": 0, "sluice_spool_given_up_messages_total": 0, "sluice_spool_expired_messages_total": 6,
+        "sluice_spool_accepted_messages_total": 9, "sluice_spool_accepted_refused_messages_total": 2,
+        "sluice_spool_accepted_lost_messages_total": 3,
         OF_ORDERS: 7, OF_OTHERS: 5,
     }  # fmt: skip
 

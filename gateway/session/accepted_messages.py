@@ -1,0 +1,46 @@
+"""What became of messages that the gateway has answered for before the broker had them (`answer: accepted_by_gateway`).
+
+Their clients have their answer and are not told, so the log and the metrics are.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway import log
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.reports import Reports
+from gateway.pipeline.spool_orders import SpoolControl
+
+
+def note_accepted(reports: Reports, control: SpoolControl, number: int) -> None:
+    """Count what the conversation of connection `number` reports, and log what the broker has refused."""
+    control.accepted += reports.accepted
+    reports.accepted = 0
+    control.accepted_lost += reports.dropped_accepted
+    reports.dropped_accepted = 0
+    if not reports.late_refusals:
+        return
+    for refusal in reports.late_refusals:
+        control.accepted_refused += refusal.messages
+        log.event(
+            logging.WARNING,
+            "accepted_send_refused",
+            conn=number,
+            topic=refusal.key.text,
+            messages=refusal.messages,
+            code=refusal.code,
+            err=refusal.remark,
+            remedy="the client believes it stored: send it again",
+        )
+    reports.late_refusals = []
+
+
+def note_lost(conversation: Conversation, control: SpoolControl, number: int) -> None:
+    """Connection `number` is over, and nothing of it abandoned yet: count and log what its client believes to be safe."""
+    note_accepted(conversation.reports, control, number)
+    waiting, unanswered = conversation.lost_accepted()
+    if waiting + unanswered == 0:
+        return
+    control.accepted_lost += waiting + unanswered
+    log.event(logging.WARNING, "accepted_sends_lost", conn=number, messages=waiting, unanswered=unanswered)
