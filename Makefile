@@ -171,7 +171,7 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 3 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
 	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh

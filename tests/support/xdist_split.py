@@ -1,8 +1,8 @@
-"""The parts of a run in several processes (`pytest -n 3`): RocketMQ's tests, RabbitMQ's in two, Spark's two, and every other file.
+"""The parts of a run in two processes (`pytest -n 2`): RocketMQ's tests, RabbitMQ's, Spark's two, and every other file.
 
 A part is run by one process, whole, so that what it needs is started once; whoever is done takes the next. The longest come first, and the
-many short ones fill what is left. RabbitMQ's tests are two parts, every other file each, and Spark's are the quota job's own and all
-others: as one they would keep one process busy long after the others are done, and starting a broker or Spark twice costs seconds.
+many short ones fill what is left. Spark's tests are two parts, the quota job's own and all others: as one they would keep one process busy
+long after the other is done, and starting Spark twice costs seconds.
 
 The naive way is a mark `xdist_group` on every test. pytest 9.2 has node ids that xdist 3.8 cannot write its groups into: it then spreads
 single tests over the processes, without a word (pytest-xdist issue 1386), and both processes start all brokers and tell the incident at the
@@ -20,27 +20,13 @@ from xdist.scheduler import LoadScopeScheduling
 PARTS: Final = ("rocketmq", "rabbitmq", "spark")  # marks; what needs both brokers is the first's, which takes longer to start
 
 QUOTA_JOB: Final = "spark, the quota job"
-RABBITMQ: Final = ("rabbitmq", "rabbitmq, the other half")
-
-
-@cache
-def mark_of(file: Path) -> str | None:
-    """The first of PARTS that the file's text names."""
-    text = file.read_text()
-    return next((part for part in PARTS if f"pytest.mark.{part}" in text), None)
-
-
-@cache
-def rabbitmq_files(root: Path) -> tuple[str, ...]:
-    return tuple(str(file.relative_to(root)) for file in sorted((root / "tests").rglob("test_*.py")) if mark_of(file) == "rabbitmq")
 
 
 @cache
 def part_of(root: Path, file: str) -> str:
     """The part that the tests of a file belong to, by the marks that its text names; the file itself where it names none."""
-    part = mark_of(root / file) or file
-    if part == "rabbitmq":
-        return RABBITMQ[rabbitmq_files(root).index(file) % 2]
+    text = (root / file).read_text()
+    part = next((part for part in PARTS if f"pytest.mark.{part}" in text), file)
     return QUOTA_JOB if part == "spark" and file.startswith("tests/spark_jobs/") else part
 
 
@@ -55,6 +41,6 @@ class PartScheduling(LoadScopeScheduling):  # type: ignore[misc]
         self.config.option.loadscopereorder = False  # else the part with the most tests would come first, not the one that takes longest
         super().schedule()
         scopes = {scope for work in (self.workqueue, *self.assigned_work.values()) for scope in work}
-        strange = sorted(scope for scope in scopes if scope not in (*PARTS, *RABBITMQ, QUOTA_JOB) and not scope.endswith(".py"))
+        strange = sorted(scope for scope in scopes if scope not in (*PARTS, QUOTA_JOB) and not scope.endswith(".py"))
         if strange:
             raise RuntimeError(f"this pytest-xdist does not ask which part a test belongs to; it has {strange[:5]}")
