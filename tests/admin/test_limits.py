@@ -342,7 +342,9 @@ async def test_a_dry_run_gives_messages_their_turn(api: Control, monkeypatch: py
     for (_, name), count in work.items():
         found.setdefault(name, []).append(count)
     assert {name: sum(counts) for name, counts in found.items()} == {"shape": 1000, "levels_of": 200}
-    assert {name: max(counts) for name, counts in found.items()} == {"shape": 2 * COMPARED_PER_SLICE, "levels_of": 2 * SHOWN_PER_SLICE}
+    # Two calls for each topic. Two slices may follow each other, as trio runs the tasks of a round in any order; three may not.
+    assert max(found["shape"]) <= 2 * 2 * COMPARED_PER_SLICE
+    assert max(found["levels_of"]) <= 2 * 2 * SHOWN_PER_SLICE
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,6 @@ def asked_at_once(home: Path, orders: dict[str, dict[str, object]]) -> Iterator[
         def ask(name: str) -> Report:
             probe = Probe(name.partition(".")[2], home / name)
             stack.callback(probe.close)
-            return probe.ask(90, **orders[name])
+            return probe.ask(150, **orders[name])
 
         yield {name: at_work.submit(ask, name) for name in orders}
