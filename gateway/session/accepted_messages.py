@@ -9,7 +9,7 @@ import logging
 
 from gateway import log
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.reports import Reports
+from gateway.pipeline.reports import LateRefusal, Reports
 from gateway.pipeline.spool_orders import SpoolControl
 
 
@@ -21,16 +21,19 @@ def note_accepted(reports: Reports, control: SpoolControl, number: int) -> None:
     reports.dropped_accepted = 0
     if not reports.late_refusals:
         return
+    alike: dict[tuple[str, int], list[LateRefusal]] = {}  # a broker that refuses all would fill the log
     for refusal in reports.late_refusals:
         control.accepted_refused += refusal.messages
+        alike.setdefault((refusal.key.text, refusal.code), []).append(refusal)
+    for (topic, code), refusals in alike.items():
         log.event(
             logging.WARNING,
             "accepted_send_refused",
             conn=number,
-            topic=refusal.key.text,
-            messages=refusal.messages,
-            code=refusal.code,
-            err=refusal.remark,
+            topic=topic,
+            messages=sum([refusal.messages for refusal in refusals]),
+            code=code,
+            err=refusals[-1].remark,
             remedy="the client believes it stored: send it again",
         )
     reports.late_refusals = []

@@ -124,8 +124,10 @@ class SpoolQueue:
             self.write_tail()
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` bytes more than what waits in memory can be written, as far as can be told."""
-        return not (self.disk.trouble or self.waits_for_room) and self.disk.room_for(self.tail_size + size, self.rule, self.rule_bytes)
+        """Whether `size` bytes more than what waits in memory can be written, and read again, as far as can be told."""
+        return not (self.damage or self.disk.trouble or self.waits_for_room) and self.disk.room_for(
+            self.tail_size + size, self.rule, self.rule_bytes
+        )
 
     def write_through(self, part: Part) -> None:
         """Write `part`, which stands before all that waits here and stays in memory, where that is durable."""

@@ -21,6 +21,7 @@ from mypy_extensions import i64
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.headers import JSON, RETRY
 from gateway.protocols.rocketmq.refusals import VERSION
+from limiter.keys import Key
 
 PREFIX: Final = 8  # bytes before the header
 BINARY_OPAQUE: Final = PREFIX + 5  # where it stands in a binary header's frame
@@ -88,6 +89,16 @@ class Acceptances:
 
     def __repr__(self) -> str:
         return f"<Acceptances next={self.opaque}>"
+
+
+def accepts_now(key: Key) -> bool:
+    """Whether one of the rules of `key` says that the gateway answers what is spooled. The queue only knows what was said when it was last
+    over a limit, and outlives that rule."""
+    for bucket in key.buckets:
+        rule = bucket.effective.rule
+        if rule.action == "spool" and rule.mode == "enforce" and rule.answer == "accepted_by_gateway":
+            return True
+    return False
 
 
 def questions_of(data: bytes, start: i64, end: i64) -> list[Question] | None:

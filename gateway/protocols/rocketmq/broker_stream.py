@@ -143,7 +143,8 @@ class BrokerStream:
             if size_of_head == PREFIX:
                 self.left = length - 4  # no header, or one too long to be looked at: passes
             else:
-                self.keeps = self.outstanding.look_at(head, 4, size_of_head, length - 4 - header)
+                answers_ours = self.outstanding.look_at(head, 4, size_of_head, length - 4 - header)
+                self.keeps = answers_ours and self.withholds  # else its beginning has passed
                 self.left = length - 4 - header
             self.whole_head = head if self.withholds and not self.keeps else b""
             return at

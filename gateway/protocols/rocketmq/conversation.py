@@ -25,7 +25,7 @@ from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.protocols.octets import u32
-from gateway.protocols.rocketmq.accepted_sends import Acceptances, questions_of
+from gateway.protocols.rocketmq.accepted_sends import Acceptances, accepts_now, questions_of
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
@@ -230,7 +230,7 @@ class RocketmqConversation(Conversation):
         if not part.one_way and not part.accepted:
             if not accepts or spool.trouble or not spool.room_for(part.end - part.start, rule.name, rule.spool_size or ENDLESS):
                 return False
-            if (queue is not None and queue.waits_for_room) or not self._may_accept(part):
+            if (queue is not None and (queue.waits_for_room or queue.damage)) or not self._may_accept(part):
                 return False
             self._accept(part)
         self.has_spooled = True
@@ -249,7 +249,7 @@ class RocketmqConversation(Conversation):
         queue = self.held_sends.spooled.get(part.key)
         if queue is None or part.one_way:
             return queue is not None
-        return queue.accepts and queue.has_room(part.end - part.start) and self._may_accept(part)
+        return queue.accepts and accepts_now(part.key) and queue.has_room(part.end - part.start) and self._may_accept(part)
 
     def _may_accept(self, part: Sends) -> bool:
         """Whether all of `part` are sends that the gateway may answer (`accepted_sends.py`)."""
@@ -290,7 +290,7 @@ class RocketmqConversation(Conversation):
         assert isinstance(part, Sends)
         assert part.key is not None
         queue = self.held_sends.spooled.get(part.key)
-        if queue is None:  # given up meanwhile
+        if queue is None or self.close_reason:  # given up meanwhile, or nothing of it will be forwarded
             self.reports.give_up(part)
             return
         if not part.one_way:

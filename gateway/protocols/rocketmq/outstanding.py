@@ -188,7 +188,7 @@ class Outstanding:
             head = decode_head(data[at:end])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False  # the client will see for itself
-        if not head.flag & RESPONSE:
+        if not head.flag & RESPONSE or not (is_word(head.code) and is_word(head.opaque)):
             return False
         kept = self._answered(head.code, head.opaque, size, data, at, end, head.remark or "")
         self._look_for_busy(head.code, head.remark or "")
@@ -231,6 +231,11 @@ class Outstanding:
 
     def __repr__(self) -> str:
         return f"<Outstanding unanswered={self.unanswered} polls={len(self.polls)}>"
+
+
+def is_word(number: int) -> bool:
+    """Whether `number` has 32 bits, as a header's must. JSON's may have any number of them, compiled code's 64."""
+    return -0x8000_0000 <= number <= 0x7FFF_FFFF
 
 
 def find_opaque(data: bytes, start: i64, end: i64) -> i64:

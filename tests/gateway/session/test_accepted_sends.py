@@ -290,3 +290,95 @@ def test_a_full_spool_refuses_instead_of_accepting(tmp_path: Path) -> None:
         session: Session = wires.session()
         assert not session.spool_full()
         assert len(codes) + len([1 for _, opaque in forwarded(wires.received(broker)) if opaque >= 0]) == 200, "all are answered"
+
+
+def test_a_rule_that_changes_to_reject_accepts_nothing_more(tmp_path: Path) -> None:
+    """Even while something waits: who takes the rule's word back expects no success that the broker does not know of."""
+    with spooling(tmp_path, accepting(20)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 60)
+        limit = Limit(messages=Rate(20), messages_burst=10)
+        wires.enforce(RuleSet((Rule("orders", Match(protocol="rocketmq"), limit=limit, open_for_ns=0),)))
+        elapse(wires, disk, 0.5)
+        wires.received(client)
+        accepted = control(wires)[0]
+        client.sendall(numbered(60) + numbered(61))
+        wires.run()
+        answers = [read_response(each) for each in split_frames(wires.received(client))]
+        assert [(each["opaque"], each["code"]) for each in answers] == [(60, 215), (61, 215)]
+        elapse(wires, disk, 4)
+        assert [number for number, _ in forwarded(wires.received(broker))] == list(range(60))
+        assert control(wires) == (accepted, 0, 0)
+
+
+def test_nothing_is_accepted_once_the_connection_is_to_be_closed(tmp_path: Path) -> None:
+    closing = Rule("closing", Match(protocol="rocketmq", topic="alerts"), limit=Limit(messages=Rate(1), messages_burst=1), action="close")
+    match = Match(protocol="rocketmq", topic="orders")
+    limit = Limit(messages=Rate(1), messages_burst=10)
+    orders = Rule("orders", match, limit=limit, open_for_ns=0, action="spool", answer="accepted_by_gateway")
+    with spooling(tmp_path, closing, orders) as (wires, disk):
+        client, _ = wires.connect("rocketmq")
+        say(wires, disk, client, 20)
+        wires.received(client)
+        accepted = control(wires)[0]
+        client.sendall(send("alerts", opaque=100) + send("alerts", opaque=101) + numbered(102))
+        wires.run()
+        assert split_frames(wires.received(client)) == [], "102 is not said to be safe: it goes nowhere"
+        client.close()
+        elapse(wires, disk, 1)
+        assert control(wires)[0] == accepted
+
+
+def test_nothing_is_accepted_behind_what_cannot_be_read_back(tmp_path: Path) -> None:
+    """The connection is about to be closed for that; while the broker takes nothing, that waits."""
+    with spooling(tmp_path, accepting(1)) as (wires, disk):
+        client, _ = wires.connect("rocketmq")
+        say(wires, disk, client, 40)
+        wires.received(client)
+        (queue,) = wires.session().conversation.held_sends.spooled.values()
+        assert queue.has_room(200)
+        queue.damage = "its checksum does not fit"
+        assert not queue.has_room(200)
+
+
+def test_what_a_broker_refuses_at_once_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with spooling(tmp_path, accepting(100, burst=20)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        client.sendall(b"".join(numbered(number) for number in range(40)))
+        elapse(wires, disk, 2)
+        caplog.clear()
+        broker.sendall(b"".join(response(opaque, 1, remark="disk full") for _, opaque in forwarded(wires.received(broker))))
+        wires.run()
+        assert control(wires) == (20, 20, 0)
+        assert len([record for record in caplog.records if record.getMessage() == "accepted_send_refused"]) == 1
+
+
+def test_an_answer_whose_numbers_are_too_large_is_the_clients_affair(tmp_path: Path) -> None:
+    """JSON has no largest number, compiled code has."""
+    with spooling(tmp_path, accepting(100)) as (wires, _):
+        client, broker = wires.connect("rocketmq")
+        client.sendall(numbered(1))
+        wires.run()
+        wires.received(broker)
+        for header in (b'{"code":1,"flag":1,"opaque":%d}' % (1 << 64), b'{"code":%d,"flag":1,"opaque":1}' % (1 << 64)):
+            frame = (len(header) + 4).to_bytes(4) + len(header).to_bytes(4) + header
+            broker.sendall(frame)
+            wires.run()
+            assert wires.received(client) == frame
+        assert not wires.session().conversation.settled(), "1 is not answered by that"
+
+
+def test_a_frame_that_had_begun_to_pass_passes_whole_whatever_it_answers(tmp_path: Path) -> None:
+    """It cannot answer what had not been sent when it began; half a frame would leave the client within it for ever."""
+    with spooling(tmp_path, accepting(100, burst=5)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        frame = response(-1_000_000_000)
+        broker.sendall(frame[:30])
+        wires.run()
+        assert wires.received(client) == frame[:30]
+        client.sendall(b"".join(numbered(number) for number in range(8)))
+        elapse(wires, disk, 1)
+        assert forwarded(wires.received(broker))[5] == (5, -1_000_000_000)
+        broker.sendall(frame[30:] + response(1))
+        wires.run()
+        assert split_frames(frame[:30] + wires.received(client))[0] == frame
