@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.session.session import Session
 from gateway.spool.disk import READ, WRITE, SpoolDisk
 from limiter.limits import Limit, Rate
@@ -335,7 +336,9 @@ def test_nothing_is_accepted_behind_what_cannot_be_read_back(tmp_path: Path) -> 
         client, _ = wires.connect("rocketmq")
         say(wires, disk, client, 40)
         wires.received(client)
-        (queue,) = wires.session().conversation.held_sends.spooled.values()
+        conversation = wires.session().conversation
+        assert isinstance(conversation, RocketmqConversation)
+        (queue,) = conversation.held_sends.spooled.values()
         assert queue.has_room(200)
         queue.damage = "its checksum does not fit"
         assert not queue.has_room(200)
