@@ -5,8 +5,12 @@ The promises of `docs/spooling.md` that need a broker.
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -14,6 +18,7 @@ from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway, limit_path
 from support.processes import wait_until
+from support.rocketmq.frames import send
 
 pytestmark = pytest.mark.rocketmq
 
@@ -48,8 +53,9 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(rocketmq: RocketMQ) -> None:
-    uses = ("burst-alone", "burst-mixed", "burst-stop", "burst-killed", "aged-alone", "accepted-alone", "accepted-killed")
-    rocketmq.create_topics(*(f"{use}-{version}:1" for use in uses for version in ("533", "498")))
+    uses = ("alone", "mixed", "stop", "killed", "random", "often")
+    kinds = ("burst", "aged", "accepted")
+    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in kinds for use in uses for version in ("533", "498")))
 
 
 def waiting(gateway: Gateway, topic: str) -> int:
@@ -169,6 +175,55 @@ def test_a_gateway_that_is_killed_loses_what_was_accepted_and_says_so(
     (stored,) = rocketmq.stored(topic).values()
     assert forwarded <= stored < ACCEPTED, "what was forwarded is there; what was accepted and waited is not"
     assert waiting(gateway, topic) == 0
+
+
+def kill_at_random(rocketmq: RocketMQ, client: RocketMQClient, gateway: Gateway, use: str, random: Random, rounds: int) -> None:
+    """Send, kill at any moment, start again: of each connection the broker has what was sent first, and each message of it once."""
+    one_way = {name(use, client): True, name(use, client, "accepted"): False}
+    forwarded = dict.fromkeys(one_way, 0.0)
+
+    def come(topic: str, fate: str) -> float:
+        return gateway.messages_by_fate("rocketmq", topic)[fate]
+
+    for turn in range(rounds):
+        with ExitStack() as stack:
+            for topic, silent in one_way.items():
+                producer = stack.enter_context(socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=60))
+                bodies = [
+                    f"kill-{topic}-{turn}-{number}.{'x' * random.choice((0, 1_000, 4_000))}" for number in range(random.randrange(50, 500))
+                ]
+                frames = [send(topic, body.encode(), opaque=4 * at, one_way=silent) for at, body in enumerate(bodies)]
+                producer.sendall(b"".join(frames))  # an `opaque` of fours: all go to queue 0
+            wait_until(lambda: all(come(topic, "forwarded") for topic in one_way), within=30, what="some of each have gone on")
+            time.sleep(random.random())  # any moment will do: nothing is waited for
+            for topic in one_way:
+                forwarded[topic] += come(topic, "forwarded")
+            gateway.kill()
+        gateway.start()
+    for topic in one_way:
+        (stored,) = rocketmq.stored(topic).values()
+        assert stored >= forwarded[topic]
+        (read,) = client.consume(f"readers-{topic}", topic, expected=stored, orderly=True).result()
+        assert len(read["consumed"]) == len(set(read["consumed"])) == stored
+        turns: dict[str, set[int]] = {}
+        for each in read["consumed"]:
+            turn_of, _, number = each.rpartition("-")
+            turns.setdefault(turn_of, set()).add(int(number))
+        assert all(numbers == set(range(len(numbers))) for numbers in turns.values()), "one is lost in between"
+        assert len(turns) == rounds, "each time some had gone on"
+
+
+def test_a_gateway_that_is_killed_at_any_moment_has_forwarded_what_was_sent_first_and_each_once(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    kill_at_random(rocketmq, rocketmq_client, gateway, "random", Random(3), 3)
+
+
+@pytest.mark.long
+def test_a_gateway_that_is_killed_at_fifty_moments_has_forwarded_what_was_sent_first_and_each_once(
+    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
+) -> None:
+    kill_at_random(rocketmq, rocketmq_client, gateway, "often", Random(4), 50)
 
 
 def test_a_rule_that_names_rocketmq_is_told_what_waits(gateway: Gateway, tmp_path: Path) -> None:
