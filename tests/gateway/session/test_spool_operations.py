@@ -716,7 +716,7 @@ async def test_many_durable_messages_are_removed_in_slices(tmp_path: Path) -> No
         (copy,) = link.session.conversation.copy_spooled(LIMITED, only_durable=True)
         await trio.to_thread.run_sync(copy.scan, trio.from_thread.run_sync)
         assert copy.messages == count - passed
-        segments = cast(Any, link.session.conversation).channels[1].spool.removals.segments
+        segments = cast(Any, link.session.conversation).channels[1].spool.files.removals.segments
         steps: list[int] = []
         faults: list[str] = []
 
