@@ -7,8 +7,8 @@ but nobody would ever learn that the broker refused one. So each gets an `opaque
 changed in that one place; signatures are of `extFields` and body (`docs/design/rocketmq.md` 4.6).
 
 What is no ordinary send is not accepted: prepared (half) messages, whose client goes on with what the answer says; replies; send-backs and
-what consumers send to retry topics, who would forget a message that is not stored yet. Nor is a header whose `opaque` cannot be told
-for certain.
+what consumers send to retry topics, since a consumer would forget a message that is not stored yet. Nor is a header whose `opaque` cannot
+be told for certain.
 """
 
 from __future__ import annotations

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.session.session import Session
-from gateway.spool.disk import READ, WRITE, SpoolDisk
+from gateway.spool.disk import SpoolDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from support.rocketmq.frames import batch_body, encode_request, read_response, response, send, send_back, split_frames
+from support.wires.spooling import elapse, spooling, work
 from support.wires.wires import Wires
 
 SECOND = 1_000_000_000
@@ -28,25 +27,6 @@ def accepting(per_second: int, *, burst: int = 10, max_age_ns: int | None = None
     limit = Limit(messages=Rate(per_second), messages_burst=burst)
     match = Match(protocol="rocketmq")
     return Rule("orders", match, limit=limit, open_for_ns=0, action="spool", max_age_ns=max_age_ns, answer=answer)
-
-
-@contextmanager
-def spooling(directory: Path, *rules: Rule, size: int = 1 << 30) -> Iterator[tuple[Wires, SpoolDisk]]:
-    with Wires(*rules) as wires:
-        disk = SpoolDisk(directory / "spool", size, 1, threads=False, least=2_000, most=2_000)
-        wires.shared.spool = disk
-        wires.sweeper.take_spool(disk)
-        yield wires, disk
-        disk.close(5)
-
-
-def work(disk: SpoolDisk) -> None:
-    while disk.work(WRITE) or disk.work(READ):
-        pass
-
-
-def elapse(wires: Wires, disk: SpoolDisk, seconds: float) -> None:
-    wires.elapse(seconds, lambda: work(disk))
 
 
 def numbered(number: int, *, binary: bool = False) -> bytes:

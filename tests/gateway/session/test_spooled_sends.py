@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from gateway.spool.disk import READ, WRITE, SpoolDisk
+from gateway.spool.disk import SpoolDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from support.rocketmq.frames import heartbeat, read_response, response, send, split_frames
+from support.wires.spooling import elapse, spooling, work
 from support.wires.wires import Wires
 
 SECOND = 1_000_000_000
@@ -28,29 +28,8 @@ def spooled(per_second: int, *, burst: int = 10, max_age_ns: int | None = None, 
     return Rule(topic, match, limit=limit, open_for_ns=0, action="spool", max_age_ns=max_age_ns)
 
 
-@contextmanager
-def spooling(directory: Path, *rules: Rule, size: int = 1 << 30) -> Iterator[tuple[Wires, SpoolDisk]]:
-    """Sessions, and a disk on which all but the first few messages wait."""
-    with Wires(*rules) as wires:
-        disk = SpoolDisk(directory / "spool", size, 1, threads=False, least=2_000, most=2_000)
-        wires.shared.spool = disk
-        wires.sweeper.take_spool(disk)
-        yield wires, disk
-        disk.close(5)
-
-
 def one_way(number: int, topic: str = "orders", size: int = 200) -> bytes:
     return send(topic, struct.pack(">Q", number) + bytes(size - 8), opaque=number, one_way=True)
-
-
-def elapse(wires: Wires, disk: SpoolDisk, seconds: float) -> None:
-    """Let so much time pass, in which the disk does at once what it is told."""
-    wires.elapse(seconds, lambda: work(disk))
-
-
-def work(disk: SpoolDisk) -> None:
-    while disk.work(WRITE) or disk.work(READ):
-        pass
 
 
 def say(wires: Wires, disk: SpoolDisk, client: socket.socket, count: int) -> None:
