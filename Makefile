@@ -88,7 +88,7 @@ build: .venv/.dependencies ## The wheel that users install, in dist/.
 # of the lock in build/builders-*, and ARM64=1 for arm64, with a cross compiler and Debian's Python (26 MB): both ask the network the first time.
 COMPILED_WHEEL ?= once
 ARM64 ?=
-release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; eleven minutes. PYTHONS='python3.13' ARM64=1: more wheels.
+release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; five minutes. PYTHONS='python3.13' ARM64=1: more wheels.
 	@$(SYSTEM) python compiler $(if $(ARM64),arm64)
 	@$(if $(ARM64),sh deploy/packaging/arm64.sh build/arm64)
 	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python)) $(if $(ARM64),--arm64 build/arm64/root)
@@ -182,7 +182,7 @@ test-packages: .venv/.dependencies build/tools/.installed ## The packages instal
 	@$(SYSTEM) python compiler packages rabbitmq
 	$(call from-the-source-tree,packages and not long)
 
-# Ten minutes for each compiled wheel on a quiet core. What is in dist/ is what is tested, so another version's wheels there fail.
+# Four minutes for each compiled wheel on a quiet core. What is in dist/ is what is tested, so another version's wheels there fail.
 test-wheels: release ## Every compiled wheel of a release before a real RabbitMQ, arm64's under qemu: make test-wheels PYTHONS='python3.13' ARM64=1.
 	@$(SYSTEM) packages rabbitmq
 	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -rA tests/deploy/test_compiled_wheels.py
