@@ -32,7 +32,7 @@ help: ## This list.
 # Only what deploy/requirements.lock has, by its hashes. What builds those that come as sources (pyspark) is installed first, from there too:
 # pip would otherwise fetch it by itself, unhashed. Where PyPI's wheels are not for this Python, or a package has vanished, pip says so.
 # Nothing is resolved, all is in the lock: for `coverage[toml]`, Debian's pip would take the newest version, locked or not, and then refuse it.
-LOCKED := $(PIP) install --no-deps --require-hashes --no-build-isolation
+LOCKED := $(PIP) install --no-compile --no-deps --require-hashes --no-build-isolation
 .venv/.dependencies: pyproject.toml deploy/requirements.lock deploy/lock.py deploy/system-packages.sh
 	@$(SYSTEM) python compiler
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -130,8 +130,9 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 
 # What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
 # against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Two
-# processes share the tests each time (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
-test: ## Everything: lint, source, e2e; forty minutes on two cores.
+# processes share the tests of the first, and three those of the second, which wait for brokers and clock half of the time
+# (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
+test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
 	@$(MAKE) --no-print-directory .venv/.dependencies
 	@$(MAKE) --no-print-directory lint
@@ -171,7 +172,7 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 2 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 3 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
 	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh

@@ -110,7 +110,8 @@ async def test_each_role_may_what_the_route_says_and_no_more(api: Control, route
             assert answer.status == 401, "nobody is who asks"
         elif may:
             assert answer.status in route.statuses, (role, answer.body)
-            await prepare(api)
+            if route.method != "GET":
+                await prepare(api)
         else:
             assert answer.status == (401 if role == "nobody" else 403), role
             assert (api.store.revision, api.gateway.drains, api.gateway.reloads, api.gateway.closed) == before

@@ -45,7 +45,7 @@ def test_hundreds_of_thousands_of_reply_queues_leave_memory_flat_and_hide_no_top
         resident = []
         for first in range(0, NAMES, BURST):
             if first == FULL_AFTER:
-                wait_until(lambda: received(gateway) == FULL_AFTER, within=60, what="the first names are counted")
+                wait_until(lambda: received(gateway) == FULL_AFTER, within=180, what="the first names are counted")
                 resident.append(gateway.resident_bytes())
             client.sendall(b"".join(amqp.publish(1, f"amq.gen-{number:020}") for number in range(first, first + BURST)))
         began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -46,8 +47,10 @@ def another(wheel: Path, folder: Path, version: str, files: Mapping[str, str] | 
 
 
 def deb(wheel: Path, target: Path) -> Path:
+    """A Debian package of a wheel, compressed in haste: a third of the time that a release takes."""
     words = [sys.executable, str(ROOT / "deploy/debian/build.py"), str(wheel), str(target)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    in_haste = {**os.environ, "DPKG_DEB_COMPRESSOR_LEVEL": "0"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, env=in_haste)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())
 

@@ -90,6 +90,7 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGTERM)
+            os.killpg(self.popen.pid, signal.SIGHUP)  # a shell at its prompt ignores the other
         try:
             self.popen.wait(10)
         except subprocess.TimeoutExpired:

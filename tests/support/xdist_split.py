@@ -1,11 +1,11 @@
-"""The parts of a run in two processes (`pytest -n 2`): RocketMQ's tests, RabbitMQ's, Spark's two, and every other file.
+"""The parts of a run in two or three processes (`pytest -n 3`): RocketMQ's tests, RabbitMQ's, Spark's two, and every other file.
 
 A part is run by one process, whole, so that what it needs is started once; whoever is done takes the next. The longest come first, and the
 many short ones fill what is left. Spark's tests are two parts, the quota job's own and all others: as one they would keep one process busy
-long after the other is done, and starting Spark twice costs seconds.
+long after the others are done, and starting Spark twice costs seconds.
 
 The naive way is a mark `xdist_group` on every test. pytest 9.2 has node ids that xdist 3.8 cannot write its groups into: it then spreads
-single tests over the processes, without a word (pytest-xdist issue 1386), and both processes start all brokers and tell the incident at the
+single tests over the processes, without a word (pytest-xdist issue 1386), and all processes start all brokers and tell the incident at the
 same time. So the parts are told to the scheduler itself, by the file that a test is in: the process that schedules collects no tests.
 """
 
