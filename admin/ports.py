@@ -97,20 +97,20 @@ class Gateway(Protocol):
     async def spooled_topics(self) -> list[JSONObject]:
         """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `waiting_seconds`, `paused`; and those paused."""
 
-    async def pause_spool(self, topic: str, pause: JSONObject) -> None:
-        """Let nothing of the topic (its text) leave the spool, in all workers. `pause`: `until` (seconds since 1970, or None), the same as
-        text (`ends`), `reason` and `by`."""
+    async def pause_spool(self, topic: tuple[str, str], pause: JSONObject) -> None:
+        """Let nothing of the topic (its protocol, its text) leave the spool, in all workers. `pause`: `until` (seconds since 1970, or
+        None), the same as text (`ends`), `reason` and `by`."""
 
-    async def resume_spool(self, topic: str) -> bool:
+    async def resume_spool(self, topic: tuple[str, str]) -> bool:
         """Let the topic go on; False: it was not paused."""
 
-    async def discard_spooled(self, topic: str, *, dry_run: bool) -> JSONObject:
+    async def discard_spooled(self, topic: tuple[str, str], *, dry_run: bool) -> JSONObject:
         """Give up what waits of the topic now; a dry run only looks. `messages`, `bytes`, `connections`, and `connection_ids` of some.
 
         Beside it `faults`: why durable messages were not given up, or may come back.
         """
 
-    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> JSONObject:
+    async def drain_spool(self, topic: tuple[str, str], file: str, *, dry_run: bool) -> JSONObject:
         """The same, once it is in a new file of this name in the state directory's folder `drained` (with several workers: in one of each).
         Beside it the `files`. Raises FileExistsError, with the way out, where it is there already."""
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from admin.store import Store
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.takeover import Takeover
+    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.settings import Settings
     from limiter.rules.rule import Rule
     from limiter.rules.rule_set import RuleSet
@@ -145,16 +146,16 @@ class Standalone:
     async def spooled_topics(self) -> list[dict[str, object]]:
         return await collect_cooperatively(spool.topics(self.gateway.spool, self.gateway.shared.spool_control, now_ns()))
 
-    async def pause_spool(self, topic: str, pause: dict[str, object]) -> None:
+    async def pause_spool(self, topic: SpooledTopic, pause: dict[str, object]) -> None:
         spool_operations.act(self.gateway, "pause", topic, pause)
 
-    async def resume_spool(self, topic: str) -> bool:
+    async def resume_spool(self, topic: SpooledTopic) -> bool:
         return bool(spool_operations.act(self.gateway, "resume", topic, {})["resumed"])
 
-    async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
+    async def discard_spooled(self, topic: SpooledTopic, *, dry_run: bool) -> dict[str, object]:
         return await spool_operations.discard(self.gateway, topic, dry_run=dry_run)
 
-    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
+    async def drain_spool(self, topic: SpooledTopic, file: str, *, dry_run: bool) -> dict[str, object]:
         return await spool_operations.drain(self.gateway, topic, file, dry_run=dry_run)
 
     def clients(self) -> list[dict[str, object]]:

@@ -37,11 +37,11 @@ class SpoolPage(msgspec.Struct, frozen=True):
     `spool`: `size_bytes` that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on
     disk; `written_bytes`, `read_bytes`, `damaged_batches` (that could not be read back) and messages `given_up` by operators, and
     `expired` (given up for their age), since the start; of rules with `answer: accepted_by_gateway` messages `accepted`, and of these
-    `accepted_refused` by the broker later and `accepted_lost`, since the start; topics that are `paused`; `full`: whether a client
-    waits for room; `trouble`: why nothing can be written just now, or null. Of rules with `durable: true`: `uncommitted_bytes` that a
-    crash would lose now, `commits` so far, `replaying_bytes` of files that are to be replayed, and since the start
-    `replayed_messages`, `set_aside_messages` that the broker did not take and `set_aside_damages` (stretches of damaged files);
-    `replay_trouble`: why some of it waits, or null.
+    `accepted_refused` by the broker later, `accepted_lost` and `accepted_given_up` by operators, since the start; topics that are
+    `paused`; `full`: whether a client waits for room; `trouble`: why nothing can be written just now, or null. Of rules with
+    `durable: true`: `uncommitted_bytes` that a crash would lose now, `commits` so far, `replaying_bytes` of files that are to be
+    replayed, and since the start `replayed_messages`, `set_aside_messages` that the broker did not take and `set_aside_damages`
+    (stretches of damaged files); `replay_trouble`: why some of it waits, or null.
     """
 
     items: list[dict[str, Any]]
@@ -100,9 +100,10 @@ async def spool(context: Context) -> Answer:
     return Answer(SpoolPage(found, following, len(items), context.gateway.spool()))
 
 
-def topic_of(context: Context) -> str:
-    """The topic that the path names, as text."""
-    return key_of_request(context).text()
+def topic_of(context: Context) -> tuple[str, str]:
+    """The topic that the path names: its protocol, and its text."""
+    name = key_of_request(context)
+    return name.protocol, name.text()
 
 
 def reason_of(context: Context, reason: object) -> str:
@@ -123,7 +124,7 @@ async def pause(context: Context) -> Answer:
         await context.gateway.pause_spool(topic, {"until": until, "ends": ends, "reason": reason, "by": by})
     spooled = any(each.rule.action == "spool" and each.rule.mode == "enforce" for _, each in holding(context, key_of_request(context)))
     remarks = [] if spooled else ["no rule spools this topic, whoever sends: only what a rule spools is held"]
-    return Answer(SpoolPaused(PROTOCOL_OF, topic, ends or None, reason, by, remarks), reason=reason, detail=f"until {ends or 'resumed'}")
+    return Answer(SpoolPaused(*topic, ends or None, reason, by, remarks), reason=reason, detail=f"until {ends or 'resumed'}")
 
 
 def _seconds(text: str) -> float:
@@ -140,20 +141,20 @@ async def resume(context: Context) -> Answer:
     body = decode(context.request.body, ReasonBody)
     topic, dry_run = topic_of(context), context.request.flag("dry_run")
     if dry_run:
-        paused = any(item["topic"] == topic and item.get("paused") for item in await context.gateway.spooled_topics())
+        paused = any((item["protocol"], item["topic"]) == topic and item.get("paused") for item in await context.gateway.spooled_topics())
     else:
         paused = await context.gateway.resume_spool(topic)
     if not paused:
-        raise not_found(f"{topic} is not paused; GET /v1/spool shows what is")
+        raise not_found(f"{topic[1]} is not paused; GET /v1/spool shows what is")
     reason = body.reason if isinstance(body.reason, str) else ""
-    return Answer(Done(f"{topic} {'would go' if dry_run else 'goes'} on at its limit"), reason=reason)
+    return Answer(Done(f"{topic[1]} {'would go' if dry_run else 'goes'} on at its limit"), reason=reason)
 
 
 async def discard(context: Context) -> Answer:
     body = decode(context.request.body, ReasonBody)
     topic, dry_run, reason = topic_of(context), context.request.flag("dry_run"), reason_of(context, body.reason)
     found = await context.gateway.discard_spooled(topic, dry_run=dry_run)
-    given_up = msgspec.convert({**found, "protocol": PROTOCOL_OF, "topic": topic, "dry_run": dry_run}, SpoolGivenUp)
+    given_up = msgspec.convert({**found, "protocol": topic[0], "topic": topic[1], "dry_run": dry_run}, SpoolGivenUp)
     if given_up.faults and not given_up.messages:
         raise ProblemError(500, "not-discarded", f"nothing was given up: {'; '.join(given_up.faults)}")
     detail = f"{given_up.messages} messages of {given_up.connections} connections"
@@ -170,7 +171,7 @@ async def drain(context: Context) -> Answer:
         found = await context.gateway.drain_spool(topic, body.to, dry_run=dry_run)
     except FileExistsError as error:
         raise ProblemError(409, "file-exists", str(error)) from None
-    drained = msgspec.convert({**found, "protocol": PROTOCOL_OF, "topic": topic, "dry_run": dry_run}, SpoolDrained)
+    drained = msgspec.convert({**found, "protocol": topic[0], "topic": topic[1], "dry_run": dry_run}, SpoolDrained)
     if drained.faults and not drained.messages:
         raise ProblemError(500, "not-drained", f"nothing was given up: {'; '.join(drained.faults)}")
     detail = f"{drained.messages} messages of {drained.connections} connections to {', '.join(drained.files) or 'no file'}"
@@ -184,16 +185,19 @@ REASON: Final = Parameter("reason", "text", "why; kept in the audit (a body's ow
 ACTING: Final = (DRY, REASON)
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_PAUSE_S: Final = 30 * 86_400  # seconds; messages wait meanwhile; a guess
-PROTOCOL_OF, PATH = next((names.name, f"/v1/spool/{names.path}") for names in PROTOCOL_NAMES.values() if names.spools)
+PATHS: Final = [f"/v1/spool/{names.path}" for names in PROTOCOL_NAMES.values() if names.spools]
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/spool", Role.VIEWER, spool, "The spool, and the topics that wait in it", answer=SpoolPage,
           parameters=(PROTOCOL, TOPIC, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.SPOOL),
-    Route("POST", f"{PATH}:pause", Role.OPERATOR, pause, "Let nothing of a topic leave the spool, for a time or until it is resumed",
-          answer=SpoolPaused, body=SpoolPauseBody, body_required=False, parameters=ACTING),
-    Route("POST", f"{PATH}:resume", Role.OPERATOR, resume, "Let a topic that was paused leave the spool again", answer=Done,
-          body=ReasonBody, body_required=False, parameters=ACTING, refusals=(404,)),
-    Route("POST", f"{PATH}:discard", Role.OPERATOR, discard, "Give up what waits of a topic in the spool now", answer=SpoolGivenUp,
-          body=ReasonBody, body_required=False, parameters=ACTING, refusals=(500,)),
-    Route("POST", f"{PATH}:drain", Role.OPERATOR, drain, "Write what waits of a topic in the spool to a file, and then give it up",
-          answer=SpoolDrained, body=SpoolDrainBody, parameters=ACTING, refusals=(409, 500)),
 ]  # fmt: skip
+for path in PATHS:
+    ROUTES.extend([
+        Route("POST", f"{path}:pause", Role.OPERATOR, pause, "Let nothing of a topic leave the spool, for a time or until it is resumed",
+              answer=SpoolPaused, body=SpoolPauseBody, body_required=False, parameters=ACTING),
+        Route("POST", f"{path}:resume", Role.OPERATOR, resume, "Let a topic that was paused leave the spool again", answer=Done,
+              body=ReasonBody, body_required=False, parameters=ACTING, refusals=(404,)),
+        Route("POST", f"{path}:discard", Role.OPERATOR, discard, "Give up what waits of a topic in the spool now", answer=SpoolGivenUp,
+              body=ReasonBody, body_required=False, parameters=ACTING, refusals=(500,)),
+        Route("POST", f"{path}:drain", Role.OPERATOR, drain, "Write what waits of a topic in the spool to a file, and then give it up",
+              answer=SpoolDrained, body=SpoolDrainBody, parameters=ACTING, refusals=(409, 500)),
+    ])  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 import click
 
@@ -17,7 +18,7 @@ from gateway.cli.tables import TableColumn, column
 from gateway.cli.verb import DRY, Change, Group, Remote, acting, remote, report_change
 from gateway.spool import UNWRITABLE
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.topics import parse_topic
+from limiter.topics import topic_of_parts
 
 NOTHING: Final = "nothing waits in the spool; messages over a limit wait there where their rule says `action: spool`"
 WAITING: Final[list[TableColumn]] = [
@@ -83,9 +84,10 @@ def whole(figures_: dict[str, Any]) -> list[str]:
         lines.append(f"{figures.count(figures_['expired'])} messages were given up for their age since the start (max_age, drop_expired)")
     if figures_.get("accepted"):
         refused, lost = figures.count(figures_["accepted_refused"]), figures.count(figures_["accepted_lost"])
+        given_up = figures.count(figures_["accepted_given_up"])
         lines.append(
             f"{figures.count(figures_['accepted'])} messages were accepted by the gateway since the start (answer); of these the broker "
-            f"refused {refused}, and {lost} were lost"
+            f"refused {refused}, {lost} were lost, and operators gave up {given_up}"
         )
     if figures_.get("set_aside_messages") or figures_.get("set_aside_damages"):
         aside, damages = figures.count(figures_["set_aside_messages"]), figures.count(figures_["set_aside_damages"])
@@ -107,7 +109,8 @@ def show(remote: Remote, key: tuple[str, ...]) -> None:
     """
     target = key_path(key)
     protocol = key[0]
-    text = parse_topic(protocol, target.removeprefix(f"/v1/limits/{protocol}/")).text()
+    parts = [unquote_to_bytes(part) for part in target.removeprefix(f"/v1/limits/{protocol}/").split("/")]
+    text = topic_of_parts(protocol, parts).text()
     body = remote.client.ask("GET", "/v1/spool", query={"protocol": protocol, "topic": text}).body
     items = body.get("items") if isinstance(body, dict) else None
     none = {"protocol": protocol, "topic": text, "messages": 0, "bytes": 0, "waiting_seconds": None, "paused": None}
@@ -120,7 +123,10 @@ def show(remote: Remote, key: tuple[str, ...]) -> None:
         print_status("nothing of this topic waits in the spool" if rate else "nothing of this topic waits in the spool; no rule spools it")
 
 
-@spool.command(example="sluice spool pause amqp / orders order.created --for 30min --reason 'the consumer is being repaired'")
+@spool.command(
+    example="sluice spool pause amqp / orders order.created --for 30min --reason 'the consumer is being repaired'\n"
+    "sluice spool pause rocketmq orders --for 30min --reason 'the consumer is being repaired'"
+)
 @KEY
 @click.option("--for", "duration", metavar="TIME", help="For how long (30min, 2h); without it until it is resumed.")
 @acting
@@ -128,8 +134,9 @@ def show(remote: Remote, key: tuple[str, ...]) -> None:
 def pause(remote: Remote, change: Change, key: tuple[str, ...], duration: str | None) -> None:
     """Let nothing of a topic leave the spool until it is resumed, or the time is over. Needs --reason.
 
-    What waits stays, in order, and what comes goes behind it, also while the topic is below its limit. Other messages of the same channels
-    wait behind it; other channels go on. A stop of the gateway ends the pause: what waits then goes on to the broker.
+    What waits stays, in order, and what comes goes behind it, also while the topic is below its limit. Other messages of the same AMQP
+    channels wait behind it; other channels go on. A RocketMQ send that cannot wait is refused. A stop of the gateway ends the pause: what
+    waits then goes on to the broker.
     """
     body = {"for": duration, "reason": needed(change)}
     found = remote.client.ask("POST", f"{spool_path(key)}:pause", body=body, query=change.query()).body
@@ -159,8 +166,9 @@ def resume(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
 def discard(remote: Remote, change: Change, key: tuple[str, ...]) -> None:
     """Give up what waits of a topic now, without a copy. Needs --reason; asks before.
 
-    On channels with confirms each message is answered with a nack, else it is dropped. Order holds: a message behind others of its channel
-    is given up when its turn comes. Messages of transactions wait on. What comes later is not touched.
+    On AMQP channels with confirms each message is answered with a nack, else it is dropped. RocketMQ's are dropped: of those that the
+    gateway has accepted (`answer`) no sender is told. Order holds: a message behind others is given up when its turn comes. Messages of
+    transactions wait on. What comes later is not touched.
     """
     client, target = remote.client, f"{spool_path(key)}:discard"
     body = {"reason": needed(change)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from gateway.pipeline.spool_orders import SpoolCopy, SpoolOrder
+    from gateway.pipeline.spool_orders import SpoolCopy, SpooledTopic, SpoolOrder
     from gateway.ports import RunningGateway
     from gateway.session.session import Session
 
@@ -33,7 +33,7 @@ REMOVE_S: Final = 10.0  # seconds; until the disk has taken what is given up, a 
 REMOVE_SLICE: Final = 256  # stretches of durable messages, written down between two turns of the event loop: 0.2 ms (2026-11)
 
 
-def act(gateway: RunningGateway, action: str, topic: str, arguments: dict[str, Any]) -> dict[str, object]:
+def act(gateway: RunningGateway, action: str, topic: SpooledTopic, arguments: dict[str, Any]) -> dict[str, object]:
     """Do one of these by its name, as a parent asks it of its workers; what came of it."""
     if action == "pause":
         pause(gateway, topic, **arguments)
@@ -42,18 +42,18 @@ def act(gateway: RunningGateway, action: str, topic: str, arguments: dict[str, A
     return {"resumed": resume(gateway, topic)}
 
 
-async def give_up(gateway: RunningGateway, action: str, topic: str, arguments: dict[str, Any]) -> dict[str, object]:
+async def give_up(gateway: RunningGateway, action: str, topic: SpooledTopic, arguments: dict[str, Any]) -> dict[str, object]:
     """The same of those that take their time. A fault of our own is answered, too: it ends neither the worker nor the parent's question."""
     assert action in ("discard", "drain"), action
     try:
         return await (drain(gateway, topic, **arguments) if action == "drain" else discard(gateway, topic, **arguments))
     except Exception as error:
-        log.failure("spool_operation_failed", error, action=action, topic=topic)
+        log.failure("spool_operation_failed", error, action=action, topic=topic[1])
         unknown = f"{type(error).__name__}: {error}; whether anything is given up is not known: look at what waits"
         return {**described({}), "files": [], "faults": [unknown]}
 
 
-def pause(gateway: RunningGateway, topic: str, until: float | None, ends: str, reason: str, by: str) -> None:
+def pause(gateway: RunningGateway, topic: SpooledTopic, until: float | None, ends: str, reason: str, by: str) -> None:
     """Let nothing of `topic` through before `until` (seconds since 1970; None: until it is resumed), which is `ends` as text. The last one
     holds; once the gateway stops none does."""
     if gateway.shared.spool_control.stopping:
@@ -63,7 +63,7 @@ def pause(gateway: RunningGateway, topic: str, until: float | None, ends: str, r
     _wake(gateway, topic)
 
 
-def resume(gateway: RunningGateway, topic: str) -> bool:
+def resume(gateway: RunningGateway, topic: SpooledTopic) -> bool:
     """Let `topic` go on; whether it was paused."""
     control = gateway.shared.spool_control
     control.forget_over(now_ns())
@@ -80,7 +80,7 @@ def resume_all(gateway: RunningGateway) -> None:
         resume(gateway, topic)
 
 
-async def discard(gateway: RunningGateway, topic: str, *, dry_run: bool) -> dict[str, object]:
+async def discard(gateway: RunningGateway, topic: SpooledTopic, *, dry_run: bool) -> dict[str, object]:
     """Give up what waits of `topic` now, each message when its turn comes; a dry run only looks. How much that is, and `faults`: why
     durable messages were not given up, or may come back. Before it says that they are given up it is on the disk which ones.
     """
@@ -96,7 +96,7 @@ async def discard(gateway: RunningGateway, topic: str, *, dry_run: bool) -> dict
     return {**described(found), "faults": faults}
 
 
-async def drain(gateway: RunningGateway, topic: str, file: str, *, dry_run: bool = False) -> dict[str, object]:
+async def drain(gateway: RunningGateway, topic: SpooledTopic, file: str, *, dry_run: bool = False) -> dict[str, object]:
     """Write what waits of `topic` to a new file in FOLDER, and then give it up. How much that is, the `files`, and `faults`: why nothing
     was given up.
 
@@ -122,23 +122,23 @@ async def drain(gateway: RunningGateway, topic: str, file: str, *, dry_run: bool
     return {**described(done), "files": [str(path)] if done else [], "faults": faults}
 
 
-def _copies(gateway: RunningGateway, topic: str, *, only_durable: bool = False) -> dict[int, list[SpoolCopy]]:
+def _copies(gateway: RunningGateway, topic: SpooledTopic, *, only_durable: bool = False) -> dict[int, list[SpoolCopy]]:
     """Of what waits of `topic` now, by connection: it stays where it is until the order of each says what becomes of it."""
     copies: dict[int, list[SpoolCopy]] = {}
 
     def ask(session: Session) -> None:
-        found = session.conversation.copy_spooled(topic, only_durable=only_durable)
+        found = session.conversation.copy_spooled(topic[1], only_durable=only_durable)
         if found:
             copies[session.number] = found
 
-    for session in _spooling(gateway):
+    for session in _spooling(gateway, topic):
         gateway.sweeper.attempt(session, partial(ask, session))
     return copies
 
 
 async def _give_up_copies(
     gateway: RunningGateway,
-    topic: str,
+    topic: SpooledTopic,
     copies: dict[int, list[SpoolCopy]],
     work: Callable[[list[SpoolCopy]], None],
     faults: list[str],
@@ -160,7 +160,7 @@ async def _give_up_copies(
     except (OSError, DamagedError) as error:
         faults.append(f"{error}; nothing is given up")
     except Exception as error:  # let it crash: this order only
-        log.failure("spool_operation_failed", error, topic=topic)
+        log.failure("spool_operation_failed", error, topic=topic[1])
         what = "nothing is given up" if state == CALLED_OFF else "durable messages of it may be replayed"
         faults.append(f"{type(error).__name__}: {error}; {what}")
     finally:
@@ -238,16 +238,16 @@ def _write(path: Path, copies: list[SpoolCopy]) -> None:
         raise
 
 
-def order(gateway: RunningGateway, topic: str, state: int) -> dict[int, list[SpoolOrder]]:
+def order(gateway: RunningGateway, topic: SpooledTopic, state: int) -> dict[int, list[SpoolOrder]]:
     """Orders for what waits of `topic` now, by connection; those without any are left out."""
     found: dict[int, list[SpoolOrder]] = {}
 
     def ask(session: Session) -> None:
-        orders = session.order_spooled(topic, state)
+        orders = session.order_spooled(topic[1], state)
         if orders:
             found[session.number] = orders
 
-    for session in _spooling(gateway):
+    for session in _spooling(gateway, topic):
         gateway.sweeper.attempt(session, partial(ask, session))
     return found
 
@@ -274,14 +274,18 @@ def described(orders: Mapping[int, Sequence[SpoolOrder | SpoolCopy]]) -> dict[st
     }
 
 
-def _spooling(gateway: RunningGateway) -> list[Session]:
-    """The sessions of which a rule has spooled something, and that are not over."""
-    return [session for session in list(gateway.sweeper.sessions.values()) if session.conversation.has_spooled]
+def _spooling(gateway: RunningGateway, topic: SpooledTopic) -> list[Session]:
+    """The sessions in the topic's protocol of which a rule has spooled something, and that are not over."""
+    return [
+        session
+        for session in list(gateway.sweeper.sessions.values())
+        if session.conversation.has_spooled and session.listener_config.protocol == topic[0]
+    ]
 
 
-def _wake(gateway: RunningGateway, topic: str) -> None:
+def _wake(gateway: RunningGateway, topic: SpooledTopic) -> None:
     """Let the sessions look at once at what waits of `topic`."""
-    for session in _spooling(gateway):
-        gateway.sweeper.attempt(session, partial(session.conversation.wake_spooled, topic))
+    for session in _spooling(gateway, topic):
+        gateway.sweeper.attempt(session, partial(session.conversation.wake_spooled, topic[1]))
         gateway.sweeper.wake(session)
     gateway.event_loop.wake()

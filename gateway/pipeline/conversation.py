@@ -223,6 +223,14 @@ class Conversation:
         """Whether what is held of the ordering key of `part` waits in a spool."""
         return False
 
+    def may_be_spooled(self, part: Part) -> bool:
+        """Whether `part` is a message, which a rule may spool; what is no message is not held by a pause."""
+        return True
+
+    def line_of(self, part: Part) -> object:
+        """What has an order: parts of the same line wait behind each other, in a spool, and others do not."""
+        return part.ordering_key
+
     def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
         """Order to give up what waits in the spool of `topic` (its text) now, by ordering key; none where nothing of it waits.
 

@@ -76,6 +76,7 @@ class Reports:
         # Of messages that the gateway has answered for before the broker has them (`answer: accepted_by_gateway`):
         self.accepted = 0  # so many are new
         self.dropped_accepted = 0  # so many were dropped since
+        self.ordered_accepted = 0  # so many were given up since because an operator says so
         self.late_refusals: list[LateRefusal] = []  # these were refused by the broker since
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)

@@ -13,7 +13,7 @@ given up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 COPYING: Final = 0  # states of an order: its messages are being copied, and wait
 GIVE_UP: Final = 1  # they are given up when their turn comes
@@ -23,6 +23,7 @@ PREVIEW: Final = 3  # nothing is marked: it only counts
 ENDLESS: Final = 1 << 62  # messages
 
 
+SpooledTopic: TypeAlias = tuple[str, str]  # its protocol, and its text
 OnLoop = Callable[[Callable[[], bool]], bool]  # does something on the event loop, for a thread
 
 
@@ -45,15 +46,16 @@ class SpoolControl:
     """What operators have said of the spool of one process."""
 
     def __init__(self) -> None:
-        self.paused: dict[str, Pause] = {}  # by the topic's text
+        self.paused: dict[SpooledTopic, Pause] = {}
         self.stopping = False  # the gateway stops: nothing is paused any more
         self.given_up = 0  # messages that orders have given up, since the start
         self.accepted = 0  # messages that the gateway has answered for before the broker had them, since the start
         self.accepted_refused = 0  # of these, refused by the broker
         self.accepted_lost = 0  # of these, dropped, or given up or not answered by the broker when their connection ended
+        self.accepted_given_up = 0  # of these, given up by orders
         self.expired = 0  # messages that were given up because they were too old, since the start
 
-    def paused_until(self, topic: str, now: int) -> int:
+    def paused_until(self, topic: SpooledTopic, now: int) -> int:
         """Until when `topic` is paused (monotonic ns); 0: it is not. One that is over is forgotten."""
         pause = self.paused.get(topic)
         if pause is None:

@@ -19,6 +19,8 @@ def note_accepted(reports: Reports, control: SpoolControl, number: int) -> None:
     reports.accepted = 0
     control.accepted_lost += reports.dropped_accepted
     reports.dropped_accepted = 0
+    control.accepted_given_up += reports.ordered_accepted
+    reports.ordered_accepted = 0
     if not reports.late_refusals:
         return
     alike: dict[tuple[str, int], list[LateRefusal]] = {}  # a broker that refuses all would fill the log

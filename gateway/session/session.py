@@ -348,7 +348,7 @@ class Session:
         part = self.conversation.waits_for()
         if part is None or part.key is None or not self.conversation.spools(part):
             return False
-        return part.spool_order is not None or self.shared.spool_control.paused_until(part.key.text, now) > 0
+        return part.spool_order is not None or self.shared.spool_control.paused_until((part.key.origin.protocol, part.key.text), now) > 0
 
     def spool_waits_for_broker(self) -> bool:
         """Whether what comes out of the spool waits because the broker does not take it: memory would fill from the disk."""

@@ -74,7 +74,9 @@ class WaitingBatch:
 def still(part: Part) -> Part:
     """A copy of what a part is now, which nobody changes."""
     data = part.data[part.start : part.end]
-    return Part(part.kind, part.ordering_key, data, 0, len(data), part.key, part.count, part.messages, part.size, part.complete)
+    copied = Part(part.kind, part.ordering_key, data, 0, len(data), part.key, part.count, part.messages, part.size, part.complete)
+    copied.unanswered = part.unanswered
+    return copied
 
 
 class Segment:

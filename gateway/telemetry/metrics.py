@@ -437,6 +437,8 @@ PROCESS: Final = (
     counter("sluice_spool_accepted_lost_messages_total",
             "Of the messages accepted by the gateway: those that were dropped (max_age), that still waited when their connection ended, or "
             "that the broker had not answered by then. The log has accepted_sends_lost."),
+    counter("sluice_spool_accepted_given_up_messages_total",
+            "Of the messages accepted by the gateway: those that an operator has given up (sluice spool discard, sluice spool drain)."),
     gauge("sluice_spool_blocked",
           "1 while the spool cannot be written: clients whose messages are to be spooled are not read. The log has spool_trouble and why.",
           workers=EACH),

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.counting.accounts import OTHER, PRODUCE, Place
 from gateway.spool import UNWRITABLE
 from gateway.telemetry.exposition import Sample, families
-from limiter.protocols import AMQP
 
 if TYPE_CHECKING:
     from gateway.pipeline.spool_orders import SpoolControl
     from gateway.spool.disk import SpoolDisk, Waiting
 
 MAX_TOPICS_PER_SLICE: Final = 200  # topics; described between two turns of the event loop: 0.2 ms; a guess
-PAUSABLE: Final = AMQP.name  # the protocol whose topics can be paused
 MAX_PAUSES_NAMED: Final = 3  # in warnings; a guess
 COUNTS: Final = (  # summed over workers
     "size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "given_up", "expired", "commits",
-    "accepted", "accepted_refused", "accepted_lost",
+    "accepted", "accepted_refused", "accepted_lost", "accepted_given_up",
     "uncommitted_bytes", "replaying_bytes", "replayed_messages", "set_aside_messages", "set_aside_damages",
 )  # fmt: skip
 
@@ -49,7 +47,8 @@ def figures(disk: SpoolDisk, control: SpoolControl) -> dict[str, object]:
         "accepted": control.accepted,
         "accepted_refused": control.accepted_refused,
         "accepted_lost": control.accepted_lost,
-        "paused": sorted(control.paused),
+        "accepted_given_up": control.accepted_given_up,
+        "paused": sorted(text for _, text in control.paused),
         "full": is_full(disk),
         "trouble": disk.trouble or None,
         "replay_trouble": "; ".join(disk.replay.troubles) or None,
@@ -80,13 +79,13 @@ def topics(disk: SpoolDisk, control: SpoolControl, now: int) -> Iterator[list[di
     """The topics that wait, and those that are paused, in slices. One that has gone meanwhile is told as it was."""
     control.forget_over(now)
     known: list[tuple[str, str, Waiting | None]] = [(*place, waiting) for place, waiting in disk.topics.items()]
-    known += [(PAUSABLE, text, None) for text in control.paused if (PAUSABLE, text) not in disk.topics]
+    known += [(*place, None) for place in control.paused if place not in disk.topics]
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
         yield [_topic(*each, control, now) for each in known[first : first + MAX_TOPICS_PER_SLICE]]
 
 
 def _topic(protocol: str, text: str, waiting: Waiting | None, control: SpoolControl, now: int) -> dict[str, object]:
-    pause = control.paused.get(text) if protocol == PAUSABLE else None
+    pause = control.paused.get((protocol, text))
     return {
         "protocol": protocol,
         "topic": text,
@@ -144,6 +143,7 @@ def metric_lines(disk: SpoolDisk, control: SpoolControl) -> Iterator[str]:
         "sluice_spool_accepted_messages_total": [((), control.accepted)],
         "sluice_spool_accepted_refused_messages_total": [((), control.accepted_refused)],
         "sluice_spool_accepted_lost_messages_total": [((), control.accepted_lost)],
+        "sluice_spool_accepted_given_up_messages_total": [((), control.accepted_given_up)],
     })  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def topic_samples(disk: SpoolDisk, shown: Iterable[Place]) -> list[Sample]:
 def warnings(disk: SpoolDisk, control: SpoolControl) -> list[str]:
     """What is wrong with the spool, and the way out."""
     found = []
-    for topic, pause in list(control.paused.items())[:MAX_PAUSES_NAMED]:
+    for (_, topic), pause in list(control.paused.items())[:MAX_PAUSES_NAMED]:
         ends = f"until {pause.ends}" if pause.ends else "until it is resumed"
         found.append(f"spool: {topic} is paused {ends}, by {pause.by} ({pause.reason}); `sluice spool resume` ends it")
     if len(control.paused) > MAX_PAUSES_NAMED:

@@ -45,6 +45,7 @@ from limiter.topics import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.workers.named_series import NamedSeries
     from gateway.workers.retired_topics import RetiredTopics
     from gateway.workers.summed_seconds import SummedSeconds
@@ -121,7 +122,7 @@ class Child:
         self.send(StateQuery(number, views))
         return answered
 
-    async def act_on_spool(self, number: int, action: str, topic: str, arguments: dict[str, object]) -> dict[str, Any] | None:
+    async def act_on_spool(self, number: int, action: str, topic: SpooledTopic, arguments: dict[str, object]) -> dict[str, Any] | None:
         """Do something with what waits in its spool (`SpoolAction`); None when the worker is over: nothing waits there then."""
         answered = self.expect(number)
         self.send(SpoolAction(number, action, topic, arguments))

@@ -75,6 +75,7 @@ from limiter.rules.rule_text import RuleFault
 if TYPE_CHECKING:
     from admin.store import Store
     from gateway.listeners.broker_listeners import BrokerListeners
+    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.settings import Settings
     from limiter.rules.rule import Rule
     from limiter.rules.rule_set import RuleSet
@@ -149,7 +150,7 @@ class Parent:
         self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
-        self.paused: dict[str, dict[str, Any]] = {}  # topics of which nothing leaves the spool, as workers are told; some may be over
+        self.paused: dict[SpooledTopic, dict[str, Any]] = {}  # as workers are told; some may be over
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
@@ -245,21 +246,21 @@ class Parent:
     async def spooled_topics(self) -> list[dict[str, object]]:
         return spool.summed_topics(view["topics"] for view in self.views("spool"))
 
-    async def pause_spool(self, topic: str, pause: dict[str, object]) -> None:
+    async def pause_spool(self, topic: SpooledTopic, pause: dict[str, object]) -> None:
         now = time.time()
         self.paused = {each: told for each, told in self.paused.items() if told["until"] is None or told["until"] > now}
         self.paused[topic] = pause
         await self._act_on_spool("pause", topic, pause)
 
-    async def resume_spool(self, topic: str) -> bool:
+    async def resume_spool(self, topic: SpooledTopic) -> bool:
         self.paused.pop(topic, None)
         return any(each["resumed"] for each in await self._act_on_spool("resume", topic, {}))
 
-    async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
+    async def discard_spooled(self, topic: SpooledTopic, *, dry_run: bool) -> dict[str, object]:
         """It takes as long as it takes to find what is durable."""
         return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}, math.inf))
 
-    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
+    async def drain_spool(self, topic: SpooledTopic, file: str, *, dry_run: bool) -> dict[str, object]:
         """A file of each worker's. It takes as long as it takes. Raises FileExistsError, before any worker is asked."""
         folder = self.settings.gateway.state_directory / spool_operations.FOLDER
         for child in self.serving():
@@ -267,7 +268,7 @@ class Parent:
         return spool_operations.summed(await self._act_on_spool("drain", topic, {"file": file, "dry_run": dry_run}, math.inf))
 
     async def _act_on_spool(
-        self, action: str, topic: str, arguments: dict[str, object], within_s: float = ANSWER_S
+        self, action: str, topic: SpooledTopic, arguments: dict[str, object], within_s: float = ANSWER_S
     ) -> list[dict[str, Any]]:
         """What came of it in each worker. One that does not answer in time is killed, and what waits there is lost with it."""
         found: list[dict[str, Any]] = []

@@ -92,7 +92,7 @@ class SpoolAction(Message, frozen=True):
 
     number: int  # answered by `SpoolAnswer`; 0: not at all
     action: str
-    topic: str
+    topic: tuple[str, str]  # its protocol, and its text
     arguments: dict[str, Any]
 
 

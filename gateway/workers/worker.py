@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from gateway.counting.accounts import TopicTotals
+    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.workers.wire import AnyMessage
     from limiter.rules.rule_set import RuleSet
 
@@ -239,7 +240,7 @@ class Worker:
             case Drain():
                 self.gateway.drain_requested.set()
 
-    async def _give_up_spooled(self, number: int, action: str, topic: str, arguments: dict[str, Any]) -> None:
+    async def _give_up_spooled(self, number: int, action: str, topic: SpooledTopic, arguments: dict[str, Any]) -> None:
         if "file" in arguments:
             arguments = {**arguments, "file": spool_operations.of_worker(arguments["file"], self.begin.worker)}
         self.outbox.put(SpoolAnswer(number, await spool_operations.give_up(self.gateway, action, topic, arguments)))

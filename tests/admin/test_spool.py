@@ -60,12 +60,12 @@ async def test_a_topic_is_paused_for_a_time_with_a_reason_and_is_in_the_audit(ap
     answer = await api.ask("POST", f"{PATH}:pause", {"for": "30min", "reason": "repairs"}, role="operator")
     found = answer.json()
     assert (answer.status, found["topic"], found["reason"], found["by"]) == (200, TOPIC, "repairs", "operator")
-    paused = api.gateway.paused[TOPIC]
+    paused = api.gateway.paused["amqp", TOPIC]
     assert (paused["ends"], paused["reason"], paused["by"]) == (found["until"], "repairs", "operator")
     assert await audited(api, f"POST {PATH}:pause") == [("operator", "done", "repairs", f"until {found['until']}")]
     assert found["remarks"] == ["no rule spools this topic, whoever sends: only what a rule spools is held"]
     endless = (await api.ask("POST", f"{PATH}:pause?reason=again", {})).json()
-    assert (endless["until"], api.gateway.paused[TOPIC]["until"]) == (None, None)
+    assert (endless["until"], api.gateway.paused["amqp", TOPIC]["until"]) == (None, None)
 
 
 async def test_a_topic_that_a_rule_spools_needs_no_remark(api: Control) -> None:
@@ -136,3 +136,20 @@ async def test_a_drain_names_its_file_and_what_failed(api: Control) -> None:
     lines = await audited(api, f"POST {PATH}:drain")
     assert ("operator", "done", "x", "5 messages of 1 connections to state/drained/out.jsonl") in lines
     assert (await api.ask("POST", f"{PATH}:drain", {"to": "out.jsonl", "reason": "x"}, role="viewer")).status == 403
+
+
+async def test_a_rocketmq_topic_is_paused_and_given_up_and_no_topic_of_that_name_of_amqp(api: Control) -> None:
+    fill(api)
+    api.gateway.spooled.append({**waiting("%2F/orders/created", 3, 30, 1.0), "protocol": "rocketmq"})
+    path = "/v1/spool/rocketmq/%252F%2Forders%2Fcreated"
+    found = (await api.ask("POST", f"{path}:pause", {"reason": "repairs"}, role="operator")).json()
+    assert (found["protocol"], found["topic"], list(api.gateway.paused)) == ("rocketmq", TOPIC, [("rocketmq", TOPIC)])
+    assert (await api.ask("POST", f"{PATH}:resume", {})).status == 404
+    done = (await api.ask("POST", f"{path}:discard", {"reason": "a test"}, role="operator")).json()
+    assert (done["protocol"], done["messages"], done["bytes"]) == ("rocketmq", 3, 30)
+    drained = (await api.ask("POST", f"{path}:drain", {"to": "o.jsonl", "reason": "x"}, role="operator")).json()
+    assert (drained["protocol"], drained["messages"]) == ("rocketmq", 0)
+    assert (await api.ask("POST", f"{path}:resume", {"reason": "over"}, role="operator")).status == 200
+    assert await audited(api, f"POST {path}:discard") == [("operator", "done", "a test", "3 messages of 1 connections")]
+    for verb in ("pause", "resume", "discard"):
+        assert (await api.ask("POST", f"{path}:{verb}", {"reason": "x"}, role="viewer")).status == 403

@@ -73,7 +73,8 @@ def body_of(route: Route) -> Any:
 async def prepare(api: Control) -> None:
     """Something there for every path to be about."""
     api.gateway.open_connections = [{"id": 7, "client": "127.0.0.1:5", "state": "open"}]
-    await api.gateway.pause_spool("%2F/orders/order.created", {})
+    await api.gateway.pause_spool(("amqp", "%2F/orders/order.created"), {})
+    await api.gateway.pause_spool(("rocketmq", EXAMPLES["topic"]), {})
     change = {"messages": "9/s", "candidate": {"messages": "8/s"}}
     level_paths = [path_of(route) for route in ROUTES if route.handler is level_limits.delete]
     for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics", *level_paths):
@@ -285,6 +286,7 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/clients": {"GET"},
         "/v1/spool": {"GET"},
         **{f"/v1/spool/amqp/{{vhost}}/{{exchange}}/{{routing_key}}:{verb}": {"POST"} for verb in ("pause", "resume", "discard", "drain")},
+        **{f"/v1/spool/rocketmq/{{topic}}:{verb}": {"POST"} for verb in ("pause", "resume", "discard", "drain")},
         "/v1/series": {"GET"},
         "/v1/status": {"GET"},
         "/v1/events": {"GET"},

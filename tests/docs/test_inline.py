@@ -54,6 +54,7 @@ CASES: Final = {
     "spool show KEY": Case("spool show amqp / orders order.created"),
     "spool resume": Case("spool resume amqp / orders order.created", ("spool pause amqp / orders order.created --reason test",)),
     "spool resume KEY": Case("spool resume amqp / orders order.created", ("spool pause amqp / orders order.created --reason test",)),
+    "spool pause rocketmq orders": Case("spool pause rocketmq orders --reason test"),
     "spool drain": Case("spool drain amqp / orders order.created --to out.jsonl --reason test --yes"),
     "why KEY": Case("why amqp / orders order.created"),
     "limits set … --candidate-messages": Case("limits set rocketmq orders --messages 900/s --candidate-messages 500/s"),

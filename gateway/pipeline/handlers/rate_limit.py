@@ -121,20 +121,20 @@ class RateLimit(Handler):
         """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), what an
         operator keeps here, with all behind it, and what is given up, for its age or because an operator says so."""
         conversation = self.conversation
-        kept_keys: list[int] = []  # ordering keys of which something is kept
+        kept_lines: list[object] = []  # of which something is kept
         for part in parts:
             if part.kind != REQUEST or part.paid:
                 continue
             if part.deadline == 0:
                 part.postponed = conversation.waits_behind(part)
                 part.expired = not part.postponed and conversation.would_overtake(part)
-            elif part.ordering_key in kept_keys:
+            elif kept_lines and conversation.line_of(part) in kept_lines:
                 part.kept = True
             elif part.spool_order is not None and self._is_ordered(part):
                 part.expired = True
             elif self._keeps_until(part, now):
                 part.kept = True
-                kept_keys.append(part.ordering_key)
+                kept_lines.append(conversation.line_of(part))
             elif part.deadline <= now:
                 part.expired = conversation.may_expire(part)
 
@@ -158,7 +158,7 @@ class RateLimit(Handler):
             return NEVER
         if not self.spool_control.paused or key is None or not self.conversation.spools(part):
             return 0
-        return self.spool_control.paused_until(key.text, now)
+        return self.spool_control.paused_until((key.origin.protocol, key.text), now)
 
     def _expire(self, part: Part, now: int) -> None:
         order, key = part.spool_order, part.key
@@ -188,7 +188,8 @@ class RateLimit(Handler):
         """Whether `part`, which has passed, is held all the same: its topic is paused, and a rule spools it."""
         key = part.key
         assert key is not None
-        if not self.spool_control.paused_until(key.text, now):
+        until = self.spool_control.paused_until((key.origin.protocol, key.text), now)
+        if not until:
             return False
         if part.deadline != 0:
             if not self.conversation.spools(part):
@@ -198,13 +199,13 @@ class RateLimit(Handler):
             self.conversation.keep(part, 0)
             return True
         bucket = spooling_bucket(key)
-        if bucket is None:
+        if bucket is None or not self.conversation.may_be_spooled(part):
             return False
         part.release_slots(self.conversation.reports.endings)
         part.passed = 0
         part.rule = bucket.effective.rule
         part.bucket = bucket
-        part.wait_ns = 0
+        part.wait_ns = until - now  # for what cannot wait, and is refused
         self._refuse(part, now)
         return True
 

@@ -34,8 +34,9 @@ from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
-from gateway.protocols.amqp.spool_copy import ChannelCopy, WaitingPart
+from gateway.protocols.amqp.spool_copy import ChannelCopy
 from gateway.protocols.amqp.traceparents import traceparents
+from gateway.spool.queue_copy import WaitingPart
 
 
 class AmqpConversation(Conversation):

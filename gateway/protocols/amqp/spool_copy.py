@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -25,63 +25,25 @@ from typing import Any, Final
 import pamqp.frame
 from pamqp import commands, header
 
-from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
-from gateway.pipeline.spool_orders import OnLoop, SpoolCopy, SpoolOrder
+from gateway.pipeline.parts import BODY, PLAIN, Part
+from gateway.pipeline.spool_orders import OnLoop, SpoolOrder
 from gateway.protocols.amqp.frames import BODY_FRAME, OVERHEAD, TX_SELECT, method_of
 from gateway.protocols.amqp.refusals import is_mandatory, publish_end
-from gateway.spool.batches import WaitingBatch
 from gateway.spool.queue import SpoolQueue
-from gateway.spool.records import BATCH, RECORD, DamagedError
-from gateway.spool.removals import Range
+from gateway.spool.queue_copy import QueueCopy, WaitingPart
+from gateway.spool.records import DamagedError
 
 PROPERTIES: Final[dict[str, str]] = {  # as a line names them -> as pamqp does
     {"message_type": "type"}.get(name, name): name for name in commands.Basic.Properties.__slots__ if name != "cluster_id"
 }
 
-HEADS: Final = (RECORD.size, BATCH.size + RECORD.size)  # bytes between the data of two records of a file, in a batch or where one begins
 
-
-class WaitingPart:
-    """A part as it was when the copy was ordered: the loop may change the part meanwhile. `ours`: of the topic; `original`: in memory."""
-
-    __slots__ = ("complete", "count", "data", "kind", "original", "ours", "place")
-
-    def __init__(self, part: Part, original: Part | None = None, *, ours: bool) -> None:
-        self.kind = part.kind
-        self.data = part.data[part.start : part.end]
-        self.count = int(part.count)
-        self.complete = part.complete
-        self.ours = ours
-        self.original = original
-        self.place = part.place + part.start if part.place and part.replays else 0
-
-
-class ChannelCopy(SpoolCopy):
-    """What waits on one channel: `held` in memory before its queue, then the queue's batches. `order` is for the messages of the topic."""
+class ChannelCopy(QueueCopy):
+    """What waits on one channel."""
 
     def __init__(self, order: SpoolOrder, held: list[WaitingPart], queue: SpoolQueue) -> None:
-        super().__init__(order)
-        self.held = held
-        self.queue = queue
-        self.at = queue.messages.gone  # place of the first message of `batches`
-        self.batches: list[WaitingBatch] = queue.hold_files()
-        self.places: list[Range] = []  # of what was found in durable files
-        self.originals: list[Part] = []  # of what was found in memory
-        self.removed = 0  # of these, and then of `places`
+        super().__init__(order, held, queue)
         self._ours: dict[bytes, bool] = {}  # names of a topic, as on the wire -> whether it is the order's
-
-    def release(self) -> None:
-        """On the loop: the files may go."""
-        self.queue.release_files(self.batches)
-        self.batches = []
-
-    def remove(self, most: int, on_synced: Callable[[], None]) -> bool:
-        first = self.removed
-        self.removed += most
-        behind = max(first - len(self.originals), 0)
-        places = self.places[behind : max(self.removed - len(self.originals), 0)]
-        self.queue.remove_all(self.originals[first : self.removed], places, on_synced)
-        return self.removed < len(self.originals) + len(self.places)
 
     def scan(self, on_loop: OnLoop) -> None:
         for publish in self._publishes(on_loop):
@@ -100,7 +62,7 @@ class ChannelCopy(SpoolCopy):
         """Each message of the topic, whole: its method, header and body frames."""
         begun: list[bytes] | None = None  # of a message whose body comes in further parts
         first: WaitingPart | None = None  # that it begins in
-        for part in self._parts(on_loop):
+        for part in self.parts(on_loop):
             if part.kind == PLAIN:
                 if method_of_data(part.data) == TX_SELECT:
                     return
@@ -108,12 +70,12 @@ class ChannelCopy(SpoolCopy):
                 if begun is not None:
                     begun.append(part.data)
                     if part.complete and first is not None:
-                        self._note(first)
+                        self.note(first)
                         yield b"".join(begun)
                         begun = None
             elif part.ours:
                 if part.complete:
-                    self._note(part)
+                    self.note(part)
                 first = part
                 at = 0
                 for number in range(part.count):
@@ -126,32 +88,9 @@ class ChannelCopy(SpoolCopy):
             else:
                 begun = None
 
-    def _note(self, part: WaitingPart) -> None:
-        """All messages that begin in `part` are whole."""
-        if part.original is not None:
-            self.originals.append(part.original)
-        elif part.place:
-            end = part.place + len(part.data)
-            if self.places and part.place - self.places[-1][1] in HEADS:  # one behind the other: one range
-                self.places[-1] = (self.places[-1][0], end)
-            else:
-                self.places.append((part.place, end))
-
-    def _parts(self, on_loop: OnLoop) -> Iterator[WaitingPart]:
-        yield from self.held
-        at = self.at
-        for batch in self.batches:
-            for index, part in enumerate(batch.read(self.queue.disk, self.queue.ordering_key)):
-                ours = False
-                if part.kind == REQUEST:
-                    if at >= self.order.place:
-                        return
-                    ours = at >= self.order.begins and self._is_ours(part.data, on_loop)
-                    at += int(part.count) * int(part.messages)
-                yield WaitingPart(part, batch.originals[index] if batch.batch is None else None, ours=ours)
-
-    def _is_ours(self, publish: bytes, on_loop: OnLoop) -> bool:
-        """Whether it is of the topic; the keys are the loop's, who is asked once for each name."""
+    def is_ours(self, data: bytes, on_loop: OnLoop) -> bool:
+        """The keys are the loop's, who is asked once for each name."""
+        publish = data
         names = publish[13 : 14 + publish[13] + 1 + publish[14 + publish[13]]]
         known = self._ours.get(names)
         if known is None:

@@ -24,6 +24,7 @@ from mypy_extensions import i64
 from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
+from gateway.pipeline.spool_orders import COPYING, SpoolCopy, SpoolOrder
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.accepted_sends import Acceptances, accepts_now, questions_of
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
@@ -42,8 +43,10 @@ from gateway.protocols.rocketmq.refusals import (
     what_refuses_send_back,
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
+from gateway.protocols.rocketmq.spool_copy import SendsCopy
 from gateway.protocols.rocketmq.traceparents import traceparents
 from gateway.spool.queue import ENDLESS, SpoolQueue
+from gateway.spool.queue_copy import WaitingPart
 from limiter.keys import Key
 from limiter.limits import NEVER
 
@@ -192,7 +195,10 @@ class RocketmqConversation(Conversation):
         if isinstance(part, Sends) and part.accepted:
             messages: int = part.count * part.messages
             self.waiting_accepted -= messages
-            self.reports.dropped_accepted += messages
+            if part.spool_order is None:
+                self.reports.dropped_accepted += messages
+            else:
+                self.reports.ordered_accepted += messages
             self.reports.unread = True
         return True
 
@@ -297,6 +303,51 @@ class RocketmqConversation(Conversation):
             self._accept(part)
         part.deadline = min(now + queue.max_age_ns, NEVER)
         self.held_sends.spool(part)
+        self._update_budget()
+
+    def keep(self, part: Part, due: int) -> None:
+        assert isinstance(part, Sends)
+        if self.close_reason:
+            self.reports.give_up(part)
+            return
+        self.held_sends.hold(part, due, blocking=False)
+        self._update_budget()
+
+    def spools(self, part: Part) -> bool:
+        return isinstance(part, Sends) and part.key in self.held_sends.spooled
+
+    def may_be_spooled(self, part: Part) -> bool:
+        return isinstance(part, Sends)
+
+    def line_of(self, part: Part) -> object:
+        return part.key
+
+    def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
+        orders: list[SpoolOrder] = []
+        for key in self.held_sends.spooled:
+            if key.text == topic:
+                order = SpoolOrder(topic, state)
+                self.held_sends.give_order(key, order, judged)
+                if order.messages:
+                    orders.append(order)
+        return orders
+
+    def copy_spooled(self, topic: str, *, only_durable: bool = False) -> list[SpoolCopy]:
+        copies: list[SpoolCopy] = []
+        if only_durable:
+            return copies
+        for key, queue in self.held_sends.spooled.items():
+            if key.text == topic:
+                order = SpoolOrder(topic, COPYING)
+                self.held_sends.give_order(key, order, [])
+                if order.messages:
+                    line = self.held_sends.lines.get(key, ())
+                    held = [WaitingPart(part, part, ours=part.spool_order is order) for part in line]
+                    copies.append(SendsCopy(order, held, queue, self.context.listener))
+        return copies
+
+    def wake_spooled(self, topic: str) -> None:
+        self.held_sends.wake(topic)
         self._update_budget()
 
     def may_expire(self, part: Part) -> bool:
@@ -485,6 +536,9 @@ class RocketmqConversation(Conversation):
     def waits_for(self) -> Part | None:
         for line in self.held_sends.lines.values():
             if line[0].rule is not None:
+                return line[0]
+        for key, line in self.held_sends.lines.items():
+            if key in self.held_sends.spooled:  # an operator keeps it, unjudged
                 return line[0]
         return self.polls.held.longest()
 

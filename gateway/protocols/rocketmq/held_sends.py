@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.parts import Part
+from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
 from gateway.protocols.due_queue import DueQueue
 from gateway.protocols.rocketmq.requests import Sends, restored
 from gateway.spool.queue import SpoolQueue
@@ -118,6 +119,42 @@ class HeldSends:
             del self.spooled[key]
         else:
             queue.read_next()
+
+    def give_order(self, key: Key, order: SpoolOrder, judged: list[Part]) -> None:
+        """Give up what waits of `key`, which is spooled, when its turn comes; a preview only counts it. What its client waits for is not
+        given up.
+
+        What has passed the judge, and waits behind others, goes there no more. A drain leaves out those that are with the judge now.
+        """
+        waiting: list[Part] = list(self.lines.get(key, ()))
+        if order.state != COPYING:
+            waiting += [part for part in judged if part.key is key and part.deadline]
+        for part in waiting:
+            assert isinstance(part, Sends)
+            if not (part.one_way or part.accepted) or (part.spool_order is not None and not part.spool_order.called_off()):
+                continue
+            order.add(part.count * part.messages, part.end - part.start)
+            if order.state != PREVIEW:
+                part.spool_order = order
+                if part.paid:
+                    part.look_again()
+                    part.due = 1  # when those before it have gone
+        self.spooled[key].give_order(order)
+
+    def wake(self, topic: str) -> None:
+        """Let what is spooled of `topic` be looked at at once."""
+        for key, line in self.lines.items():
+            if key.text != topic or key not in self.spooled:
+                continue
+            for part in line:
+                if not part.paid:
+                    due = min(part.due, 1)  # long past
+                    if self.due_queue.leads(part):
+                        self.due_queue.give_way(part)
+                        part.due = due
+                        self.due_queue.lead(part)
+                    else:
+                        part.due = due
 
     def abandon(self) -> list[Part]:
         """Everything held, in the order it came; of what is spooled one part a key, without bytes."""

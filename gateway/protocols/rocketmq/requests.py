@@ -53,6 +53,7 @@ def restored(part: Part) -> Sends:
     sends.prepaid = part.prepaid
     sends.again = part.again
     sends.deadline = part.deadline
+    sends.spool_order = part.spool_order
     return sends
 
 

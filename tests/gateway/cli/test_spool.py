@@ -158,3 +158,21 @@ def test_what_waits_is_taken_out_into_a_file(sluice: Any, admin: Any) -> None:
     admin.remarks = ["No space left on device; nothing is given up"]
     failed = sluice(*words, "--yes", "-o", "json")
     assert (failed.code, "No space left on device" in failed.err) == (1, True)
+
+
+def test_a_rocketmq_topic_is_shown_by_its_name_and_its_actions_go_to_its_own_path(sluice: Any, admin: Any) -> None:
+    admin.topics = [{**waiting("%RETRY%workers", 5), "protocol": "rocketmq"}]
+    admin.answers["GET /v1/limits/rocketmq/%25RETRY%25workers"] = (200, {"levels": []})
+    assert sluice("spool", "show", "rocketmq", "%RETRY%workers", "-o", "json").json["messages"] == 5
+    told = {"protocol": "rocketmq", "topic": "orders", "until": None, "reason": "x", "by": "me"}
+    admin.answers["POST /v1/spool/rocketmq/orders:pause"] = (200, told)
+    assert sluice("spool", "pause", "rocketmq", "orders", "--reason", "x").err == "rocketmq orders is paused until `sluice spool resume`\n"
+    assert admin.writes()[-1].path == "/v1/spool/rocketmq/orders:pause"
+
+
+def test_what_was_accepted_is_told_with_its_ends() -> None:
+    figures = {**FIGURES, "accepted": 9, "accepted_refused": 2, "accepted_lost": 3, "accepted_given_up": 4}
+    assert whole(figures)[1] == (
+        "9 messages were accepted by the gateway since the start (answer); of these the broker refused 2, 3 were lost, and operators "
+        "gave up 4"
+    )

@@ -70,7 +70,7 @@ def published(data: bytes) -> list[str]:
 
 
 def pause(gateway: Any, topic: str = LIMITED, until: float | None = None) -> None:
-    spool_operations.pause(gateway, topic, until, "later" if until else "", "the consumer is down", "alice")
+    spool_operations.pause(gateway, ("amqp", topic), until, "later" if until else "", "the consumer is down", "alice")
 
 
 def test_nothing_of_a_paused_topic_passes_until_it_is_resumed(tmp_path: Path) -> None:
@@ -85,13 +85,13 @@ def test_nothing_of_a_paused_topic_passes_until_it_is_resumed(tmp_path: Path) ->
         assert published(link.at_broker()) == []
         assert description.bottleneck(link.session, wires.now()) == "paused"
         assert wires.totals("amqp", LIMITED)["waiting"] == 7
-        assert spool_operations.resume(gateway, LIMITED)
+        assert spool_operations.resume(gateway, ("amqp", LIMITED))
         wires.run()
         assert published(link.at_broker()) == ["limited"], "at the limit again"
         assert description.bottleneck(link.session, wires.now()) == "limit"
         wires.elapse(3)
         assert len(published(link.at_broker())) == 6
-        assert not spool_operations.resume(gateway, LIMITED), "it is not paused any more"
+        assert not spool_operations.resume(gateway, ("amqp", LIMITED)), "it is not paused any more"
 
 
 def test_a_pause_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_topic_that_is_below_its_limit_is_held_as_well(tmp_path: Path) -> None
         link.say(amqp.publish(2, "other"))
         wires.elapse(5)
         assert published(link.at_broker()) == ["other"], "on another channel; on the same channel order holds"
-        spool_operations.resume(gateway, LIMITED)
+        spool_operations.resume(gateway, ("amqp", LIMITED))
         wires.elapse(1)
         assert published(link.at_broker()) == ["limited", "other"]
 
@@ -156,7 +156,7 @@ def test_a_paused_message_is_not_given_up_for_its_age(tmp_path: Path) -> None:
         pause(gateway)
         wires.elapse(30)
         assert amqp.confirms(link.at_client()) == []
-        spool_operations.resume(gateway, LIMITED)
+        spool_operations.resume(gateway, ("amqp", LIMITED))
         wires.elapse(1)
         assert [(each.acked, each.tag) for each in amqp.confirms(link.at_client())] == [(False, 2), (False, 3)]
 
@@ -169,11 +169,11 @@ async def test_what_is_discarded_is_answered_and_what_comes_later_goes_on(tmp_pa
         plain.say(b"".join(amqp.publish(1, "limited", b"x" * (100 + number)) for number in range(50)))
         wires.until(lambda: gateway.spool.written > 0)
         before = {link: len(published(link.at_broker())) for link in (confirmed, plain)}
-        preview = await spool_operations.discard(gateway, LIMITED, dry_run=True)
-        assert await spool_operations.discard(gateway, LIMITED, dry_run=True) == preview, "a dry run changes nothing"
+        preview = await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=True)
+        assert await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=True) == preview, "a dry run changes nothing"
         assert preview["messages"] == 150 - sum(before.values())
         assert preview["connection_ids"] == [confirmed.session.number, plain.session.number]
-        assert await spool_operations.discard(gateway, LIMITED, dry_run=False) == preview
+        assert await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False) == preview
         confirmed.say(amqp.publish(1, "limited"))
         wires.until(lambda: wires.shared.spool_control.given_up == preview["messages"])
         nacks = [each for each in amqp.confirms(confirmed.at_client()) if not each.acked]
@@ -193,7 +193,7 @@ async def test_other_topics_of_a_channel_are_not_discarded_and_keep_their_order(
         wires.until(lambda: gateway.spool.written > 0)
         link.at_broker()
         waiting = gateway.spool.topics["amqp", OTHER].messages
-        found = await spool_operations.discard(gateway, LIMITED, dry_run=False)
+        found = await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
         passed: list[str] = []
 
         def through() -> bool:
@@ -218,7 +218,7 @@ async def test_what_is_paused_can_be_discarded(tmp_path: Path) -> None:
         wires.run()
         pause(gateway)
         wires.elapse(1)
-        assert (await spool_operations.discard(gateway, LIMITED, dry_run=False))["messages"] == 4
+        assert (await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False))["messages"] == 4
         wires.run()
         assert [each.tag for each in amqp.confirms(link.at_client())] == [2, 3, 4, 5]
         link.say(amqp.publish(1, "limited"))
@@ -241,7 +241,7 @@ async def test_a_message_that_has_passed_and_waits_behind_another_is_held_and_gi
             wires.elapse(1)
             wires.run()
         assert published(link.at_broker()) == ["limited"] * 2
-        assert (await while_it_runs(wires, spool_operations.discard(gateway, OTHER, dry_run=False)))["messages"] == 3
+        assert (await while_it_runs(wires, spool_operations.discard(gateway, ("amqp", OTHER), dry_run=False)))["messages"] == 3
         wires.until(lambda: wires.shared.spool_control.given_up == 3)
         wires.elapse(5)
         assert published(link.at_broker()) == []
@@ -255,7 +255,7 @@ async def test_a_message_that_has_passed_and_waits_behind_another_is_in_the_file
         link = Link(wires)
         link.say(amqp.publish(1, "limited") * 2 + amqp.publish(1, "other") * 3)
         wires.run()
-        assert (await spool_operations.drain(gateway, OTHER, "out.jsonl"))["messages"] == len(lines(tmp_path)) == 3
+        assert (await spool_operations.drain(gateway, ("amqp", OTHER), "out.jsonl"))["messages"] == len(lines(tmp_path)) == 3
         wires.elapse(5)
         assert published(link.at_broker()) == ["limited"] * 2
 
@@ -307,7 +307,9 @@ async def test_durable_messages_that_an_operator_gave_up_never_come_back(tmp_pat
         wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
         passed = published(link.at_broker()).count("limited")
         doing = (
-            spool_operations.drain(gateway, LIMITED, "out.jsonl") if drained else spool_operations.discard(gateway, LIMITED, dry_run=False)
+            spool_operations.drain(gateway, ("amqp", LIMITED), "out.jsonl")
+            if drained
+            else spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
         )
         done = await while_it_runs(wires, doing)
         assert done["faults"] == []
@@ -354,7 +356,7 @@ async def test_a_disk_that_does_not_take_it_is_told(tmp_path: Path, monkeypatch:
         wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
         fsync = os.fsync
         monkeypatch.setattr("gateway.spool.disk.os.fsync", lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error")))
-        done = await while_it_runs(wires, spool_operations.discard(gateway, LIMITED, dry_run=False))
+        done = await while_it_runs(wires, spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False))
         assert "the disk does not take it" in str(done["faults"])
         monkeypatch.setattr("gateway.spool.disk.os.fsync", fsync)
         wires.until(lambda: wires.shared.spool_control.given_up == done["messages"], within=30)
@@ -464,7 +466,7 @@ async def test_a_mandatory_message_is_returned_with_the_reason(tmp_path: Path) -
         link = Link(wires, confirms=(1,))
         link.say(amqp.publish(1, "limited", mandatory=True) * 2)
         wires.run()
-        await spool_operations.discard(gateway, LIMITED, dry_run=False)
+        await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
         wires.run()
         (back,) = [each.value for each in amqp.read(link.at_client()) if isinstance(each.value, commands.Basic.Return)]
         assert back.reply_text == f"RATE_LIMITED - {LIMITED} was given up by an operator"
@@ -476,7 +478,7 @@ async def test_a_transaction_is_not_discarded(tmp_path: Path) -> None:
         link.say(amqp.method(1, commands.Tx.Select()))
         link.say(amqp.publish(1, "limited") * 4)
         wires.run()
-        assert (await spool_operations.discard(gateway, LIMITED, dry_run=False))["messages"] == 0
+        assert (await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False))["messages"] == 0
         wires.elapse(2)
         assert published(link.at_broker()) == ["limited"] * 4
 
@@ -488,7 +490,7 @@ async def test_a_transaction_that_waits_in_the_spool_itself_is_not_torn(tmp_path
         link.say(amqp.publish(1, "limited") * 3 + amqp.method(1, commands.Tx.Select()) + amqp.publish(1, "limited") * 2)
         wires.run()
         link.at_broker()
-        await spool_operations.discard(gateway, LIMITED, dry_run=False)
+        await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
         wires.elapse(2)
         methods = [name for name in amqp.names(link.at_broker()) if not name.startswith("Content")]
         assert methods == ["Tx.Select", "Basic.Publish", "Basic.Publish"]
@@ -513,10 +515,10 @@ async def test_what_is_drained_is_in_the_file_and_given_up_and_nothing_else(tmp_
         link.say(b"".join(numbered(number, "other" if number % 3 == 0 else "limited") for number in range(300)))
         wires.until(lambda: gateway.spool.written > 10_000)
         passed = published(link.at_broker())
-        assert await spool_operations.drain(gateway, LIMITED, "dry.jsonl", dry_run=True) == {
-            **await spool_operations.discard(gateway, LIMITED, dry_run=True), "files": [],
+        assert await spool_operations.drain(gateway, ("amqp", LIMITED), "dry.jsonl", dry_run=True) == {
+            **await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=True), "files": [],
         }  # fmt: skip
-        done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
+        done = await spool_operations.drain(gateway, ("amqp", LIMITED), "out.jsonl")
         assert (done["files"], done["faults"]) == ([str(tmp_path / "drained" / "out.jsonl")], [])
         found = lines(tmp_path)
         wanted = [number for number in range(300) if number % 3][passed.count("limited") :]
@@ -561,9 +563,9 @@ async def test_nothing_is_given_up_that_is_not_in_the_file(tmp_path: Path, fault
         if fault == "there":
             for dry_run in (True, False):
                 with pytest.raises(FileExistsError, match=r"out\.jsonl is there already.*drain to another name"):
-                    await spool_operations.drain(gateway, LIMITED, "out.jsonl", dry_run=dry_run)
+                    await spool_operations.drain(gateway, ("amqp", LIMITED), "out.jsonl", dry_run=dry_run)
         else:
-            done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
+            done = await spool_operations.drain(gateway, ("amqp", LIMITED), "out.jsonl")
             assert (done["messages"], done["files"]) == (0, [])
             assert {"damaged": "checksum", "rules": "the rules were changed"}[fault] in str(done["faults"])
         files = {file.name: file.read_text() for file in (tmp_path / "drained").iterdir()}
@@ -598,7 +600,7 @@ async def test_a_fault_of_our_own_gives_up_nothing_and_is_answered(
         link.say(b"".join(map(numbered, range(50))))
         wires.until(lambda: gateway.spool.written > 0 and gateway.spool.uncommitted == 0)
         arguments: dict[str, Any] = {"file": "out.jsonl"} if action == "drain" else {"dry_run": False}
-        done = await while_it_runs(wires, spool_operations.give_up(gateway, action, LIMITED, arguments))
+        done = await while_it_runs(wires, spool_operations.give_up(gateway, action, ("amqp", LIMITED), arguments))
         assert (done["messages"], done["connections"]) == (0, 0)
         assert "RuntimeError: a fault of ours; nothing is given up" in str(done["faults"])
         assert [record.getMessage() for record in caplog.records] == ["spool_operation_failed"]
@@ -616,13 +618,13 @@ async def test_a_fault_of_our_own_gives_up_nothing_and_is_answered(
 async def test_a_fault_before_anything_is_looked_at_is_answered(
     tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(_: object) -> None:
+    def fails(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
     monkeypatch.setattr(spool_operations, "_spooling", fails)
     with spooling(tmp_path, spooled()) as (_, gateway):
         arguments: dict[str, Any] = {"file": "out.jsonl"} if action == "drain" else {"dry_run": False}
-        done = await spool_operations.give_up(gateway, action, LIMITED, arguments)
+        done = await spool_operations.give_up(gateway, action, ("amqp", LIMITED), arguments)
         assert done == {
             "messages": 0, "bytes": 0, "connections": 0, "connection_ids": [], "files": [],
             "faults": ["RuntimeError: a fault of ours; whether anything is given up is not known: look at what waits"],
@@ -640,7 +642,7 @@ async def test_two_discards_at_once_tell_each_message_once(tmp_path: Path, *, du
         told: list[int] = []
 
         async def give_up() -> None:
-            done = await spool_operations.discard(gateway, LIMITED, dry_run=False)
+            done = await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
             assert done["faults"] == []
             told.append(int(str(done["messages"])))
 
@@ -651,12 +653,12 @@ async def test_two_discards_at_once_tell_each_message_once(tmp_path: Path, *, du
 
         await while_it_runs(wires, both())
         assert sorted(told) == [0, 200 - passed]
-        preview = await spool_operations.discard(gateway, LIMITED, dry_run=True)
+        preview = await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=True)
         assert preview["messages"] == 0, "what is given up already is not told again"
 
         def through() -> bool:
             wires.elapse(1)
-            return bool(gateway.spool.messages == 0)
+            return bool(gateway.spool.messages == 0 and link.session.budget.held_messages == 0)
 
         wires.until(through, within=30)
         assert wires.shared.spool_control.given_up == 200 - passed
@@ -668,11 +670,11 @@ async def test_what_comes_between_two_discards_is_told_by_the_second(tmp_path: P
         link = Link(wires)
         link.say(b"".join(numbered(number, "other" if number % 3 == 0 else "limited") for number in range(150)))
         wires.until(lambda: gateway.spool.written > 0)
-        first = await spool_operations.discard(gateway, LIMITED, dry_run=False)
+        first = await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
         link.say(b"".join(map(numbered, range(150, 200))))
         wires.run()
         waiting = gateway.spool.topics["amqp", LIMITED].messages
-        second = await spool_operations.discard(gateway, LIMITED, dry_run=False)
+        second = await spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
         assert int(str(first["messages"])) + int(str(second["messages"])) >= waiting
         assert second["messages"] == 50
 
@@ -696,9 +698,9 @@ async def test_what_a_failed_drain_left_is_given_up_by_the_next_order_at_once(tm
         copy.order.state = CALLED_OFF
         copy.release()
         doing = (
-            spool_operations.drain(gateway, LIMITED, "out.jsonl")
+            spool_operations.drain(gateway, ("amqp", LIMITED), "out.jsonl")
             if second == "drain"
-            else spool_operations.discard(gateway, LIMITED, dry_run=False)
+            else spool_operations.discard(gateway, ("amqp", LIMITED), dry_run=False)
         )
         done = await while_it_runs(wires, doing)
         assert (done["messages"], done["faults"]) == (200 - passed, [])
@@ -747,7 +749,7 @@ async def test_a_message_that_is_still_coming_in_is_neither_copied_nor_given_up(
         link.say(b"".join(map(numbered, range(50))) + large[:70_000])
         wires.run()
         gone = len(published(link.at_broker()))
-        done = await spool_operations.drain(gateway, LIMITED, "out.jsonl")
+        done = await spool_operations.drain(gateway, ("amqp", LIMITED), "out.jsonl")
         assert done["messages"] == 50 - gone == len(lines(tmp_path))
         link.say(large[70_000:])
         for _ in range(20):

@@ -60,6 +60,7 @@ async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Sta
         "read_bytes": 0, "damaged_batches": 0, "given_up": 0, "expired": 0, "paused": [], "full": False, "trouble": None, "commits": 0,
         "uncommitted_bytes": 0, "replaying_bytes": 0, "replayed_messages": 0, "set_aside_messages": 0, "set_aside_damages": 0,
         "replay_trouble": None, "accepted": 0, "accepted_refused": 0, "accepted_lost": 0,
+        "accepted_given_up": 0,
     }  # fmt: skip
     assert {item["operation"]: item["spooled"] for item in await standalone.topics()} == {"produce": 7, "consume": 0}
     assert [item["topic"] for item in await standalone.spooled_topics()] == [ORDERS[1]]
@@ -99,8 +100,8 @@ def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, d
 async def test_a_pause_is_told_until_it_is_over(standalone: Standalone, disk: SpoolDisk) -> None:
     """Of a topic of which nothing waits, too."""
     disk.count("amqp", ORDERS[1], 7, 700)
-    await standalone.pause_spool(ORDERS[1], {"until": None, "ends": "", "reason": "repairs", "by": "alice"})
-    standalone.gateway.shared.spool_control.paused["soon"] = Pause(NEVER, "2026-11-26T12:00:00.000Z", "a test", "bob")
+    await standalone.pause_spool(("amqp", ORDERS[1]), {"until": None, "ends": "", "reason": "repairs", "by": "alice"})
+    standalone.gateway.shared.spool_control.paused["amqp", "soon"] = Pause(NEVER, "2026-11-26T12:00:00.000Z", "a test", "bob")
     told = {item["topic"]: (item["messages"], item["paused"]) for item in await standalone.spooled_topics()}
     assert told == {
         ORDERS[1]: (7, {"until": None, "reason": "repairs", "by": "alice"}),
@@ -112,9 +113,9 @@ async def test_a_pause_is_told_until_it_is_over(standalone: Standalone, disk: Sp
         "spool: soon is paused until 2026-11-26T12:00:00.000Z, by bob (a test); `sluice spool resume` ends it",
     ]
     assert scraped(standalone)["sluice_spool_paused_topics"] == 2
-    standalone.gateway.shared.spool_control.paused["soon"].until = 1
-    assert await standalone.resume_spool(ORDERS[1])
-    assert await standalone.resume_spool("soon") is False, "it is over"
+    standalone.gateway.shared.spool_control.paused["amqp", "soon"].until = 1
+    assert await standalone.resume_spool(("amqp", ORDERS[1]))
+    assert await standalone.resume_spool(("amqp", "soon")) is False, "it is over"
     assert standalone.warnings() == []
 
 
@@ -126,7 +127,7 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
     counts = disk.replay
     counts.waiting_bytes, counts.replayed, counts.set_aside, counts.damages, counts.expired = 512, 40, 3, 2, 6
     control = standalone.gateway.shared.spool_control
-    control.accepted, control.accepted_refused, control.accepted_lost = 9, 2, 3
+    control.accepted, control.accepted_refused, control.accepted_lost, control.accepted_given_up = 9, 2, 3, 1
     assert scraped(standalone) == {
         "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12,
         "sluice_spool_written_bytes_total": 8192, "sluice_spool_read_bytes_total": 2048, "sluice_spool_damaged_batches_total": 1,
@@ -134,7 +135,7 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
         "sluice_spool_replayed_messages_total": 40, "sluice_spool_set_aside_messages_total": 3, "sluice_spool_set_aside_damages_total": 2,
         "sluice_spool_paused_topics": 0, "sluice_spool_given_up_messages_total": 0, "sluice_spool_expired_messages_total": 6,
         "sluice_spool_accepted_messages_total": 9, "sluice_spool_accepted_refused_messages_total": 2,
-        "sluice_spool_accepted_lost_messages_total": 3,
+        "sluice_spool_accepted_lost_messages_total": 3, "sluice_spool_accepted_given_up_messages_total": 1,
         OF_ORDERS: 7, OF_OTHERS: 5,
     }  # fmt: skip
 

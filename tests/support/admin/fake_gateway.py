@@ -41,7 +41,7 @@ class FakeGateway:
         self.seen_topics: list[dict[str, object]] = []
         self.seen_clients: list[dict[str, object]] = []
         self.spooled: list[dict[str, object]] = []
-        self.paused: dict[str, dict[str, object]] = {}
+        self.paused: dict[tuple[str, str], dict[str, object]] = {}
         self.drain_faults: list[str] = []
         self.drained_files: list[str] = []  # that are there already
         self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
@@ -116,20 +116,20 @@ class FakeGateway:
     async def spooled_topics(self) -> list[dict[str, object]]:
         return self.spooled
 
-    async def pause_spool(self, topic: str, pause: dict[str, object]) -> None:
+    async def pause_spool(self, topic: tuple[str, str], pause: dict[str, object]) -> None:
         self.paused[topic] = pause
 
-    async def resume_spool(self, topic: str) -> bool:
+    async def resume_spool(self, topic: tuple[str, str]) -> bool:
         return self.paused.pop(topic, None) is not None
 
-    async def discard_spooled(self, topic: str, *, dry_run: bool) -> dict[str, object]:
-        found = [item for item in self.spooled if item["topic"] == topic]
+    async def discard_spooled(self, topic: tuple[str, str], *, dry_run: bool) -> dict[str, object]:
+        found = [item for item in self.spooled if (item["protocol"], item["topic"]) == topic]
         if not dry_run:
             self.spooled = [item for item in self.spooled if item not in found]
         messages, size = (sum(int(str(item[name])) for item in found) for name in ("messages", "bytes"))
         return {"messages": messages, "bytes": size, "connections": len(found), "connection_ids": [7] * len(found)}
 
-    async def drain_spool(self, topic: str, file: str, *, dry_run: bool) -> dict[str, object]:
+    async def drain_spool(self, topic: tuple[str, str], file: str, *, dry_run: bool) -> dict[str, object]:
         if file in self.drained_files:
             raise FileExistsError(f"{file} is there already")
         if self.drain_faults:
