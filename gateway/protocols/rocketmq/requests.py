@@ -53,6 +53,7 @@ def restored(part: Part) -> Sends:
     sends.prepaid = part.prepaid
     sends.again = part.again
     sends.deadline = part.deadline
+    sends.spooled_at = part.spooled_at
     return sends
 
 
