@@ -33,7 +33,7 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
 
 
 def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> int:
-    if wait_until(conversation.spool, part, now, deadline):
+    if wait_until(conversation, conversation.spool, part, now, deadline):
         return HELD
     return reject(conversation, part, now)
 

@@ -73,6 +73,7 @@ class RateLimit(Handler):
         now = batch.now
         handled = 0
         paused = len(self.spool_control.paused) > 0
+        turn_of = -1  # ordering key of what passed last
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
@@ -109,6 +110,7 @@ class RateLimit(Handler):
                 if part.held_at != 0:
                     self._note_wait(part, now)
                 part.spooled_at = 0
+                turn_of = part.ordering_key
                 conversation.admit(part)
                 continue
             if part.passed > 0:
@@ -116,7 +118,9 @@ class RateLimit(Handler):
                 if head.held_at != 0:
                     self._note_wait(head, now)
                 head.spooled_at = 0
+                turn_of = part.ordering_key
                 conversation.admit(head)
+            part.had_turn = turn_of == part.ordering_key
             self._refuse(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
