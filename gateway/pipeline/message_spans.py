@@ -1,4 +1,4 @@
-"""Spans of refused and delayed messages, as far as the way of messages goes: what is kept of each until a thread makes a span of it.
+"""Spans of refused, delayed and spooled messages, as far as the way of messages goes: what is kept of each until a thread makes them.
 
 The naive way starts a span when a message arrives, and so costs every message. Here a message that passes is not looked at. One that is
 refused or held is looked at once, for its `traceparent`, and only while the second's budget lasts: `max_per_second` spans, and
@@ -6,8 +6,9 @@ LOOKS_PER_SPAN times as many looks, for messages without a trace context cost a 
 messages in each second cost. What is found becomes a compact `SpanRecord`; `gateway/telemetry/span_export.py` takes the records once a
 second (`SpanRecorder.take`) and does the rest on a thread. No clock is read for the budget: taking the records renews it.
 
-A held message has its record from when it begins to wait until it is forwarded, refused or given up. Bounds: MAX_RECORDS that wait to be
-taken, MAX_WAITING of held messages; what is beyond is counted.
+A held message has its record from when it begins to wait until it is forwarded, refused or given up. A spooled one may wait in a file, for
+minutes, among a million others: it is looked at when it leaves, and says itself since when it has waited (`Part.spooled_at`). Bounds:
+MAX_RECORDS that wait to be taken, MAX_WAITING of held messages; what is beyond is counted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 from gateway.clock import now_ns
 from gateway.pipeline.actions.counting import HELD
+from gateway.pipeline.actions.spool import spooling_bucket
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 from gateway.pipeline.trace_context import bound_of, is_sampled, valid_traceparent
@@ -34,8 +36,8 @@ class SpanRecord:
     """What a span of one message is made of. Times are nanoseconds, of the wall clock."""
 
     __slots__ = (
-        "at", "began", "connection", "ended_at", "key", "messages", "origin", "outcome", "rule", "size", "started_at", "traceparent",
-        "wait_ns",
+        "at", "began", "connection", "ended_at", "key", "messages", "origin", "outcome", "rule", "size", "spooled",
+        "started_at", "traceparent", "wait_ns",
     )  # fmt: skip
 
     def __init__(self, traceparent: bytes, part: Part, key: Key, at: int, connection: int, outcome: int, now: int) -> None:
@@ -45,9 +47,10 @@ class SpanRecord:
         self.size: int = part.size
         self.at = at  # of a held message: its number among the requests of its part
         self.connection = connection
-        self.began = now  # monotonic
-        self.started_at = time.time_ns()
-        self.ended_at = self.started_at
+        self.spooled = part.spooled_at != 0
+        self.began = part.spooled_at if self.spooled else now  # monotonic
+        self.ended_at = time.time_ns()
+        self.started_at = self.ended_at - max(0, now - self.began)
         self.outcome = outcome
         self.rule: Rule | None = None
         self.origin = ""  # where the limit comes from
@@ -58,6 +61,9 @@ class SpanRecord:
         """Note the limit that `part` is over."""
         bucket = part.bucket
         self.rule = part.rule
+        if self.rule is None and self.spooled:  # it comes from a file; still none: it waited behind others only
+            bucket = spooling_bucket(part.key)
+            self.rule = None if bucket is None else bucket.effective.rule
         self.origin = "" if bucket is None else bucket.effective.origin
         self.wait_ns = part.wait_ns
 
@@ -118,8 +124,11 @@ class MessageSpans:
 
     def settle(self, part: Part, outcome: int, now: int, *, first: bool) -> None:
         """An action has settled `part`; `first`: it was not held before."""
-        if first:
-            self._look(part, outcome, now)
+        if part.spooled_at != 0:
+            if outcome != HELD:
+                self._look(part, outcome, now, part.count)
+        elif first:
+            self._look(part, outcome, now, part.count)
         elif outcome != HELD:
             records = self.waiting.pop(part, None)
             if records is not None:
@@ -143,11 +152,19 @@ class MessageSpans:
             del self.waiting[part]
         self._end(gone, FORWARDED, now)
 
+    def let_go_spooled(self, part: Part, now: int) -> None:
+        """The first `part.passed` requests of `part`, which was spooled, may pass."""
+        self._look(part, FORWARDED, now, part.passed)
+
     def give_up(self, part: Part) -> None:
         """`part` goes nowhere."""
         records = self.waiting.pop(part, None)
         if records is not None:
             self._end(records, ABANDONED, now_ns())
+        elif part.end == part.start:  # messages in a file, which nobody reads any more
+            self.recorder.not_looked_at += part.count
+        elif part.spooled_at != 0:
+            self._look(part, ABANDONED, now_ns(), part.count)
 
     def close(self) -> None:
         """The connection is over."""
@@ -161,11 +178,10 @@ class MessageSpans:
             record.end(outcome, now)
             recorder.add(record)
 
-    def _look(self, part: Part, outcome: int, now: int) -> None:
-        """Look for the trace contexts of `part`, as far as the budget goes."""
+    def _look(self, part: Part, outcome: int, now: int, count: int) -> None:
+        """Look for the trace contexts of the first `count` requests of `part`, as far as the budget goes."""
         recorder = self.recorder
         key = part.key
-        count: int = part.count
         room = recorder.room
         if outcome == HELD:
             room = min(room, MAX_WAITING - recorder.waiting)

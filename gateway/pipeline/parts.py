@@ -35,6 +35,7 @@ class Part(Request):
         "deadline",
         "end",
         "expired",
+        "had_turn",
         "held_at",
         "kept",
         "kind",
@@ -44,6 +45,7 @@ class Part(Request):
         "postponed",
         "replays",
         "spool_order",
+        "spooled_at",
         "start",
     )
 
@@ -77,6 +79,8 @@ class Part(Request):
         self.spool_order: SpoolOrder | None = None  # of an operator: it is to be given up
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
+        self.had_turn = False  # something before it on its connection has just passed: others that wait for the same limit go first
+        self.spooled_at = 0  # monotonic ns; when it began to wait in a spool, or behind what does; 0: it does not
 
     def copy_out(self) -> None:
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""
@@ -95,6 +99,7 @@ class Part(Request):
         head.bypassed = self.bypassed
         head.deadline = self.deadline
         head.held_at = self.held_at
+        head.spooled_at = self.spooled_at
         head.again = self.again
         head.prepaid = self.prepaid
         head.flight = self.flight

@@ -574,7 +574,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """Spans of refused and delayed messages that carry a W3C traceparent, sent to an OpenTelemetry collector by OTLP over HTTP."""
+    """Spans of refused, delayed and spooled messages that carry a W3C traceparent, sent to an OpenTelemetry collector by OTLP over HTTP."""
 
     endpoint: str = setting(CollectorUrl(), REQUIRED, "Where spans are sent: the collector's whole URL for traces, path included.")
     headers_file: Path | None = setting(
@@ -590,7 +590,8 @@ class Tracing:
     max_per_second: int = setting(
         Whole(1, 10_000, 100),
         100,
-        "Most spans in a second; of what is refused or delayed beyond them nothing is looked at. With workers each has an equal part.",
+        "Most spans in a second; of what is refused, delayed or spooled beyond them nothing is looked at. With workers each has an equal "
+        "part.",
     )
     timeout_ns: int = setting(
         Duration("10s", "100ms", "1min"), 10_000_000_000, "How long the collector may take. No message waits for it.", key="timeout"

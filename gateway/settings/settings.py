@@ -66,7 +66,9 @@ class Settings:
     probes: Probes | None = setting(PROBES, None, "A second listener for probes and scrapes only, or off.")
     access_log: AccessLog | None = setting(ACCESS_LOG, AccessLog(), "The access log, or off.")
     webhooks: tuple[Webhook, ...] = setting(WEBHOOKS, (), "Receivers of limits reached and recovered, in Alertmanager's JSON; 8 at most.")
-    tracing: Tracing | None = setting(TRACING, None, "Spans of refused and delayed messages for an OpenTelemetry collector, or off.")
+    tracing: Tracing | None = setting(
+        TRACING, None, "Spans of refused, delayed and spooled messages for an OpenTelemetry collector, or off."
+    )
     log: Log = setting(Section(Log), Log(), "The gateway's own log.")
     rules_file: Path | None = setting(PathName("limits.yaml"), None, "File with the rules, relative to this one; or `rules:` inline.")
     rules: tuple[Rule, ...] = setting(RULES, (), "The rules, where they are not in a file of their own.")

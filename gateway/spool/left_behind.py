@@ -130,7 +130,7 @@ class LeftStream:
         clock = self.clocks.get(self.names[self.reading], 0)
         at = BATCH.size
         while at < len(batch):
-            kind, flags, _, _, _, deadline, length = RECORD.unpack_from(batch, at)
+            kind, flags, _, _, _, deadline, _, length = RECORD.unpack_from(batch, at)
             expires = deadline + clock if clock and flags & EXPIRES else 0
             at += RECORD.size
             first = max(self._skip - begin - at, 0)  # a position may be within a record that has several messages

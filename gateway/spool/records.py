@@ -3,7 +3,7 @@
 ::
 
     batch    magic 4 | crc32 4 of all that follows | bytes that follow 4 | records 4 | record ...
-    record   kind 1 | flags 1 | count 4 | messages 4 | size 8 | deadline 8 | bytes of data 4 | data
+    record   kind 1 | flags 1 | count 4 | messages 4 | size 8 | deadline 8 | spooled at 8 | bytes of data 4 | data
 
 Numbers are big-endian. A batch holds whole frames only, so reading it back never leaves the broker within a frame. The key of a record is
 not written: the protocol reads it from the data, as it did when the bytes came in, so a record needs no place in memory.
@@ -22,7 +22,7 @@ from limiter.limits import NEVER
 
 MAGIC: Final = 0x53_4C_53_31  # "SLS1"
 BATCH: Final = struct.Struct(">IIII")
-RECORD: Final = struct.Struct(">BBIIQQI")
+RECORD: Final = struct.Struct(">BBIIQQQI")
 COMPLETE: Final = 1  # flags
 PAID: Final = 2
 PREPAID: Final = 4
@@ -45,7 +45,7 @@ def encode(parts: list[Part]) -> bytes:
         if 0 < part.deadline < NEVER and (part.rule is None or part.rule.action == "spool"):
             flags |= EXPIRES
         length = part.end - part.start
-        pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, length))
+        pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, part.spooled_at, length))
         pieces.append(part.data if length == len(part.data) else part.data[part.start : part.end])
     body = b"".join(pieces)
     count = len(parts)
@@ -94,7 +94,7 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
     parts: list[Part] = []
     at = BATCH.size
     for _ in range(count):
-        kind, flags, requests, messages, size, deadline, data_length = RECORD.unpack_from(batch, at)
+        kind, flags, requests, messages, size, deadline, spooled_at, data_length = RECORD.unpack_from(batch, at)
         at += RECORD.size
         data = batch[at : at + data_length]
         begin = at
@@ -108,6 +108,7 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
         part.unanswered = flags & UNANSWERED != 0
         part.replays = flags & REPLAYS != 0
         part.deadline = deadline
+        part.spooled_at = spooled_at
         if place:
             part.place = place + begin
         parts.append(part)

@@ -353,13 +353,13 @@ FLEET: Final = (
 TRACING: Final = (
     counter(
         "sluice_spans_total",
-        "Spans of refused and delayed messages: `exported` to the collector, `failed` there, or lost because too many waited for it "
-        "(`queue_full`).",
+        "Spans of refused, delayed and spooled messages: `exported` to the collector, `failed` there, or lost because too many waited for "
+        "it (`queue_full`).",
         "result",
     ),
     counter(
         "sluice_spans_skipped_requests_total",
-        "Requests refused or delayed that were not looked at for a trace context because the second's budget was used up "
+        "Requests refused, delayed or spooled that were not looked at for a trace context because the second's budget was used up "
         "(`tracing.max_per_second`).",
     ),
 )

@@ -1,4 +1,4 @@
-"""Spans of refused and delayed messages: out of records, and to an OpenTelemetry collector.
+"""Spans of refused, delayed and spooled messages: out of records, and to an OpenTelemetry collector.
 
 ::
 
@@ -205,7 +205,7 @@ class Spans:
         _, trace_id, parent_id, flags = record.traceparent.decode().split("-")
         parent = SpanContext(int(trace_id, 16), int(parent_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
         span = self._tracer.start_span(
-            f"sluice {NAMES[record.outcome]} {record.key.text}",
+            f"sluice {name_of(record)} {record.key.text}",
             set_span_in_context(NonRecordingSpan(parent)),
             attributes=attributes(record, gateway),
             start_time=record.started_at,
@@ -267,6 +267,11 @@ def attributes(record: SpanRecord, gateway: str) -> dict[str, str | int | float]
     if record.outcome != FORWARDED:
         found["error.type"] = "abandoned" if record.outcome == ABANDONED else "rate_limited"
     return found
+
+
+def name_of(record: SpanRecord) -> str:
+    """What became of the message, in one word."""
+    return "spooled" if record.spooled and record.outcome in (FORWARDED, ABANDONED) else NAMES[record.outcome]
 
 
 def status_text(record: SpanRecord) -> str:

@@ -47,6 +47,7 @@ class Bucket:
         "algorithm",
         "breaker",
         "candidate",
+        "contended_at",
         "effective",
         "factory",
         "first_waiting",
@@ -65,6 +66,7 @@ class Bucket:
         "state",
         "subject",
         "touched",
+        "waiter",
     )
 
     def __init__(
@@ -88,6 +90,8 @@ class Bucket:
         self.shadow_refused = 0
         self.held = 0  # messages that waited for this limit; counted by the loop, as the next
         self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
+        self.waiter = 0  # who was held by it last (`gateway/pipeline/actions/holding.py`), as the loop knows them; 0: nobody yet
+        self.contended_at = NEVER  # monotonic ns, when somebody else than before was; NEVER: there was only one
         self.reported_held = 0  # of `held`, what `take_unreported` has told
         self.reported_refused = 0
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)

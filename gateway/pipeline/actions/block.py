@@ -17,6 +17,6 @@ from limiter.limits import NEVER
 def block(conversation: Conversation, part: Part, now: int) -> int:
     """Hold and block, or refuse when the client's patience is at its end or the protocol cannot hold this one."""
     deadline = now + conversation.patience_ns if conversation.patience_ns < NEVER else NEVER
-    if wait_until(conversation.block, part, now, deadline):
+    if wait_until(conversation, conversation.block, part, now, deadline):
         return HELD
     return reject(conversation, part, now)

@@ -4,11 +4,17 @@ Not an action that a rule can name. The part is judged again after the wait that
 
 * not sooner than REJUDGE_AFTER_NS: a bucket of 1,000/s frees a message each millisecond; asking for each costs more than it brings;
 * not later than REJUDGE_WITHIN_NS: a limit that an operator raises must free what waits within 0.5 s.
+
+Several may wait for one limit, on connections or channels of their own. Were each to ask when its wait is over, all would ask at once;
+the one that asks first gets what there is, is told the next moment, and asks first again. The others get nothing, for minutes. So whoever
+has just got something lets a random part of the next wait pass as well, in which the others ask; these ask at once, in an order that is
+another each time. Where only one waits none of this holds, so no token is lost to it; where several do, another one takes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import random
 from typing import Final
 
 from gateway.pipeline.actions.counting import HELD, count_held
@@ -18,6 +24,8 @@ from limiter.limits import NEVER
 
 REJUDGE_AFTER_NS: Final = 2_000_000  # 2 ms; no token is lost, since a bucket holds at least 20 ms of its rate (`sluice check` warns below)
 REJUDGE_WITHIN_NS: Final = 100_000_000  # 100 ms; between the promise of 0.5 s and the cost of asking; a guess
+SHUFFLE_NS: Final = 200_000  # 0.2 ms; within which those that are told the same moment ask: a token is late by less of it the more wait
+CONTENDED_NS: Final = 2 * REJUDGE_WITHIN_NS  # within which each that waits has asked
 
 
 def due(now: int, wait_ns: int) -> int:
@@ -25,7 +33,30 @@ def due(now: int, wait_ns: int) -> int:
     return now + min(max(wait_ns, REJUDGE_AFTER_NS), REJUDGE_WITHIN_NS)
 
 
-def wait_until(hold: Callable[[Part, int], bool], part: Part, now: int, deadline: int) -> bool:
+def next_turn(conversation: Conversation, part: Part, now: int) -> int:
+    """When to judge `part` again, which was refused at `now`: as `due` says where it waits alone, else so that all get turns."""
+    when = due(now, part.wait_ns)
+    bucket = part.bucket
+    if bucket is None:
+        return when
+    who = conversation.context.connection  # AMQP's channels take turns by themselves
+    if part.ordering_key == 0:
+        who = -id(part.key) - who
+    if bucket.waiter != who:
+        if bucket.waiter != 0:
+            bucket.contended_at = now
+        bucket.waiter = who
+    if bucket.contended_at == NEVER or now - bucket.contended_at > CONTENDED_NS:
+        return when
+    wait_ns = when - now
+    if part.wait_ns >= REJUDGE_WITHIN_NS:  # all ask ten times a second: at moments of their own, each time
+        return now + int(wait_ns * (0.5 + 0.5 * random()))  # noqa: S311  -- jitter, as the next
+    if part.had_turn:
+        return min(when + int(wait_ns * random()), now + REJUDGE_WITHIN_NS)  # noqa: S311
+    return when + int(min(wait_ns, SHUFFLE_NS) * random())  # noqa: S311
+
+
+def wait_until(conversation: Conversation, hold: Callable[[Part, int], bool], part: Part, now: int, deadline: int) -> bool:
     """Hold `part`, by the conversation's own way to `hold`, until it passes or `deadline` (monotonic ns) is there.
 
     False when that time has come, or where the protocol cannot hold this one.
@@ -40,7 +71,7 @@ def wait_until(hold: Callable[[Part, int], bool], part: Part, now: int, deadline
     before = part.again, part.deadline
     part.again = True  # before it is held, since it may be written to a file at once
     part.deadline = deadline
-    if not hold(part, min(due(now, part.wait_ns), deadline)):
+    if not hold(part, min(next_turn(conversation, part, now), deadline)):
         part.again, part.deadline = before
         return False
     if first:
@@ -56,6 +87,6 @@ def wait(conversation: Conversation, part: Part, now: int) -> int:
     if part.deadline == 0:
         count_held(part)
         part.deadline = NEVER
-    held = conversation.hold(part, due(now, part.wait_ns))
+    held = conversation.hold(part, next_turn(conversation, part, now))
     assert held, "a protocol that cannot refuse a request can hold it"
     return HELD

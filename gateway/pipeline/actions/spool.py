@@ -12,6 +12,8 @@ from gateway.pipeline.actions.holding import wait, wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
 from gateway.pipeline.parts import Part
+from limiter.buckets.bucket import Bucket
+from limiter.keys import Key
 from limiter.limits import NEVER
 
 
@@ -31,7 +33,7 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
 
 
 def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> int:
-    if wait_until(conversation.spool, part, now, deadline):
+    if wait_until(conversation, conversation.spool, part, now, deadline):
         return HELD
     return reject(conversation, part, now)
 
@@ -45,3 +47,14 @@ def expire(conversation: Conversation, part: Part, now: int) -> int:
         counted(part, DROPPED)
         return DROPPED
     return wait(conversation, part, now)
+
+
+def spooling_bucket(key: Key | None) -> Bucket | None:
+    """The first bucket of `key` whose rule spools: what waits in a file does not know which one it was."""
+    if key is None:
+        return None
+    for bucket in key.buckets:
+        rule = bucket.effective.rule
+        if rule.action == "spool" and rule.mode == "enforce":
+            return bucket
+    return None

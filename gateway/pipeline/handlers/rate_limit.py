@@ -10,14 +10,13 @@ from __future__ import annotations
 from gateway.counting.accounts import Accounts
 from gateway.counting.recent_refusals import RecentRefusals
 from gateway.pipeline.actions.counting import HELD, count_held
-from gateway.pipeline.actions.spool import expire
+from gateway.pipeline.actions.spool import expire, spooling_bucket
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolControl
-from limiter.buckets.bucket import Bucket
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -74,6 +73,7 @@ class RateLimit(Handler):
         now = batch.now
         handled = 0
         paused = len(self.spool_control.paused) > 0
+        turn_of = -1  # ordering key of what passed last
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
@@ -82,6 +82,7 @@ class RateLimit(Handler):
                 handled += part.count if part.messages <= 1 else part.count * part.messages
                 part.postponed = False
                 part.deadline = NEVER
+                part.spooled_at = now
                 count_held(part)
                 conversation.postpone(part, now)
                 continue
@@ -103,16 +104,23 @@ class RateLimit(Handler):
                 self._count_shadow_and_bypass(part)
             if paused and part.passed > 0 and self._hold_paused(part, now):
                 continue
+            if self.spans is not None and part.spooled_at != 0 and part.passed > 0:
+                self.spans.let_go_spooled(part, now)
             if part.passed >= part.count:
                 if part.held_at != 0:
                     self._note_wait(part, now)
+                part.spooled_at = 0
+                turn_of = part.ordering_key
                 conversation.admit(part)
                 continue
             if part.passed > 0:
                 head = conversation.split(part, part.passed)
                 if head.held_at != 0:
                     self._note_wait(head, now)
+                head.spooled_at = 0
+                turn_of = part.ordering_key
                 conversation.admit(head)
+            part.had_turn = turn_of == part.ordering_key
             self._refuse(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
@@ -218,16 +226,19 @@ class RateLimit(Handler):
         spans = self.spans
         first = part.deadline == 0
         rule = part.rule
+        spools = rule is not None and rule.action == "spool"
+        if spools and part.spooled_at == 0 and part.held_at == 0:
+            part.spooled_at = now  # before it is held, since it may be written to a file at once
         outcome = apply_action(self.conversation, part, now)
-        if spans is not None and part.reservation is None and (rule is None or rule.action != "spool"):  # what is spooled outlives its part
+        if spans is not None and part.reservation is None:
             spans.settle(part, outcome, now, first=first)
         if outcome != HELD:
             self._note_refused(part, key, now)
-            if rule is not None and rule.action == "spool" and 0 < part.deadline <= now:  # it became too old while it was with the judge
+            if spools and 0 < part.deadline <= now:  # it became too old while it was with the judge
                 self.spool_control.expired += part.count * part.messages
             if part.held_at != 0:
                 self._note_wait(part, now)
-        elif part.held_at == 0 and (rule is None or rule.action != "spool"):
+        elif part.held_at == 0 and not spools:
             part.held_at = now
 
     def _note_refused(self, part: Part, key: Key, now: int) -> None:
@@ -251,12 +262,3 @@ class RateLimit(Handler):
         if part.bypassed:
             tally.bypassed += part.count * part.messages
         tally.shadow_refused += part.shadow_refused * part.messages
-
-
-def spooling_bucket(key: Key) -> Bucket | None:
-    """The first bucket of `key` whose rule spools."""
-    for bucket in key.buckets:
-        rule = bucket.effective.rule
-        if rule.action == "spool" and rule.mode == "enforce":
-            return bucket
-    return None

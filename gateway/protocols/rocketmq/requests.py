@@ -54,6 +54,7 @@ def restored(part: Part) -> Sends:
     sends.again = part.again
     sends.deadline = part.deadline
     sends.spool_order = part.spool_order
+    sends.spooled_at = part.spooled_at
     return sends
 
 

@@ -86,3 +86,24 @@ def test_a_delay_behind_spooled_messages_ends_in_its_time(tmp_path: Path) -> Non
         wires.run()
         wires.elapse(5)
         assert amqp.confirms(link.at_client()) == [amqp.Confirm(1, False, 7, False)]
+
+
+@pytest.mark.parametrize(("action", "per"), [("spool", "topic"), ("spool", "rule"), ("block", "topic")])
+def test_clients_and_topics_that_wait_for_one_limit_take_turns(tmp_path: Path, action: str, per: str) -> None:
+    """Two clients of one topic, or of two topics under one limit. One has sent before the other."""
+    limit = Limit(messages=Rate(40), messages_burst=10)
+    rule = Rule("shared", Match(protocol="amqp", exchange=""), per=per, limit=limit, open_for_ns=0, action=action)
+    with spooling(tmp_path, rule) as wires:
+        links = Link(wires), Link(wires)
+        for link, topic in zip(links, ("one", "one" if per == "topic" else "two"), strict=True):
+            link.client.sendall(amqp.publish(1, topic) * 1_200)
+            wires.run()
+        for link in links:
+            link.at_broker()
+        passed = [0, 0]
+        for _ in range(25):
+            wires.elapse(1)
+            now = [published(link.at_broker()) for link in links]
+            assert 30 <= sum(now) <= 50, "the limit holds for both together, and no token is lost"
+            passed = [before + more for before, more in zip(passed, now, strict=True)]
+        assert 0.25 < passed[0] / sum(passed) < 0.75, "in a hundred turns"

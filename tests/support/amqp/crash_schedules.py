@@ -214,7 +214,7 @@ class CrashSchedule(SpoolSchedule):
         messages = self.commits[id(job.owner)]
         begins = self.begins[id(job.owner)]
         while at < len(data):
-            kind, flags, _, _, _, _, length = RECORD.unpack_from(data, at)
+            kind, flags, _, _, _, _, _, length = RECORD.unpack_from(data, at)
             at += RECORD.size
             place = place_of(serial_of(job.name), batch.offset + at)
             if kind == REQUEST:

@@ -16,7 +16,7 @@ from gateway.protocols.due_queue import DueQueue
 from gateway.protocols.rocketmq.requests import Poll
 from limiter.keys import Key
 
-POLL_OVERHEAD: Final = 1000  # bytes: part 248, reservation 96 with its lists 112, terms 64, numbers 160, bytes object 33, places 210
+POLL_OVERHEAD: Final = 1016  # bytes: part 264, reservation 96 with its lists 112, terms 64, numbers 160, bytes object 33, places 210
 
 
 class HeldPolls:
