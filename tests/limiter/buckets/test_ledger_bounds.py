@@ -228,7 +228,7 @@ def test_a_topic_that_was_seen_costs_less_than_two_hundred_bytes(clients: int) -
     finally:
         tracemalloc.stop()
     assert most < 200 * topics, f"{most / topics:.0f} bytes at most, {used / topics:.0f} at the end"
-    assert judge.usage()["shelved"] > 0.8 * topics
+    assert judge.usage()["shelved"] > 0.7 * topics  # 0.79 to 0.85, by the secret
 
 
 def test_a_twentieth_of_the_buckets_is_at_hand_and_at_least_50_000() -> None:
