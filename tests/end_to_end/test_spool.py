@@ -7,25 +7,33 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pika
 import pytest
+from pamqp import commands
 
+from support.amqp import frames as amqp
 from support.amqp.numbered_publisher import NumberedPublisher, number_of
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
-from support.processes import wait_until
+from support.processes import LOOPBACK, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
 RATE = 500
 KIB = 1024
 MIB = 1 << 20
+COMMIT_OK = b"\x00\x5a\x00\x15"
 
 
 def spooled(rate: int = RATE, **more: object) -> dict[str, object]:
@@ -263,6 +271,131 @@ def test_a_rule_takes_no_more_of_the_spool_than_its_size(rabbitmq: RabbitMQ, sta
         assert numbers(queue) == list(range(40_000))
 
 
+def pace(gateway: Gateway, messages: int) -> float:
+    """Messages a second, of the one connection, over so many of them."""
+    before, began = connections(gateway)[0]["messages_forwarded"], time.monotonic()
+    wait_until(lambda: connections(gateway)[0]["messages_forwarded"] >= before + messages, within=60, what="so many are through")
+    return float((connections(gateway)[0]["messages_forwarded"] - before) / (time.monotonic() - began))
+
+
+def test_a_limit_that_is_raised_lets_more_go_at_once_and_without_its_rule_the_rest_goes(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled(100)])
+    count = 40_000
+    with Queue(rabbitmq.url, "burst-raised") as queue, NumberedPublisher(gateway.port("rabbit")) as publisher:
+        publisher.begin(count, [queue.name])
+        publisher.wait_until_sent(count)
+        wait_until(lambda: taken(gateway) == count, within=30, what="all is taken")
+        assert pace(gateway, 200) < 130
+        assert gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"messages": "2000/s"}).status == 200
+        began = time.monotonic()
+        before = connections(gateway)[0]["messages_forwarded"]
+        wait_until(
+            lambda: connections(gateway)[0]["messages_forwarded"] > before + 200, within=30, what="two seconds' worth of the old limit"
+        )
+        assert time.monotonic() - began < 1.5, "not before the old limit would have let it"
+        assert 1_500 < pace(gateway, 4_000) < 2_400
+        assert gateway.request("DELETE", f"{limit_path('amqp', '/', 'amq.default', queue.name)}?force=1").status < 300
+        gateway.write_rules([])
+        gateway.cli("reload", "--reason", "the rule is taken away")
+        assert pace(gateway, 20_000) > 4_000
+        wait_until(lambda: queue.depth() == count, within=60, what="all is through")
+        assert numbers(queue) == list(range(count))
+        wait_until(lambda: files(gateway) == [], within=30, what="the files are deleted")
+
+
+def test_a_transaction_is_committed_when_all_of_it_was_forwarded_and_rolled_back_whole(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    """Three seconds of the limit in each."""
+    with Queue(rabbitmq.url, "burst-tx") as queue, pika.BlockingConnection(pika.URLParameters(gateway.amqp_url())) as client:
+        channel = client.channel()
+        channel.tx_select()
+        for number in range(4 * RATE):
+            channel.basic_publish("", queue.name, struct.pack(">Q", number) + bytes(KIB))
+        began = time.monotonic()
+        wait_until(lambda: held(gateway) > 0, within=30, what="they wait")
+        assert queue.depth() == 0
+        channel.tx_commit()
+        assert time.monotonic() - began > 1, "before its messages can have gone on"
+        assert numbers(queue) == list(range(4 * RATE))
+        for number in range(3 * RATE):
+            channel.basic_publish("", queue.name, struct.pack(">Q", number))
+        channel.tx_rollback()
+        assert held(gateway) == 0
+        assert queue.depth() == 0
+
+
+def test_a_mandatory_message_is_returned_by_the_broker_when_it_was_forwarded(gateway: Gateway) -> None:
+    """Nobody has the queue: three seconds of the limit come back, each before its ack."""
+    count = 4 * RATE
+    with pika.BlockingConnection(pika.URLParameters(gateway.amqp_url())) as client:
+        said: list[tuple[str, int]] = []
+        channel = client.channel()
+        channel.add_on_return_callback(lambda _, method, properties, body: said.append((method.reply_text, int(properties.message_id))))
+        for number in range(count):
+            channel.basic_publish("", "burst-nobody", bytes(KIB), pika.BasicProperties(message_id=str(number)), mandatory=True)
+
+        def returned() -> bool:
+            client.process_data_events()
+            return len(said) == count
+
+        client.process_data_events()
+        assert len(said) < count
+        wait_until(returned, within=60, what="all are returned")
+        assert said == [("NO_ROUTE", number) for number in range(count)]
+
+
+def kill_at_random(gateway: Gateway, random: Random, queues: dict[str, Queue], rounds: int) -> None:
+    """Publish in each way, kill at any moment, start again: what was answered is there; of each channel the broker has what was sent first,
+    each message once; of transactions all or nothing."""
+    of_one = 10  # messages of a transaction
+    for _ in range(rounds):
+        count = random.randrange(500, 4_000)
+        size = random.choice((64, KIB, 4 * KIB))
+        with (
+            NumberedPublisher(gateway.port("rabbit"), confirms=True) as confirmed,
+            NumberedPublisher(gateway.port("rabbit")) as plain,
+            socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=60) as client,
+        ):
+            confirmed.begin(count, [queues["confirmed"].name], size)
+            plain.begin(count, [queues["plain"].name], size)
+            words = [amqp.greeting(channels=(1,), password="guest", heartbeat=0), amqp.method(1, commands.Tx.Select())]
+            for number in range(count):
+                words.append(amqp.publish(1, queues["tx"].name, struct.pack(">Q", number) + bytes(size)))
+                if number % of_one == of_one - 1:
+                    words.append(amqp.method(1, commands.Tx.Commit()))
+            client.sendall(b"".join(words))
+            wait_until(lambda: len(confirmed.acked) > 0 and queues["plain"].depth() > 0, within=60, what="some have gone on")
+            time.sleep(random.random())  # any moment will do: nothing is waited for
+            gateway.kill()
+            assert confirmed.over.wait(60)
+            said = b""
+            with suppress(ConnectionError):
+                while data := client.recv(1 << 16):
+                    said += data
+            acked = set(confirmed.acked)
+        gateway.start()
+        found = {name: numbers(queue) for name, queue in queues.items()}
+        assert all(each == list(range(len(each))) for each in found.values()), "one is lost in between, comes twice or out of order"
+        assert acked <= set(found["confirmed"]), "acked, and not there"
+        assert len(found["tx"]) % of_one == 0, "a transaction is torn"
+        assert len(found["tx"]) >= of_one * said.count(COMMIT_OK), "committed, and not there"
+        assert files(gateway) == []
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.long)])
+def test_a_gateway_that_is_killed_at_any_moment_has_answered_only_what_the_broker_has(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, rounds: int
+) -> None:
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled(1_000)])
+    with (
+        Queue(rabbitmq.url, "burst-random-confirmed") as confirmed,
+        Queue(rabbitmq.url, "burst-random-plain") as plain,
+        Queue(rabbitmq.url, "burst-random-tx") as transactions,
+    ):
+        kill_at_random(gateway, Random(rounds), {"confirmed": confirmed, "plain": plain, "tx": transactions}, rounds)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 8 MiB."""
@@ -293,6 +426,38 @@ def test_a_full_disk_stops_the_sender_and_nobody_else(rabbitmq: RabbitMQ, start_
             publisher.wait_until_sent(count)
             wait_until(lambda: queue.depth() == count, within=60, what="all is through")
         assert numbers(queue) == list(range(count))
+
+
+def test_a_disk_that_becomes_read_only_stops_the_sender_until_it_is_not(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, small_disk: Path
+) -> None:
+    """As a kernel makes a file system read-only that has failed: here a mount over it is. What waits goes on meanwhile: it can be read."""
+    gateway = start_gateway(
+        [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled()], spool={"directory": str(small_disk / "spool"), "memory": "1MiB"}
+    )
+
+    def mount(*words: str) -> None:
+        subprocess.run(["mount", *words, str(small_disk)], check=True)
+
+    count = 20_000
+    with Queue(rabbitmq.url, "burst-read-only") as queue, NumberedPublisher(gateway.port("rabbit")) as publisher:
+        publisher.begin(3_000, [queue.name])
+        publisher.wait_until_sent(3_000)
+        wait_until(lambda: taken(gateway) == 3_000 and any(small_disk.rglob("[0-9]*")), within=30, what="something is on disk")
+        mount("--bind", str(small_disk))
+        mount("-o", "remount,bind,ro")
+        try:
+            publisher.begin(count - 3_000, [queue.name])
+            wait_until(lambda: connections(gateway)[0]["bottleneck"] == "spool", within=30, what="the client is not read")
+            assert "Read-only file system" in gateway.get("/v1/spool")["spool"]["trouble"]
+            wait_until(lambda: queue.depth() > 3_000, within=60, what="what was on disk, and more, has gone on")
+        finally:
+            subprocess.run(["umount", "--lazy", str(small_disk)], check=True)
+        lift(gateway, queue)
+        publisher.wait_until_sent(count)
+        wait_until(lambda: queue.depth() == count, within=60, what="all is through")
+        assert numbers(queue) == list(range(count))
+        assert gateway.get("/v1/spool")["spool"]["trouble"] is None
 
 
 def test_a_stop_in_good_order_forwards_what_waits_or_says_how_much_is_lost(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:

@@ -5,20 +5,25 @@ The promises of `docs/spooling.md` that need a broker.
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
-from support.gateways import Gateway, limit_path
-from support.processes import wait_until
-from support.rocketmq.frames import send
+from support.gateways import Gateway, StartGateway, limit_path
+from support.processes import LOOPBACK, wait_until
+from support.rocketmq.frames import read_response, send
 
 pytestmark = pytest.mark.rocketmq
 
@@ -55,7 +60,7 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def topics(rocketmq: RocketMQ) -> None:
     uses = ("alone", "mixed", "stop", "killed", "random", "often")
     kinds = ("burst", "aged", "accepted")
-    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in kinds for use in uses for version in ("533", "498")))
+    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in kinds for use in uses for version in ("533", "498")), "accepted-raw:1")
 
 
 def waiting(gateway: Gateway, topic: str) -> int:
@@ -175,6 +180,99 @@ def test_a_gateway_that_is_killed_loses_what_was_accepted_and_says_so(
     (stored,) = rocketmq.stored(topic).values()
     assert forwarded <= stored < ACCEPTED, "what was forwarded is there; what was accepted and waited is not"
     assert waiting(gateway, topic) == 0
+
+
+def accept(start_gateway: StartGateway, broker: RocketMQ, **more: object) -> Gateway:
+    """A gateway of its own before `broker`, for raw frames: their clients need no address that a name server tells."""
+    listener: dict[str, object] = {
+        "name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{broker.port}",
+    }  # fmt: skip
+    return start_gateway([listener], [{**ACCEPTING, **more}], spool={"memory": "1MiB"})
+
+
+def send_all(gateway: Gateway, stack: ExitStack, frames: list[bytes]) -> tuple[socket.socket, list[object]]:
+    """The connection, and the codes of all answers."""
+    client = stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=60))
+    client.sendall(b"".join(frames))
+    return client, [read_response(read_frame(client))["code"] for _ in frames]
+
+
+def counted(gateway: Gateway) -> dict[str, int]:
+    spool: dict[str, Any] = gateway.get("/v1/spool")["spool"]
+    return {name: int(spool[name]) for name in ("accepted", "accepted_refused", "accepted_lost", "expired")}
+
+
+def told(gateway: Gateway, event: str) -> list[dict[str, Any]]:
+    """Its lines of the log, as far as they are written."""
+    lines = [line for line in gateway.log().splitlines() if f'"event": "{event}"' in line and line.endswith("}")]
+    return [json.loads(line) for line in lines]
+
+
+def files(gateway: Gateway) -> list[Path]:
+    return [path for path in (gateway.directory / "state" / "spool").rglob("[0-9]*") if path.is_file()]
+
+
+def test_accepted_sends_that_are_too_old_are_dropped_and_all_others_are_stored(rocketmq: RocketMQ, start_gateway: StartGateway) -> None:
+    """Ten seconds of the limit at once, none older than two."""
+    topic, count = "accepted-raw", 400
+    gateway = accept(start_gateway, rocketmq, max_age="2s")
+    with ExitStack() as stack:
+        _, codes = send_all(gateway, stack, [send(topic, b"%d" % number, opaque=4 * number) for number in range(count)])
+        assert codes == [0] * count
+        wait_until(lambda: counted(gateway)["expired"] > 0 and waiting(gateway, topic) == 0, within=60, what="nothing waits any more")
+        wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["waiting"] == 0, within=30, what="all is through, or dropped")
+    dropped = gateway.messages_by_fate("rocketmq", topic)["dropped"]
+    assert count / 2 < dropped < count - 40
+    wait_until(lambda: rocketmq.stored(topic) == {topic: count - dropped}, within=60, what="all others are stored", every=1)
+    found = counted(gateway)
+    assert (found["expired"], found["accepted_lost"], found["accepted_refused"]) == (dropped, dropped, 0)
+    assert found["accepted"] >= dropped
+
+
+def test_what_the_broker_refuses_of_accepted_sends_is_counted_and_told(rocketmq: RocketMQ, start_gateway: StartGateway) -> None:
+    """A topic that is not there, made of one that is not there either."""
+    topic, count = "accepted-nowhere", 120
+    gateway = accept(start_gateway, rocketmq)
+    frames = [send(topic, b"%d" % number, opaque=4 * number).replace(b"TBW102", b"TBW10X") for number in range(count)]
+    with ExitStack() as stack:
+        _, codes = send_all(gateway, stack, frames)
+        accepted = codes.count(0)
+        assert set(codes) == {0, 17}, "what was below the limit has the broker's own answer: TOPIC_NOT_EXIST"
+        assert accepted > count / 3
+        wait_until(lambda: counted(gateway)["accepted_refused"] == accepted, within=60, what="all refusals have come")
+    assert counted(gateway) == {"accepted": accepted, "accepted_refused": accepted, "accepted_lost": 0, "expired": 0}
+    wait_until(lambda: bool(told(gateway, "accepted_send_refused")), within=30, what="the log has the first lines")
+    assert 0 < sum(int(each["messages"]) for each in told(gateway, "accepted_send_refused")) <= accepted, (
+        "of a flood it has twenty a second"
+    )
+    assert all(f"topic[{topic}] not exist" in each["err"] for each in told(gateway, "accepted_send_refused"))
+    assert gateway.messages_by_fate("rocketmq", topic)["forwarded"] == count
+
+
+def test_a_broker_that_is_killed_loses_what_was_accepted_and_it_is_counted(tmp_path: Path, start_gateway: StartGateway) -> None:
+    topic, count = "accepted-lost", 1000
+    with RocketMQ(tmp_path / "broker") as broker, ExitStack() as stack:
+        gateway = accept(start_gateway, broker)
+        client, codes = send_all(gateway, stack, [send(topic, bytes(4000), opaque=4 * number) for number in range(count)])
+        assert codes == [0] * count
+        wait_until(lambda: bool(files(gateway)), within=30, what="some is on disk")
+        passed = count - counted(gateway)["accepted"]
+        wait_until(
+            lambda: gateway.messages_by_fate("rocketmq", topic)["forwarded"] > passed,
+            within=30,
+            what="some of what was accepted has gone on",
+        )
+        os.kill(broker.pid, signal.SIGKILL)
+        with suppress(ConnectionError):
+            assert read_frame(client) == b"", "the client is told, by the end of its connection"
+        wait_until(lambda: bool(told(gateway, "accepted_sends_lost")), within=60, what="the log says what is lost")
+    (line,) = told(gateway, "accepted_sends_lost")
+    lost = int(line["messages"]) + int(line["unanswered"])
+    assert lost > count / 2
+    assert (counted(gateway)["accepted_lost"], counted(gateway)["accepted_refused"]) == (lost, 0)
+    fates = gateway.messages_by_fate("rocketmq", topic)
+    assert (fates["abandoned"], fates["forwarded"]) == (line["messages"], count - line["messages"])
+    wait_until(lambda: files(gateway) == [], within=30, what="the files of what was given up are deleted")
 
 
 def kill_at_random(rocketmq: RocketMQ, client: RocketMQClient, gateway: Gateway, use: str, random: Random, rounds: int) -> None:

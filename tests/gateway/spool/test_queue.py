@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -136,6 +137,33 @@ def test_a_long_one_comes_back_in_order_and_leaves_no_file(bench: Bench) -> None
     assert bench.holds_nothing()
     bench.wait(lambda: bench.disk.used == 0, "the files are deleted")
     assert bench.files() == []
+
+
+def test_a_message_on_disk_takes_less_than_32_bytes_of_memory(tmp_path: Path) -> None:
+    """What is in memory takes its own bytes, up to a share of `spool.memory`; beside that there is a batch for some hundred messages."""
+    bench = Bench(tmp_path / "spool", memory=32 << 20)
+    count = 50_000
+
+    def add(number: int) -> None:
+        bench.add(message(number, 1_000))
+        if number % 100 == 0:
+            bench.turn()
+
+    for number in range(2_000):  # its share is full, and files are open
+        add(number)
+    tracemalloc.start()
+    try:
+        for number in range(2_000, 2_000 + count):
+            add(number)
+        bench.wait(lambda: not bench.queue.writing, "all is written")
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    per_message = (used - bench.queue.tail_cost) / count
+    assert per_message < 32, f"{per_message:.1f} bytes"
+    assert bench.budget.spooled_bytes > count * 1_000
+    bench.queue.forget()
+    bench.disk.close(5)
 
 
 def test_coming_and_going_mixed_at_random(bench: Bench) -> None:
