@@ -221,6 +221,8 @@ class Gateway:
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
+        if arrival.own:
+            session.conversation.be_patient()
         upstream.heard.connections += 1
         if self.draining and not self.holding and self.hand_over is None:
             begin_drain(session, now_ns())

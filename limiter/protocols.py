@@ -136,6 +136,7 @@ ROCKETMQ: Final = ProtocolNames(
     max_delay_ns=2_500_000_000,  # docs/design/limiter.md 4: RocketMQ's clients time out at 3 s
     max_delay_reason="RocketMQ's clients give up after 3s",
     spools=True,
+    replays=True,
     spools_only="one-way sends",
     # apache/rocketmq common/topic/TopicValidator.java and MixAll.java, as listed in docs/design/rocketmq.md 2.1. Retry and dead-letter
     # topics are not among them: they carry users' messages, and a storm of retries is just what a limit is for.

@@ -118,6 +118,7 @@ class Conversation:
         self.postpones_decoding = False  # what is not decoded waits for the broker's word, not for bytes; then `budget.blocking` counts it
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
+        self.patient = False  # `be_patient` was called
         self.has_spooled = False  # a rule has spooled something of this connection
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
@@ -198,6 +199,9 @@ class Conversation:
     def spool(self, part: Part, due: int) -> bool:
         """`hold`, and let what comes behind it wait on disk where it is too much for memory."""
         return False
+
+    def be_patient(self) -> None:
+        """The client is the gateway itself, which replays: what would be spooled is held here for as long as it takes."""
 
     def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
         """`part`, cut into runs of requests that are of use for the same time (ns; NEVER: they do not say); `part` itself comes last."""

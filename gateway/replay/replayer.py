@@ -19,25 +19,28 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from pamqp import commands
 
 from gateway import log
 from gateway.pipeline.parts import PLAIN, REQUEST
-from gateway.protocols.amqp.publishes_again import Messages
+from gateway.protocols.amqp.publishes_again import AgainMessage, Messages
+from gateway.protocols.rocketmq.sends_again import SendAgain, SendsAgain
+from gateway.replay.sends import SendSession
 from gateway.replay.session import ChannelClosedError, ReplayError, ReplaySession
 from gateway.replay.set_aside import SetAside
 from gateway.spool.durable import serial_of
 from gateway.spool.left_behind import LeftBehind, LeftStream, streams_of, take_left_behind
+from limiter.protocols import ROCKETMQ
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gateway.broker_load.lag_watch import Login
     from gateway.listeners.listener import Arrival, Listener
-    from gateway.protocols.amqp.publishes_again import AgainMessage
     from gateway.spool.disk import SpoolDisk
 
 LOOK_S: Final = 5.0  # seconds; between two looks for directories of processes that are gone (a guess)
@@ -73,14 +76,15 @@ class Replay:
         self.stream = stream
         self.on_freed = on_freed  # called with the bytes of files that were deleted
         self.trouble = ""
-        self.settled: AgainMessage | None = None  # the last that was answered, with all before it, and is not marked off
+        self.settled: AgainMessage | SendAgain | None = None  # the last that was answered, with all before it, and is not marked off
         self.marked_at = 0.0  # seconds, trio's clock
         self.one_by_one = 0  # so many messages, for one of them closes the channel
         self.window: deque[Waiting] = deque()  # published, oldest first
         self.first_tag = 1  # of the oldest
         self.window_bytes = 0
-        self.ready: deque[AgainMessage] = deque()  # read, not yet published
-        self.messages = Messages()
+        self.sends = stream.origin.get("protocol") == ROCKETMQ.name  # else AMQP's publishes
+        self.ready: deque[Any] = deque()  # AgainMessage, or SendAgain: read, not yet published
+        self.messages: Messages | SendsAgain = SendsAgain() if self.sends else Messages()
         self.expires = 0  # when what is read next is too old (ns since 1970); 0: never
         self.expired_until = (0, 0)  # number of the file, and the byte: what was too old before it is counted
         self.at_end = False
@@ -91,7 +95,7 @@ class Replay:
         self.window_bytes = 0
         self.first_tag = 1
         self.ready.clear()
-        self.messages = Messages()
+        self.messages = SendsAgain() if self.sends else Messages()
         self.at_end = False
 
     def may_publish(self) -> bool:
@@ -209,9 +213,16 @@ class Replayer:
 
     def _note(self, replay: Replay, trouble: str) -> None:
         origin = replay.stream.origin
-        said = f"{origin.get('listener', '?')} {origin.get('vhost', '?')}: {trouble}"
+        said = f"{origin.get('listener', '?')} {origin.get('topic') or origin.get('vhost', '?')}: {trouble}"
         if said != replay.trouble:
-            log.event(logging.WARNING, "replay_waits", listener=origin.get("listener"), vhost=origin.get("vhost"), err=trouble)
+            log.event(
+                logging.WARNING,
+                "replay_waits",
+                listener=origin.get("listener"),
+                vhost=origin.get("vhost"),
+                topic=origin.get("topic"),
+                err=trouble,
+            )
         replay.trouble = said
         self._recount()
 
@@ -225,6 +236,9 @@ class Replayer:
         login = self.logins.get(origin.get("listener", ""))
         if listener is None:
             raise ReplayError(NO_LISTENER)
+        if replay.sends:
+            await self._play_sends(replay, listener)
+            return
         if login is None:
             raise ReplayError(NO_LOGIN)
         await trio.to_thread.run_sync(replay.stream.rewind)
@@ -249,6 +263,32 @@ class Replayer:
             freed = await trio.to_thread.run_sync(replay.stream.delete)
             replay.on_freed(freed)
             await session.close()
+
+    async def _play_sends(self, replay: Replay, listener: Listener) -> None:
+        """The same of RocketMQ's sends, one after the other. Raises ReplayError."""
+        await trio.to_thread.run_sync(replay.stream.rewind)
+        replay.rewind()
+        ours, theirs = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        async with stream:
+            if not await listener.let_in(theirs, self.handover):
+                raise ReplayError("its broker cannot be reached")
+            session = SendSession(stream)
+            try:
+                while (message := await self._next(replay)) is not None:
+                    refused = await session.send(message)
+                    replay.trouble = ""
+                    if refused:
+                        await self._set_aside(replay, message, refused)
+                    else:
+                        self.counts.replayed += message.messages
+                    replay.settled = message
+                    if refused or trio.current_time() - replay.marked_at >= MARK_S:
+                        await self._mark(replay)
+            finally:
+                await self._mark(replay)
+            freed = await trio.to_thread.run_sync(replay.stream.delete)
+            replay.on_freed(freed)
 
     async def _publish(self, replay: Replay, session: ReplaySession) -> bool:
         """Publish what is left, on one channel; False where that was closed, and is to be opened again. Raises ReplayError."""
@@ -360,7 +400,7 @@ class Replayer:
                 replay.on_freed(await trio.to_thread.run_sync(replay.stream.done, last.file, last.end))
             self._recount()
 
-    async def _next(self, replay: Replay) -> AgainMessage | None:
+    async def _next(self, replay: Replay) -> Any:
         """The next message; None at the end."""
         while not replay.ready and not replay.at_end:
             batch = await trio.to_thread.run_sync(replay.stream.read)
@@ -390,7 +430,7 @@ class Replayer:
                     replay.ready.extend(found)
         return replay.ready.popleft() if replay.ready else None
 
-    def _count_expired(self, replay: Replay, found: list[AgainMessage]) -> None:
+    def _count_expired(self, replay: Replay, found: Sequence[AgainMessage | SendAgain]) -> None:
         """These are too old by now. After a rewind they are read again, and not counted again."""
         for message in found:
             place = serial_of(message.file), message.end
@@ -406,7 +446,16 @@ class Replayer:
             replay.on_freed(await trio.to_thread.run_sync(replay.stream.done, message.file, message.end))
         replay.on_freed(await trio.to_thread.run_sync(replay.stream.delete))
 
-    async def _set_aside(self, replay: Replay, message: AgainMessage, reason: str) -> None:
+    async def _set_aside(self, replay: Replay, message: AgainMessage | SendAgain, reason: str) -> None:
+        if isinstance(message, SendAgain):
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._aside.add_send, message, replay.stream.origin, reason)
+            self.counts.set_aside += message.messages
+            log.event(
+                logging.WARNING, "replay_set_aside", listener=replay.stream.origin.get("listener"), topic=replay.stream.origin.get("topic"),
+                err=reason, kept_in=str(self._aside.file),
+            )  # fmt: skip
+            return
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._aside.add, message, replay.stream.origin, reason)
         self.counts.set_aside += 1

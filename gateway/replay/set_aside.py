@@ -13,10 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.protocols.rocketmq.spool_copy import messages_of
 from gateway.spool.disk import sync_directory
+from gateway.spool.records import DamagedError
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.publishes_again import AgainMessage
+    from gateway.protocols.rocketmq.sends_again import SendAgain
     from gateway.spool.left_behind import Damage
 
 FOLDER: Final = "set-aside"
@@ -43,6 +46,18 @@ class SetAside:
             "body": base64.b64encode(message.body).decode(),
         }
         self._write(self.file, (json.dumps(line, ensure_ascii=False) + "\n").encode())
+
+    def add_send(self, message: SendAgain, origin: dict[str, str], reason: str) -> None:
+        """One line for each message of the request, as the file of a drain has it."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        try:
+            messages = messages_of(message.body, 0, len(message.body))
+        except DamagedError:
+            messages = [{"topic": origin.get("topic"), "frame": base64.b64encode(message.body).decode()}]
+        lines = [
+            json.dumps({"at": at, "reason": reason, "listener": origin.get("listener"), **told}, ensure_ascii=False) for told in messages
+        ]
+        self._write(self.file, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
 
     def add_damage(self, folder: str, damage: Damage) -> None:
         """`folder`: the directory of the process that wrote it."""

@@ -147,7 +147,7 @@ def half_spooled(settings: Settings) -> Iterator[ConfigProblem]:
             message = f"of {names.title} only {names.spools_only} are spooled; all others are refused, because {names.max_delay_reason}"
             remedy = (
                 f"say delay, which holds them up to {names.max_delay_ns / SECOND:g}s, where those should wait, too; or answer: "
-                "accepted_by_gateway, where they may be lost when this gateway is killed"
+                "accepted_by_gateway, with durable: true unless they may be lost when this gateway is killed"
             )
             yield settings.problem(f"rules[{number}].action", message, remedy)
 

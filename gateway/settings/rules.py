@@ -237,14 +237,15 @@ class RuleText:
         Choice(*ANSWERS),
         "broker",
         "With action spool, of RocketMQ: accepted_by_gateway answers sends that are to wait with success at once, before the broker has "
-        "them. What waits is lost when the gateway is killed or the broker goes away, and senders are not told. broker: only one-way sends "
-        "wait.",
+        "them. Without durable: true what waits is lost when the gateway is killed or the broker goes away, and senders are not told. "
+        "broker: only one-way sends wait.",
     )
     durable: bool = setting(
         YesNo(),
         False,
         "With action spool: what waits is written at once, survives a crash and is replayed, as far as clients are not told what has "
-        "arrived (no confirms, no transaction). A message may come twice then, with the header x-sluice-replayed. Needs own_login.",
+        "arrived (AMQP: no confirms, no transaction). A message may come twice then, with the header (RocketMQ: the property) "
+        "x-sluice-replayed. For AMQP it needs own_login.",
     )
     routing_key_words: int | None = setting(
         Whole(1, MAX_WORDS, 2),

@@ -95,6 +95,8 @@ class SpoolQueue:
         self.inside = 0  # bytes of the parts that wait here
         self.came = 0  # bytes of parts that were held on this channel so far
         self.gone = 0  # and bytes of those that are settled
+        self.committed = 0  # and bytes of those that came up to the last one that is on the disk for good
+        self.on_committed: Callable[[], None] | None = None  # called when that has grown
         # Last, since they are given this queue: what it has is there.
         self.files = QueueFiles(disk, self, origin or {})
         self.unmarked = UnmarkedBatches(budget, self.files, self.empty)
@@ -267,6 +269,9 @@ class SpoolQueue:
                 self.stored.append(batch)
         if not batch.durable:
             return
+        self.committed = batch.end
+        if self.on_committed is not None and not self.unmarked.left:
+            self.on_committed()
         if self.unmarked.left:
             self.unmarked.finish_leaving()
         elif self.tail_durable and self.unmarked.in_flight == 0:

@@ -101,10 +101,10 @@ LIFE: Final = {
         meaning="Bytes of a durable file are not what was written, and were copied to a file in `kept_in`. `torn`: they are its end, which "
         "was being written when the process was killed, and no message in them was committed."),
     "replay_waits": lines(
-        "warning", fields="listener vhost err",
+        "warning", fields="listener vhost topic err",
         meaning="Messages of rules with `durable: true` cannot be replayed for now. Nothing is lost; it is tried again all the time."),
     "replay_set_aside": lines(
-        "warning", fields="listener exchange routing_key err kept_in",
+        "warning", fields="listener exchange routing_key topic err kept_in",
         meaning="The broker, or a rule, does not take a message that is replayed. It was put into the file `kept_in`, as JSON."),
     "replay_failed": lines("error", fields="err trace", meaning="A replay has failed for a reason within the gateway. It is tried again."),
     "spool_operation_failed": lines(

@@ -45,8 +45,11 @@ def fates(gateway: Gateway, topic: str) -> dict[str, float]:
 
 
 def exactly(sock: socket.socket, size: int) -> bytes:
-    data = sock.recv(size, socket.MSG_WAITALL)
-    assert len(data) == size, "the connection has ended"
+    data = b""
+    while len(data) < size:
+        more = sock.recv(size - len(data))
+        assert more, "the connection has ended"
+        data += more
     return data
 
 

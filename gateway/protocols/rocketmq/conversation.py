@@ -16,21 +16,22 @@ refused, or wait, while the others pass.
 from __future__ import annotations
 
 import random
+from collections import deque
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
-from gateway.pipeline.spool_orders import COPYING, SpoolCopy, SpoolOrder
+from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolCopy, SpoolOrder
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.accepted_sends import Acceptances, accepts_now, questions_of
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
-from gateway.protocols.rocketmq.held_sends import HeldSends, held_cost
+from gateway.protocols.rocketmq.held_sends import HeldSends, count, held_cost
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.refusals import (
@@ -47,9 +48,15 @@ from gateway.protocols.rocketmq.spool_copy import SendsCopy
 from gateway.protocols.rocketmq.traceparents import traceparents
 from gateway.spool.queue import ENDLESS, SpoolQueue
 from gateway.spool.queue_copy import WaitingPart
+from gateway.spool.records import BATCH, RECORD
 from limiter.keys import Key
 from limiter.limits import NEVER
+from limiter.protocols import ROCKETMQ
 
+if TYPE_CHECKING:
+    from gateway.spool.disk import SpoolDisk
+
+OPAQUE_BYTES: Final = 11  # characters of the gateway's own opaques
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
 
 
@@ -70,6 +77,8 @@ class RocketmqConversation(Conversation):
         self.held_bytes = 0  # of what is held here, as the budget has it; what the spool has in memory comes to it there
         self.acceptances: Acceptances | None = None  # once a rule lets the gateway answer sends
         self.waiting_accepted = 0  # messages of accepted sends that are not forwarded yet
+        self.unmarked_queues: list[SpoolQueue] = []  # with durable messages that the broker's machine may not have yet
+        self.uncommitted: deque[tuple[SpoolQueue, int, bytes]] = deque()  # answers that wait until the disk has what they are for
         self.damage = ""  # why the rest of a topic's spool is lost
         self.broker_stream = BrokerStream(self.outstanding)
 
@@ -118,10 +127,11 @@ class RocketmqConversation(Conversation):
                     self.outstanding.track_sends(part.flight, part.opaques)
                 if part.accepted:
                     assert part.key is not None
-                    self.waiting_accepted -= part.count * part.messages
-                    self.outstanding.track_accepted(part.key, part.opaques, part.messages)
+                    self.waiting_accepted -= 0 if part.durable else part.count * part.messages
+                    self.outstanding.track_accepted(part.key, part.opaques, part.messages, durable=part.durable)
             else:
                 part.release_slots(self.reports.endings)
+            self.held_sends.settle(part)
         elif isinstance(part, GatewayRequest):
             if self.frames.rejects_requests:
                 self._reject(part)
@@ -154,6 +164,8 @@ class RocketmqConversation(Conversation):
         head.send_backs = part.send_backs
         head.order = part.order
         head.accepted = part.accepted
+        head.counted = part.counted
+        head.durable = part.durable
         part.split_into(head)
         part.opaques = part.opaques[count:]
         return head
@@ -188,13 +200,25 @@ class RocketmqConversation(Conversation):
         return REFUSED
 
     def drop(self, part: Part) -> bool:
-        """Always possible. A client that waits for an answer sees its own timeout, as a rule that says `drop` wants it."""
+        """Always possible. A client that waits for an answer sees its own timeout, as a rule that says `drop` wants it.
+
+        A replay has none, and is refused.
+        """
+        if self.patient and isinstance(part, Sends) and not part.one_way:
+            assert part.key is not None
+            self._reply(build_refusals(part.opaques, FLOW_CONTROL, remark(part.key.text, part.wait_ns)))
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
+        if isinstance(part, Sends) and part.counted:
+            assert part.key is not None
+            queue = self.held_sends.spooled.get(part.key)
+            if queue is not None and part.spool_order is None:  # what an operator gives up is removed already
+                queue.remove(part)
+            self.held_sends.settle(part)
         if isinstance(part, Sends) and part.accepted:
             messages: int = part.count * part.messages
-            self.waiting_accepted -= messages
+            self.waiting_accepted -= 0 if part.durable else messages
             if part.spool_order is None:
                 self.reports.dropped_accepted += messages
             else:
@@ -225,6 +249,9 @@ class RocketmqConversation(Conversation):
         spool = self.context.spool
         if not isinstance(part, Sends) or part.streamed or self.close_reason or spool is None:
             return False
+        if self.patient:  # it must not be answered, or written, again
+            self.has_spooled = True
+            return self._hold_sends(part, due, blocking=False)
         key = part.key
         rule = part.rule
         assert key is not None
@@ -234,20 +261,41 @@ class RocketmqConversation(Conversation):
         if queue is not None:
             queue.accepts = accepts
         if not part.one_way and not part.accepted:
-            if not accepts or spool.trouble or not spool.room_for(part.end - part.start, rule.name, rule.spool_size or ENDLESS):
+            if not accepts or spool.trouble or not spool.room_for(written_bytes(part), rule.name, rule.spool_size or ENDLESS):
                 return False
             if (queue is not None and (queue.waits_for_room or queue.damage)) or not self._may_accept(part):
                 return False
-            self._accept(part)
         self.has_spooled = True
         if queue is None:
-            ready = partial(self._spool_ready, key)
-            queue = SpoolQueue(spool, self.budget, self.context.connection, 0, partial(same_key, key), held_cost, ready)
+            queue = self._begin_queue(spool, key)
             queue.accepts = accepts
-            queue.replays = False  # a rule for all protocols may be durable; nobody could publish these again
-            self.held_sends.spooled[key] = queue
         queue.take_rule(rule)
+        if not part.one_way and not part.accepted:
+            self._accept(part, queue)
+        if not part.counted:
+            part.copy_out()
+            count(queue, part)
+            queue.write_through(part)
         return self._hold_sends(part, due, blocking=False)
+
+    def _begin_queue(self, spool: SpoolDisk, key: Key) -> SpoolQueue:
+        """What waits of `key` from now on. It is durable, where its rule is, unless others waited already: its order would not be known."""
+        queue = self.held_sends.resting.pop(key, None)
+        if queue is None:
+            ready = partial(self._spool_ready, key)
+            origin = {
+                "listener": self.context.listener,
+                "protocol": ROCKETMQ.name,
+                "topic": key.text,
+                "group": (key.group or b"").decode("utf-8", "backslashreplace"),
+            }
+            queue = SpoolQueue(
+                spool, self.budget, self.context.connection, 0, partial(same_key, key), held_cost, ready, origin, self.unmarked_queues
+            )
+            queue.on_committed = self._answer_committed
+        queue.replays = key not in self.held_sends.lines
+        self.held_sends.spooled[key] = queue
+        return queue
 
     def waits_behind(self, part: Part) -> bool:
         if not isinstance(part, Sends) or part.streamed or part.key is None:
@@ -264,8 +312,8 @@ class RocketmqConversation(Conversation):
         part.questions = questions_of(part.data, part.start, part.end)
         return part.questions is not None
 
-    def _accept(self, part: Sends) -> None:
-        """Answer `part` now: it will be kept."""
+    def _accept(self, part: Sends, queue: SpoolQueue) -> None:
+        """Answer `part`, which comes to `queue` next: now, or once it is on the disk where it is durable."""
         questions = part.questions
         assert questions is not None
         if self.acceptances is None:
@@ -276,10 +324,26 @@ class RocketmqConversation(Conversation):
         part.questions = None
         part.accepted = True
         messages: int = part.count * part.messages
-        self.waiting_accepted += messages
+        part.durable = queue.durable and queue.replays
+        self.waiting_accepted += 0 if part.durable else messages
         self.reports.accepted += messages
         self.reports.unread = True
-        self._reply(answers)
+        if part.durable:
+            self.uncommitted.append((queue, queue.came + part.end, answers))
+        else:
+            self._reply(answers)
+
+    def _answer_committed(self) -> None:
+        """Give the answers to what is on the disk for good by now."""
+        still: deque[tuple[SpoolQueue, int, bytes]] = deque()
+        answers: list[bytes] = []
+        for waiting in self.uncommitted:
+            if waiting[0].committed >= waiting[1]:
+                answers.append(waiting[2])
+            else:
+                still.append(waiting)
+        self.uncommitted = still
+        self._reply(b"".join(answers))
 
     def would_overtake(self, part: Part) -> bool:
         if not isinstance(part, Sends) or (part.one_way and not part.streamed) or part.key not in self.held_sends.spooled:
@@ -300,7 +364,7 @@ class RocketmqConversation(Conversation):
             self.reports.give_up(part)
             return
         if not part.one_way:
-            self._accept(part)
+            self._accept(part, queue)
         part.deadline = min(now + queue.max_age_ns, NEVER)
         self.held_sends.spool(part)
         self._update_budget()
@@ -314,7 +378,7 @@ class RocketmqConversation(Conversation):
         self._update_budget()
 
     def spools(self, part: Part) -> bool:
-        return isinstance(part, Sends) and part.key in self.held_sends.spooled
+        return isinstance(part, Sends) and (self.patient or part.key in self.held_sends.spooled)
 
     def may_be_spooled(self, part: Part) -> bool:
         return isinstance(part, Sends)
@@ -324,8 +388,8 @@ class RocketmqConversation(Conversation):
 
     def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
         orders: list[SpoolOrder] = []
-        for key in self.held_sends.spooled:
-            if key.text == topic:
+        for key, queue in self.held_sends.spooled.items():
+            if key.text == topic and not (state == GIVE_UP and queue.durable):
                 order = SpoolOrder(topic, state)
                 self.held_sends.give_order(key, order, judged)
                 if order.messages:
@@ -334,10 +398,8 @@ class RocketmqConversation(Conversation):
 
     def copy_spooled(self, topic: str, *, only_durable: bool = False) -> list[SpoolCopy]:
         copies: list[SpoolCopy] = []
-        if only_durable:
-            return copies
         for key, queue in self.held_sends.spooled.items():
-            if key.text == topic:
+            if key.text == topic and (queue.durable or not only_durable):
                 order = SpoolOrder(topic, COPYING)
                 self.held_sends.give_order(key, order, [])
                 if order.messages:
@@ -397,6 +459,10 @@ class RocketmqConversation(Conversation):
 
     def abandon(self) -> list[Part]:
         parts = self.held_sends.abandon()
+        for queue in self.unmarked_queues:
+            queue.leave()
+        self.unmarked_queues.clear()
+        self.uncommitted.clear()
         parts.extend(self.polls.held.abandon())
         self._update_budget()
         return parts
@@ -466,8 +532,18 @@ class RocketmqConversation(Conversation):
             self._update_budget()
         return taken
 
+    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
+        for queue in list(self.unmarked_queues):
+            queue.mark_off(queued, acknowledged, now, read=read)
+            if not queue.unsafe():
+                self.unmarked_queues.remove(queue)
+        resting = self.held_sends.resting
+        for key in list(resting):
+            if not resting[key].unsafe():
+                del resting[key]
+
     def needs_ticks(self) -> bool:
-        return len(self.outstanding.sends) > 0
+        return len(self.outstanding.sends) > 0 or len(self.unmarked_queues) > 0
 
     def release_late_slots(self, now: int) -> None:
         if self.outstanding.sends:
@@ -483,7 +559,9 @@ class RocketmqConversation(Conversation):
 
     def settled(self) -> bool:
         """Whether everything is answered, to the end, but polls, which the broker may keep for half a minute."""
-        return self.outstanding.settled() and self.pending_gateway_requests == 0 and self.broker_stream.at_boundary()
+        return (
+            self.outstanding.settled() and not self.uncommitted and self.pending_gateway_requests == 0 and self.broker_stream.at_boundary()
+        )
 
     def reads_answers(self) -> bool:
         return len(self.outstanding.accepted) > 0
@@ -491,7 +569,7 @@ class RocketmqConversation(Conversation):
     def lost_accepted(self) -> tuple[int, int]:
         unanswered = self.outstanding.forgotten
         for request in self.outstanding.accepted.values():
-            unanswered += request.messages
+            unanswered += 0 if request.durable else request.messages
         return self.waiting_accepted, unanswered
 
     def knows_answers(self) -> bool:
@@ -504,6 +582,10 @@ class RocketmqConversation(Conversation):
 
     def is_polling(self) -> bool:
         return len(self.outstanding.polls) > 0 or self.polls.held.count > 0
+
+    def be_patient(self) -> None:
+        self.patient = True
+        self.held_sends.patient = True
 
     def begin_graceful_close(self) -> None:
         self.rejects_requests = understands(self.frames.language, self.frames.version)
@@ -557,6 +639,12 @@ class RocketmqConversation(Conversation):
             f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.held_sends.messages}"
             f" streaming={self.frames.streaming} {self.broker_stream}>"
         )
+
+
+def written_bytes(part: Sends) -> int:
+    """At most so many bytes of a file `part` takes once it is accepted."""
+    size: int = part.end - part.start
+    return size + BATCH.size + RECORD.size + OPAQUE_BYTES * part.count
 
 
 def same_key(key: Key, data: bytes) -> Key:

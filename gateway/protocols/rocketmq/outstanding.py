@@ -57,11 +57,12 @@ decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
 class AcceptedRequest:
     """A send that the gateway has answered itself, and the broker not yet: so many messages of that key."""
 
-    __slots__ = ("key", "messages")
+    __slots__ = ("durable", "key", "messages")
 
-    def __init__(self, key: Key, messages: int) -> None:
+    def __init__(self, key: Key, messages: int, *, durable: bool = False) -> None:
         self.key = key
         self.messages = messages
+        self.durable = durable  # it is sent again if the connection ends before it is known to be with the broker
 
     def __repr__(self) -> str:
         return f"<AcceptedRequest {self.messages} {self.key}>"
@@ -111,12 +112,13 @@ class Outstanding:
             else:
                 self.sends[opaque] = flight
 
-    def track_accepted(self, key: Key, opaques: list[int], messages: int) -> None:
+    def track_accepted(self, key: Key, opaques: list[int], messages: int, *, durable: bool = False) -> None:
         """Requests of so many `messages` each go to the broker whose answers the client has: the broker's are kept from it."""
         for opaque in opaques:
             if len(self.accepted) >= MAX_ACCEPTED:
-                self.forgotten += self.accepted.pop(next(iter(self.accepted))).messages
-            self.accepted[opaque] = AcceptedRequest(key, messages)
+                first = self.accepted.pop(next(iter(self.accepted)))
+                self.forgotten += 0 if first.durable else first.messages
+            self.accepted[opaque] = AcceptedRequest(key, messages, durable=durable)
 
     def release_late_slots(self, now: int) -> None:
         """Free the slots of sends that the broker does not answer."""

@@ -13,7 +13,7 @@ from limiter.keys import Key
 class Sends(HeldRequest):
     """A run of like sends (or consumer send-backs): frames one behind the other, same key, same cost, all one-way or none."""
 
-    __slots__ = ("accepted", "one_way", "opaques", "questions", "send_backs", "streamed")
+    __slots__ = ("accepted", "counted", "durable", "one_way", "opaques", "questions", "send_backs", "streamed")
 
     def __init__(
         self,
@@ -35,6 +35,8 @@ class Sends(HeldRequest):
         self.streamed = streamed  # one frame too large to be kept whole: its body passes, or is thrown away, as it comes
         self.accepted = False  # the gateway has answered them (`accepted_sends.py`); `opaques` are its own then
         self.questions: list[Question] | None = None  # what it must know for that
+        self.counted = False  # its bytes are among those that came to its spool, and not among those that are settled
+        self.durable = False  # accepted, and answered once it is on the disk for good
         self.send_backs = False  # consumers' send-backs: not every client heeds their refusal (`refusals.py`)
         self.order = 0
         self.due = 0
@@ -55,6 +57,10 @@ def restored(part: Part) -> Sends:
     sends.deadline = part.deadline
     sends.spool_order = part.spool_order
     sends.spooled_at = part.spooled_at
+    sends.counted = True
+    sends.replays = part.replays
+    sends.durable = part.replays and not one_way
+    sends.place = part.place
     return sends
 
 

@@ -75,20 +75,6 @@ def test_one_way_sends_wait_on_disk_and_pass_at_the_limit_in_order(tmp_path: Pat
         assert disk.used == 0
 
 
-def test_a_durable_rule_for_all_protocols_keeps_no_file_of_one_way_sends(tmp_path: Path) -> None:
-    """Nobody could publish them again, and nobody marks them off."""
-    rule = Rule("all", Match(), limit=Limit(messages=Rate(50), messages_burst=10), open_for_ns=0, action="spool", durable=True)
-    with spooling(tmp_path, rule) as (wires, disk):
-        client, broker = wires.connect("rocketmq")
-        say(wires, disk, client, 100)
-        elapse(wires, disk, 3)
-        assert numbers(wires.received(broker)) == list(range(100))
-        work(disk)
-        wires.run()
-        assert list(disk.directory.glob("*/*.durable")) == []
-        assert (disk.used, disk.uncommitted) == (0, 0)
-
-
 def test_other_topics_and_requests_pass_meanwhile(tmp_path: Path) -> None:
     with spooling(tmp_path, spooled(1)) as (wires, disk):
         client, broker = wires.connect("rocketmq")

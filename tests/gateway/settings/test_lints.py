@@ -77,7 +77,9 @@ def test_expiration_is_amqps(write: Callable[..., Path]) -> None:
 def test_a_rule_of_rocketmq_that_spools_is_told_what_waits_unless_the_gateway_answers(write: Callable[..., Path]) -> None:
     rule = "{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, action: spool"
     said = {warning.path: str(warning) for warning in lint(load(write(f"{LISTENERS}rules:\n- {rule}}}\n")))}
-    assert "or answer: accepted_by_gateway, where they may be lost when this gateway is killed" in said["rules[0].action"]
+    assert (
+        "or answer: accepted_by_gateway, with durable: true unless they may be lost when this gateway is killed" in said["rules[0].action"]
+    )
     told = {warning.path for warning in lint(load(write(f"{LISTENERS}rules:\n- {rule}, answer: accepted_by_gateway}}\n")))}
     assert "rules[0].action" not in told
 

@@ -1,0 +1,138 @@
+"""Sends out of what a client has sent, to be sent again: with a property that says so.
+
+Each is sent as a request of its own that wants an answer, with an opaque of the replay's. In a batch each message gets the property. A
+signed request (ACL: `AccessKey` and `Signature`) is sent as it is, since the signature is of all its fields and its body: it has no mark.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.batches import FIXED, count_batch
+from gateway.protocols.rocketmq.headers import JSON, ONE_WAY
+
+AGAIN: Final = "x-sluice-replayed"
+MARK: Final = f"{AGAIN}\x01true\x02"
+PREFIX: Final = 8  # bytes before the header
+BINARY_FIXED: Final = 21  # bytes of a binary header before its remark and extFields
+PROPERTIES: Final = ("properties", "i")  # of SEND_MESSAGE, and of the short forms
+BATCH: Final = ("batch", "m")
+SIGNATURE: Final = "Signature"
+
+
+class SendAgain:
+    """One request: its frame as the client wrote it, but for its opaque."""
+
+    __slots__ = ("body", "end", "file", "messages")
+
+    def __init__(self, frame: bytes, file: str, end: int) -> None:
+        self.body = frame
+        self.file = file  # and in it:
+        self.end = end  # where it ends
+        self.messages = 1
+
+    def frame(self, opaque: int) -> bytes:
+        """As it is sent again."""
+        data = self.body
+        word = u32(data, 4)
+        body_at = PREFIX + (word & 0xFFFFFF)
+        header, body, self.messages = (again_json if word >> 24 == JSON else again_binary)(data[PREFIX:body_at], data[body_at:], opaque)
+        kind = int(word) & 0xFF000000
+        return (4 + len(header) + len(body)).to_bytes(4, "big") + (kind | len(header)).to_bytes(4, "big") + header + body
+
+    def __repr__(self) -> str:
+        return f"<SendAgain {len(self.body)} bytes>"
+
+
+class SendsAgain:
+    """Takes records apart. Each has whole frames."""
+
+    def begin(self) -> None:
+        """A record begins."""
+
+    def add(self, piece: bytes, file: str, at: int) -> list[SendAgain]:
+        found: list[SendAgain] = []
+        place = 0
+        while place < len(piece):
+            end = place + 4 + int(u32(piece, place))
+            found.append(SendAgain(piece[place:end], file, at + end))
+            place = end
+        return found
+
+    def __repr__(self) -> str:
+        return "<SendsAgain>"
+
+
+def again_json(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes, int]:
+    fields: dict[str, Any] = json.loads(header)
+    fields["flag"] = int(fields.get("flag") or 0) & ~ONE_WAY
+    fields["opaque"] = opaque
+    extra = fields.get("extFields")
+    messages = 1
+    if isinstance(extra, dict):
+        body, messages = marked(extra, body)
+    return json.dumps(fields, separators=(",", ":")).encode(), body, messages
+
+
+def again_binary(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes, int]:
+    at = 17 + int(u32(header, 13))
+    flag = int(u32(header, 9)) & ~ONE_WAY
+    head = header[:5] + (opaque & 0xFFFF_FFFF).to_bytes(4, "big") + flag.to_bytes(4, "big") + header[13:at]
+    extra: dict[str, Any] = {}
+    place = at + 4
+    while place < len(header):
+        value_at = place + 6 + int(u16(header, place))
+        end = value_at + int(u32(header, value_at - 4))
+        name = header[place + 2 : value_at - 4].decode("utf-8", "surrogateescape")
+        extra[name] = header[value_at:end].decode("utf-8", "surrogateescape")
+        place = end
+    body, messages = marked(extra, body)
+    entries: list[bytes] = []
+    for name, value in extra.items():
+        name_bytes, value_bytes = name.encode("utf-8", "surrogateescape"), str(value).encode("utf-8", "surrogateescape")
+        entries += [len(name_bytes).to_bytes(2, "big"), name_bytes, len(value_bytes).to_bytes(4, "big"), value_bytes]
+    packed = b"".join(entries)
+    return head + len(packed).to_bytes(4, "big") + packed, body, messages
+
+
+def marked(extra: dict[str, Any], body: bytes) -> tuple[bytes, int]:
+    """Put the mark into the fields of a request, or into each message of a batch; the body, and how many messages it has."""
+    batch = any(extra.get(name) in ("true", True) for name in BATCH)
+    messages = int(count_batch(body, 0, len(body))) if batch else 1
+    if SIGNATURE in extra:
+        return body, messages
+    if batch:
+        return marked_batch(body), messages
+    name = next((name for name in PROPERTIES if name in extra), None)
+    if name is not None:
+        extra[name] = with_mark(str(extra[name] or ""))
+    return body, messages
+
+
+def with_mark(properties: str) -> str:
+    """Properties with the mark; what has it is left as it is."""
+    if f"\x02{AGAIN}\x01" in f"\x02{properties}":
+        return properties
+    return properties + ("" if not properties or properties.endswith("\x02") else "\x02") + MARK
+
+
+def marked_batch(body: bytes) -> bytes:
+    """Each message of a batch (`batches.py`) with the mark; as it is where its chain is broken."""
+    found: list[bytes] = []
+    at, end = 0, len(body)
+    while end - at >= FIXED:
+        size = int(u32(body, at + 16))
+        if size > end - at - FIXED:
+            return body
+        text_at = at + FIXED + size
+        length = int(u16(body, text_at - 2))
+        if length > end - text_at:
+            return body
+        text = body[text_at : text_at + length].decode("utf-8", "surrogateescape")
+        properties = with_mark(text).encode("utf-8", "surrogateescape")
+        total = int(u32(body, at)) + len(properties) - length
+        found += [total.to_bytes(4, "big"), body[at + 4 : text_at - 2], len(properties).to_bytes(2, "big"), properties]
+        at = text_at + length
+    return b"".join(found) if at == end else body

@@ -1,0 +1,61 @@
+"""Sends that are sent again: the mark, in every form of a request, and everything else as it was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.protocols.rocketmq.sends_again import SendsAgain
+from gateway.protocols.rocketmq.spool_copy import messages_of
+from support.rocketmq.frames import batch_body, encode_request, send, split_frames
+
+MARK = {"x-sluice-replayed": "true"}
+
+
+def again(data: bytes, opaque: int = 7) -> bytes:
+    (found,) = SendsAgain().add(data, "5.durable", 100)
+    assert (found.file, found.end) == ("5.durable", 100 + len(data))
+    frame = found.frame(opaque)
+    assert split_frames(frame) == [frame]
+    return frame
+
+
+@pytest.mark.parametrize("one_way", [False, True])
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+@pytest.mark.parametrize("code", [10, 310])
+def test_a_send_gets_the_property_and_all_else_stays(code: int, *, binary: bool, one_way: bool) -> None:
+    data = send("orders", b"text \xff", opaque=3, code=code, binary=binary, one_way=one_way)
+    marked = again(data)
+    (before,), (after,) = messages_of(data, 0, len(data)), messages_of(marked, 0, len(marked))
+    assert after == {**before, "properties": {**before["properties"], **MARK}}
+    assert again(marked) == marked, "what has it is left as it is"
+    as_before = send("orders", b"text \xff", opaque=3, code=code, binary=binary)
+    unmarked = marked.replace(b"x-sluice-replayed\\u0001true\\u0002", b"").replace(b"x-sluice-replayed\x01true\x02", b"")
+    assert len(unmarked) == len(as_before), "it wants an answer, whatever it wanted"
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_each_message_of_a_batch_gets_it(*, binary: bool) -> None:
+    data = send("orders", batch_body(b"one", b"two"), code=320, batch=True, binary=binary)
+    (found,) = SendsAgain().add(data, "1.durable", 0)
+    marked = found.frame(1)
+    told = messages_of(marked, 0, len(marked))
+    assert [(each["body"], each["properties"]) for each in told] == [("one", {"WAIT": "true", **MARK}), ("two", {"WAIT": "true", **MARK})]
+    assert found.messages == 2
+    body = marked[8 + (int.from_bytes(marked[4:8]) & 0xFFFFFF) :]
+    assert int.from_bytes(body[:4]) * 2 == len(body), "each says its own size"
+
+
+def test_a_signed_request_stays_as_it_is_but_for_its_opaque() -> None:
+    fields = {"a": "producers", "b": "orders", "e": "0", "i": "K\x01v\x02", "AccessKey": "alice", "Signature": "s3cret="}
+    data = encode_request(310, fields, b"text", opaque=3)
+    header = json.loads(again(data)[8:-4])
+    assert header["extFields"] == fields
+    assert header["opaque"] == 7
+
+
+def test_a_record_of_several_is_taken_apart_with_their_places() -> None:
+    first, second = send(opaque=1), send(opaque=2, binary=True)
+    found = SendsAgain().add(first + second, "9.durable", 40)
+    assert [(each.body, each.end) for each in found] == [(first, 40 + len(first)), (second, 40 + len(first) + len(second))]

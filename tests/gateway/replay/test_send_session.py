@@ -1,0 +1,68 @@
+"""The gateway's own RocketMQ client, which sends again: one after the other, until each is stored or refused for good."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import trio
+
+from gateway.protocols.rocketmq.sends_again import SendAgain
+from gateway.replay.sends import SendSession
+from gateway.replay.session import ReplayError
+from support.rocketmq.frames import binary_header, frame, heartbeat, response, send
+
+WAIT = "[RateLimit] for orders need wait:2000microsecs"
+
+
+async def sent(*said: bytes) -> tuple[str, int]:
+    """What comes of a send to a broker that answers so, and how often it was sent. b"" closes the connection."""
+    ours, theirs = socket.socketpair()
+    stream, broker = (trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in (ours, theirs))
+    count = 0
+    found = ""
+
+    async def answer() -> None:
+        nonlocal count
+        for each in said:
+            data = await broker.receive_some(65_536)
+            count += b'"opaque":%d,' % (count + 1) in data
+            if not each:
+                break
+            await broker.send_all(each)
+        await broker.aclose()
+
+    async with stream, trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        with trio.fail_after(10):
+            found = await SendSession(stream).send(SendAgain(send(one_way=True), "1.durable", 9))
+    return found, count
+
+
+async def test_what_is_stored_is_done_with() -> None:
+    for code in (0, 10, 11, 12):
+        assert await sent(response(1, code)) == ("", 1)
+    assert await sent(frame(binary_header(0, None, opaque=1, flag=1), kind=1)) == ("", 1)
+    assert await sent(heartbeat(opaque=1) + response(5, 17) + response(1)) == ("", 1), "only its own answer counts"
+
+
+async def test_what_a_limit_refuses_is_sent_again_after_its_wait() -> None:
+    assert await sent(response(1, 215, remark=WAIT), response(2, 215, remark=WAIT), response(3)) == ("", 3)
+
+
+async def test_what_cannot_be_read_is_told_and_not_sent() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+            assert (await SendSession(stream).send(SendAgain(frame(b"no json"), "1.durable", 9))).startswith("it cannot be read: ")
+
+
+async def test_what_the_broker_does_not_take_is_told_with_its_words() -> None:
+    assert await sent(response(1, 17, remark="topic[orders] not exist")) == ("17 topic[orders] not exist", 1)
+    assert await sent(frame(binary_header(16, None, opaque=1, flag=1), kind=1)) == ("16 ", 1)
+
+
+async def test_a_busy_broker_and_one_that_goes_away_are_tried_again_later() -> None:
+    for said in (response(1, 2, remark="too many requests"), response(1, 14), b"", frame(b"no json")):
+        with pytest.RaisesGroup(ReplayError):
+            await sent(said)
