@@ -73,7 +73,7 @@ def whole(figures_: dict[str, Any]) -> list[str]:
     if figures_.get("trouble"):
         lines.append(f"it cannot be written: {figures_['trouble']}; {UNWRITABLE}")
     if figures_.get("full"):
-        lines.append("it is full (spool.size): clients whose messages are to be spooled are not read until it drains")
+        lines.append("it is full (spool.max_size): clients whose messages are to be spooled are not read until it drains")
     if figures_.get("replaying_bytes"):
         lines.append(f"{figures.size(figures_['replaying_bytes'])} of ended connections or processes are to be replayed (durable: true)")
     if figures_.get("replay_trouble"):

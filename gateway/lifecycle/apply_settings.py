@@ -76,7 +76,7 @@ def watermarks_of(settings: Settings) -> tuple[int, int]:
 def spool_settings_of(settings: Settings) -> tuple[int, int, int, int]:
     """What `SpoolDisk.take_settings` takes."""
     mark = settings.disk.low_watermark
-    return settings.spool.size // settings.gateway.workers, settings.spool.memory, mark.size, mark.share
+    return settings.spool.max_size // settings.gateway.workers, settings.memory.target, mark.size, mark.share
 
 
 def rolling_of(settings: Settings, *, tidy: bool = True) -> Rolling:

@@ -368,6 +368,11 @@ class Memory:
         128 << 20,
         "Bytes that wait for the clients of one listener; then brokers of clients that do not read are not read. At most 20 % of limit.",
     )
+    target: int = setting(
+        Size("32MiB", "1MiB", "64GiB"),
+        32 << 20,
+        "Bytes of spooled messages that stay in memory: the next ones, and those on their way to the disk. The others go to disk.",
+    )
     limit: int | None = setting(
         Size("512MiB", "64MiB", "1024GiB"),
         None,
@@ -397,15 +402,10 @@ class Spool:
         None,
         "Where they wait on disk, each process in a directory of its own; default: spool in gateway.state_directory.",
     )
-    size: int = setting(
+    max_size: int = setting(
         Size("10GiB", "16MiB", "1024GiB"),
         10 << 30,
         "Bytes of files at most; then clients whose messages are to be spooled are not read. Workers have equal parts of it.",
-    )
-    memory: int = setting(
-        Size("32MiB", "1MiB", "64GiB"),
-        32 << 20,
-        "Bytes of spooled messages that may be in memory: the next ones, and those on their way to the disk. Each worker has this much.",
     )
 
 

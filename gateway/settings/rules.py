@@ -218,7 +218,7 @@ class RuleText:
     spool_size: int | None = setting(
         Size("1GiB", "1MiB", "1024GiB"),
         None,
-        "With action spool: bytes of files for this rule's messages; then its clients are not read. Default: spool.size.",
+        "With action spool: bytes of files for this rule's messages; then its clients are not read. Default: spool.max_size.",
     )
     max_age_ns: int | None = setting(
         Duration("10min", "1s", "720h"),

@@ -8,7 +8,7 @@ Four stages in RabbitMQ's queues keep more and more of a message on disk: alpha 
 place in memory, delta both. Here there are two. A record on disk needs no place in memory, since it is read in order and the protocol finds
 its key again from its bytes. So what waits costs memory per batch (some 256 KiB), not per message.
 
-A short burst never touches the disk: a batch is written once `tail` is as large as the queue's share of `spool.memory`, and what is still
+A short burst never touches the disk: a batch is written once `tail` is as large as the queue's share of `memory.target`, and what is still
 in memory when its turn comes is taken from there, written or not. A batch ends where a frame ends.
 
 Where a rule is `durable` and the sender is never told what has arrived, parts are written at once, and one batch is on its way while the

@@ -56,7 +56,7 @@ def figures(disk: SpoolDisk, control: SpoolControl) -> dict[str, object]:
 
 
 def is_full(disk: SpoolDisk) -> bool:
-    """Whether something that is to be written finds no room below `spool.size`."""
+    """Whether something that is to be written finds no room below `spool.max_size`."""
     return bool(disk.out_of_room)
 
 
@@ -172,7 +172,7 @@ def warnings(disk: SpoolDisk, control: SpoolControl) -> list[str]:
     found += [f"spool: messages of a durable rule cannot be replayed for now: {trouble}" for trouble in disk.replay.troubles]
     if is_full(disk):
         found.append(
-            f"spool: it is full ({disk.used} of {disk.max_bytes} bytes, spool.size); clients whose messages are to be spooled are not "
+            f"spool: it is full ({disk.used} of {disk.max_bytes} bytes, spool.max_size); clients whose messages are to be spooled are not "
             "read until it drains; `sluice spool list` shows what waits"
         )
     return found

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import cast
+from typing import Final, cast
 
 from gateway.settings import Settings, load
+
+MIB: Final = 1 << 20
+LEAST: Final = {"limit": 64 * MIB}  # bytes; what a setting of `memory` takes at least, if not 1 MiB
 
 
 def described(settings: Settings) -> str:
@@ -16,11 +19,17 @@ def described(settings: Settings) -> str:
         shown.pop(name, None)
     memory = settings.memory
     workers = settings.gateway.workers
-    parts = {"high_watermark": memory.high_watermark, "delivery_watermark": memory.delivery_watermark, "limit": memory.limit}
+    parts = {
+        "high_watermark": memory.high_watermark, "delivery_watermark": memory.delivery_watermark, "target": memory.target,
+        "limit": memory.limit,
+    }  # fmt: skip
     shown["memory"] = {
         **cast("dict[str, object]", shown["memory"]),
-        **{name: f"{max(size // workers, memory.per_connection) // 1024}KiB" for name, size in parts.items() if size is not None},
-    }
+        **{
+            name: f"{max(size // workers, memory.per_connection, LEAST.get(name, MIB)) // 1024}KiB"
+            for name, size in parts.items() if size is not None
+        },
+    }  # fmt: skip
     tracing = settings.tracing
     if tracing is not None:
         spans = max(1, tracing.max_per_second // settings.gateway.workers)

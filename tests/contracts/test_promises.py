@@ -38,7 +38,8 @@ listeners:
     broker_ports: 20911-20950
 limiter: {threads: 1, queue: 10000, on_rejection: pass, max_keys: 1000000, inline: trusted}
 credit: {initial: 400, more_after: 200}
-memory: {per_connection: 1MiB, high_watermark: 256MiB}
+memory: {per_connection: 1MiB, high_watermark: 256MiB, target: 128MiB}
+spool: {directory: spool, max_size: 4GiB}
 disk: {low_watermark: 200MiB}
 drain: {timeout: 27s, hold: at_once}
 admin:
@@ -66,10 +67,11 @@ rules:
     candidate: {messages: 300/s}
     weight: 1
     protected: false
+  - {name: bursts, match: {protocol: amqp, exchange: bursts}, limit: {messages: 500/s}, action: spool, max_age: 1h, durable: false}
 """
 MEMBERS = """\
 gateway.takeover gateway.watchdog limiter.inline memory.high_watermark drain.timeout drain.hold admin.names admin.socket probes.bind
-probes.metrics access_log.keep access_log.keep_size access_log.compress"""
+probes.metrics access_log.keep access_log.keep_size access_log.compress memory.target spool.directory spool.max_size"""
 LABELS = {  # metric -> labels that the contract names; a metric may have more
     "sluice_build_info": "", "sluice_connections_active": "", "sluice_connections_opened_total": "",
     "sluice_connections_closed_total": "cause", "sluice_messages_received_total": "topic", "sluice_messages_forwarded_total": "topic",

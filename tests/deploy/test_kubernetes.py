@@ -105,8 +105,8 @@ def test_the_spool_fits_on_the_volume_beside_the_access_log(name: str, tmp_path:
     limits = {each["name"]: each["emptyDir"].get("sizeLimit") for each in pod["volumes"] if "emptyDir" in each}
     number, unit = re.fullmatch(r"(\d+)([MG])i", (claims | limits)["sluice-state"]).groups()  # type: ignore[union-attr]
     size = int(number) << {"M": 20, "G": 30}[unit]
-    assert settings.spool.size <= size / (2 if settings.access_log is None else 4)
-    assert settings.spool.size >= 16 << 20, "what the setting takes at least"
+    assert settings.spool.max_size <= size / (2 if settings.access_log is None else 4)
+    assert settings.spool.max_size >= 16 << 20, "what the setting takes at least"
 
 
 @pytest.mark.parametrize("name", SETS)

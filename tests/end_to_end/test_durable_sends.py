@@ -39,7 +39,7 @@ BODY_AT = 88  # of a stored message (MessageDecoder.decode): all before it has a
 @pytest.fixture(scope="module")
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     rocketmq.create_topics(*(f"durable-{use}:1" for use in ("killed", "random", "often", "stopped")))
-    settings = {"spool": {"memory": "1MiB"}, "drain": {"timeout": "2s"}}
+    settings = {"memory": {"target": "1MiB"}, "drain": {"timeout": "2s"}}
     with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], settings) as running:
         yield running
 

@@ -36,7 +36,7 @@ RULE: dict[str, object] = {
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """At the broker's advertised address."""
     rocketmq.create_topics("operated-533:1", "operated-498:1")
-    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], {"spool": {"memory": "1MiB"}}) as running:
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], {"memory": {"target": "1MiB"}}) as running:
         yield running
 
 

@@ -192,7 +192,7 @@ def test_the_commands_of_the_page_can_be_run(rabbitmq: RabbitMQ, start_gateway: 
 def test_all_workers_pause_and_discard_and_a_new_one_pauses_too(tmp_path: Path) -> None:
     settings = {
         "gateway": {"name": "end-to-end", "state_directory": "state", "workers": 2},
-        "spool": {"memory": "1MiB"},
+        "memory": {"target": "1MiB"},
         "drain": {"timeout": "2s"},
     }
     rule = {**RULES[0], "match": {"protocol": "amqp"}, "limit": {"messages": "1/s"}}

@@ -51,7 +51,7 @@ AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged
 @pytest.fixture(scope="module")
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
-    settings = {"spool": {"memory": "1MiB"}, "drain": {"timeout": "5s"}}
+    settings = {"memory": {"target": "1MiB"}, "drain": {"timeout": "5s"}}
     with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE, AGED, ACCEPTING], settings) as running:
         yield running
 
@@ -82,7 +82,7 @@ def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(
     wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
     assert gateway.messages_by_fate("rocketmq", topic)["waiting"] > COUNT / 4
     assert waiting(gateway, topic) > 0
-    assert any((gateway.directory / "state" / "spool").rglob("[0-9]*")), "on disk, as it is more than `spool.memory`"
+    assert any((gateway.directory / "state" / "spool").rglob("[0-9]*")), "on disk, as it is more than `memory.target`"
     assert gateway.put(limit_path("rocketmq", topic), {"mode": "off"}).status == 200
     wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="all is through")
     wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored", every=1)

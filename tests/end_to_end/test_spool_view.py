@@ -32,7 +32,8 @@ def flooded(directory: Path, workers: int) -> Iterator[Gateway]:
     """A gateway that has got 4 MiB of messages at once, of which its rule lets one a second pass."""
     settings = {
         "gateway": {"name": "end-to-end", "state_directory": "state", "workers": workers},
-        "spool": {"memory": "1MiB", "size": "64MiB"},
+        "memory": {"target": "1MiB"},
+        "spool": {"max_size": "64MiB"},
         "drain": {"timeout": "2s"},
     }
     with stand_ins.rabbitmq() as rabbit:

@@ -52,7 +52,7 @@ def test_what_is_wrong_with_the_spool_is_told_with_the_list() -> None:
     assert whole({}) == [], "a gateway before there was a spool"
     lines = whole({**FIGURES, "trouble": "No space left on device: /spool", "full": True, "damaged_batches": 2})
     assert lines[1].startswith("it cannot be written: No space left on device: /spool; ")
-    assert lines[2].startswith("it is full (spool.size)")
+    assert lines[2].startswith("it is full (spool.max_size)")
     assert lines[3].startswith("2 batches could not be read back")
 
 

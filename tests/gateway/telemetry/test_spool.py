@@ -26,7 +26,7 @@ OF_OTHERS = 'sluice_topic_spooled_messages{protocol="amqp",topic="__other__",ope
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
-    with idle_standalone(tmp_path, "spool: {size: 16MiB}\n") as made:
+    with idle_standalone(tmp_path, "spool: {max_size: 16MiB}\n") as made:
         yield made
 
 
@@ -94,7 +94,7 @@ def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, d
     disk.used = 16 << 20
     disk.out_of_room.append(object())
     (warning,) = standalone.warnings()
-    assert warning.startswith("spool: it is full (16777216 of 16777216 bytes, spool.size); ")
+    assert warning.startswith("spool: it is full (16777216 of 16777216 bytes, spool.max_size); ")
 
 
 async def test_a_pause_is_told_until_it_is_over(standalone: Standalone, disk: SpoolDisk) -> None:

@@ -13,7 +13,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
-{{- /* spool.size for a volume of state.size: half of it, and a quarter where the access log is beside it. In whole MiB, 16 at least. */ -}}
+{{- /* spool.max_size for a volume of state.size: half of it, and a quarter where the access log is beside it. In whole MiB, 16 at least. */ -}}
 {{- define "sluice.spoolSize" -}}
 {{- $units := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
 {{- $size := toString .Values.state.size -}}
@@ -33,7 +33,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $own := dict "version" 1 "gateway" (dict "state_directory" "/var/lib/sluice/state" "reload_on_change" true) "probes" (dict "bind" "0.0.0.0:9181" "metrics" "token") "rules_file" "limits.yaml" "admin" (dict "tokens" $tokens) -}}
 {{- $given := deepCopy .Values.config -}}
 {{- $spool := $given.spool | default dict -}}
-{{- if not (or (hasKey $spool "size") (hasKey $spool "directory")) -}}{{- $_ := set $own "spool" (dict "size" (include "sluice.spoolSize" .)) -}}{{- end -}}
+{{- if not (or (hasKey $spool "max_size") (hasKey $spool "directory")) -}}{{- $_ := set $own "spool" (dict "max_size" (include "sluice.spoolSize" .)) -}}{{- end -}}
 {{- if not (hasKey $given "access_log") -}}{{- $_ := set $own "access_log" "off" -}}{{- end -}}
 {{- toYaml (mergeOverwrite $own $given) -}}
 {{- end -}}
