@@ -405,7 +405,8 @@ class Spool:
     memory: int = setting(
         Size("32MiB", "1MiB", "64GiB"),
         32 << 20,
-        "Bytes of spooled messages that may be in memory: the next ones, and those on their way to the disk. Each worker has this much.",
+        "Bytes of spooled messages that may be in memory, of all channels together: the next ones, and those on their way to the disk. "
+        "Near it the largest channels are written first. Each worker has this much.",
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
-from gateway.spool.disk import SpoolDisk
+from gateway.session import description
+from gateway.spool.disk import WRITE, SpoolDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
@@ -107,3 +108,39 @@ def test_clients_and_topics_that_wait_for_one_limit_take_turns(tmp_path: Path, a
             assert 30 <= sum(now) <= 50, "the limit holds for both together, and no token is lost"
             passed = [before + more for before, more in zip(passed, now, strict=True)]
         assert 0.25 < passed[0] / sum(passed) < 0.75, "in a hundred turns"
+
+
+def test_while_the_spool_has_too_much_in_memory_a_sender_whose_messages_are_being_written_is_not_read(tmp_path: Path) -> None:
+    """A disk that takes nothing for a while. `memory.per_connection` would let the sender go on."""
+    memory, size = 64 << 10, 4_000
+    with Wires(spooled(Rate(1)), hold_bytes=16 << 20) as wires:
+        disk = SpoolDisk(tmp_path / "spool", 1 << 30, memory, threads=False)
+        wires.shared.spool = disk
+        wires.sweeper.take_spool(disk)
+        link = Link(wires)
+        message = amqp.publish(1, "limited", bytes(size))
+        link.client.setblocking(False)
+        left = memoryview(message * 1_000)
+        for _ in range(50):
+            with suppress(BlockingIOError):
+                left = left[link.client.send(left) :]
+            wires.run()
+        assert disk.paging.over()
+        assert disk.paging.total() < memory + (512 << 10), "and what one read brings"
+        assert description.bottleneck(link.session, wires.now()) == "spool"
+        while left:
+            while disk.work(WRITE):
+                pass
+            wires.run()
+            with suppress(BlockingIOError):
+                left = left[link.client.send(left) :]
+        while link.session.budget.held_messages + link.session.forward.messages < 1_000:
+            while disk.work(WRITE):
+                pass
+            wires.run()
+        while disk.work(WRITE):
+            pass
+        wires.run()
+        assert not disk.paging.over()
+        assert description.bottleneck(link.session, wires.now()) != "spool"
+        disk.close(0)
