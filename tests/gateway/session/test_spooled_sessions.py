@@ -6,14 +6,17 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.clock import now_ns
 from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
 from gateway.session import description
-from gateway.spool.disk import WRITE, SpoolDisk
+from gateway.spool.disk import READ, WRITE, SpoolDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import Link, over_tcp
 from support.wires.wires import Wires
@@ -143,4 +146,48 @@ def test_while_the_spool_has_too_much_in_memory_a_sender_whose_messages_are_bein
         wires.run()
         assert not disk.paging.over()
         assert description.bottleneck(link.session, wires.now()) != "spool"
+        disk.close(0)
+
+
+def stage(link: Link) -> object:
+    credit: Any = description.describe(link.session, now_ns())["credit"]
+    return credit["spool"]
+
+
+def test_the_stage_of_the_spool_is_told_beside_credit(tmp_path: Path) -> None:
+    """In memory, on its way to the disk, on disk, full, and gone again."""
+    with Wires(spooled(Rate(1)), hold_bytes=1 << 20) as wires:
+        disk = SpoolDisk(tmp_path / "spool", 64 << 10, 64 << 10, threads=False)
+        wires.shared.spool = disk
+        wires.sweeper.take_spool(disk)
+        link = Link(wires)
+        assert stage(link) is None
+        budget = link.session.budget
+        link.say(amqp.publish(1, "limited") * 10)
+        wires.run()
+        assert budget.spool_queues == 0, "a burst that the spool's queue has not even begun with"
+        assert stage(link) == {"stage": "memory", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
+        for _ in range(2):
+            link.say(amqp.publish(1, "limited", bytes(1_000)) * 25)
+            wires.run()
+        assert budget.spool_writing > 0
+        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
+        while disk.work(WRITE):
+            pass
+        wires.run()
+        assert budget.spooled_bytes > 5_000
+        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
+        with suppress(TimeoutError):
+            link.say(amqp.publish(1, "limited", bytes(1_000)) * 5_000)
+        assert stage(link) == {"stage": "full", "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
+        wires.judge.replace(RuleSet(()))
+        for _ in range(100_000):
+            wires.elapse(0.25)
+            while disk.work(WRITE) or disk.work(READ):
+                pass
+            link.at_broker()
+            if stage(link) is None:
+                break
+        assert stage(link) is None
+        assert (budget.held_bytes, budget.spooled_bytes, disk.paging.total()) == (0, 0, 0)
         disk.close(0)
