@@ -159,6 +159,7 @@ CONNECTIONS: Final = (
     column("rule", "held_by.rule", "refused_by.rule"), column("topic", "held_by.topic", "refused_by.topic"),
     column("forwarded", "messages_forwarded"), column("refused/s", "refused_per_second"), column("refused", "messages_refused"),
     column("held", "held_messages"), column("held_bytes", "held_bytes"), column("spooled_bytes", "spooled_bytes"),
+    column("spool_stage", "credit.spool.stage"),
     column("flow_s", "credit.reader.blocked_seconds"),
     column("blocked_s", "broker_blocked_seconds"), column("send_blocked_s", "send_blocked_seconds"), column("age_s", "age_seconds"),
     column("delivered", "messages_delivered"), column("unread", "backlog_to_client"), column("unread_s", "unread_seconds"),

@@ -209,7 +209,7 @@ ROUTES: Final[list[Route]] = [
         answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.TOPICS),
     Route("GET", "/v1/clients", Role.VIEWER, clients, "Clients that limits refuse or hold, over all topics", answer=Items,
           parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CLIENTS),
-    Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck", answer=Items,
+    Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck, credit and spool stage", answer=Items,
           parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CONNECTIONS),
     Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),
     Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection in the way of its protocol", answer=Done,

@@ -130,6 +130,7 @@ CONNECTIONS: Final[list[TableColumn]] = [
     column("held", "held_messages", rank=4, people=some("held_messages", figures.count)),
     column("held bytes", "held_bytes", rank=22, figure=figures.size),
     column("spooled bytes", "spooled_bytes", rank=5, short="spooled", people=some("spooled_bytes", figures.size)),
+    column("spool stage", "credit.spool.stage", rank=23, short="spool"),
     column("flow s", "credit.reader.blocked_seconds", rank=31, short="in flow", figure=figures.duration),
     column("blocked s", "broker_blocked_seconds", rank=32, short="blocked", figure=figures.duration),
     column("send blocked s", "send_blocked_seconds", rank=33, short="send blocked", figure=figures.duration),

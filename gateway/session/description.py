@@ -71,7 +71,11 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "bottleneck": bottleneck(session, now),
         "held_by": _held_by(session),
         "refused_by": _refused_by(session, now),
-        "credit": {"reader": _stage(session.decode.credit, now), "limiter": _stage(session.forward.credit, now)},
+        "credit": {
+            "reader": _stage(session.decode.credit, now),
+            "limiter": _stage(session.forward.credit, now),
+            "spool": _spool_stage(session),
+        },
         "age_seconds": _seconds(now - session.opened_at),
         "bytes_from_client": session.client.received,
         "bytes_to_client": session.client.sent,
@@ -128,6 +132,23 @@ def _refusals(session: Session, now: int) -> dict[str, object]:
 def _stage(credit: Credit, now: int) -> dict[str, object]:
     """A stage of the connection: whether it waits for credit from the next one or did within the last second, and for how long in all."""
     return {"flow": credit.flow(now), "credit": credit.credit, "blocked_seconds": _seconds(credit.blocked_ns(now))}
+
+
+def _spool_stage(session: Session) -> dict[str, object] | None:
+    """Where the spool keeps what waits of this connection; None: nothing does.
+
+    `stage`: "memory" (a burst short enough), "disk" (some of it is there, or on its way), "full" (the client is not read: there is no room,
+    or the disk is slower than the client). In memory is all that rules hold of the connection, as `held_bytes` says it.
+    """
+    budget = session.budget
+    if budget.spool_queues == 0:
+        part = session.conversation.waits_for()
+        if part is None or part.key is None or not session.conversation.spools(part):
+            return None
+    stage = "disk" if budget.spooled_bytes > 0 or budget.spool_writing > 0 else "memory"
+    if session.spool_full():
+        stage = "full"
+    return {"stage": stage, "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
 
 
 def _seconds(ns: int) -> float:

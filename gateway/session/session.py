@@ -332,7 +332,14 @@ class Session:
         held = budget.held_bytes + budget.reply_bytes
         if self.shared.memory_full:  # a large frame that has begun since then waits for its place (`memory_watermark.py`)
             return held > 0 or (self.full_due == 0 and self.decode.undecoded() >= LARGE_FRAME_BYTES)
+        if budget.spool_writing > 0 and self._spool_over():
+            return True
         return held >= self.shared.hold_bytes + (self._spool_allowance() if budget.spool_queues else 0)
+
+    def _spool_over(self) -> bool:
+        """Whether the spool has more in memory than it should: what is on its way to the disk goes first."""
+        spool = self.shared.spool
+        return spool is not None and spool.paging.over()
 
     def _spool_allowance(self) -> int:
         """Bytes in memory that queues of the spool may have beyond `hold_bytes`: what is about to leave, what is about to be written."""

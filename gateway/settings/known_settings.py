@@ -371,7 +371,8 @@ class Memory:
     target: int = setting(
         Size("32MiB", "1MiB", "64GiB"),
         32 << 20,
-        "Bytes of spooled messages that stay in memory: the next ones, and those on their way to the disk. The others go to disk.",
+        "Bytes of spooled messages that may be in memory, of all channels together: the next ones, and those on their way to the disk. "
+        "Near it the largest channels are written first.",
     )
     limit: int | None = setting(
         Size("512MiB", "64MiB", "1024GiB"),

@@ -36,6 +36,7 @@ from typing import Final
 from gateway.clock import now_ns
 from gateway.pipeline.parts import Part
 from gateway.spool.durable import POSITION_AT, SUFFIX, is_durable, position_of
+from gateway.spool.paging import Paging
 from gateway.spool.records import encode
 from gateway.spool.removals import REMOVED, is_removed, removed_name
 
@@ -133,6 +134,7 @@ class SpoolDisk:
         self.directory = directory
         self.least = least  # bytes of memory that a batch may have, however many queues there are
         self.most = most  # and however few
+        self.paging = Paging(memory, least)
         self._by_hand = not threads  # jobs are done by `work`, on the caller's thread
         self.take_settings(max_bytes, memory, low_watermark, low_share)
         self.used_by: dict[str, int] = {}  # bytes on disk, or on their way there, by the rule that spools them
@@ -176,6 +178,7 @@ class SpoolDisk:
         """They hold from the next batch on."""
         self.max_bytes = max_bytes
         self.memory = memory  # bytes that spooling channels may keep in memory, all together
+        self.paging.take_target(memory)
         self.low_watermark = low_watermark  # free bytes below which nothing is written; or, if that is more,
         self.low_share = low_share  # thousandths of the disk
 

@@ -9,7 +9,8 @@ place in memory, delta both. Here there are two. A record on disk needs no place
 its key again from its bytes. So what waits costs memory per batch (some 256 KiB), not per message.
 
 A short burst never touches the disk: a batch is written once `tail` is as large as the queue's share of `memory.target`, and what is still
-in memory when its turn comes is taken from there, written or not. A batch ends where a frame ends.
+in memory when its turn comes is taken from there, written or not. A batch ends where a frame ends. Where all queues together have too much
+in memory, the largest tails are written before that (`paging.py`).
 
 Where a rule is `durable` and the sender is never told what has arrived, parts are written at once, and one batch is on its way while the
 next one gathers: the disk sets the size of batches, not the sender's pace. Such a batch stays in its file until the broker's machine has
@@ -34,6 +35,7 @@ from gateway.pipeline.parts import BODY, Part
 from gateway.pipeline.spool_orders import SpoolOrder
 from gateway.spool.batches import Batch, KeyWaiting, WaitingBatch
 from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
+from gateway.spool.paging import PageableQueue
 from gateway.spool.queue_files import QueueFiles
 from gateway.spool.records import BATCH, RECORD, DamagedError, decode_all
 from gateway.spool.removals import Range
@@ -46,7 +48,7 @@ from limiter.rules.rule import Rule
 ENDLESS: Final = 1 << 62  # bytes; a rule without a size of its own
 
 
-class SpoolQueue:
+class SpoolQueue(PageableQueue):
     """One ordering key's, of one connection."""
 
     def __init__(
@@ -61,7 +63,9 @@ class SpoolQueue:
         origin: dict[str, str] | None = None,
         unmarked_queues: list[SpoolQueue] | None = None,
     ) -> None:
+        super().__init__()
         self.disk = disk
+        self.paging = disk.paging
         self.budget = budget
         self.connection = connection  # its number: the loop wakes its session when a job is done
         self.ordering_key = ordering_key
@@ -73,7 +77,6 @@ class SpoolQueue:
         self.tail_counts: dict[str, KeyWaiting] = {}  # the messages in `tail`, by topic
         self.read_counts: dict[str, KeyWaiting] = {}  # of `read_ahead`
         self.tail: list[Part] = []
-        self.tail_cost = 0
         self.tail_size = BATCH.size
         self.within_frame = False  # the last part added ends within a frame: the next one goes where it went
         self.writing: deque[Batch] = deque()
@@ -81,6 +84,7 @@ class SpoolQueue:
         self.reading: Batch | None = None
         self.read_job: Job | None = None  # of `reading`
         self.read_ahead: list[Part] = []  # read, not yet taken out
+        self.read_cost = 0  # bytes of memory of the two
         self.waits_for_room = False
         self.rule = ""  # that spools what stands first here
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
@@ -113,8 +117,9 @@ class SpoolQueue:
             self.messages.last_complete = True
             self.disk.queues += 1
             self.budget.spool_queues += 1
+        cost = self.cost_of(part)
         self.tail.append(part)
-        self.tail_cost += self.cost_of(part)
+        self.tail_cost += cost
         self.tail_size += RECORD.size + part.end - part.start
         self.inside += part.end - part.start
         self.within_frame = part.kind == BODY and part.size > 0
@@ -122,6 +127,7 @@ class SpoolQueue:
         part.replays = self.durable and self.replays
         if part.replays:
             self.tail_durable = True
+        self.paging.grown(self, cost)
         if self.tail_cost >= self.disk.share() or (self.tail_durable and self.unmarked.in_flight == 0):
             self.write_tail()
 
@@ -162,6 +168,7 @@ class SpoolQueue:
             parts = self.read_ahead
             counts = self.read_counts
             self.read_ahead = []
+            self._count_read(0)
         elif self.reading is not None:
             return parts
         elif self.stored:
@@ -169,6 +176,7 @@ class SpoolQueue:
             return parts
         elif self.writing or (self.tail_durable and self._write_tail()):
             batch = self.writing.popleft()
+            self._count_writing(-batch.cost)
             parts = batch.parts
             counts = batch.counts
             batch.taken = True
@@ -191,8 +199,8 @@ class SpoolQueue:
         return parts
 
     def read_next(self) -> None:
-        """Begin to read what is next, if that is on disk, before it is asked for."""
-        if self.stored and self.reading is None and not self.read_ahead and not self.damage:
+        """Begin to read what is next, if that is on disk, before it is asked for; not where memory is short."""
+        if self.stored and self.reading is None and not self.read_ahead and not self.damage and self.paging.may_read_ahead():
             self._read_next()
 
     def forget(self) -> list[Part]:
@@ -213,6 +221,7 @@ class SpoolQueue:
             batch.job.cancelled = not batch.durable
             batch.taken = True
             batch.parts = batch.job.parts = []
+            self._count_writing(-batch.cost)
             self.budget.held_bytes -= batch.cost
         if self.reading is not None:
             self.budget.spooled_bytes -= self.reading.size
@@ -231,6 +240,7 @@ class SpoolQueue:
         self.reading = None
         self.read_ahead = []
         self._begin_tail()
+        self._count_read(0)
         self.within_frame = False
         self._end_use()
         return parts
@@ -263,6 +273,7 @@ class SpoolQueue:
             assert self.writing[0] is batch, "the writer keeps the order"
             self.writing.popleft()
             batch.parts = job.parts = []
+            self._count_writing(-batch.cost)
             self.budget.held_bytes -= batch.cost
             self.budget.spooled_bytes += batch.size
             if not self._joins_last(batch):
@@ -287,6 +298,7 @@ class SpoolQueue:
         if last.offset + last.size != batch.offset or last.size + batch.size > self.disk.share():
             return False
         last.size += batch.size
+        last.cost += batch.cost
         last.end = batch.end
         last.whole = batch.whole
         for text, counted in batch.counts.items():
@@ -318,8 +330,11 @@ class SpoolQueue:
         self.budget.spooled_bytes -= batch.size
         self.read_ahead = parts
         self.read_counts = batch.counts
+        cost = 0
         for part in parts:
-            self.budget.held_bytes += self.cost_of(part)
+            cost += self.cost_of(part)
+        self.budget.held_bytes += cost
+        self._count_read(cost)
         if batch.durable:
             self.unmarked.batches.append(batch)
         else:
@@ -361,6 +376,7 @@ class SpoolQueue:
                 self.waits_for_room = True
                 self.disk.out_of_room.append(self)
             return False
+        self._count_writing(self.tail_cost)
         self.writing.append(self._write(self.tail, self.tail_cost, size, self.tail_counts, durable=self.tail_durable))
         self._begin_tail()
         return True
@@ -379,10 +395,16 @@ class SpoolQueue:
         self.waits_for_room = False
         if self.tail_cost >= self.disk.share() or self.tail_durable:
             self.write_tail()
+        self.paging.offer(self)
+
+    def page_out(self) -> bool:
+        self.write_tail()
+        return not self.tail
 
     def _begin_tail(self) -> None:
         self.tail = []
         self.tail_counts = {}
+        self.paging.emptied(self, self.tail_cost)
         self.tail_cost = 0
         self.tail_size = BATCH.size
         self.tail_durable = False
@@ -390,6 +412,18 @@ class SpoolQueue:
     def _read_next(self) -> None:
         batch = self.reading = self.stored.popleft()
         self.read_job = self.files.read(batch)
+        self._count_read(batch.cost)
+
+    def _count_read(self, cost: int) -> None:
+        """What is read ahead, or just being read, takes so much memory."""
+        grown = cost - self.read_cost
+        self.read_cost = cost
+        self.paging.read(grown)
+
+    def _count_writing(self, size: int) -> None:
+        """So much more memory, or (below zero) less, is of what is on its way to the disk."""
+        self.paging.writing += size
+        self.budget.spool_writing += size
 
     def _end_use(self) -> None:
         """Nothing waits any more."""

@@ -123,6 +123,35 @@ def test_what_waited_when_the_gateway_was_killed_is_replayed_in_order_and_marked
         assert figures(gateway)["set_aside_messages"] == 0
 
 
+def replayed(gateway: Gateway) -> int:
+    return int(figures(gateway)["replayed_messages"])
+
+
+@pytest.mark.parametrize("rate", [20, 5_000])
+def test_a_gateway_that_starts_with_another_limit_in_its_file_drains_what_waited_at_that_one(
+    rabbitmq: RabbitMQ, gateway: Gateway, rate: int
+) -> None:
+    """The old limit is 500/s: below that by far, or above it by far."""
+    count = 10_000
+    with Queue(rabbitmq.url, f"burst-other-limit-{rate}") as queue:
+        with NumberedPublisher(gateway.port("rabbit")) as publisher:
+            publisher.begin(count, [queue.name])
+            publisher.wait_until_sent(count)
+            wait_until_committed(gateway, count)
+            gateway.kill()
+        gateway.write_rules([durable(rate)])
+        gateway.start()
+        wait_until(lambda: replayed(gateway) >= rate, within=60, what="its burst is over")
+        before, began = replayed(gateway), time.monotonic()
+        more = min(2 * rate, 3_000)
+        wait_until(lambda: replayed(gateway) >= before + more, within=60, what="so many more are through")
+        pace = (replayed(gateway) - before) / (time.monotonic() - began)
+        assert pace < 60 if rate == 20 else 2 * RATE < pace < 1.5 * rate
+        lift(gateway, queue)
+        wait_until_replayed(gateway)
+        check(arrived(queue), count)
+
+
 def test_what_is_of_no_use_any_more_after_a_crash_is_not_replayed(rabbitmq: RabbitMQ, tmp_path: Path, start_gateway: StartGateway) -> None:
     """Every other message is of use for 2 s, and nothing starts again within that time."""
     gateway = start_gateway([listener(rabbitmq.port, tmp_path)], [durable(200, drop_expired=True)])

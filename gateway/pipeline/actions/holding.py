@@ -5,10 +5,11 @@ Not an action that a rule can name. The part is judged again after the wait that
 * not sooner than REJUDGE_AFTER_NS: a bucket of 1,000/s frees a message each millisecond; asking for each costs more than it brings;
 * not later than REJUDGE_WITHIN_NS: a limit that an operator raises must free what waits within 0.5 s.
 
-Several may wait for one limit, on connections or channels of their own. Were each to ask when its wait is over, all would ask at once;
-the one that asks first gets what there is, is told the next moment, and asks first again. The others get nothing, for minutes. So whoever
-has just got something lets a random part of the next wait pass as well, in which the others ask; these ask at once, in an order that is
-another each time. Where only one waits none of this holds, so no token is lost to it; where several do, another one takes it.
+Several may wait for one limit, on connections or channels of their own: publishers, and consumers whose deliveries are parked. Were each
+to ask when its wait is over, all would ask at once; the one that asks first gets what there is, is told the next moment, and asks first
+again. The others get nothing, for minutes. So whoever has just got something lets a random part of the next wait pass as well, in which
+the others ask; these ask at once, in an order that is another each time. Where only one waits none of this holds, so no token is lost to
+it; where several do, another one takes it.
 """
 
 from __future__ import annotations
@@ -34,14 +35,19 @@ def due(now: int, wait_ns: int) -> int:
 
 
 def next_turn(conversation: Conversation, part: Part, now: int) -> int:
-    """When to judge `part` again, which was refused at `now`: as `due` says where it waits alone, else so that all get turns."""
+    """When to judge `part` again, which was refused at `now`, by the turn of its connection, or of its key where no order binds them."""
+    who = conversation.context.connection  # AMQP's channels take turns by themselves
+    if part.ordering_key == 0:
+        who = -id(part.key) - who
+    return turn_of(who, part, now)
+
+
+def turn_of(who: int, part: Part, now: int) -> int:
+    """When to judge `part` of `who` again, which was refused at `now`: as `due` says where it waits alone, else so that all get turns."""
     when = due(now, part.wait_ns)
     bucket = part.bucket
     if bucket is None:
         return when
-    who = conversation.context.connection  # AMQP's channels take turns by themselves
-    if part.ordering_key == 0:
-        who = -id(part.key) - who
     if bucket.waiter != who:
         if bucket.waiter != 0:
             bucket.contended_at = now

@@ -46,7 +46,7 @@ class AmqpConversation(Conversation):
         super().__init__(context)
         self.channels: dict[int, AmqpChannel] = {}
         self.handshake = Handshake(context.max_frame, context.certificate_user, lends_certificate=context.lends_certificate)
-        self.deliveries = Deliveries(context.judge, self.budget, self.reports)
+        self.deliveries = Deliveries(context.judge, self.budget, self.reports, context.connection)
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
         self.held_parts = HeldParts(self)

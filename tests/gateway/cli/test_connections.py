@@ -14,7 +14,7 @@ from gateway.cli.traffic_columns import CONNECTIONS
 def connection(number: int, **more: Any) -> dict[str, Any]:
     shown = {"id": number, "listener": "rabbit", "protocol": "amqp", "client": f"10.0.0.{number}:5000", "user": "shop", "vhost": "/"}
     times = {"broker_blocked_seconds": 12.5, "send_blocked_seconds": 0.25, "held_messages": 3, "held_bytes": 1024}
-    stages = {"age_seconds": 60.5, "credit": {"reader": {"blocked_seconds": 1.5}}}
+    stages = {"age_seconds": 60.5, "credit": {"reader": {"blocked_seconds": 1.5}, "spool": {"stage": "disk"}}}
     named = {"client_properties": {"connection_name": "checkout-7"}, "held_by": {"rule": "bulk", "topic": "//amq.default/jobs"}}
     return {**shown, "state": "blocked", "bottleneck": "broker_blocked", "messages_forwarded": 9, **times, **stages, **named, **more}
 
@@ -22,11 +22,25 @@ def connection(number: int, **more: Any) -> dict[str, Any]:
 def test_list_shows_the_user_of_each_connection_and_what_holds_it_up(sluice: Any, admin: Any) -> None:
     admin.topics = [connection(7)]
     head, line = sluice("connections", "list").out.splitlines()
-    columns = ("name", "user", "vhost", "state", "bottleneck", "rule", "topic", "held", "held bytes", "flow s", "blocked s", "send blocked")
+    columns = (
+        "name",
+        "user",
+        "vhost",
+        "state",
+        "bottleneck",
+        "rule",
+        "topic",
+        "held",
+        "held bytes",
+        "spool stage",
+        "flow s",
+        "blocked s",
+        "send blocked",
+    )
     assert all(name in head for name in columns)
     assert line.split() == [
         "7", "rabbit", "10.0.0.7:5000", "checkout-7", "shop", "/", "blocked", "broker_blocked", "bulk", "//amq.default/jobs",
-        "9", "-", "-", "3", "1024", "-", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
+        "9", "-", "-", "3", "1024", "-", "disk", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
     ]  # fmt: skip
 
 

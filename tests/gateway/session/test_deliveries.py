@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def consuming(
 
 def deliveries(first: int, last: int, size: int = 100) -> bytes:
     return b"".join(amqp.deliver(1, b"x" * size, tag=tag) for tag in range(first, last + 1))
+
+
+def deliver(wires: Wires, broker: socket.socket, data: bytes) -> None:
+    """Send all of it, as the gateway takes it."""
+    left = memoryview(data)
+    broker.setblocking(False)
+    while left:
+        with suppress(BlockingIOError):
+            left = left[broker.send(left) :]
+        wires.run()
+    broker.setblocking(True)
 
 
 @pytest.mark.parametrize("threads", [0, 1])
@@ -347,3 +359,39 @@ def test_the_access_log_tells_what_was_consumed(tmp_path: Path) -> None:
         "consume": (QUEUE, 5, 500, 15),
     }
     assert lines["consume"]["max_100ms_messages"] == 20
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_consumers_that_wait_for_one_limit_take_turns(channels: bool) -> None:
+    """On two connections, or on two channels of one. One has more than it may have before the other begins."""
+    rate = 40
+    with Wires(limit(rate, burst=10), hold_bytes=4 << 20) as wires:
+        ends = [consuming(wires)]
+        if channels:
+            client, broker = ends[0]
+            client.sendall(amqp.method(2, commands.Channel.Open()))
+            client.sendall(amqp.method(2, commands.Basic.Consume(queue="jobs", consumer_tag="d", nowait=True)))
+            wires.run()
+            broker.sendall(amqp.opened(2))
+            wires.run()
+            wires.received(client)
+        else:
+            ends.append(consuming(wires))
+        count = rate * 30
+        for _, broker in ends:
+            more = [amqp.deliver(1, b"x", tag=tag) for tag in range(1, count + 1)]
+            if channels:
+                more += [amqp.deliver(2, b"x", tag=tag, consumer_tag="d") for tag in range(1, count + 1)]
+            deliver(wires, broker, b"".join(more))
+        for client, _ in ends:
+            wires.received(client)
+        got = [0, 0]
+        for _ in range(25):
+            wires.elapse(1)
+            before = sum(got)
+            for number, (client, _) in enumerate(ends):
+                for each in amqp.read(wires.received(client)):
+                    if isinstance(each.value, commands.Basic.Deliver):
+                        got[each.channel - 1 if channels else number] += 1
+            assert 0.75 * rate <= sum(got) - before <= 1.25 * rate, "the limit holds for both together, and no token is lost"
+        assert 0.25 < got[0] / sum(got) < 0.75

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.clock import now_ns
 from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
-from gateway.spool.disk import SpoolDisk
+from gateway.session import description
+from gateway.spool.disk import READ, WRITE, SpoolDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import Link, over_tcp
 from support.wires.wires import Wires
@@ -107,3 +111,83 @@ def test_clients_and_topics_that_wait_for_one_limit_take_turns(tmp_path: Path, a
             assert 30 <= sum(now) <= 50, "the limit holds for both together, and no token is lost"
             passed = [before + more for before, more in zip(passed, now, strict=True)]
         assert 0.25 < passed[0] / sum(passed) < 0.75, "in a hundred turns"
+
+
+def test_while_the_spool_has_too_much_in_memory_a_sender_whose_messages_are_being_written_is_not_read(tmp_path: Path) -> None:
+    """A disk that takes nothing for a while. `memory.per_connection` would let the sender go on."""
+    memory, size = 64 << 10, 4_000
+    with Wires(spooled(Rate(1)), hold_bytes=16 << 20) as wires:
+        disk = SpoolDisk(tmp_path / "spool", 1 << 30, memory, threads=False)
+        wires.shared.spool = disk
+        wires.sweeper.take_spool(disk)
+        link = Link(wires)
+        message = amqp.publish(1, "limited", bytes(size))
+        link.client.setblocking(False)
+        left = memoryview(message * 1_000)
+        for _ in range(50):
+            with suppress(BlockingIOError):
+                left = left[link.client.send(left) :]
+            wires.run()
+        assert disk.paging.over()
+        assert disk.paging.total() < memory + (512 << 10), "and what one read brings"
+        assert description.bottleneck(link.session, wires.now()) == "spool"
+        while left:
+            while disk.work(WRITE):
+                pass
+            wires.run()
+            with suppress(BlockingIOError):
+                left = left[link.client.send(left) :]
+        while link.session.budget.held_messages + link.session.forward.messages < 1_000:
+            while disk.work(WRITE):
+                pass
+            wires.run()
+        while disk.work(WRITE):
+            pass
+        wires.run()
+        assert not disk.paging.over()
+        assert description.bottleneck(link.session, wires.now()) != "spool"
+        disk.close(0)
+
+
+def stage(link: Link) -> object:
+    credit: Any = description.describe(link.session, now_ns())["credit"]
+    return credit["spool"]
+
+
+def test_the_stage_of_the_spool_is_told_beside_credit(tmp_path: Path) -> None:
+    """In memory, on its way to the disk, on disk, full, and gone again."""
+    with Wires(spooled(Rate(1)), hold_bytes=1 << 20) as wires:
+        disk = SpoolDisk(tmp_path / "spool", 64 << 10, 64 << 10, threads=False)
+        wires.shared.spool = disk
+        wires.sweeper.take_spool(disk)
+        link = Link(wires)
+        assert stage(link) is None
+        budget = link.session.budget
+        link.say(amqp.publish(1, "limited") * 10)
+        wires.run()
+        assert budget.spool_queues == 0, "a burst that the spool's queue has not even begun with"
+        assert stage(link) == {"stage": "memory", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
+        for _ in range(2):
+            link.say(amqp.publish(1, "limited", bytes(1_000)) * 25)
+            wires.run()
+        assert budget.spool_writing > 0
+        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
+        while disk.work(WRITE):
+            pass
+        wires.run()
+        assert budget.spooled_bytes > 5_000
+        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
+        with suppress(TimeoutError):
+            link.say(amqp.publish(1, "limited", bytes(1_000)) * 5_000)
+        assert stage(link) == {"stage": "full", "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
+        wires.judge.replace(RuleSet(()))
+        for _ in range(100_000):
+            wires.elapse(0.25)
+            while disk.work(WRITE) or disk.work(READ):
+                pass
+            link.at_broker()
+            if stage(link) is None:
+                break
+        assert stage(link) is None
+        assert (budget.held_bytes, budget.spooled_bytes, disk.paging.total()) == (0, 0, 0)
+        disk.close(0)

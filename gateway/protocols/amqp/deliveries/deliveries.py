@@ -61,10 +61,10 @@ SETTLES: Final = frozenset({BASIC_ACK, BASIC_NACK, BASIC_REJECT, BASIC_RECOVER, 
 class Deliveries:
     """The parts that deal with the deliveries of one connection, put together."""
 
-    def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports) -> None:
+    def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports, connection: int) -> None:
         self.consumers = Consumers(judge)
         self.lot = ParkingLot(budget, reports)
-        self.verdicts = DeliveryVerdicts(judge, self.lot)
+        self.verdicts = DeliveryVerdicts(judge, self.lot, connection)
         self.ends = DeliveryEnds(self.lot, self.verdicts)
         self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends)
 

@@ -1,16 +1,16 @@
 """What the judge is asked about parked deliveries, and what becomes of them by its verdicts.
 
-A verdict is given once per delivery: one that has it (`paid`) but stands behind another is not judged again. A run that passes in part
-is cut in two; the refused half is judged again when its time has come (`due`), the whole run at once. A delivery that is with the judge
-stays where it is until the verdict is there, also where its consumer was cancelled meanwhile: then it is asked for again, as part of that
-consumer's overdraft (`limiter.reservation`).
+A verdict is given once per delivery: one that has it (`paid`) but stands behind another is not judged again. A run that passes in part is
+cut in two; the refused half is judged again when its time has come (`turn_of`: channels that wait for one limit take turns), the whole
+run at once. A delivery that is with the judge stays where it is until the verdict is there, also where its consumer was cancelled
+meanwhile: then it is asked for again, as part of that consumer's overdraft (`limiter.reservation`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.pipeline.actions.holding import due
+from gateway.pipeline.actions.holding import turn_of
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, count_shadow_and_bypass, refuse, release_read_buffer
@@ -29,8 +29,9 @@ MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many a
 class DeliveryVerdicts:
     """The way of one connection's deliveries to the judge and back."""
 
-    def __init__(self, judge: Judge, lot: ParkingLot) -> None:
+    def __init__(self, judge: Judge, lot: ParkingLot, connection: int) -> None:
         self.judge = judge
+        self.connection = connection  # its number, not 0
         self.lot = lot
         self.asked: dict[int, list[Part]] = {}  # with the judge, by channel
         self.asking = False  # even where `asked` is empty, because those channels were closed meanwhile
@@ -39,11 +40,11 @@ class DeliveryVerdicts:
         """Runs of deliveries that need a verdict now, in order. `settle` follows; nothing is read from the broker in between."""
         found: list[Part] = []
         room = MAX_DELIVERIES_ASKED
-        for channel in self.lot.parked.values():
+        for channel in self._due(now):
             parking = channel.parking
             assert parking is not None
-            if parking.due > now or room <= 0:
-                continue
+            if room <= 0:
+                break
             parts = parking.unjudged(room)
             parking.due = NEVER
             if parts:
@@ -54,6 +55,18 @@ class DeliveryVerdicts:
         self.update_due()
         return found
 
+    def _due(self, now: int) -> list[AmqpChannel]:
+        """The channels to be asked for, in order of their moments: those that come first get what there is."""
+        found: list[tuple[int, int, AmqpChannel]] = []
+        for channel in self.lot.parked.values():
+            parking = channel.parking
+            assert parking is not None
+            if parking.due <= now:
+                found.append((parking.due, channel.number, channel))
+        if len(found) > 1:
+            found.sort(key=moment_of)
+        return [channel for _, _, channel in found]
+
     def settle(self, now: int) -> None:
         """The verdicts are there. Deliveries that pass leave with `ParkingLot.release`."""
         self.asking = False
@@ -61,7 +74,7 @@ class DeliveryVerdicts:
             channel = self.lot.parked[channel_id]
             parking = channel.parking
             assert parking is not None
-            self._settle_channel(parking, parts, now)
+            self._settle_channel((self.connection << 16) + channel_id, parking, parts, now)
             self.lot.set_free(channel, parking)
         self.asked = {}
         self.update_due()
@@ -101,11 +114,12 @@ class DeliveryVerdicts:
                 earliest = min(earliest, channel.parking.due)
         self.lot.budget.ask_due = earliest
 
-    def _settle_channel(self, parking: Parking, parts: list[Part], now: int) -> None:
-        """Mark what passes as paid, cut where a run passes in part, and set when to ask again."""
+    def _settle_channel(self, who: int, parking: Parking, parts: list[Part], now: int) -> None:
+        """Mark what passes as paid, cut where a run passes in part, and set when to ask again. `who`: the channel, among all that wait."""
         parked_parts = parking.parked_parts
         settled: list[ParkedPart] = []
         waits = NEVER
+        had_turn = False
         for part in parts:
             while True:
                 parked_part = parked_parts.popleft()
@@ -113,6 +127,7 @@ class DeliveryVerdicts:
                     break
                 settled.append(parked_part)
             count_shadow_and_bypass(part)
+            had_turn = had_turn or part.passed > 0
             self.lot.count(part.key, 0, 0, 0)  # so that the session notes the key
             if part.passed >= part.count:
                 part.paid = True
@@ -127,7 +142,8 @@ class DeliveryVerdicts:
                 part.reservation = overdraft
                 waits = now
             else:
-                waits = min(waits, due(now, part.wait_ns))
+                part.had_turn = had_turn
+                waits = min(waits, turn_of(who, part, now))
             refuse(part)
         for parked_part in parked_parts:
             if waits == NEVER and parked_part.part.kind == REQUEST and not parked_part.part.paid:
@@ -150,3 +166,8 @@ class DeliveryVerdicts:
 
     def __repr__(self) -> str:
         return f"<DeliveryVerdicts asking={self.asking} channels={list(self.asked)}>"
+
+
+def moment_of(found: tuple[int, int, AmqpChannel]) -> tuple[int, int]:
+    """When a channel is to be asked for, and its number."""
+    return found[0], found[1]
