@@ -98,6 +98,12 @@ class Replay:
         self.messages = SendsAgain() if self.sends else Messages()
         self.at_end = False
 
+    def tell_apart(self, first: bytes) -> None:
+        """Nobody knows whose these are: which protocol is told by the `first` bytes. An AMQP publish begins with its kind, a method; a send
+        with its length, of which the first byte is 0, since longer ones never wait."""
+        self.sends = first[0] == 0
+        self.messages = SendsAgain() if self.sends else Messages()
+
     def may_publish(self) -> bool:
         most = 1 if self.one_by_one else WINDOW
         return len(self.window) < most and (self.window_bytes < WINDOW_BYTES or not self.window)
@@ -421,6 +427,8 @@ class Replayer:
                 if not record.replays or record.kind == PLAIN:
                     continue
                 if record.kind == REQUEST:
+                    if not replay.stream.origin:
+                        replay.tell_apart(record.data)
                     replay.messages.begin()
                     replay.expires = record.expires
                 found = replay.messages.add(record.data, file, record.at)

@@ -133,7 +133,7 @@ class RateLimit(Handler):
         for part in parts:
             if part.kind != REQUEST or part.paid:
                 continue
-            if part.deadline == 0:
+            if part.deadline == 0 and not part.again:  # else it has passed before, and keeps its place
                 part.postponed = conversation.waits_behind(part)
                 part.expired = not part.postponed and conversation.would_overtake(part)
             elif kept_lines and conversation.line_of(part) in kept_lines:
@@ -143,7 +143,7 @@ class RateLimit(Handler):
             elif self._keeps_until(part, now):
                 part.kept = True
                 kept_lines.append(conversation.line_of(part))
-            elif part.deadline <= now:
+            elif 0 < part.deadline <= now:
                 part.expired = conversation.may_expire(part)
 
     def _is_ordered(self, part: Part) -> bool:

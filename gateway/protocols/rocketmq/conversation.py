@@ -192,6 +192,7 @@ class RocketmqConversation(Conversation):
         assert key is not None
         code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
         frames = build_refusals(part.opaques, code, remark(key.text, part.wait_ns))
+        self.held_sends.settle(part)
         if part.complete:
             self._reply(frames)
         else:
@@ -261,6 +262,8 @@ class RocketmqConversation(Conversation):
         if queue is not None:
             queue.accepts = accepts
         if not part.one_way and not part.accepted:
+            if part.counted:  # it has passed, and waited for a slot behind what is spooled: it is on no disk, and others are behind it
+                return False
             if not accepts or spool.trouble or not spool.room_for(written_bytes(part), rule.name, rule.spool_size or ENDLESS):
                 return False
             if (queue is not None and (queue.waits_for_room or queue.damage)) or not self._may_accept(part):

@@ -2,6 +2,7 @@
 
 Each is sent as a request of its own that wants an answer, with an opaque of the replay's. In a batch each message gets the property. A
 signed request (ACL: `AccessKey` and `Signature`) is sent as it is, since the signature is of all its fields and its body: it has no mark.
+Nor has a message whose properties are so long that the broker would refuse it with the mark.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ AGAIN: Final = "x-sluice-replayed"
 MARK: Final = f"{AGAIN}\x01true\x02"
 PREFIX: Final = 8  # bytes before the header
 BINARY_FIXED: Final = 21  # bytes of a binary header before its remark and extFields
-PROPERTIES: Final = ("properties", "i")  # of SEND_MESSAGE, and of the short forms
+PROPERTIES: Final = {10: "properties", 310: "i", 320: "i"}  # of SEND_MESSAGE, and of the short forms
+MOST_PROPERTIES: Final = 32_767 - 512  # bytes: what the broker takes (Short.MAX_VALUE), and a few of its own that it adds (a guess)
 BATCH: Final = ("batch", "m")
 SIGNATURE: Final = "Signature"
 
@@ -72,7 +74,7 @@ def again_json(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes, i
     extra = fields.get("extFields")
     messages = 1
     if isinstance(extra, dict):
-        body, messages = marked(extra, body)
+        body, messages = marked(int(fields["code"]), extra, body)
     return json.dumps(fields, separators=(",", ":")).encode(), body, messages
 
 
@@ -88,7 +90,7 @@ def again_binary(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes,
         name = header[place + 2 : value_at - 4].decode("utf-8", "surrogateescape")
         extra[name] = header[value_at:end].decode("utf-8", "surrogateescape")
         place = end
-    body, messages = marked(extra, body)
+    body, messages = marked(int(u16(header, 0)), extra, body)
     entries: list[bytes] = []
     for name, value in extra.items():
         name_bytes, value_bytes = name.encode("utf-8", "surrogateescape"), str(value).encode("utf-8", "surrogateescape")
@@ -97,23 +99,25 @@ def again_binary(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes,
     return head + len(packed).to_bytes(4, "big") + packed, body, messages
 
 
-def marked(extra: dict[str, Any], body: bytes) -> tuple[bytes, int]:
-    """Put the mark into the fields of a request, or into each message of a batch; the body, and how many messages it has."""
+def marked(code: int, extra: dict[str, Any], body: bytes) -> tuple[bytes, int]:
+    """Put the mark into the fields of a request with that code, or into each message of a batch; the body, and how many messages it has."""
     batch = any(extra.get(name) in ("true", True) for name in BATCH)
     messages = int(count_batch(body, 0, len(body))) if batch else 1
     if SIGNATURE in extra:
         return body, messages
     if batch:
         return marked_batch(body), messages
-    name = next((name for name in PROPERTIES if name in extra), None)
+    name = PROPERTIES.get(code)
     if name is not None:
-        extra[name] = with_mark(str(extra[name] or ""))
+        extra[name] = with_mark(str(extra.get(name) or ""))
     return body, messages
 
 
 def with_mark(properties: str) -> str:
-    """Properties with the mark; what has it is left as it is."""
+    """Properties with the mark; what has it, or no room for it, is left as it is."""
     if f"\x02{AGAIN}\x01" in f"\x02{properties}":
+        return properties
+    if len(properties.encode("utf-8", "surrogatepass")) + len(MARK) + 1 > MOST_PROPERTIES:
         return properties
     return properties + ("" if not properties or properties.endswith("\x02") else "\x02") + MARK
 

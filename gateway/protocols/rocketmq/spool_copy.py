@@ -42,7 +42,7 @@ NAMES: Final = {10: LONG, 310: SHORT, 320: SHORT}
 COMPRESSED: Final = 1  # bits of sysFlag (MessageSysFlag): the body is compressed,
 COMPRESSION: Final = 0x700  # with that; 0 is zlib, too
 ZLIB: Final = 0x300
-MAX_BODY_BYTES: Final = 64 << 20  # of a body that is not compressed any more; a longer one stays as it came: a guess
+MAX_BODY_BYTES: Final = 64 << 20  # of bodies of one request that are not compressed any more; what is longer stays as it came: a guess
 
 
 class SendsCopy(QueueCopy):
@@ -116,6 +116,7 @@ def header_of(data: bytes, start: i64, end: i64, is_json: bool) -> tuple[int, di
 def entries_of(body: bytes, sys_flag: int, born: int) -> list[dict[str, Any]]:
     """The messages of a batch (`batches.py`); none where its chain is broken."""
     found: list[dict[str, Any]] = []
+    room = MAX_BODY_BYTES
     at: i64 = 0
     end: i64 = len(body)
     while end - at >= FIXED:
@@ -128,14 +129,18 @@ def entries_of(body: bytes, sys_flag: int, born: int) -> list[dict[str, Any]]:
         if length > end - text_at:
             break
         text = body[text_at : text_at + length].decode(errors="replace")
-        found.append(message_of(body[at + 20 : at + 20 + size], int(flag), sys_flag, born, text))
+        told = message_of(body[at + 20 : at + 20 + size], int(flag), sys_flag, born, text, room)
+        if told["sys_flag"] != sys_flag:
+            room -= len(told.get("body") or told.get("body_base64") or "")
+        found.append(told)
         at = text_at + length
     return found if at == end else []
 
 
-def message_of(body: bytes, flag: int, sys_flag: int, born: int, properties: str) -> dict[str, Any]:
-    if sys_flag & COMPRESSED and sys_flag & COMPRESSION in (0, ZLIB):
-        plain = inflated(body)
+def message_of(body: bytes, flag: int, sys_flag: int, born: int, properties: str, room: int = MAX_BODY_BYTES) -> dict[str, Any]:
+    """`room`: bytes that the body may have once it is not compressed any more."""
+    if room > 0 and sys_flag & COMPRESSED and sys_flag & COMPRESSION in (0, ZLIB):
+        plain = inflated(body, room)
         if plain is not None:
             body = plain
             sys_flag &= ~(COMPRESSED | COMPRESSION)
@@ -143,11 +148,11 @@ def message_of(body: bytes, flag: int, sys_flag: int, born: int, properties: str
     return {"flag": flag, "sys_flag": sys_flag, "born": born, "properties": dict(pairs), **body_of(body)}
 
 
-def inflated(body: bytes) -> bytes | None:
-    """The body before it was compressed; None where it was not, or is longer than MAX_BODY_BYTES."""
+def inflated(body: bytes, most: int) -> bytes | None:
+    """The body before it was compressed; None where it was not, or is longer than `most`."""
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(body, MAX_BODY_BYTES)
+        plain = inflater.decompress(body, most)
     except zlib.error:
         return None
     return plain if inflater.eof else None

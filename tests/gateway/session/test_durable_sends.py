@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import struct
@@ -19,7 +20,7 @@ from gateway.spool.disk import WRITE, SpoolDisk
 from gateway.spool.left_behind import streams_of
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
-from support.rocketmq.frames import read_response, response, send, split_frames
+from support.rocketmq.frames import batch_body, read_response, response, send, split_frames
 from support.wires.spooling import elapse, spooling, work
 from support.wires.wires import Wires
 
@@ -284,3 +285,57 @@ def test_a_pause_holds_a_replay_until_it_is_over(tmp_path: Path) -> None:
         assert spool_operations.resume(gateway, ("rocketmq", "orders"))
         elapse(wires, disk, 1)
         assert bodies(wires.received(broker)) == [1]
+
+
+def test_what_gave_its_slot_back_and_finds_none_is_refused_and_all_else_is_marked_off(tmp_path: Path) -> None:
+    """It had passed, but stood behind what is spooled. It is on no disk, so it is not accepted later, and nothing waits for it."""
+    limit = Limit(messages=Rate(5), messages_burst=10, concurrent=1)
+    more: dict[str, Any] = {"durable": True, "answer": "accepted_by_gateway", "algorithm": "concurrency"}
+    rule = Rule("orders", Match(protocol="rocketmq"), limit=limit, open_for_ns=0, action="spool", **more)
+    with spooling(tmp_path, rule) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        answers: dict[int, int] = {}
+
+        def look() -> None:
+            for each in split_frames(wires.received(client)):
+                answer = read_response(each)
+                answers[int(str(answer["opaque"]))] = int(str(answer["code"]))
+
+        first = send("orders", batch_body(*[b"entry"] * 8), opaque=99, code=320, batch=True)
+        large = send("orders", batch_body(*[b"entry"] * 6), opaque=100, code=320, batch=True)
+        client.sendall(first)
+        wires.run()
+        (_,) = split_frames(wires.received(broker))
+        broker.sendall(response(99))
+        wires.run()
+        client.sendall(large + numbered(101, one_way=False))
+        wires.run()
+        work(disk)
+        wires.run()
+        client.sendall(b"".join(numbered(number, one_way=False) for number in range(102, 106)))
+        wires.run()
+        elapse(wires, disk, 3)  # the broker does not answer the first, so the second finds no slot
+        look()
+        assert answers == {99: 0, 100: 0, 101: 215, 102: 0, 103: 0, 104: 0, 105: 0}
+        for _ in range(12):
+            for each in split_frames(wires.received(broker)):
+                broker.sendall(response(json.loads(each[8 : 8 + (int.from_bytes(each[4:8]) & 0xFFFFFF)])["opaque"]))
+            elapse(wires, disk, 2)
+        assert (left(disk), disk.used) == ([], 0), "the broker has all, so nothing is sent again"
+
+
+def test_what_gave_its_slot_back_keeps_its_place(tmp_path: Path) -> None:
+    limit = Limit(messages=Rate(5), messages_burst=10, concurrent=50)
+    more: dict[str, Any] = {"action": "spool", "answer": "accepted_by_gateway", "algorithm": "concurrency"}
+    rule = Rule("orders", Match(protocol="rocketmq"), limit=limit, open_for_ns=0, **more)
+    with spooling(tmp_path, rule) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        first, large = (send("orders", batch_body(*[b"entry"] * each), code=320, batch=True) for each in (8, 6))
+        client.sendall(first)
+        wires.run()
+        client.sendall(large + numbered(1, one_way=False))
+        wires.run()
+        client.sendall(b"".join(numbered(number, one_way=False) for number in range(2, 6)))
+        wires.run()
+        elapse(wires, disk, 5)
+        assert bodies(wires.received(broker))[2:] == [1, 2, 3, 4, 5]

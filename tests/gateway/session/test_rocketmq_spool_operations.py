@@ -406,3 +406,14 @@ async def test_whatever_operators_do_each_message_has_one_end_and_order_holds(tm
             assert len(left) == given_up[topic]
             assert left >= set(drained) & set(sent)
         assert (disk.messages, disk.topics) == (0, {})
+
+
+def test_a_batch_of_small_bodies_that_are_long_before_compression_does_not_fill_memory() -> None:
+    part = spool_copy.MAX_BODY_BYTES // 2 - 1000
+    bomb = zlib.compress(bytes(part))
+    fields = {"a": "producers", "b": "orders", "e": "0", "f": "1", "i": "", "m": "true"}
+    data = encode_request(320, fields, batch_body(*[bomb] * 12), opaque=1)
+    told = spool_copy.messages_of(data, 0, len(data))
+    assert [each["sys_flag"] for each in told] == [0, 0, *[1] * 10]
+    assert sum(len(each.get("body", "")) for each in told) == 2 * part
+    assert {base64.b64decode(each["body_base64"]) for each in told[2:]} == {bomb}, "what has no room stands as it came"

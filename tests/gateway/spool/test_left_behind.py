@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from gateway.spool.records import DamagedError, encode
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
+from support.rocketmq.frames import send
 
 ORIGIN = {"listener": "rabbit", "vhost": "/", "user": "guest", "queue": "1.durable"}
 
@@ -221,4 +223,26 @@ async def test_what_cannot_be_taken_is_told_once(tmp_path: Path, monkeypatch: py
             await replayer._look(nursery)
     (line,) = told
     assert (line["name"], line["folder"]) == ("spool_unreadable", str(barred))
+    disk.close(1)
+
+
+async def test_sends_whose_file_begins_damaged_are_set_aside_and_not_taken_for_publishes(own: Path) -> None:
+    sends = [send("orders", b"text %d" % number, opaque=number, one_way=True) for number in range(3)]
+    parts = []
+    for data in sends:
+        parts.append(Part(REQUEST, 0, data, 0, len(data), None, 1, 1, len(data)))
+        parts[-1].replays = True
+    write(own, "1.durable", [encode(parts)], {"listener": "broker-a", "protocol": "rocketmq", "topic": "orders"})
+    with (own / "1.durable").open("r+b") as file:
+        file.seek(HEAD_BYTES + 1)
+        file.write(b"\0")
+    disk = SpoolDisk(own.parent, 1 << 20, 1 << 20)
+    replayer = Replayer(disk, {}, {}, lambda listener, arrival: None)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await replayer._look(nursery)
+    assert disk.replay.set_aside == 3
+    [kept] = (own.parent / "set-aside").glob("*.jsonl")
+    told = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [(each["topic"], each["body"]) for each in told] == [("orders", f"text {number}") for number in range(3)]
     disk.close(1)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gateway.protocols.rocketmq.sends_again import SendsAgain
+from gateway.protocols.rocketmq.sends_again import AGAIN, SendsAgain
 from gateway.protocols.rocketmq.spool_copy import messages_of
-from support.rocketmq.frames import batch_body, encode_request, send, split_frames
+from support.rocketmq.frames import batch_body, encode_request, send, send_back, split_frames
 
 MARK = {"x-sluice-replayed": "true"}
 
@@ -59,3 +59,34 @@ def test_a_record_of_several_is_taken_apart_with_their_places() -> None:
     first, second = send(opaque=1), send(opaque=2, binary=True)
     found = SendsAgain().add(first + second, "9.durable", 40)
     assert [(each.body, each.end) for each in found] == [(first, 40 + len(first)), (second, 40 + len(first) + len(second))]
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_message_whose_properties_have_no_room_for_it_stays_as_it_is(*, binary: bool) -> None:
+    """The broker takes 32,767 bytes, its own among them. With the mark it would refuse what it takes without."""
+    long = "K\x01" + "\u00e9" * 16_200 + "\x02"
+    data = encode_request(310, {"a": "producers", "b": "orders", "e": "0", "i": long}, b"text", opaque=3, binary=binary)
+    (told,) = messages_of(again(data), 0, len(again(data)))
+    assert list(told["properties"]) == ["K"]
+    batch = batch_body(b"one", properties=long.encode()) + batch_body(b"two")
+    data = send("orders", batch, code=320, batch=True, binary=binary)
+    marked = again(data)
+    assert [AGAIN in each["properties"] for each in messages_of(marked, 0, len(marked))] == [False, True]
+
+
+@pytest.mark.parametrize("code", [10, 310])
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_send_without_properties_gets_them(code: int, *, binary: bool) -> None:
+    names = ("producerGroup", "topic", "queueId") if code == 10 else ("a", "b", "e")
+    data = encode_request(code, dict(zip(names, ("producers", "orders", "0"), strict=True)), b"text", opaque=3, binary=binary)
+    marked = again(data)
+    (told,) = messages_of(marked, 0, len(marked))
+    assert told["properties"] == MARK
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_send_back_gets_no_properties(*, binary: bool) -> None:
+    marked = again(send_back(binary=binary))
+    (told,) = messages_of(marked, 0, len(marked))
+    assert "properties" not in told["fields"]
+    assert "i" not in told["fields"]
