@@ -7,7 +7,6 @@ from pathlib import Path
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.disk import READ, WRITE, SpoolDisk
-from gateway.spool.paging import PageableQueue, Paging
 from gateway.spool.queue import SpoolQueue
 from limiter.judge import Judge
 from limiter.keys import Key
@@ -178,27 +177,21 @@ def test_a_target_that_is_lowered_holds_from_the_next_message_on(tmp_path: Path)
 
 
 def test_the_largest_is_found_whatever_grew_and_left(tmp_path: Path) -> None:
-    class Tail(PageableQueue):
-        def page_out(self) -> bool:
-            paged.append(self.tail_cost)
-            paging.emptied(self, self.tail_cost)
-            self.tail_cost = 0
-            return True
-
-    paging = Paging(10_000, 100)
-    paged: list[int] = []
-    tails = [Tail() for _ in range(10)]
-    for size, tail in enumerate(tails, 1):
-        for _ in range(size):
-            tail.tail_cost += 100
-            paging.grown(tail, 100)
-    paging.emptied(tails[9], 1_000)
-    tails[9].tail_cost = 0
-    assert paged == []
-    tails[0].tail_cost += 2_500
-    paging.grown(tails[0], 2_500)
-    assert paged == [2_600]
-    paging.take_target(3_000)
-    tails[1].tail_cost += 1
-    paging.grown(tails[1], 1)
-    assert paged == [2_600, 900, 800, 700, 600]
+    queues = Queues(tmp_path)
+    for at in range(10):
+        queues.begin()
+        for _ in range(10 * (at + 1)):
+            queues.add(at)
+    assert queues.take_all(9) == list(range(100)), "the largest of them has left"
+    queues.disk.take_settings(1 << 30, 300_000, 0, 0)
+    queues.add(0)
+    written = [bool(queue.writing) for queue in queues.queues]
+    assert written == [False] * 4 + [True] * 5 + [False], "451,000 bytes in tails of 11,000 to 90,000, and half of 300,000 is the bound"
+    for _ in range(110):
+        queues.add(1)
+    assert queues.queues[1].writing, "by now the largest"
+    assert not queues.queues[0].writing
+    queues.work(WRITE)
+    for at in range(9):
+        assert queues.take_all(at) == list(range(queues.sent[at]))
+    queues.disk.close(0)
