@@ -108,6 +108,8 @@ class ClientStream:
             frames -= 1
             kind: i64 = data[pos]
             channel_id: i64 = u16(data, pos + 1)
+            if self.closing:
+                channel_id = 0  # behind the connection.close, wherever that is
             size: i64 = u32(data, pos + 3)
             limit: i64 = handshake.limit
             if size > limit:
@@ -123,8 +125,6 @@ class ClientStream:
             if channel_id != channel_number:
                 channel_number = channel_id
                 channel = self.channels.get(channel_id)
-            if self.closing:
-                channel_id = 0  # behind the connection.close, wherever that is
             if channel_id != 0 and not handshake.opened and handshake.vhost is not None:
                 self.waits_for_open = True
                 break

@@ -98,7 +98,8 @@ def slowly(data: bytes, most: int) -> list[Served]:
             if header is None:
                 raise ValueError(f"no header: {each!r}")
             name = header[1].decode().lower()
-            headers[name] = headers[name] + b", " + header[2] if name in headers else header[2]
+            value = header[2].lower() if name == "transfer-encoding" else header[2]  # names of codings have no case
+            headers[name] = headers[name] + b", " + value if name in headers else value
         if "transfer-encoding" in headers and "content-length" in headers:
             raise ValueError("its length is told in two ways")
         if "transfer-encoding" in headers:
