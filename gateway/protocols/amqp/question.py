@@ -14,11 +14,13 @@ from gateway.protocols.question import Question, WrongAnswerError, began_with
 HEADER: Final = b"AMQP\x00\x00\x09\x01"
 START: Final = b"\x00\x0a\x00\x0a"  # class and method of connection.start
 METHOD_FRAME: Final = b"\x01\x00\x00"  # type and channel 0
+# What RabbitMQ says to a PROXY header that it does not expect: before 4.0 the header that it wants, since then that of AMQP 1.0 with SASL.
+MISHEARD: Final = (HEADER, b"AMQP\x03\x01\x00\x00")
 
 
 def answered(data: bytes) -> bool:
     """Whether `data` is a whole connection.start, or the header of another version, after which a broker closes."""
-    if data[: len(HEADER)] == HEADER:  # what RabbitMQ says to a PROXY header that it does not expect
+    if data[: len(HEADER)] in MISHEARD:
         raise WrongAnswerError("takes what it was sent for another protocol than AMQP 0-9-1", misheard=True)
     if data[:4] == HEADER[:4]:
         return len(data) >= len(HEADER)

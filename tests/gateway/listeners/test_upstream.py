@@ -427,12 +427,13 @@ async def test_another_version_of_amqp_is_an_answer() -> None:
     assert upstream.ok is True
 
 
-async def test_a_broker_that_takes_a_proxy_header_for_another_protocol_is_told_so() -> None:
+@pytest.mark.parametrize("said", [AMQP.send, b"AMQP\x03\x01\x00\x00"], ids=["3.10", "4.0"])
+async def test_a_broker_that_takes_a_proxy_header_for_another_protocol_is_told_so(said: bytes) -> None:
     """RabbitMQ says which version it speaks, and closes."""
 
     def serve(client: socket.socket) -> None:
         client.recv(8)
-        client.sendall(AMQP.send)
+        client.sendall(said)
 
     with StandIn(serve) as other:
         upstream = Upstream("amqp", (LOOPBACK, other.port), question=AMQP)
