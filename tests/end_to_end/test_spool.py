@@ -433,7 +433,10 @@ def test_a_disk_that_becomes_read_only_stops_the_sender_until_it_is_not(
 ) -> None:
     """As a kernel makes a file system read-only that has failed: here a mount over it is. What waits goes on meanwhile: it can be read."""
     gateway = start_gateway(
-        [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled()], spool={"directory": str(small_disk / "spool"), "memory": "1MiB"}
+        [amqp_listener(f"127.0.0.1:{rabbitmq.port}")],
+        [spooled()],
+        spool={"directory": str(small_disk / "spool")},
+        memory={"target": "1MiB"},
     )
 
     def mount(*words: str) -> None:

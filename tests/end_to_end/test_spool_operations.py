@@ -163,7 +163,7 @@ def test_what_is_drained_can_be_published_again_as_the_page_says(rabbitmq: Rabbi
 @pytest.mark.rabbitmq
 def test_the_commands_of_the_page_can_be_run(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     rule = {**RULES[0], "match": {"protocol": "amqp", "exchange": "orders"}, "limit": {"messages": "1/s"}}
-    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule], spool={"memory": "1MiB"})
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule], memory={"target": "1MiB"})
     parameters = pika.ConnectionParameters(LOOPBACK, gateway.port("rabbit"))
     with pika.BlockingConnection(parameters) as client:
         channel = client.channel()

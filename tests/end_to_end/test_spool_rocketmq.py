@@ -187,7 +187,7 @@ def accept(start_gateway: StartGateway, broker: RocketMQ, **more: object) -> Gat
     listener: dict[str, object] = {
         "name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{broker.port}",
     }  # fmt: skip
-    return start_gateway([listener], [{**ACCEPTING, **more}], spool={"memory": "1MiB"})
+    return start_gateway([listener], [{**ACCEPTING, **more}], memory={"target": "1MiB"})
 
 
 def send_all(gateway: Gateway, stack: ExitStack, frames: list[bytes]) -> tuple[socket.socket, list[object]]:
