@@ -56,7 +56,7 @@ def test_the_zip_has_no_other_package_and_the_packages_of_the_workers_are_pinned
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_of_two_workers_computes_the_quotas(built: dict[str, Path], tmp_path: Path) -> None:
     for gateway in ("g1", "g2"):
         log = SyntheticLog(tmp_path / "log", "2026-11-20", gateway)
