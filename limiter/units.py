@@ -38,6 +38,7 @@ QUANTITY: Final = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-zµ]*)\s*")
 SHARE: Final = re.compile(rf"\s*{NUMBER}\s*%\s*/\s*(?P<window>[0-9.]+\s*[A-Za-zµ]+)\s*", re.ASCII)
 MIN_WINDOW_NS: Final = SECOND  # ns; the window of a share; less is not an average (guess)
 MAX_WINDOW_NS: Final = 600 * SECOND  # ns; the window of a share; longer ago says nothing about now (guess)
+MAX_RATE_DIGITS: Final = 24  # of a rate's number, with its point; with more, what is shown may be longer than what is read
 MAX_TEXT_CHARS: Final = 64  # characters; a quantity; a number of a million digits takes Python seconds to read
 
 
@@ -67,6 +68,8 @@ def read_rate(text: str, units: dict[str, int], example: str) -> Rate:
         raise ValueError(unknown(text, found["period"], SPELLINGS.get(found["period"].lower(), ""), DURATIONS, example))
     if found["many"] and int(found["many"]) == 0:
         raise ValueError(f"{shorten(text)}: a rate needs a period longer than nothing; write it like {example}")
+    if len(found["number"]) > MAX_RATE_DIGITS:
+        raise ValueError(f"{shorten(text)}: a rate has {MAX_RATE_DIGITS} digits at most; write it like {example}")
     exact = Fraction(found["number"]) * units[found["unit"]]
     return Rate(exact.numerator, exact.denominator * int(found["many"] or "1") * DURATIONS[found["period"]])
 

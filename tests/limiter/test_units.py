@@ -181,3 +181,11 @@ def test_shares(text: str, parts: int, window_ns: int, written: str) -> None:
 def test_a_text_that_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"10%/10s|at most|the most"):
         parse_share(text)
+
+
+def test_a_rate_of_too_many_digits_is_refused() -> None:
+    """What is shown of it would be longer than what is read: it could not be sent back."""
+    rate = parse_rate("0.1234567890123456789012/s")
+    assert parse_rate(format_rate(rate)) == rate
+    with pytest.raises(ValueError, match="a rate has 24 digits at most; write it like 500/s"):
+        parse_rate("0.12345678901234567890123/s")
