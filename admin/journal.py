@@ -125,7 +125,7 @@ class Journal:
         if entry.outcome == "applied":
             self._index[entry.revision] = (self._generation, start)
             self._revisions[entry.sequence] = entry.revision
-        elif entry.outcome == "void":
+        elif entry.outcome == "void" and entry.voids < entry.sequence:  # no line takes back one that comes later
             self._voided.add(entry.voids)
             revision = self._revisions.pop(entry.voids, None)
             if revision is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from admin.changes import Author, StoreError
 from admin.files import FileSystem
-from admin.journal import Journal, JournalError
+from admin.journal import Entry, Journal, JournalError
 from admin.snapshots import publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule, decode_state, encode_state, key_of, key_target
 from admin.store import MAX_KEYS, Store
@@ -182,6 +182,17 @@ async def test_with_both_state_files_gone_the_live_changes_are_those_of_the_hist
     store = open_store(tmp_path)  # it is on the disk again
     assert (store.state, store.warnings) == (before, [])
     store.close()
+
+
+async def test_a_line_that_takes_back_a_later_one_stops_no_start(tmp_path: Path) -> None:
+    history = Journal(tmp_path, FileSystem())
+    history.append(Entry(1, "2026-11-21T12:00:00Z", "ann", "PUT", "applied", revision=1))
+    history.append(Entry(2, "2026-11-21T12:00:00Z", "sluice", "void", "void", voids=3))
+    history.append(Entry(3, "2026-11-21T12:00:00Z", "ann", "POST /v1/drain", "done"))
+    for start in ("state put together from the history", "state of the file"):
+        store = open_store(tmp_path)
+        assert (store.revision, store.state.sequence) == (1, 3), start
+        store.close()
 
 
 async def test_a_history_that_was_rolled_tells_what_it_does_not_know(tmp_path: Path) -> None:
