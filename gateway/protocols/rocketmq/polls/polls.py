@@ -107,11 +107,11 @@ class Polls:
         assert key is not None
         if poll.code == NOTIFICATION:  # brings nothing; has a place in line of its own, apart from the pops
             queue = self.queues.of(key, -3 - terms.queue)  # below -1, which is any queue, of a pop
-            poll.reservation = Reservation(0, 0, queue.since)
+            poll.reservation = Reservation(0, 0, queue.place())
         else:
             queue = self.queues.of(key, terms.queue)
             messages, size = self.queues.expects(key, queue, terms.max_messages)
-            poll.reservation = Reservation(messages, size, queue.since)
+            poll.reservation = Reservation(messages, size, queue.place())
         poll.queue = queue
 
     def send(self, poll: Poll) -> None:
@@ -127,6 +127,8 @@ class Polls:
         if queue is None or reservation is None:
             return
         queue.since = 0
+        if poll.order == queue.waiting:
+            queue.waiting = 0
         if poll.due:
             self.held.go_on(key, poll.due)
         if poll.code == NOTIFICATION:
@@ -150,6 +152,8 @@ class Polls:
         if queue.since == 0:
             queue.since = reservation.since
         self.held.hold(poll, due)
+        if queue.waiting == 0:
+            queue.waiting = poll.order
 
     def take_due(self, now: int, room: int) -> list[Poll]:
         """Held ones that are to be judged again; what they reserve is what is expected by now."""
@@ -175,6 +179,8 @@ class Polls:
         assert key is not None
         assert terms is not None
         assert queue is not None
+        if poll.order == queue.waiting:
+            queue.waiting = 0
         self.held.go_on(key, poll.due)
         self.empty += 1
         return empty_answer(poll.code, poll.opaque, terms.offset, queue, self.queues.broker)

@@ -22,12 +22,13 @@ MAX_QUEUES: Final = 4096  # of one client; beyond it what is known is forgotten,
 class PollQueue:
     """One queue of one topic as one group's client polls it."""
 
-    __slots__ = ("broker", "maximum", "messages", "minimum", "since", "size")
+    __slots__ = ("broker", "maximum", "messages", "minimum", "since", "size", "waiting")
 
     def __init__(self, messages: int, size: int) -> None:
         self.messages = messages  # what the next answer is likely to bring; -1: no idea
         self.size = size  # bytes
         self.since = 0  # monotonic ns since when messages are waited for here; 0: nothing is
+        self.waiting = 0  # the number (`order`) of the held poll that has this place; 0: none
         self.minimum = 0  # offsets, as the broker said last
         self.maximum = 0
         self.broker = -1  # from which broker to read, as it said last; -1: it has not
@@ -41,6 +42,10 @@ class PollQueue:
         """The broker keeps the poll: there is nothing."""
         self.messages = 0
         self.size = 0
+
+    def place(self) -> int:
+        """Since when (monotonic ns) one that asks now has waited: as long as the one before it that was answered empty. 0: from now on."""
+        return 0 if self.waiting else self.since
 
     def __repr__(self) -> str:
         return f"<PollQueue expects {self.messages} messages, {self.size} bytes; waits since {self.since}>"

@@ -194,6 +194,17 @@ def test_a_poll_that_is_repeated_keeps_its_place() -> None:
     assert split_frames(talk.to_broker) == [pull(queue=0, opaque=3)]
 
 
+def test_a_second_poll_of_a_queue_has_no_part_in_the_place_of_the_first() -> None:
+    """Sent together or one after the other: while the first waits for more than is left, one that asks for less does not pass it."""
+    talk = Talk("rocketmq", limit(3))
+    first, second = pull(queue=0, opaque=1, most=32), pull(queue=0, opaque=2, most=1)
+    talk.client(pull(queue=0, opaque=3, most=1))
+    for request in (first, second):
+        talk.client(request)
+    assert split_frames(talk.to_broker) == [pull(queue=0, opaque=3, most=1)]
+    assert talk.conversation.budget.held_polls == 2
+
+
 def test_a_client_that_goes_away_takes_its_polls_along() -> None:
     talk = Talk("rocketmq", limit(0))
     talk.client(pull(queue=0, opaque=1) + pull(queue=1, opaque=2))
