@@ -98,7 +98,7 @@ def run(order)
              longest_gap_s: 0.0, outcomes: "" }
   failure = nil
   handler = Object.new
-  handler.define_singleton_method(:raise) { |error| failure = error }
+  handler.define_singleton_method(:raise) { |error| failure ||= error } # the first: its reader meets the closed socket a moment later
   options = { heartbeat: order["heartbeat"].to_i, automatically_recover: false, logger: QUIET, session_error_handler: handler,
               continuation_timeout: CONTINUATION_TIMEOUT_MS }
   connection = Bunny.new(order["url"], **options)
