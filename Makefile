@@ -129,8 +129,8 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 	@$(BIN)/python deploy/demo/incident.py $(if $(PLOT),--plot $(PLOT)) $(if $(RUNS),--compare $(RUNS))
 
 # What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
-# against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three
-# processes share the tests each time, as these wait for brokers, browsers and clocks for a good part of it (tests/support/xdist_split.py).
+# against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three and
+# four processes share the tests, as these wait for brokers, browsers and clocks for a good part of it (tests/support/xdist_split.py).
 # What takes minutes has a target of its own: test-long.
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
@@ -152,16 +152,22 @@ $(BROWSER)/.installed: tests/dashboard/package-lock.json
 dashboard-tests: $(BROWSER)/.installed ## What the dashboard's browser tests need: packages, Chromium and Redis (make source installs it by itself).
 	@$(SYSTEM) node chromium redis-server
 
+# Half a minute once; each of the hundred sessions of Spark that the tests start takes 3 CPU-s less with it. Without it Java goes on silently.
+SPARK_CLASSES := build/java/spark.jsa
+$(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py
+	@$(SYSTEM) java
+	@PYTHONPATH=.:tests $(BIN)/python -m support.spark_classes $@ > build/spark-classes.log 2>&1 || { cat build/spark-classes.log >&2; exit 1; }
+
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
 
-source: .venv/.dependencies $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
+source: .venv/.dependencies $(BROWSER)/.installed $(SPARK_CLASSES) ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,(once or twice or spark or browser) and not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree
-	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 3 -m "$(1)"
+	@SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 3 -m "$(1)"
 endef
 
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
@@ -172,7 +178,7 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 3 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
 	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh

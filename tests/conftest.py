@@ -27,11 +27,13 @@ import pytest
 from support.builds import build_of
 from support.log_calls import LogCheck
 from support.tmpfs import folder_for_a_run
+from support.xdist_split import PartScheduling, part_of
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
+LONGEST = {"rabbitmq": 4, "rocketmq": 5}  # the parts of the run's own brokers
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 ONCE = (
     "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/",
@@ -100,7 +102,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before marks select
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Fast first: what fails soonest is said soonest. Of two processes the slow ones come first, so that both are done at the same time.
+    """Fast first: what fails soonest is said soonest. In several processes the slow ones come first, so that all are done at the same time.
 
     Tests in the places of ONCE and TWICE are marked so, but for those that need what only the second half of `make test` has.
     """
@@ -114,15 +116,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("twice")
 
     def lateness(item: pytest.Item) -> int:
-        return max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)
+        rank = max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)
+        return LONGEST.get(part_of(config.rootpath, item.path.relative_to(config.rootpath).as_posix()), rank) if rank else 0
 
     items.sort(key=lateness, reverse=hasattr(config, "workerinput"))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from support.xdist_split import PartScheduling  # a run in one process needs no xdist
-
     return PartScheduling(config, log)
 
 

@@ -34,11 +34,12 @@ class Worker:
 
 def test_a_broker_is_started_by_one_process_whatever_node_ids_look_like(tmp_path: Path) -> None:
     """Guards pytest-xdist issue 1386: under pytest 9.2 `--dist loadgroup` gives every process some tests of every group."""
-    for name, marks in {"both": ["rabbitmq", "rocketmq"], "rocket": ["rocketmq"], "rabbit": ["rabbitmq"], "plain": [], "other": []}.items():
-        (tmp_path / f"test_{name}.py").write_text("".join(f"pytest.mark.{mark}\n" for mark in marks))
+    rocket, rabbit = "rocketmq: RocketMQ", "rabbitmq: RabbitMQ"
+    for name, taken in {"both": [rabbit, rocket], "rocket": [rocket], "rabbit": [rabbit], "plain": [], "own": []}.items():
+        (tmp_path / f"test_{name}.py").write_text(f"pytestmark = pytest.mark.rocketmq\ndef test({', '.join(taken)}): ...\n")
     option = SimpleNamespace(loadscopereorder=True, tx=["2*popen"], maxprocesses=None, debug=False)
     config = SimpleNamespace(rootpath=tmp_path, option=option, getvalue=lambda name: getattr(option, name))
-    collected = [f"test_{name}.py::test_{number}" for name in ("both", "rocket", "rabbit", "plain", "other") for number in range(3)]
+    collected = [f"test_{name}.py::test_{number}" for name in ("both", "rocket", "rabbit", "plain", "own") for number in range(3)]
     workers = [Worker(), Worker()]
     scheduling = PartScheduling(config, SimpleNamespace(loadscopesched=lambda *_: None))
     for worker in workers:

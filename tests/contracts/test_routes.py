@@ -70,15 +70,22 @@ def body_of(route: Route) -> Any:
     }[body.__name__]  # fmt: skip
 
 
+LIVE_CHANGES: dict[str, Any] = {}  # what `prepare` makes, once one by one, and then all by one request
+
+
 async def prepare(api: Control) -> None:
     """Something there for every path to be about."""
     api.gateway.open_connections = [{"id": 7, "client": "127.0.0.1:5", "state": "open"}]
     await api.gateway.pause_spool(("amqp", "%2F/orders/order.created"), {})
     await api.gateway.pause_spool(("rocketmq", EXAMPLES["topic"]), {})
-    change = {"messages": "9/s", "candidate": {"messages": "8/s"}}
-    level_paths = [path_of(route) for route in ROUTES if route.handler is level_limits.delete]
-    for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics", *level_paths):
-        assert (await api.ask("PUT", f"{path}?force=1", change)).status == 200
+    if LIVE_CHANGES:
+        assert (await api.ask("PUT", "/v1/live-changes?force=1", {"changes": LIVE_CHANGES})).status == 200
+    else:
+        change = {"messages": "9/s", "candidate": {"messages": "8/s"}}
+        level_paths = [path_of(route) for route in ROUTES if route.handler is level_limits.delete]
+        for path in ("/v1/limits/rocketmq/orders", "/v1/limits/amqp/%2F/orders/order.created", "/v1/rules/rocketmq-topics", *level_paths):
+            assert (await api.ask("PUT", f"{path}?force=1", change)).status == 200
+        LIVE_CHANGES.update((await api.ask("GET", "/v1/live-changes")).json()["changes"])
     assert (await api.ask("PUT", "/v1/quotas?force=1", QUOTAS)).status == 200
     assert (await api.ask("POST", "/v1/tokens", {"name": EXAMPLES["name"], "role": "viewer"})).status in {201, 409}
 

@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.environments import one_at_a_time
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -42,6 +44,11 @@ def jars(name: str) -> Path:
 
     Raises MavenUnreachableError, with Maven's own words, where they cannot be fetched.
     """
+    with one_at_a_time(CACHE / name):
+        return _jars(name)
+
+
+def _jars(name: str) -> Path:
     pom = POMS / f"{name}.pom.xml"
     wanted = hashlib.sha256(pom.read_bytes()).hexdigest()
     folder = CACHE / name / "lib"
@@ -62,6 +69,11 @@ def jars(name: str) -> Path:
 
 def compiled(sources: Path, jar_set: str, *more: Path) -> str:
     """The class path of all `*.java` in the folder `sources` (and in `more`), compiled against `jar_set`; anew when a source changes."""
+    with one_at_a_time(CACHE / jar_set / sources.name):
+        return _compiled(sources, jar_set, *more)
+
+
+def _compiled(sources: Path, jar_set: str, *more: Path) -> str:
     library = jars(jar_set)
     files = [file for folder in (sources, *more) for file in sorted(folder.glob("*.java"))]
     content = [file.read_bytes() for file in [*files, CACHE / jar_set / "pom.sha256"]]

@@ -1,8 +1,9 @@
-"""The parts of a run in two or three processes (`pytest -n 3`): RocketMQ's tests, RabbitMQ's, Spark's two, and every other file.
+"""The parts of a run in several processes (`pytest -n 4`).
 
-A part is run by one process, whole, so that what it needs is started once; whoever is done takes the next. The longest come first, and the
-many short ones fill what is left. Spark's tests are two parts, the quota job's own and all others: as one they would keep one process busy
-long after the others are done, and starting Spark twice costs seconds.
+The tests with the run's own RocketMQ are a part, those with its RabbitMQ, Spark's two, and each file of all others. A part is run by one
+process, whole, so that what it needs is started once; whoever is done takes the next. The longest come first, and the many short ones fill
+what is left. A file whose tests start brokers of their own is a part of its own. Spark's tests are two parts, the quota job's own and all
+others: as one they would keep one process busy long after the others are done, and starting Spark twice costs seconds.
 
 The naive way is a mark `xdist_group` on every test. pytest 9.2 has node ids that xdist 3.8 cannot write its groups into: it then spreads
 single tests over the processes, without a word (pytest-xdist issue 1386), and all processes start all brokers and tell the incident at the
@@ -11,22 +12,29 @@ same time. So the parts are told to the scheduler itself, by the file that a tes
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-PARTS: Final = ("rocketmq", "rabbitmq", "spark")  # marks; what needs both brokers is the first's, which takes longer to start
-
+# What a file's text names where its tests take it: the run's own brokers, and Spark. What needs both brokers is RocketMQ's, which takes
+# longer to start.
+SHARED: Final = {
+    "rocketmq": re.compile(r"\b(rocketmq: RocketMQ|rocketmq_client: RocketMQClient)\b"),
+    "rabbitmq": re.compile(r"\b(rabbitmq: RabbitMQ|probe: Callable)\b"),
+    "spark": re.compile(r"\bpytest\.mark\.spark\b"),
+}
 QUOTA_JOB: Final = "spark, the quota job"
+PARTS: Final = (*SHARED, QUOTA_JOB)
 
 
 @cache
 def part_of(root: Path, file: str) -> str:
-    """The part that the tests of a file belong to, by the marks that its text names; the file itself where it names none."""
+    """The part that the tests of a file belong to: the file itself where they share nothing that is slow to start."""
     text = (root / file).read_text()
-    part = next((part for part in PARTS if f"pytest.mark.{part}" in text), file)
+    part = next((part for part, name in SHARED.items() if name.search(text)), file)
     return QUOTA_JOB if part == "spark" and file.startswith("tests/spark_jobs/") else part
 
 
@@ -41,6 +49,6 @@ class PartScheduling(LoadScopeScheduling):  # type: ignore[misc]
         self.config.option.loadscopereorder = False  # else the part with the most tests would come first, not the one that takes longest
         super().schedule()
         scopes = {scope for work in (self.workqueue, *self.assigned_work.values()) for scope in work}
-        strange = sorted(scope for scope in scopes if scope not in (*PARTS, QUOTA_JOB) and not scope.endswith(".py"))
+        strange = sorted(scope for scope in scopes if scope not in PARTS and not scope.endswith(".py"))
         if strange:
             raise RuntimeError(f"this pytest-xdist does not ask which part a test belongs to; it has {strange[:5]}")

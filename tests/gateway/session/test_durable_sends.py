@@ -194,7 +194,7 @@ def test_what_was_too_old_is_not_left_behind(tmp_path: Path) -> None:
         assert set(left(disk)) <= set(passed)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 40))])
 def test_killed_at_any_moment_what_was_committed_is_with_the_broker_or_left_behind_in_order(tmp_path: Path, seed: int) -> None:
     """A copy of the disk is what the next process finds. One-way and accepted sends, pauses between bursts, a slow or a quick disk."""
     random = Random(seed)

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.clients.answering import Answering
 from support.clients.programs import CLIENTS, go_program
-from support.environments import environment
+from support.environments import environment, one_at_a_time
 from support.java import ROOT, compiled, java
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def npm_modules(project: str) -> Path:
     source = CLIENTS / project
     lock = source / "package-lock.json"
     folder = ROOT / "build" / "node" / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    with one_at_a_time(folder):
+        return _npm_modules(source, lock, folder)
+
+
+def _npm_modules(source: Path, lock: Path, folder: Path) -> Path:
     modules = folder / "node_modules"
     if modules.exists():
         return modules

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.amqp.confirm_schedules import play
 from support.builds import build_of
 
-SCHEDULES = 100_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 5_000  # interpreted, one takes 0.6 ms
+SCHEDULES = 30_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 5_000  # interpreted, one takes 0.6 ms
 EXAMPLES = 250
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.amqp.crash_schedules import play, play_out
 from support.builds import build_of
 
-SCHEDULES = 10_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 2_000  # interpreted, one takes 3 ms
+SCHEDULES = 4_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 2_000  # interpreted, one takes 3 ms
 EXAMPLES = 100
 
 
