@@ -94,6 +94,7 @@ def _configuration(scratch: Path, listeners: list[dict[str, object]], rules: lis
         "listeners": listeners,
         "admin": {"bind": "127.0.0.1:0"},
         "access_log": {"directory": str(scratch / "access-log"), "roll_every": "1min", "roll_size": "128MiB"},
+        "disk": {"low_watermark": "256MiB"},  # all of it is removed at the end, and takes less: a disk that is rather full is enough
         "log": {"level": "info", "format": "json"},
         "rules": rules,
     }
