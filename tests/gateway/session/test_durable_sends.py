@@ -339,3 +339,23 @@ def test_what_gave_its_slot_back_keeps_its_place(tmp_path: Path) -> None:
         wires.run()
         elapse(wires, disk, 5)
         assert bodies(wires.received(broker))[2:] == [1, 2, 3, 4, 5]
+
+
+def test_what_passes_behind_what_was_just_spooled_is_on_the_disk_like_all_else(tmp_path: Path) -> None:
+    """It was judged with it, and there are tokens for it, but none for the larger one before it."""
+    with spooling(tmp_path, durable()) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        first, large = (send("orders", batch_body(*[b"entry"] * each), code=320, batch=True, one_way=True) for each in (8, 6))
+        client.sendall(first + large + numbered(1) + numbered(2))
+        wires.run()
+        say(wires, client, range(3, 6))
+        assert split_frames(wires.received(broker)) == [first]
+        work(disk)
+        wires.run()
+        work(disk)
+        wires.run()
+        assert left(disk)[1:] == [1, 2, 3, 4, 5], "all are on the disk, in order"
+        elapse(wires, disk, 5)
+        assert bodies(wires.received(broker))[1:] == [1, 2, 3, 4, 5]
+        elapse(wires, disk, 8)
+        assert (left(disk), disk.used) == ([], 0)
