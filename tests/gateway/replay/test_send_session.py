@@ -6,11 +6,12 @@ import socket
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from gateway.protocols.rocketmq.sends_again import SendAgain
-from gateway.replay.sends import SendSession
-from gateway.replay.session import ReplayError
-from support.rocketmq.frames import binary_header, frame, heartbeat, response, send
+from gateway.replay.frame_stream import ReplayError
+from gateway.replay.sends import ANSWER_S, SendSession
+from support.rocketmq.frames import binary_header, frame, heartbeat, response, send, split_frames
 
 WAIT = "[RateLimit] for orders need wait:2000microsecs"
 
@@ -35,7 +36,7 @@ async def sent(*said: bytes) -> tuple[str, int]:
     async with stream, trio.open_nursery() as nursery:
         nursery.start_soon(answer)
         with trio.fail_after(10):
-            found = await SendSession(stream).send(SendAgain(send(one_way=True), "1.durable", 9))
+            found = await SendSession(stream, lambda: False).send(SendAgain(send(one_way=True), "1.durable", 9))
     return found, count
 
 
@@ -54,7 +55,8 @@ async def test_what_cannot_be_read_is_told_and_not_sent() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
-            assert (await SendSession(stream).send(SendAgain(frame(b"no json"), "1.durable", 9))).startswith("it cannot be read: ")
+            found = await SendSession(stream, lambda: True).send(SendAgain(frame(b"no json"), "1.durable", 9))
+    assert found.startswith("it cannot be read: ")
 
 
 async def test_what_the_broker_does_not_take_is_told_with_its_words() -> None:
@@ -66,3 +68,33 @@ async def test_a_busy_broker_and_one_that_goes_away_are_tried_again_later() -> N
     for said in (response(1, 2, remark="too many requests"), response(1, 14), b"", frame(b"no json")):
         with pytest.RaisesGroup(ReplayError):
             await sent(said)
+
+
+async def test_a_broker_that_takes_connections_and_says_nothing_is_given_up_before_it_gets_a_message(autojump_clock: MockClock) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+            with pytest.raises(ReplayError, match="has not answered for 10 s"), trio.fail_after(60):
+                await SendSession(stream, lambda: False).begin()
+            assert ANSWER_S <= trio.current_time() <= ANSWER_S + 2
+        (said,) = split_frames(theirs.recv(65_536))
+        assert b'"code":34' in said, "a heartbeat, and nothing that would be stored"
+
+
+async def test_the_deadline_runs_while_the_broker_has_the_request_and_not_while_the_gateway_keeps_it(autojump_clock: MockClock) -> None:
+    ours, theirs = socket.socketpair()
+    stream, broker = (trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in (ours, theirs))
+    goes_on = 100.0
+    async with stream, broker, trio.open_nursery() as nursery:
+
+        async def answer() -> None:
+            await trio.sleep(goes_on + ANSWER_S - 1)
+            await broker.send_all(response(1))
+
+        nursery.start_soon(answer)
+        session = SendSession(stream, lambda: trio.current_time() < goes_on)
+        assert await session.send(SendAgain(send(), "1.durable", 9)) == ""
+        goes_on = 1000.0
+        with pytest.raises(ReplayError, match="has not answered"):
+            await session.send(SendAgain(send(), "1.durable", 9))
+        assert goes_on + ANSWER_S <= trio.current_time() <= goes_on + ANSWER_S + 2
