@@ -30,7 +30,7 @@ from gateway.pipeline.parts import PLAIN, REQUEST
 from gateway.protocols.amqp.publishes_again import AgainMessage, Messages
 from gateway.protocols.rocketmq.sends_again import SendAgain, SendsAgain
 from gateway.replay.frame_stream import ReplayError
-from gateway.replay.sends import SendSession
+from gateway.replay.sends import Patience, SendSession
 from gateway.replay.session import ChannelClosedError, ReplaySession
 from gateway.replay.set_aside import SetAside
 from gateway.spool.durable import serial_of
@@ -87,6 +87,7 @@ class Replay:
         self.window_bytes = 0
         self.sends = stream.origin.get("protocol") == ROCKETMQ.name  # else AMQP's publishes
         self.ready: deque[Any] = deque()  # AgainMessage, or SendAgain: read, not yet published
+        self.patience = Patience()  # with what a broker refuses of sends
         self.messages: Messages | SendsAgain = SendsAgain() if self.sends else Messages()
         self.expires = 0  # when what is read next is too old (ns since 1970); 0: never
         self.expired_until = (0, 0)  # number of the file, and the byte: what was too old before it is counted
@@ -264,7 +265,7 @@ class Replayer:
     async def _play_sends(self, replay: Replay, listener: Listener) -> None:
         """The same of RocketMQ's sends, one after the other. Raises ReplayError."""
         async with self._connect(replay, listener) as (stream, served):
-            session = SendSession(stream, served.conversation.settled)
+            session = SendSession(stream, served.conversation.settled, replay.patience)
             await session.begin()
             while (message := await self._next(replay)) is not None:
                 refused = await session.send(message)

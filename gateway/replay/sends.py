@@ -8,6 +8,10 @@ A broker that hangs takes connections, since its machine does that for it, and a
 which runs while the broker has the request, not while a limit or an operator keeps it here. The naive way then sends the message again,
 on another connection, every few seconds: all of these the broker finds, and stores, once it goes on. So a connection begins with a
 heartbeat, as that of any client, and nothing is sent before that is answered: of a broker that hangs one message comes twice.
+
+What a broker refuses it may refuse for now, or for good, and its code does not always say which: SYSTEM_ERROR is what it answers to a
+signature it does not know, and what it answers when something has failed within it. Set aside at once, a minute's trouble would put all
+that waits into a file; tried for ever, one message would stop all behind it. So such a code has `Patience`.
 """
 
 from __future__ import annotations
@@ -30,7 +34,12 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES: Final = 4
 FLOW_CONTROL: Final = 215  # a rule of this gateway refuses it, or the broker
-LATER: Final = (2, 14)  # SYSTEM_BUSY, SERVICE_NOT_AVAILABLE: the broker takes nothing just now
+LATER: Final = (2, 14, 1500)  # SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, GO_AWAY: the broker takes nothing just now, whatever it is
+# SYSTEM_ERROR, NO_PERMISSION (also of a broker that is read-only just now), NO_BUYER_ID, NOT_IN_CURRENT_UNIT: Java's producers try again
+# after these, as after TOPIC_NOT_EXIST, which here stands for a topic that is gone (DefaultMQProducer.retryResponseCodes).
+PERHAPS_LATER: Final = (1, 16, 204, 205)
+TRIES: Final = 40  # of a message that is refused so: some nine minutes, by the pauses between two tries (`replayer.py`; a guess)
+FEW_TRIES: Final = 3  # of one that is refused so after another has been set aside for it (a guess)
 WAIT: Final = re.compile(r"need wait:([0-9]+)microsecs")
 MAX_WAIT_S: Final = 1.0  # seconds; until a send that was refused is tried again, so that a raised limit holds soon (a guess)
 ANSWER_S: Final = 10.0  # seconds; no answer comes later: clients give up after 3 s, a broker waits 5 s for its disk (syncFlushTimeout)
@@ -43,11 +52,44 @@ SILENT: Final = (
 )
 
 
-class SendSession:
-    """One connection. `answered`: whether the broker has answered all that it was sent, so what has no answer is kept by the gateway."""
+class Patience:
+    """How often a stream is tried again after answers that may pass. Counts tries, not time: a broker that is away has not refused.
 
-    def __init__(self, stream: trio.SocketStream, answered: Callable[[], bool]) -> None:
+    Once a message was set aside for a code, the next is tried once, if that code came at once again: then it is about all of them. If
+    something was stored in between, it is about single messages, and each has a few tries.
+    """
+
+    def __init__(self) -> None:
+        self.tries: dict[int, int] = {}  # by code: since something was stored, or set aside for it
+        self.most: dict[int, int] = {}  # where it is not TRIES
+
+    def lasts(self, code: int) -> bool:
+        """A message was refused so: whether it is to be tried again."""
+        tries = self.tries[code] = self.tries.get(code, 0) + 1
+        if tries < self.most.get(code, TRIES):
+            return True
+        self.tries[code] = 0
+        self.most[code] = 1
+        return False
+
+    def stored(self) -> None:
+        """The broker has taken a message."""
+        self.tries.clear()
+        self.most = dict.fromkeys(self.most, FEW_TRIES)
+
+    def __repr__(self) -> str:
+        return f"<Patience tries={self.tries}>"
+
+
+class SendSession:
+    """One connection. `answered`: whether the broker has answered all that it was sent, so what has no answer is kept by the gateway.
+
+    `patience` is the stream's, and outlives the connection.
+    """
+
+    def __init__(self, stream: trio.SocketStream, answered: Callable[[], bool], patience: Patience) -> None:
         self.stream = stream
+        self.patience = patience
         self.opaque = 0
         self._answered = answered
         self._frames = FrameStream(stream, LENGTH_BYTES, size_of)
@@ -67,8 +109,9 @@ class SendSession:
                 return f"it cannot be read: {error}"
             code, remark = await self._ask(frame)
             if code in STORED:
+                self.patience.stored()
                 return ""
-            if code in LATER:
+            if code in LATER or (code in PERHAPS_LATER and self.patience.lasts(code)):
                 raise ReplayError(f"{code} {remark}", code)
             if code != FLOW_CONTROL:
                 return f"{code} {remark}"

@@ -126,3 +126,19 @@ def test_a_broker_that_hangs_is_told_and_asked_again_and_one_message_may_come_tw
         again = [number for number, marked in broker.stored if marked]
         assert again == list(range(again[0], COUNT)), "in order"
         assert {number for number, _ in broker.stored} == set(range(COUNT))
+
+
+def test_what_a_broker_refuses_for_a_while_is_sent_once_it_takes_it_and_not_set_aside(tmp_path: Path) -> None:
+    """NO_PERMISSION is what a broker answers that is read-only while it is maintained."""
+    with Broker() as broker, gateway_before(broker, tmp_path) as gateway:
+        accept_and_kill(gateway)
+        broker.code = 16
+        gateway.start()
+        wait_until(lambda: broker.refused >= 2, within=60, what="it is tried again")
+        assert waits(gateway) == "rocket orders: 16 not now"
+        broker.code = 0
+        wait_until_replayed(gateway)
+        assert gateway.get("/v1/spool")["spool"]["set_aside_messages"] == 0
+        again = [number for number, marked in broker.stored if marked]
+        assert again == list(range(again[0], COUNT)), "in order, each once"
+        assert {number for number, _ in broker.stored} == set(range(COUNT))
