@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -91,6 +92,7 @@ class Replay:
         self.messages: Messages | SendsAgain = SendsAgain() if self.sends else Messages()
         self.expires = 0  # when what is read next is too old (ns since 1970); 0: never
         self.expired_until = (0, 0)  # number of the file, and the byte: what was too old before it is counted
+        self.damages: set[tuple[str, int]] = set()  # file and offset: they are kept already, and are read again after a rewind
         self.at_end = False
 
     def rewind(self) -> None:
@@ -426,13 +428,16 @@ class Replayer:
             records, damages = batch
             file = replay.stream.names[replay.stream.reading]
             for damage in damages:
+                replay.messages.begin()
+                if (damage.file, damage.offset) in replay.damages:
+                    continue
                 await trio.to_thread.run_sync(self._aside.add_damage, replay.stream.directory.name, damage)
+                replay.damages.add((damage.file, damage.offset))
                 self.counts.damages += 1
                 log.event(
                     logging.WARNING, "spool_damaged_bytes", file=str(replay.stream.directory / damage.file), offset=damage.offset,
                     bytes=len(damage.data), err=damage.why, torn=damage.torn, kept_in=str(self._aside.directory),
                 )  # fmt: skip
-                replay.messages.begin()
             for record in records:
                 if not record.replays or record.kind == PLAIN:
                     continue
@@ -466,22 +471,28 @@ class Replayer:
 
     async def _set_aside(self, replay: Replay, message: AgainMessage | SendAgain, reason: str) -> None:
         if isinstance(message, SendAgain):
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._aside.add_send, message, replay.stream.origin, reason)
+            await self._keep(partial(self._aside.add_send, message, replay.stream.origin, reason), reason)
             self.counts.set_aside += message.messages
             log.event(
                 logging.WARNING, "replay_set_aside", listener=replay.stream.origin.get("listener"), topic=replay.stream.origin.get("topic"),
                 err=reason, kept_in=str(self._aside.file),
             )  # fmt: skip
             return
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._aside.add, message, replay.stream.origin, reason)
+        await self._keep(partial(self._aside.add, message, replay.stream.origin, reason), reason)
         self.counts.set_aside += 1
         exchange, routing_key = message.exchange.decode("utf-8", "replace"), message.routing_key.decode("utf-8", "replace")
         log.event(
             logging.WARNING, "replay_set_aside", listener=replay.stream.origin.get("listener"), exchange=exchange, routing_key=routing_key,
             err=reason, kept_in=str(self._aside.file),
         )  # fmt: skip
+
+    async def _keep(self, write: Callable[[], None], reason: str) -> None:
+        """Set a message aside by `write`. Raises ReplayError where the disk does not take it: it stays where it is, and is tried again."""
+        try:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(write)
+        except OSError as error:
+            raise ReplayError(f"what the broker does not take ({reason}) cannot be set aside: {error}") from error
 
     def __repr__(self) -> str:
         return f"<Replayer {len(self.replays)} replayed={self.counts.replayed} set_aside={self.counts.set_aside}>"
