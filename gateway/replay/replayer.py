@@ -275,7 +275,7 @@ class Replayer:
                 if refused:
                     await self._set_aside(replay, message, refused)
                 else:
-                    self.counts.replayed += message.messages
+                    self.counts.replayed += message.messages()
                 replay.settled = message
                 if refused or trio.current_time() - replay.marked_at >= MARK_S:
                     await self._mark(replay)
@@ -459,7 +459,7 @@ class Replayer:
             place = serial_of(message.file), message.end
             if place > replay.expired_until:
                 replay.expired_until = place
-                self.counts.expired += 1
+                self.counts.expired += message.messages() if isinstance(message, SendAgain) else 1
 
     async def _set_all_aside(self, replay: Replay) -> None:
         await self._rewind(replay)
@@ -472,7 +472,7 @@ class Replayer:
     async def _set_aside(self, replay: Replay, message: AgainMessage | SendAgain, reason: str) -> None:
         if isinstance(message, SendAgain):
             await self._keep(partial(self._aside.add_send, message, replay.stream.origin, reason), reason)
-            self.counts.set_aside += message.messages
+            self.counts.set_aside += message.messages()
             log.event(
                 logging.WARNING, "replay_set_aside", listener=replay.stream.origin.get("listener"), topic=replay.stream.origin.get("topic"),
                 err=reason, kept_in=str(self._aside.file),

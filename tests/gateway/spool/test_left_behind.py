@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.publishes_again import Messages
-from gateway.replay.replayer import Replayer
+from gateway.replay.replayer import Replay, Replayer
 from gateway.spool.disk import LOCK, SpoolDisk, mark
 from gateway.spool.durable import CLOCK, HEAD_BYTES, POSITION_AT, head_of, is_durable, read_head
 from gateway.spool.left_behind import Damage, LeftStream, streams_of, take_left_behind
@@ -22,7 +22,7 @@ from gateway.spool.records import DamagedError, encode
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
-from support.rocketmq.frames import send
+from support.rocketmq.frames import batch_body, send
 
 ORIGIN = {"listener": "rabbit", "vhost": "/", "user": "guest", "queue": "1.durable"}
 
@@ -281,4 +281,18 @@ async def test_what_the_disk_does_not_take_when_it_is_set_aside_stays_and_is_tri
     [damaged] = barrier.parent.glob("*.damaged")
     assert (disk.replay.damages, damaged.read_bytes().count(b"SLUICED1")) == (1, 1)
     assert (disk.replay.set_aside, disk.replay.troubles, own.exists()) == (3, [], False)
+    disk.close(1)
+
+
+async def test_of_sends_that_are_too_old_each_message_of_a_batch_is_counted_once(own: Path) -> None:
+    batches = [send("orders", batch_body(b"one", b"two", b"three"), code=320, batch=True, binary=binary) for binary in (False, True)]
+    write_sends(own, *batches, send("orders", b"text", one_way=True), deadline=5)
+    disk = SpoolDisk(own.parent, 1 << 20, 1 << 20)
+    replayer = Replayer(disk, {}, {}, lambda listener, arrival: None)
+    (stream,) = streams_of(own, ["1.durable"])
+    replay = Replay(stream, disk.release)
+    for _ in range(2):
+        assert await replayer._next(replay) is None
+        assert disk.replay.expired == 7
+        await replayer._rewind(replay)
     disk.close(1)
