@@ -9,8 +9,8 @@ which runs while the broker has the request, not while a limit or an operator ke
 on another connection, every few seconds: all of these the broker finds, and stores, once it goes on. So a connection begins with a
 heartbeat, as that of any client, and nothing is sent before that is answered: of a broker that hangs one message comes twice.
 
-What a broker refuses it may refuse for now, or for good, and its code does not always say which: SYSTEM_ERROR is what it answers to a
-signature it does not know, and what it answers when something has failed within it. Set aside at once, a minute's trouble would put all
+What a broker refuses it may refuse for now, or for good, and its code does not always say which: NO_PERMISSION is what it answers to a
+signature it does not know, and what it answers while it is read-only. Set aside at once, a minute's trouble would put all
 that waits into a file; tried for ever, one message would stop all behind it. So such a code has `Patience`.
 """
 
