@@ -271,11 +271,11 @@ class Replayer:
             await session.begin()
             while (message := await self._next(replay)) is not None:
                 refused = await session.send(message)
-                replay.trouble = ""
                 if refused:
                     await self._set_aside(replay, message, refused)
                 else:
                     self.counts.replayed += message.messages()
+                replay.trouble = ""
                 replay.settled = message
                 if refused or trio.current_time() - replay.marked_at >= MARK_S:
                     await self._mark(replay)
