@@ -202,8 +202,8 @@ class Gateway:
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
-    def _begin_session(self, listener: Listener, arrival: Arrival) -> None:
-        """Take over a client whose broker was dialled."""
+    def _begin_session(self, listener: Listener, arrival: Arrival) -> Session | None:
+        """Take over a client whose broker was dialled. None: its session has failed to begin."""
         client, address, upstream, permit = arrival.client, arrival.address, arrival.upstream, arrival.permit
         greeted = arrival.broker_greeted
         assert upstream is not None
@@ -220,7 +220,7 @@ class Gateway:
             listener.active -= 1
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
-            return
+            return None
         if arrival.own:
             session.conversation.be_patient()
         upstream.heard.connections += 1
@@ -228,6 +228,7 @@ class Gateway:
             begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
         self.event_loop.wake()
+        return session
 
     def wake(self, session: Session) -> None:
         """Let the session take a turn."""

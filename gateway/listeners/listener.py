@@ -17,7 +17,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -37,6 +37,9 @@ from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
 from gateway.transport.tls.context import Hop
 from gateway.transport.trusted_proxies import TrustedProxies
+
+if TYPE_CHECKING:
+    from gateway.session.session import Session
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
 OPENING_SHARE: Final = 4  # of handshake_timeout, for the first few bytes once one of them is there; they come in one segment (a guess)
@@ -64,7 +67,7 @@ class Arrival:
     own: bool = False  # it is the gateway itself, which comes by no port
 
 
-Handover = Callable[["Listener", Arrival], None]
+Handover = Callable[["Listener", Arrival], "Session | None"]
 
 
 class Listener:
@@ -189,8 +192,8 @@ class Listener:
         """From accept to handover, or to the way out."""
         await self._bring_in(Arrival(Channel(sock), peer), handover)
 
-    async def let_in(self, sock: socket.socket, handover: Handover) -> bool:
-        """Serve the gateway itself, at the other end of `sock`, as any client: whether it was handed over.
+    async def let_in(self, sock: socket.socket, handover: Handover) -> Session | None:
+        """Serve the gateway itself, at the other end of `sock`, as any client: its session, or None where its broker cannot be reached.
 
         It comes by no port, so no TLS and no PROXY header are before its first byte.
         """
@@ -198,7 +201,7 @@ class Listener:
         self.arriving += 1
         return await self._bring_in(Arrival(Channel(sock), OWN, Ends(OWN, self.address), protected=True, own=True), handover)
 
-    async def _bring_in(self, arrival: Arrival, handover: Handover) -> bool:
+    async def _bring_in(self, arrival: Arrival, handover: Handover) -> Session | None:
         try:
             if arrival.own:
                 await self._arrive_from_within(arrival)
@@ -219,9 +222,8 @@ class Listener:
         else:
             self.arriving -= 1
             self.active += 1
-            handover(self, arrival)
-            return True
-        return False
+            return handover(self, arrival)
+        return None
 
     async def _arrive_from_within(self, arrival: Arrival) -> None:
         arrival.permit = self.admission.admit(None, now_ns())

@@ -79,7 +79,7 @@ class Part(Request):
         self.spool_order: SpoolOrder | None = None  # of an operator: it is to be given up
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
-        self.had_turn = False  # something before it on its connection has just passed: others that wait for the same limit go first
+        self.had_turn = False  # one of its line (`Conversation.line_of`) has just passed: others that wait for the same limit go first
         self.spooled_at = 0  # monotonic ns; when it began to wait in a spool, or behind what does; 0: it does not
 
     def copy_out(self) -> None:

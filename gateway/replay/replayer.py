@@ -18,7 +18,9 @@ import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -28,8 +30,9 @@ from gateway import log
 from gateway.pipeline.parts import PLAIN, REQUEST
 from gateway.protocols.amqp.publishes_again import AgainMessage, Messages
 from gateway.protocols.rocketmq.sends_again import SendAgain, SendsAgain
-from gateway.replay.sends import SendSession
-from gateway.replay.session import ChannelClosedError, ReplayError, ReplaySession
+from gateway.replay.frame_stream import ReplayError
+from gateway.replay.sends import Patience, SendSession
+from gateway.replay.session import ChannelClosedError, ReplaySession
 from gateway.replay.set_aside import SetAside
 from gateway.spool.durable import serial_of
 from gateway.spool.left_behind import LeftBehind, LeftStream, streams_of, take_left_behind
@@ -40,7 +43,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.broker_load.lag_watch import Login
-    from gateway.listeners.listener import Arrival, Listener
+    from gateway.listeners.listener import Handover, Listener
+    from gateway.session.session import Session
     from gateway.spool.disk import SpoolDisk
 
 LOOK_S: Final = 5.0  # seconds; between two looks for directories of processes that are gone (a guess)
@@ -84,9 +88,11 @@ class Replay:
         self.window_bytes = 0
         self.sends = stream.origin.get("protocol") == ROCKETMQ.name  # else AMQP's publishes
         self.ready: deque[Any] = deque()  # AgainMessage, or SendAgain: read, not yet published
+        self.patience = Patience()  # with what a broker refuses of sends
         self.messages: Messages | SendsAgain = SendsAgain() if self.sends else Messages()
         self.expires = 0  # when what is read next is too old (ns since 1970); 0: never
         self.expired_until = (0, 0)  # number of the file, and the byte: what was too old before it is counted
+        self.damages: set[tuple[str, int]] = set()  # file and offset: they are kept already, and are read again after a rewind
         self.at_end = False
 
     def rewind(self) -> None:
@@ -115,9 +121,7 @@ class Replay:
 class Replayer:
     """Of one process. Counts since the start."""
 
-    def __init__(
-        self, disk: SpoolDisk, listening: dict[str, Listener], logins: dict[str, Login], handover: Callable[[Listener, Arrival], None]
-    ) -> None:
+    def __init__(self, disk: SpoolDisk, listening: dict[str, Listener], logins: dict[str, Login], handover: Handover) -> None:
         self.disk = disk
         self.listening = listening
         self.logins = logins
@@ -134,6 +138,7 @@ class Replayer:
         counts, orphans = self.counts, self.disk.orphans
         counts.streams = len(self.replays) + len(orphans)
         counts.waiting_bytes = sum(replay.stream.size for replay in self.replays) + sum(orphan.size for orphan in orphans)
+        counts.waiting = sum(bool(replay.trouble) for replay in self.replays)
         counts.troubles = sorted({replay.trouble for replay in self.replays if replay.trouble})
 
     def stop(self) -> None:
@@ -247,54 +252,61 @@ class Replayer:
             return
         if login is None:
             raise ReplayError(NO_LOGIN)
-        await trio.to_thread.run_sync(replay.stream.rewind)
-        replay.rewind()
         user, password = await trio.to_thread.run_sync(login)
-        ours, theirs = socket.socketpair()
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        async with stream:
-            if not await listener.let_in(theirs, self.handover):
-                raise ReplayError("its broker cannot be reached")
+        async with self._connect(replay, listener) as (stream, _):
             session = ReplaySession(stream)
             await session.begin(user, password, origin.get("vhost", "/"))
             replay.trouble = ""
-            try:
-                while not await self._publish(replay, session):
-                    await self._mark(replay)
-                    await trio.to_thread.run_sync(replay.stream.rewind)
-                    replay.rewind()
-                    await session.reopen()
-            finally:
+            while not await self._publish(replay, session):
                 await self._mark(replay)
-            freed = await trio.to_thread.run_sync(replay.stream.delete)
-            replay.on_freed(freed)
+                await self._rewind(replay)
+                await session.reopen()
+            await self._end(replay)
             await session.close()
 
     async def _play_sends(self, replay: Replay, listener: Listener) -> None:
         """The same of RocketMQ's sends, one after the other. Raises ReplayError."""
-        await trio.to_thread.run_sync(replay.stream.rewind)
-        replay.rewind()
+        async with self._connect(replay, listener) as (stream, served):
+            session = SendSession(stream, served.conversation.settled, replay.patience)
+            await session.begin()
+            while (message := await self._next(replay)) is not None:
+                refused = await session.send(message)
+                if refused:
+                    await self._set_aside(replay, message, refused)
+                else:
+                    self.counts.replayed += message.messages()
+                replay.trouble = ""
+                replay.settled = message
+                if refused or trio.current_time() - replay.marked_at >= MARK_S:
+                    await self._mark(replay)
+            await self._end(replay)
+
+    @asynccontextmanager
+    async def _connect(self, replay: Replay, listener: Listener) -> AsyncIterator[tuple[trio.SocketStream, Session]]:
+        """A connection as a client of `listener`, and the session that serves it; what is settled on it is marked off in the end.
+
+        The stream is at its first message that is not marked off. Raises ReplayError.
+        """
+        await self._rewind(replay)
         ours, theirs = socket.socketpair()
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        async with stream:
-            if not await listener.let_in(theirs, self.handover):
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+            served = await listener.let_in(theirs, self.handover)
+            if served is None:
                 raise ReplayError("its broker cannot be reached")
-            session = SendSession(stream)
             try:
-                while (message := await self._next(replay)) is not None:
-                    refused = await session.send(message)
-                    replay.trouble = ""
-                    if refused:
-                        await self._set_aside(replay, message, refused)
-                    else:
-                        self.counts.replayed += message.messages
-                    replay.settled = message
-                    if refused or trio.current_time() - replay.marked_at >= MARK_S:
-                        await self._mark(replay)
+                yield stream, served
             finally:
                 await self._mark(replay)
-            freed = await trio.to_thread.run_sync(replay.stream.delete)
-            replay.on_freed(freed)
+
+    async def _rewind(self, replay: Replay) -> None:
+        """Begin again with the first message that is not marked off."""
+        await trio.to_thread.run_sync(replay.stream.rewind)
+        replay.rewind()
+
+    async def _end(self, replay: Replay) -> None:
+        """All of the stream is settled: mark it off, and delete its files."""
+        await self._mark(replay)
+        replay.on_freed(await trio.to_thread.run_sync(replay.stream.delete))
 
     async def _publish(self, replay: Replay, session: ReplaySession) -> bool:
         """Publish what is left, on one channel; False where that was closed, and is to be opened again. Raises ReplayError."""
@@ -416,13 +428,16 @@ class Replayer:
             records, damages = batch
             file = replay.stream.names[replay.stream.reading]
             for damage in damages:
+                replay.messages.begin()
+                if (damage.file, damage.offset) in replay.damages:
+                    continue
                 await trio.to_thread.run_sync(self._aside.add_damage, replay.stream.directory.name, damage)
+                replay.damages.add((damage.file, damage.offset))
                 self.counts.damages += 1
                 log.event(
                     logging.WARNING, "spool_damaged_bytes", file=str(replay.stream.directory / damage.file), offset=damage.offset,
                     bytes=len(damage.data), err=damage.why, torn=damage.torn, kept_in=str(self._aside.directory),
                 )  # fmt: skip
-                replay.messages.begin()
             for record in records:
                 if not record.replays or record.kind == PLAIN:
                     continue
@@ -444,34 +459,40 @@ class Replayer:
             place = serial_of(message.file), message.end
             if place > replay.expired_until:
                 replay.expired_until = place
-                self.counts.expired += 1
+                self.counts.expired += message.messages() if isinstance(message, SendAgain) else 1
 
     async def _set_all_aside(self, replay: Replay) -> None:
-        await trio.to_thread.run_sync(replay.stream.rewind)
-        replay.rewind()
+        await self._rewind(replay)
         while (message := await self._next(replay)) is not None:
             await self._set_aside(replay, message, "the beginning of its file is damaged: its listener and virtual host are not known")
-            replay.on_freed(await trio.to_thread.run_sync(replay.stream.done, message.file, message.end))
-        replay.on_freed(await trio.to_thread.run_sync(replay.stream.delete))
+            replay.settled = message
+            await self._mark(replay)
+        await self._end(replay)
 
     async def _set_aside(self, replay: Replay, message: AgainMessage | SendAgain, reason: str) -> None:
         if isinstance(message, SendAgain):
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._aside.add_send, message, replay.stream.origin, reason)
-            self.counts.set_aside += message.messages
+            await self._keep(partial(self._aside.add_send, message, replay.stream.origin, reason), reason)
+            self.counts.set_aside += message.messages()
             log.event(
                 logging.WARNING, "replay_set_aside", listener=replay.stream.origin.get("listener"), topic=replay.stream.origin.get("topic"),
                 err=reason, kept_in=str(self._aside.file),
             )  # fmt: skip
             return
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._aside.add, message, replay.stream.origin, reason)
+        await self._keep(partial(self._aside.add, message, replay.stream.origin, reason), reason)
         self.counts.set_aside += 1
         exchange, routing_key = message.exchange.decode("utf-8", "replace"), message.routing_key.decode("utf-8", "replace")
         log.event(
             logging.WARNING, "replay_set_aside", listener=replay.stream.origin.get("listener"), exchange=exchange, routing_key=routing_key,
             err=reason, kept_in=str(self._aside.file),
         )  # fmt: skip
+
+    async def _keep(self, write: Callable[[], None], reason: str) -> None:
+        """Set a message aside by `write`. Raises ReplayError where the disk does not take it: it stays where it is, and is tried again."""
+        try:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(write)
+        except OSError as error:
+            raise ReplayError(f"what the broker does not take ({reason}) cannot be set aside: {error}") from error
 
     def __repr__(self) -> str:
         return f"<Replayer {len(self.replays)} replayed={self.counts.replayed} set_aside={self.counts.set_aside}>"

@@ -12,6 +12,7 @@ import trio
 from pamqp import commands, frame
 
 from gateway.protocols.amqp.frames import METHOD
+from gateway.replay.frame_stream import FrameStream, ReplayError
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.publishes_again import AgainMessage
@@ -19,17 +20,8 @@ if TYPE_CHECKING:
 BEGIN: Final = b"AMQP\x00\x00\x09\x01"
 CHANNEL: Final = 1
 HEAD_BYTES: Final = 7
-READ_BYTES: Final = 65_536
 ANSWER_S: Final = 30.0  # seconds; for an answer to anything but a publish (a guess); a publish waits as long as its limit says
 PROPERTIES: Final = {"product": "sluice", "connection_name": "sluice replay"}
-
-
-class ReplayError(Exception):
-    """The connection, or its beginning, was refused: tried again later. `code`: the broker's, or 0."""
-
-    def __init__(self, text: str, code: int = 0) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class ChannelClosedError(Exception):
@@ -47,7 +39,7 @@ class ReplaySession:
         self.stream = stream
         self.frame_max = 0
         self.published = 0  # on this channel: the tag of the last
-        self._data = bytearray()
+        self._frames = FrameStream(stream, HEAD_BYTES, size_of)
 
     async def begin(self, user: str, password: str, vhost: str) -> None:
         """Log in and open a channel with confirms. Raises ReplayError."""
@@ -87,8 +79,8 @@ class ReplaySession:
     async def next_answer(self) -> Any:
         """The next basic.ack, basic.nack or basic.return. Raises ChannelClosedError, ReplayError."""
         while True:
-            kind, payload = await self._frame()
-            if kind != METHOD:  # what was returned, which is known here
+            payload = await self._frames.next()
+            if payload[0] != METHOD:  # what was returned, which is known here
                 continue
             method = parsed(payload)
             if isinstance(method, commands.Basic.Ack | commands.Basic.Nack | commands.Basic.Return):
@@ -108,8 +100,8 @@ class ReplaySession:
 
     async def _expect(self, wanted: type) -> Any:
         while True:
-            kind, payload = await self._frame()
-            if kind != METHOD:
+            payload = await self._frames.next()
+            if payload[0] != METHOD:
                 continue
             method = parsed(payload)
             if isinstance(method, wanted):
@@ -122,26 +114,13 @@ class ReplaySession:
         if isinstance(method, commands.Connection.Close):
             raise ReplayError(f"{method.reply_code} {method.reply_text}", int(method.reply_code or 0))
 
-    async def _frame(self) -> tuple[int, bytes]:
-        """The kind of the next frame, and the whole of it."""
-        data = self._data
-        while True:
-            if len(data) >= HEAD_BYTES:
-                whole = HEAD_BYTES + int.from_bytes(data[3:HEAD_BYTES], "big") + 1
-                if len(data) >= whole:
-                    one = bytes(data[:whole])
-                    del data[:whole]
-                    return one[0], one
-            try:
-                more = await self.stream.receive_some(READ_BYTES)
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                raise ReplayError(f"the connection has ended: {error}") from error
-            if not more:
-                raise ReplayError("the connection has ended")
-            data += more
-
     def __repr__(self) -> str:
         return f"<ReplaySession published={self.published}>"
+
+
+def size_of(head: bytes) -> int:
+    """Bytes of the frame that begins so."""
+    return HEAD_BYTES + int.from_bytes(head[3:HEAD_BYTES], "big") + 1
 
 
 def parsed(one: bytes) -> Any:

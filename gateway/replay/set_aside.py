@@ -52,7 +52,7 @@ class SetAside:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
             messages = messages_of(message.body, 0, len(message.body))
-        except DamagedError:
+        except (DamagedError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):  # it is no request, whatever wrote it
             messages = [{"topic": origin.get("topic"), "frame": base64.b64encode(message.body).decode()}]
         lines = [
             json.dumps({"at": at, "reason": reason, "listener": origin.get("listener"), **told}, ensure_ascii=False) for told in messages

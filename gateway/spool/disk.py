@@ -93,12 +93,13 @@ class Waiting:
 class ReplayCounts:
     """What is replayed, and was since the start: kept by `gateway/replay/replayer.py`, read by whoever shows it."""
 
-    __slots__ = ("damages", "expired", "replayed", "set_aside", "streams", "troubles", "waiting_bytes")
+    __slots__ = ("damages", "expired", "replayed", "set_aside", "streams", "troubles", "waiting", "waiting_bytes")
 
     def __init__(self) -> None:
         self.streams = 0  # queues that are to be replayed, or just are
         self.waiting_bytes = 0  # of their files
-        self.troubles: list[str] = []  # why some of them wait
+        self.waiting = 0  # of these queues: those that cannot go on for now
+        self.troubles: list[str] = []  # and why
         self.replayed = 0  # messages that the broker has acked
         self.set_aside = 0  # messages that it does not take
         self.expired = 0  # messages that were too old by then

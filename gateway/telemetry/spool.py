@@ -134,6 +134,7 @@ def metric_lines(disk: SpoolDisk, control: SpoolControl) -> Iterator[str]:
         "sluice_spool_blocked": [((), int(bool(disk.trouble)))],
         "sluice_spool_commits_total": [((), disk.commits)],
         "sluice_spool_replaying_bytes": [((), disk.replay.waiting_bytes)],
+        "sluice_spool_waiting_replays": [((), disk.replay.waiting)],
         "sluice_spool_replayed_messages_total": [((), disk.replay.replayed)],
         "sluice_spool_set_aside_messages_total": [((), disk.replay.set_aside)],
         "sluice_spool_set_aside_damages_total": [((), disk.replay.damages)],

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
-from support.gateways import Gateway
-from support.processes import LOOPBACK, wait_until
+from support.gateways import Gateway, StartGateway
+from support.processes import LOOPBACK, free_ports, wait_until
 from support.rocketmq.frames import encode_request, send
 
 pytestmark = pytest.mark.rocketmq
@@ -38,7 +38,7 @@ BODY_AT = 88  # of a stored message (MessageDecoder.decode): all before it has a
 
 @pytest.fixture(scope="module")
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    rocketmq.create_topics(*(f"durable-{use}:1" for use in ("killed", "random", "often", "stopped")))
+    rocketmq.create_topics(*(f"durable-{use}:1" for use in ("killed", "random", "often", "stopped", "workers", "taken")))
     settings = {"memory": {"target": "1MiB"}, "drain": {"timeout": "2s"}}
     with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], settings) as running:
         yield running
@@ -222,3 +222,52 @@ def test_what_the_broker_does_not_take_is_set_aside_and_what_is_behind_it_goes_o
     assert all(line["reason"].startswith("17 ") for line in lines), lines[0]["reason"]
     assert [line["body"].partition(".")[0] for line in lines] == [f"run-{number}" for number in range(count - aside, count)]
     assert '"replay_set_aside"' in gateway.log()
+
+
+def listener(rocketmq: RocketMQ) -> dict[str, object]:
+    """One more gateway before the same broker."""
+    (port,) = free_ports(1)
+    return {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{port}", "upstream": f"{LOOPBACK}:{rocketmq.port}"}
+
+
+def test_several_workers_replay_each_send_once(rocketmq: RocketMQ, gateway: Gateway, start_gateway: StartGateway) -> None:
+    topic, count, runs = "durable-workers", 200, 8
+    several = start_gateway([listener(rocketmq)], [RULE], gateway={"name": "several", "state_directory": "state", "workers": 2})
+    producers = [socket.create_connection((LOOPBACK, several.port("rocket")), timeout=60) for _ in range(runs)]
+    for run, producer in enumerate(producers):
+        producer.sendall(frames(topic, f"w{run}", [number % 3 == 0 for number in range(count)], 1000))
+    wait_until(lambda: several.messages_by_fate("rocketmq", topic)["received"] == runs * count, within=30, what="all has come")
+    wait_until(lambda: figures(several)["uncommitted_bytes"] == 0, within=30, what="all is committed")
+    behind = {worker.parent.name for worker in files(several)}
+    several.kill()
+    wait_until(lambda: not several.alive(), within=30, what="it is gone")
+    answered = {f"w{run}": {opaque // 4 for opaque in answers(received(producer))} for run, producer in enumerate(producers)}
+    for producer in producers:
+        producer.close()
+    several.start()
+    wait_until_replayed(several)
+    found = stored(rocketmq, topic)
+    assert len(behind) == 2, "both workers have left something"
+    assert {name for name, _ in found} == {f"w{run}-{number}" for run in range(runs) for number in range(count)}
+    check(found, answered)
+    assert figures(several)["set_aside_messages"] == 0
+
+
+def test_what_the_old_process_leaves_at_a_takeover_is_replayed_by_the_new_one(
+    rocketmq: RocketMQ, gateway: Gateway, start_gateway: StartGateway
+) -> None:
+    topic, count = "durable-taken", 8_000
+    takeover = {"name": "end-to-end", "state_directory": "state", "takeover": "run/takeover.sock"}
+    slow = {**RULE, "limit": {"messages": "50/s"}}
+    old = start_gateway([listener(rocketmq)], [slow], gateway=takeover, drain={"timeout": "1s"})
+    with socket.create_connection((LOOPBACK, old.port("rocket")), timeout=60) as producer:
+        producer.sendall(frames(topic, "run", [True] * count, 400))
+        wait_until(lambda: old.messages_by_fate("rocketmq", topic)["received"] == count, within=60, what="all has come")
+        wait_until(lambda: figures(old)["uncommitted_bytes"] == 0, within=60, what="all is committed")
+        old.write_rules([{**RULE, "limit": {"messages": "20000/s"}}])
+        old.replace()
+        wait_until_replayed(old)
+    assert figures(old)["replayed_messages"] > 0, "all went through: the test needs more messages"
+    found = stored(rocketmq, topic)
+    assert {name for name, _ in found} == {f"run-{number}" for number in range(count)}
+    check(found, {"run": set(range(count))})

@@ -73,7 +73,7 @@ class RateLimit(Handler):
         now = batch.now
         handled = 0
         paused = len(self.spool_control.paused) > 0
-        turn_of = -1  # ordering key of what passed last
+        passed: Part | None = None  # the last that did
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
@@ -110,7 +110,7 @@ class RateLimit(Handler):
                 if part.held_at != 0:
                     self._note_wait(part, now)
                 part.spooled_at = 0
-                turn_of = part.ordering_key
+                passed = part
                 conversation.admit(part)
                 continue
             if part.passed > 0:
@@ -118,9 +118,9 @@ class RateLimit(Handler):
                 if head.held_at != 0:
                     self._note_wait(head, now)
                 head.spooled_at = 0
-                turn_of = part.ordering_key
+                passed = head
                 conversation.admit(head)
-            part.had_turn = turn_of == part.ordering_key
+            part.had_turn = passed is not None and conversation.line_of(passed) == conversation.line_of(part)
             self._refuse(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)

@@ -59,11 +59,17 @@ class HeldSends:
         return line is not None and (part.order == 0 or part.order > line[0].order)
 
     def hold_behind(self, part: Sends, *, paid: bool = True) -> None:
-        """Keep `part`, judged and passed, until those before it have gone; not `paid`: then it is judged again."""
+        """Keep `part`, judged and passed, until those before it have gone; not `paid`: then it is judged again.
+
+        What nobody is told of is on the disk before it goes on, as what is before it. Of all else the client has the broker's answer.
+        """
         part.copy_out()
         assert part.key is not None
-        if part.key in self.spooled:
-            count(self.spooled[part.key], part)
+        queue = self.spooled.get(part.key)
+        if queue is not None and not part.counted:
+            count(queue, part)
+            if part.one_way:
+                queue.write_through(part)
         part.paid = paid
         part.due = NEVER if paid else 0
         self._insert(part)

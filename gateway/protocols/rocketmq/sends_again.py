@@ -27,22 +27,32 @@ SIGNATURE: Final = "Signature"
 class SendAgain:
     """One request: its frame as the client wrote it, but for its opaque."""
 
-    __slots__ = ("body", "end", "file", "messages")
+    __slots__ = ("body", "end", "file")
 
     def __init__(self, frame: bytes, file: str, end: int) -> None:
         self.body = frame
         self.file = file  # and in it:
         self.end = end  # where it ends
-        self.messages = 1
 
     def frame(self, opaque: int) -> bytes:
         """As it is sent again."""
         data = self.body
         word = u32(data, 4)
         body_at = PREFIX + (word & 0xFFFFFF)
-        header, body, self.messages = (again_json if word >> 24 == JSON else again_binary)(data[PREFIX:body_at], data[body_at:], opaque)
+        header, body = (again_json if word >> 24 == JSON else again_binary)(data[PREFIX:body_at], data[body_at:], opaque)
         kind = int(word) & 0xFF000000
         return (4 + len(header) + len(body)).to_bytes(4, "big") + (kind | len(header)).to_bytes(4, "big") + header + body
+
+    def messages(self) -> int:
+        """How many messages it has: one, unless it is a batch; one, too, where it cannot be read."""
+        data = self.body
+        word = u32(data, 4)
+        body_at = PREFIX + (word & 0xFFFFFF)
+        try:
+            extra = (json.loads(data[PREFIX:body_at]).get("extFields") or {}) if word >> 24 == JSON else binary_extra(data[PREFIX:body_at])
+            return int(count_batch(data, body_at, len(data))) if is_batch(extra) else 1
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            return 1
 
     def __repr__(self) -> str:
         return f"<SendAgain {len(self.body)} bytes>"
@@ -67,50 +77,65 @@ class SendsAgain:
         return "<SendsAgain>"
 
 
-def again_json(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes, int]:
+def again_json(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes]:
     fields: dict[str, Any] = json.loads(header)
     fields["flag"] = int(fields.get("flag") or 0) & ~ONE_WAY
     fields["opaque"] = opaque
     extra = fields.get("extFields")
-    messages = 1
     if isinstance(extra, dict):
-        body, messages = marked(int(fields["code"]), extra, body)
-    return json.dumps(fields, separators=(",", ":")).encode(), body, messages
+        body = marked(int(fields["code"]), extra, body)
+    return json_bytes(fields), body
 
 
-def again_binary(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes, int]:
+def json_bytes(fields: dict[str, Any]) -> bytes:
+    """A header as clients write it, in UTF-8: escaped, each of its Chinese characters would have twice the bytes."""
+    try:
+        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can say
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def again_binary(header: bytes, body: bytes, opaque: int) -> tuple[bytes, bytes]:
     at = 17 + int(u32(header, 13))
     flag = int(u32(header, 9)) & ~ONE_WAY
     head = header[:5] + (opaque & 0xFFFF_FFFF).to_bytes(4, "big") + flag.to_bytes(4, "big") + header[13:at]
+    extra = binary_extra(header)
+    body = marked(int(u16(header, 0)), extra, body)
+    entries: list[bytes] = []
+    for name, value in extra.items():
+        name_bytes, value_bytes = name.encode("utf-8", "surrogateescape"), str(value).encode("utf-8", "surrogateescape")
+        entries += [len(name_bytes).to_bytes(2, "big"), name_bytes, len(value_bytes).to_bytes(4, "big"), value_bytes]
+    packed = b"".join(entries)
+    return head + len(packed).to_bytes(4, "big") + packed, body
+
+
+def binary_extra(header: bytes) -> dict[str, Any]:
+    """The extFields of a binary header."""
     extra: dict[str, Any] = {}
-    place = at + 4
+    place = BINARY_FIXED + int(u32(header, 13))
     while place < len(header):
         value_at = place + 6 + int(u16(header, place))
         end = value_at + int(u32(header, value_at - 4))
         name = header[place + 2 : value_at - 4].decode("utf-8", "surrogateescape")
         extra[name] = header[value_at:end].decode("utf-8", "surrogateescape")
         place = end
-    body, messages = marked(int(u16(header, 0)), extra, body)
-    entries: list[bytes] = []
-    for name, value in extra.items():
-        name_bytes, value_bytes = name.encode("utf-8", "surrogateescape"), str(value).encode("utf-8", "surrogateescape")
-        entries += [len(name_bytes).to_bytes(2, "big"), name_bytes, len(value_bytes).to_bytes(4, "big"), value_bytes]
-    packed = b"".join(entries)
-    return head + len(packed).to_bytes(4, "big") + packed, body, messages
+    return extra
 
 
-def marked(code: int, extra: dict[str, Any], body: bytes) -> tuple[bytes, int]:
-    """Put the mark into the fields of a request with that code, or into each message of a batch; the body, and how many messages it has."""
-    batch = any(extra.get(name) in ("true", True) for name in BATCH)
-    messages = int(count_batch(body, 0, len(body))) if batch else 1
+def is_batch(extra: dict[str, Any]) -> bool:
+    return any(extra.get(name) in ("true", True) for name in BATCH)
+
+
+def marked(code: int, extra: dict[str, Any], body: bytes) -> bytes:
+    """Put the mark into the fields of a request with that code, or into each message of a batch; the body."""
     if SIGNATURE in extra:
-        return body, messages
-    if batch:
-        return marked_batch(body), messages
+        return body
+    if is_batch(extra):
+        return marked_batch(body)
     name = PROPERTIES.get(code)
     if name is not None:
         extra[name] = with_mark(str(extra.get(name) or ""))
-    return body, messages
+    return body
 
 
 def with_mark(properties: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from gateway.lifecycle import spool_operations
+from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.protocols.rocketmq.sends_again import SendsAgain
 from gateway.spool.disk import WRITE, SpoolDisk
 from gateway.spool.left_behind import streams_of
@@ -339,3 +340,37 @@ def test_what_gave_its_slot_back_keeps_its_place(tmp_path: Path) -> None:
         wires.run()
         elapse(wires, disk, 5)
         assert bodies(wires.received(broker))[2:] == [1, 2, 3, 4, 5]
+
+
+def test_what_passes_behind_what_was_just_spooled_is_on_the_disk_like_all_else(tmp_path: Path) -> None:
+    """It was judged with it, and there are tokens for it, but none for the larger one before it."""
+    with spooling(tmp_path, durable()) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        first, large = (send("orders", batch_body(*[b"entry"] * each), code=320, batch=True, one_way=True) for each in (8, 6))
+        client.sendall(first + large + numbered(1) + numbered(2))
+        wires.run()
+        say(wires, client, range(3, 6))
+        assert split_frames(wires.received(broker)) == [first]
+        work(disk)
+        wires.run()
+        work(disk)
+        wires.run()
+        assert left(disk)[1:] == [1, 2, 3, 4, 5], "all are on the disk, in order"
+        elapse(wires, disk, 5)
+        assert bodies(wires.received(broker))[1:] == [1, 2, 3, 4, 5]
+        elapse(wires, disk, 8)
+        assert (left(disk), disk.used) == ([], 0)
+
+
+def test_only_what_passes_of_its_own_topic_and_group_has_had_the_turn_of_what_waits(tmp_path: Path) -> None:
+    """All of RocketMQ has one ordering key, and its own line each topic and group. Another's send made this one wait for longer."""
+    with spooling(tmp_path, durable(), durable(1, topic="slow", burst=1), durable(1, topic="other", burst=1)) as (wires, _):
+        client, _ = wires.connect("rocketmq")
+        client.sendall(numbered(1, "slow"))
+        wires.run()
+        client.sendall(numbered(2, "orders") + numbered(3, "slow") + numbered(4, "other") + numbered(5, "other"))
+        wires.run()
+        conversation = wires.session().conversation
+        assert isinstance(conversation, RocketmqConversation)
+        waiting = {key.text: line[0].had_turn for key, line in conversation.held_sends.lines.items()}
+        assert waiting == {"slow": False, "other": True}

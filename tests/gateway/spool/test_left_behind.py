@@ -10,18 +10,19 @@ from random import Random
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.publishes_again import Messages
-from gateway.replay.replayer import Replayer
+from gateway.replay.replayer import Replay, Replayer
 from gateway.spool.disk import LOCK, SpoolDisk, mark
-from gateway.spool.durable import HEAD_BYTES, POSITION_AT, head_of, is_durable, read_head
+from gateway.spool.durable import CLOCK, HEAD_BYTES, POSITION_AT, head_of, is_durable, read_head
 from gateway.spool.left_behind import Damage, LeftStream, streams_of, take_left_behind
 from gateway.spool.records import DamagedError, encode
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
-from support.rocketmq.frames import send
+from support.rocketmq.frames import batch_body, send
 
 ORIGIN = {"listener": "rabbit", "vhost": "/", "user": "guest", "queue": "1.durable"}
 
@@ -226,16 +227,26 @@ async def test_what_cannot_be_taken_is_told_once(tmp_path: Path, monkeypatch: py
     disk.close(1)
 
 
-async def test_sends_whose_file_begins_damaged_are_set_aside_and_not_taken_for_publishes(own: Path) -> None:
-    sends = [send("orders", b"text %d" % number, opaque=number, one_way=True) for number in range(3)]
+def write_sends(own: Path, *sends: bytes, deadline: int = 0) -> None:
+    """A file of RocketMQ's sends."""
     parts = []
     for data in sends:
         parts.append(Part(REQUEST, 0, data, 0, len(data), None, 1, 1, len(data)))
         parts[-1].replays = True
-    write(own, "1.durable", [encode(parts)], {"listener": "broker-a", "protocol": "rocketmq", "topic": "orders"})
+        parts[-1].deadline = deadline
+    write(own, "1.durable", [encode(parts)], {"listener": "broker-a", "protocol": "rocketmq", "topic": "orders", CLOCK: "1000"})
+
+
+def damage_head(own: Path) -> None:
+    """Nobody knows any more whose messages these are."""
     with (own / "1.durable").open("r+b") as file:
         file.seek(HEAD_BYTES + 1)
         file.write(b"\0")
+
+
+async def test_sends_whose_file_begins_damaged_are_set_aside_and_not_taken_for_publishes(own: Path) -> None:
+    write_sends(own, *[send("orders", b"text %d" % number, opaque=number, one_way=True) for number in range(3)])
+    damage_head(own)
     disk = SpoolDisk(own.parent, 1 << 20, 1 << 20)
     replayer = Replayer(disk, {}, {}, lambda listener, arrival: None)
     with trio.fail_after(30):
@@ -245,4 +256,43 @@ async def test_sends_whose_file_begins_damaged_are_set_aside_and_not_taken_for_p
     [kept] = (own.parent / "set-aside").glob("*.jsonl")
     told = [json.loads(line) for line in kept.read_text().splitlines()]
     assert [(each["topic"], each["body"]) for each in told] == [("orders", f"text {number}") for number in range(3)]
+    disk.close(1)
+
+
+async def test_what_the_disk_does_not_take_when_it_is_set_aside_stays_and_is_tried_again(own: Path, autojump_clock: MockClock) -> None:
+    """A folder stands where its file is to be. What is damaged is kept once, however often it is read."""
+    write_sends(own, *[send("orders", b"text %d" % number, opaque=number, one_way=True) for number in range(3)])
+    damage_head(own)
+    disk = SpoolDisk(own.parent, 1 << 20, 1 << 20)
+    barrier = own.parent / "set-aside" / f"{disk.name()}.jsonl"
+    barrier.mkdir(parents=True)
+    replayer = Replayer(disk, {}, {}, lambda listener, arrival: None)
+    async with trio.open_nursery() as nursery:
+        await replayer._look(nursery)
+        with trio.fail_after(600):
+            while not disk.replay.troubles:
+                await trio.sleep(0.1)
+            await trio.sleep(60)  # it is tried again
+        assert "cannot be set aside: [Errno" in disk.replay.troubles[0]
+        assert (own / "1.durable").exists()
+        assert disk.replay.set_aside == 0
+        barrier.rmdir()
+    assert [json.loads(line)["body"] for line in barrier.read_text().splitlines()] == ["text 0", "text 1", "text 2"]
+    [damaged] = barrier.parent.glob("*.damaged")
+    assert (disk.replay.damages, damaged.read_bytes().count(b"SLUICED1")) == (1, 1)
+    assert (disk.replay.set_aside, disk.replay.troubles, own.exists()) == (3, [], False)
+    disk.close(1)
+
+
+async def test_of_sends_that_are_too_old_each_message_of_a_batch_is_counted_once(own: Path) -> None:
+    batches = [send("orders", batch_body(b"one", b"two", b"three"), code=320, batch=True, binary=binary) for binary in (False, True)]
+    write_sends(own, *batches, send("orders", b"text", one_way=True), deadline=5)
+    disk = SpoolDisk(own.parent, 1 << 20, 1 << 20)
+    replayer = Replayer(disk, {}, {}, lambda listener, arrival: None)
+    (stream,) = streams_of(own, ["1.durable"])
+    replay = Replay(stream, disk.release)
+    for _ in range(2):
+        assert await replayer._next(replay) is None
+        assert disk.replay.expired == 7
+        await replayer._rewind(replay)
     disk.close(1)

@@ -125,13 +125,13 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
     disk.count("amqp", "%2F/hidden/", 5, 500)
     disk.used, disk.written, disk.read, disk.lost_batches, disk.commits = 4096, 8192, 2048, 1, 6
     counts = disk.replay
-    counts.waiting_bytes, counts.replayed, counts.set_aside, counts.damages, counts.expired = 512, 40, 3, 2, 6
+    counts.waiting_bytes, counts.replayed, counts.set_aside, counts.damages, counts.expired, counts.waiting = 512, 40, 3, 2, 6, 1
     control = standalone.gateway.shared.spool_control
     control.accepted, control.accepted_refused, control.accepted_lost, control.accepted_given_up = 9, 2, 3, 1
     assert scraped(standalone) == {
         "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12,
         "sluice_spool_written_bytes_total": 8192, "sluice_spool_read_bytes_total": 2048, "sluice_spool_damaged_batches_total": 1,
-        "sluice_spool_blocked": 0, "sluice_spool_commits_total": 6, "sluice_spool_replaying_bytes": 512,
+        "sluice_spool_blocked": 0, "sluice_spool_commits_total": 6, "sluice_spool_replaying_bytes": 512, "sluice_spool_waiting_replays": 1,
         "sluice_spool_replayed_messages_total": 40, "sluice_spool_set_aside_messages_total": 3, "sluice_spool_set_aside_damages_total": 2,
         "sluice_spool_paused_topics": 0, "sluice_spool_given_up_messages_total": 0, "sluice_spool_expired_messages_total": 6,
         "sluice_spool_accepted_messages_total": 9, "sluice_spool_accepted_refused_messages_total": 2,

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.protocols.rocketmq.sends_again import AGAIN, SendsAgain
 from gateway.protocols.rocketmq.spool_copy import messages_of
-from support.rocketmq.frames import batch_body, encode_request, send, send_back, split_frames
+from support.rocketmq.frames import batch_body, encode_request, frame, send, send_back, split_frames
 
 MARK = {"x-sluice-replayed": "true"}
 
@@ -42,7 +42,7 @@ def test_each_message_of_a_batch_gets_it(*, binary: bool) -> None:
     marked = found.frame(1)
     told = messages_of(marked, 0, len(marked))
     assert [(each["body"], each["properties"]) for each in told] == [("one", {"WAIT": "true", **MARK}), ("two", {"WAIT": "true", **MARK})]
-    assert found.messages == 2
+    assert found.messages() == 2
     body = marked[8 + (int.from_bytes(marked[4:8]) & 0xFFFFFF) :]
     assert int.from_bytes(body[:4]) * 2 == len(body), "each says its own size"
 
@@ -90,3 +90,24 @@ def test_a_send_back_gets_no_properties(*, binary: bool) -> None:
     (told,) = messages_of(marked, 0, len(marked))
     assert "properties" not in told["fields"]
     assert "i" not in told["fields"]
+
+
+def test_chinese_properties_have_as_many_bytes_as_the_client_gave_them() -> None:
+    """Escaped, as `json.dumps` has it, this header was twice as long."""
+    fields = {"a": "producers", "b": "orders", "e": "0", "i": "\u8ba2\u5355\x01" + "\u4e2d\u6587" * 5_000 + "\x02"}
+    header = json.dumps({"code": 310, "extFields": fields, "flag": 0, "opaque": 3}, separators=(",", ":"), ensure_ascii=False).encode()
+    data = frame(header, b"text")
+    assert len(again(data)) == len(data) + len(r"x-sluice-replayed\u0001true\u0002")
+    (told,) = messages_of(again(data), 0, len(again(data)))
+    assert told["properties"] == {"\u8ba2\u5355": "\u4e2d\u6587" * 5_000, **MARK}
+
+
+def test_half_of_a_surrogate_pair_stays_what_it_was() -> None:
+    data = frame(rb'{"code":310,"extFields":{"b":"orders","i":"K\u0001\ud800\u0002"},"flag":0,"opaque":3}', b"text")
+    assert rb"K\u0001\ud800\u0002x-sluice-replayed\u0001true" in again(data)
+
+
+@pytest.mark.parametrize("data", [frame(b"no json"), frame(b"[]"), frame(b'{"extFields":[1]}'), frame(b"\x01", kind=1)])
+def test_what_cannot_be_read_counts_as_one_message(data: bytes) -> None:
+    (found,) = SendsAgain().add(data, "1.durable", 0)
+    assert found.messages() == 1
