@@ -17,6 +17,7 @@ import pika
 import pytest
 
 from support.amqp.frames import greeting, publish
+from support.amqp.numbered_consumer import take_all
 from support.amqp.numbered_publisher import NumberedPublisher, number_of
 from support.brokers import stand_ins
 from support.brokers.queues import Queue
@@ -69,7 +70,7 @@ def test_a_paused_topic_waits_and_goes_on_in_order(rabbitmq: RabbitMQ, start_gat
         assert any("is paused until it is resumed" in each for each in gateway.get("/v1/status")["warnings"])
         gateway.cli("spool", "resume", *key(queue.name))
         wait_until(lambda: len(publisher.acked) == count + RATE, within=60, what="all is acked")
-        assert [number_of(body) for _, body in queue.messages(idle_s=2)] == list(range(count + RATE))
+        assert [message.number for message in take_all(queue, count + RATE)] == list(range(count + RATE))
         assert publisher.nacked == set()
         (line,) = audited(gateway, "pause")
         assert (line["reason"], line["outcome"]) == ("the consumer is down", "done")
@@ -151,7 +152,7 @@ def test_what_is_drained_can_be_published_again_as_the_page_says(rabbitmq: Rabbi
         script = script.replace("python3 ", f"{sys.executable} ", 1)
         ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == 0, ran.stderr
-        assert sorted(number_of(body) for _, body in queue.messages(idle_s=2)) == list(range(count))
+        assert sorted(message.number for message in take_all(queue, count)) == list(range(count))
         (line,) = audited(gateway, "drain")
         assert line["detail"] == f"{told['messages']} messages of 1 connections to {file}"
         again = gateway.cli(*words, check=False)
