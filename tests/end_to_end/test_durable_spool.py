@@ -16,7 +16,8 @@ import pytest
 from pamqp import commands, header
 
 from support.amqp import frames as amqp
-from support.amqp.numbered_publisher import NumberedPublisher, number_of
+from support.amqp.numbered_consumer import take_all
+from support.amqp.numbered_publisher import NumberedPublisher
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
@@ -68,9 +69,9 @@ def lift(gateway: Gateway, queue: Queue) -> None:
     assert gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"mode": "off"}).status == 200
 
 
-def arrived(queue: Queue) -> list[tuple[int, bool]]:
-    """Number, and whether it is marked as a repetition, of each message."""
-    return [(number_of(body), bool((properties.headers or {}).get("x-sluice-replayed"))) for properties, body in queue.messages(idle_s=2)]
+def arrived(queue: Queue, expected: int | None = None) -> list[tuple[int, bool]]:
+    """Number, and whether it is marked as a repetition, of each message, as soon as those `expected` have come and nothing more."""
+    return [(message.number, message.replayed) for message in take_all(queue, expected)]
 
 
 def check(found: list[tuple[int, bool]], count: int) -> None:
@@ -116,7 +117,7 @@ def test_what_waited_when_the_gateway_was_killed_is_replayed_in_order_and_marked
         assert '"recovered_files"' in gateway.log()
         lift(gateway, queue)
         wait_until_replayed(gateway)
-        found = arrived(queue)
+        found = arrived(queue, count)
         check(found, count)
         again = len([1 for _, mark in found if mark]) + len([1 for _, mark in found if not mark]) - count
         assert again < 12 * RATE, "more is repeated than was forwarded in the last moments"
@@ -149,7 +150,7 @@ def test_a_gateway_that_starts_with_another_limit_in_its_file_drains_what_waited
         assert pace < 60 if rate == 20 else 2 * RATE < pace < 1.5 * rate
         lift(gateway, queue)
         wait_until_replayed(gateway)
-        check(arrived(queue), count)
+        check(arrived(queue, count), count)
 
 
 def test_what_is_of_no_use_any_more_after_a_crash_is_not_replayed(rabbitmq: RabbitMQ, tmp_path: Path, start_gateway: StartGateway) -> None:
@@ -207,7 +208,7 @@ def test_what_waits_on_a_connection_that_is_closed_is_replayed(rabbitmq: RabbitM
             gateway.cli("connections", "close", str(connection["id"]), "--yes")
         lift(gateway, queue)
         wait_until_replayed(gateway)
-        check(arrived(queue), count)
+        check(arrived(queue, count), count)
 
 
 def test_a_channel_with_confirms_is_not_replayed(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
@@ -230,8 +231,9 @@ def test_nothing_is_repeated_and_no_file_stays_where_all_has_gone_its_way(rabbit
             publisher.wait_until_sent(count)
             publisher.close()
             assert publisher.over.wait(60)
+            assert publisher.close_answered
         wait_until(lambda: files(gateway) == [], within=20, what="the files are deleted")
-        assert arrived(queue) == [(number, False) for number in range(count)]
+        assert arrived(queue, count) == [(number, False) for number in range(count)]
         shown = figures(gateway)
         assert (shown["replayed_messages"], shown["used_bytes"], shown["uncommitted_bytes"]) == (0, 0, 0)
         assert shown["commits"] > 0
@@ -253,7 +255,7 @@ def test_what_the_broker_does_not_take_is_set_aside_and_what_is_behind_it_goes_o
         lift(gateway, queue)
         wait_until_replayed(gateway)
         shown = figures(gateway)
-        assert {number for number, _ in arrived(queue)} == set(range(21 * RATE))
+        assert {number for number, _ in arrived(queue, 21 * RATE)} == set(range(21 * RATE))
         folder = gateway.directory / "state" / "spool" / "set-aside"
         lines = [json.loads(line) for file in folder.iterdir() for line in file.read_text().splitlines()]
         assert [line["reason"][:13] for line in lines] == ["404 NOT_FOUND", "returned: 312"], lines
@@ -279,7 +281,7 @@ def test_a_message_in_another_users_name_is_set_aside_and_others_go_on(rabbitmq:
         gateway.start()
         lift(gateway, queue)
         wait_until_replayed(gateway)
-        assert {number for number, _ in arrived(queue)} == set(range(11 * RATE))
+        assert {number for number, _ in arrived(queue, 11 * RATE)} == set(range(11 * RATE))
         (file,) = (gateway.directory / "state" / "spool" / "set-aside").iterdir()
         (line,) = [json.loads(each) for each in file.read_text().splitlines()]
         assert line["reason"].startswith("406 PRECONDITION_FAILED")
@@ -304,7 +306,7 @@ def test_what_the_old_process_leaves_at_a_takeover_is_replayed_by_the_new_one(
         lift(gateway, queue)
         wait_until(lambda: figures(gateway)["replayed_messages"] > 0, within=60, what="the new process replays")
         wait_until_replayed(gateway)
-        check(arrived(queue), count)
+        check(arrived(queue, count), count)
 
 
 def test_a_stop_in_good_order_leaves_to_the_next_start_what_did_not_get_through(
@@ -326,7 +328,7 @@ def test_a_stop_in_good_order_leaves_to_the_next_start_what_did_not_get_through(
         gateway.start()
         lift(gateway, queue)
         wait_until_replayed(gateway)
-        check(arrived(queue), count)
+        check(arrived(queue, count), count)
 
 
 def test_several_workers_replay_each_message_once(rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path) -> None:
@@ -344,7 +346,7 @@ def test_several_workers_replay_each_message_once(rabbitmq: RabbitMQ, start_gate
         gateway.start()
         lift(gateway, queue)
         wait_until_replayed(gateway)
-        check(arrived(queue), count)
+        check(arrived(queue, count), count)
 
 
 def kill_at_random(gateway: Gateway, queue: Queue, random: Random, rounds: int) -> None:

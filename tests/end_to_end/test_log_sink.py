@@ -19,13 +19,17 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.fresh import PROBE, expect_confirm
 from support.clients.programs import go_publish
-from support.gateways import Gateway, StartGateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.processes import LOOPBACK, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
 SMALLEST_PIPE = 4096
 NOISY = (signal.SIGHUP, signal.SIGUSR2, signal.SIGALRM)  # each is worth a line: a reload, and two that mean nothing
+WORTH_A_LINE = (
+    ("/v1/log/level", {"level": "info", "reason": "a line"}),
+    (f"{limit_path('amqp', '/', 'amq.default', 'nobody')}?force=1", {"messages": "1000/s", "reason": "a line"}),
+)
 TO_PIPE = 'exec "$@" 2>"$0"'
 LONG_LINES = 10  # of so many rounds of signals one asks for stacks: they take processor time
 
@@ -76,19 +80,21 @@ def lines_dropped(gateway: Gateway) -> float:
 
 
 def fill(gateway: Gateway) -> None:
-    """Have it log until lines are dropped."""
+    """Have it log until lines are dropped. Of one event it logs twenty lines a second, so there are several."""
 
     rounds = count()
 
     def noise() -> bool:
         for number in NOISY:
             gateway.process.popen.send_signal(number)
+        for path, body in WORTH_A_LINE:
+            assert gateway.request("PUT", path, body).status == 200
         if next(rounds) % LONG_LINES:
             return False
         gateway.process.popen.send_signal(signal.SIGUSR1)
         return lines_dropped(gateway) > 0
 
-    wait_until(noise, within=120, what="lines that are dropped", every=0.04)
+    wait_until(noise, within=120, what="lines that are dropped", every=0.02)
 
 
 def test_a_log_that_nobody_reads_stops_no_message_and_what_is_missing_is_told(

@@ -4,43 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pika
 import pytest
 
-from support.brokers.name_servers import port_range
 from support.brokers.rabbitmq import RabbitMQ
-from support.brokers.rocketmq import RocketMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
+from support.readiness import changes, reasons
+
+pytestmark = pytest.mark.rabbitmq
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "PROXY"])
-def hanging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    with RabbitMQ(tmp_path_factory.mktemp("hanging"), proxy_protocol=request.param) as broker:
-        yield broker
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RabbitMQ]]:
+    """Two brokers: a plain one, and one that expects a PROXY header."""
+    brokers = [RabbitMQ(tmp_path_factory.mktemp("hanging"), proxy_protocol=proxy) for proxy in (False, True)]
+    with contextlib.ExitStack() as running:
+        # Its threads are there until the end: a program that a test starts is ended with the thread that started it.
+        pool = running.enter_context(ThreadPoolExecutor(len(brokers)))
+        for broker in brokers:
+            running.callback(broker.stop)
+        list(pool.map(RabbitMQ.start, brokers))
+        yield brokers
 
 
 @pytest.fixture
-def gateway(hanging: RabbitMQ, start_gateway: StartGateway) -> Gateway:
-    sends = {"send_proxy_protocol": "v2"} if hanging.proxy_protocol else {}
-    return start_gateway([amqp_listener(f"{LOOPBACK}:{hanging.port}", **sends)], [])
+def pairs(hanging: list[RabbitMQ], start_gateway: StartGateway) -> list[tuple[RabbitMQ, Gateway]]:
+    """Each broker with its gateway."""
+
+    def in_front_of(broker: RabbitMQ) -> Gateway:
+        sends = {"send_proxy_protocol": "v2"} if broker.proxy_protocol else {}
+        gateway: Gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{broker.port}", **sends)], [])
+        return gateway
+
+    return [(broker, in_front_of(broker)) for broker in hanging]
 
 
-def reasons(gateway: Gateway) -> list[str]:
-    found: list[str] = gateway.request("GET", "/readyz").json.get("reasons", [])
-    return found
+def side_by_side(check: Callable[[RabbitMQ, Gateway], None], pairs: list[tuple[RabbitMQ, Gateway]]) -> None:
+    """The check with each broker at the same time, since it waits for most of its time. Raises what the first that fails raises."""
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        for done in [pool.submit(check, *pair) for pair in pairs]:
+            done.result()
 
 
-def changes(gateway: Gateway) -> list[str]:
-    """The changes of the broker's state that the log has."""
-    return [word for line in gateway.log().splitlines() for word in ("upstream_unreachable", "upstream_reachable") if f'"{word}"' in line]
+def test_a_broker_that_hangs_is_not_ready_within_ten_seconds_and_ready_again_by_itself(pairs: list[tuple[RabbitMQ, Gateway]]) -> None:
+    """Also while a client is connected, and without flapping meanwhile; a plain broker, and one that expects a PROXY header."""
+    side_by_side(hang_and_go_on, pairs)
 
 
-@pytest.mark.rabbitmq
-def test_a_broker_that_hangs_is_not_ready_within_ten_seconds_and_ready_again_by_itself(hanging: RabbitMQ, gateway: Gateway) -> None:
-    """Also while a client is connected, and without flapping meanwhile."""
+def hang_and_go_on(hanging: RabbitMQ, gateway: Gateway) -> None:
     with contextlib.closing(pika.BlockingConnection(pika.URLParameters(gateway.amqp_url() + "?heartbeat=60"))) as client:
         channel = client.channel()
         channel.queue_declare("readiness", exclusive=True)
@@ -74,8 +89,12 @@ def test_a_broker_that_hangs_is_not_ready_within_ten_seconds_and_ready_again_by_
         assert changes(gateway) == ["upstream_unreachable", "upstream_reachable"]
 
 
-@pytest.mark.rabbitmq
-def test_rabbitmq_logs_no_error_of_probes_and_none_is_made_while_it_answers_clients(hanging: RabbitMQ, gateway: Gateway) -> None:
+def test_rabbitmq_logs_no_error_of_probes_and_none_is_made_while_it_answers_clients(pairs: list[tuple[RabbitMQ, Gateway]]) -> None:
+    """A plain broker, and one that expects a PROXY header."""
+    side_by_side(answer_clients, pairs)
+
+
+def answer_clients(hanging: RabbitMQ, gateway: Gateway) -> None:
     log = hanging.directory / "log" / "rabbit.log"
 
     def since(start: int) -> list[str]:
@@ -97,29 +116,3 @@ def test_rabbitmq_logs_no_error_of_probes_and_none_is_made_while_it_answers_clie
         start = len(log.read_text())
         answers_for(12.0)  # two would be due
         assert [line for line in since(start) if "accepting" in line] == []
-
-
-@pytest.mark.rocketmq
-@pytest.mark.parametrize("sends", ["none", "v2"])
-def test_a_rocketmq_broker_and_a_name_server_that_hang_are_not_ready_and_ready_again(
-    rocketmq: RocketMQ, start_gateway: StartGateway, sends: str
-) -> None:
-    gateway: Gateway = start_gateway(
-        [
-            {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{rocketmq.port}",
-             "send_proxy_protocol": sends},
-            {"name": "names", "protocol": "rocketmq-nameserver", "bind": f"{LOOPBACK}:0", "upstream": rocketmq.name_server,
-             "send_proxy_protocol": sends, "broker_ports": "{}-{}".format(*port_range(4))},
-        ],
-        [],
-    )  # fmt: skip
-    rocketmq.pause()
-    try:
-        paused = time.monotonic()
-        wait_until(lambda: len(reasons(gateway)) == 2, within=30, what="neither is ready")
-        assert time.monotonic() - paused < 10.0
-        assert all("it takes connections and did not answer a route that nobody has within 3.5 s" in reason for reason in reasons(gateway))
-    finally:
-        rocketmq.resume()
-    wait_until(lambda: gateway.answers("/readyz"), within=30, what="both are ready again")
-    assert sorted(changes(gateway)) == ["upstream_reachable"] * 2 + ["upstream_unreachable"] * 2

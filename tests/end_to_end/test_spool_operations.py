@@ -17,11 +17,12 @@ import pika
 import pytest
 
 from support.amqp.frames import greeting, publish
+from support.amqp.numbered_consumer import take_all
 from support.amqp.numbered_publisher import NumberedPublisher, number_of
 from support.brokers import stand_ins
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, StartGateway, amqp_listener
+from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.pages import shown
 from support.processes import LOOPBACK, wait_until
 
@@ -68,8 +69,10 @@ def test_a_paused_topic_waits_and_goes_on_in_order(rabbitmq: RabbitMQ, start_gat
         assert waiting(gateway, queue.name)["paused"]["reason"] == "the consumer is down"
         assert any("is paused until it is resumed" in each for each in gateway.get("/v1/status")["warnings"])
         gateway.cli("spool", "resume", *key(queue.name))
+        wait_until(lambda: len(publisher.acked) > passed, within=30, what="they go on")
+        assert gateway.put(limit_path(*key(queue.name)), {"mode": "off"}).status == 200  # the rest need not wait for its time
         wait_until(lambda: len(publisher.acked) == count + RATE, within=60, what="all is acked")
-        assert [number_of(body) for _, body in queue.messages(idle_s=2)] == list(range(count + RATE))
+        assert [message.number for message in take_all(queue, count + RATE)] == list(range(count + RATE))
         assert publisher.nacked == set()
         (line,) = audited(gateway, "pause")
         assert (line["reason"], line["outcome"]) == ("the consumer is down", "done")
@@ -129,7 +132,7 @@ def test_what_is_discarded_is_nacked_or_dropped_and_told_with_its_number(rabbitm
 @pytest.mark.rabbitmq
 def test_what_is_drained_can_be_published_again_as_the_page_says(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES)
-    count = 20_000
+    count = 10_000
     with Queue(rabbitmq.url, "burst-drained") as queue, NumberedPublisher(gateway.port("rabbit"), confirms=True) as publisher:
         publisher.begin(count, [queue.name])
         publisher.wait_until_sent(count)
@@ -151,7 +154,7 @@ def test_what_is_drained_can_be_published_again_as_the_page_says(rabbitmq: Rabbi
         script = script.replace("python3 ", f"{sys.executable} ", 1)
         ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == 0, ran.stderr
-        assert sorted(number_of(body) for _, body in queue.messages(idle_s=2)) == list(range(count))
+        assert sorted(message.number for message in take_all(queue, count)) == list(range(count))
         (line,) = audited(gateway, "drain")
         assert line["detail"] == f"{told['messages']} messages of 1 connections to {file}"
         again = gateway.cli(*words, check=False)

@@ -245,6 +245,9 @@ class AmqpConversation(Conversation):
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished:
             self._end_channels(methods)
+        if methods.close_answered:
+            methods.close_answered = False
+            self.settling.mark_all_off()
 
     def _report_busy(self) -> None:
         """The broker takes no more publishes for now: those it has not confirmed are reported as met by a busy broker."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
 from gateway.pipeline.parts import BODY, REQUEST, Part
@@ -51,6 +52,8 @@ from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
 from gateway.spool.queue import SpoolQueue
 from limiter.keys import Key
 from limiter.limits import NEVER
+
+ALL_BYTES: Final = 1 << 62  # bytes; more than a connection carries
 
 
 class Settling:
@@ -207,6 +210,14 @@ class Settling:
             queue.mark_off(queued, acknowledged, now, read=read)
             if not queue.unsafe():
                 self.unmarked_queues.remove(queue)
+
+    def mark_all_off(self) -> None:
+        """The broker has answered the client's connection.close, so it has read all that was forwarded.
+
+        Not left to the connection's end: RabbitMQ answers the client's FIN, which comes next, with a reset.
+        """
+        for _ in range(2):  # what was asked for the last time, then what was settled since
+            self.mark_off(ALL_BYTES, ALL_BYTES, 0, read=True)
 
     def leave(self) -> None:
         """The connection is over, and what waited is given up: what is durable is to be replayed."""

@@ -21,6 +21,8 @@ PATIENCE_S = 60.0
 MARK = b"########"
 ACK, NACK = b"\x00\x3c\x00\x50", b"\x00\x3c\x00\x78"
 CLOSES = (b"\x00\x0a\x00\x32", b"\x00\x14\x00\x28")
+CONNECTION_CLOSE = CLOSES[0]
+CLOSE_OK = b"\x00\x0a\x00\x33"
 OPEN_OK = b"\x00\x14\x00\x0b"
 
 
@@ -36,6 +38,7 @@ class NumberedPublisher:
         self.acked: dict[int, float] = {}  # number: when
         self.nacked: set[int] = set()
         self.closed = ""  # the broker's, or the gateway's, reason for a close
+        self.close_answered = False
         self.over = threading.Event()  # nothing more comes
         self._opened = threading.Event()
         self._outstanding: dict[int, None] = {}
@@ -84,7 +87,7 @@ class NumberedPublisher:
         self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close as a client does: connection.close, then its answer."""
+        """Ask for the close; after the answer (`close_answered`) the connection is ended, as clients do it."""
         self.say(amqp.method(0, commands.Connection.Close(200, "", 0, 0)))
 
     def _read(self) -> None:
@@ -123,6 +126,12 @@ class NumberedPublisher:
                     self.nacked.add(each)
         elif method in CLOSES:
             self.closed = payload[7 : 7 + payload[6]].decode()
+            if method == CONNECTION_CLOSE:  # unanswered, the other side waits for seconds
+                with contextlib.suppress(OSError):
+                    self.hang_up()
+        elif method == CLOSE_OK:
+            self.close_answered = True
+            self.hang_up()
         elif method == OPEN_OK:
             self._opened.set()
 

@@ -1,0 +1,84 @@
+"""Limits that follow their consumers (`algorithm: lag`), with a real RocketMQ: the rate settles at what is committed, and rises again."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.brokers.rocketmq import RocketMQ
+from support.followed_consumers import FASTEST, LIMIT, SLOWEST, SPEED, TARGET, Fast, Pace, await_fastest, settle
+from support.gateways import Gateway
+from support.processes import LOOPBACK
+from support.rocketmq.frames import encode_request, read_response, send
+
+UPDATE_CONSUMER_OFFSET = 15
+UPDATE_SUBSCRIPTION_GROUP = 200
+GET_MAX_OFFSET = 30
+
+
+@pytest.mark.rocketmq
+@pytest.mark.slow
+def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_path: Path) -> None:
+    rocketmq.create_topics("lagging:1")
+    lag = {"group": "slow-group", "target": TARGET, "slowest": f"{SLOWEST}/s"}
+    rule: dict[str, object] = {"name": "follows", "match": {"protocol": "rocketmq", "topic": "lagging"}, **LIMIT, "lag": lag}
+    with Gateway(tmp_path / "gateway", rocketmq.listeners, [rule]) as gateway:
+        committed = 0
+
+        def ask(connection: socket.socket, frame: bytes) -> dict[str, Any]:
+            connection.sendall(frame)
+            data = b""
+            while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+                data += connection.recv(65536)
+            return read_response(data)
+
+        def produce(pace: Pace) -> None:
+            with socket.create_connection((rocketmq.advertised, gateway.port("rocket")), timeout=10) as connection:
+                began, done = time.monotonic(), 0
+                while not pace.over:
+                    if done >= (time.monotonic() - began) * 1000:
+                        time.sleep(0.001)
+                        continue
+                    done += 1
+                    assert ask(connection, send("lagging", b"x" * 100, opaque=4 * done))["code"] in (0, 215)  # that opaque: to queue 0
+
+        def consume(pace: Pace) -> None:
+            nonlocal committed
+            with socket.create_connection((LOOPBACK, rocketmq.port), timeout=10) as connection:
+                last = time.monotonic()
+                made = encode_request(UPDATE_SUBSCRIPTION_GROUP, None, json.dumps({"groupName": "slow-group"}).encode())
+                assert ask(connection, made)["code"] == 0
+                while not pace.over:
+                    time.sleep(0.1)
+                    end = backlog_of(connection)[1]
+                    now = time.monotonic()
+                    committed = min(end, committed + round((now - last) * pace.speed)) if pace.speed else end
+                    last = now
+                    fields = {"consumerGroup": "slow-group", "topic": "lagging", "queueId": "0", "commitOffset": str(committed)}
+                    assert ask(connection, encode_request(UPDATE_CONSUMER_OFFSET, fields))["code"] == 0
+
+        def backlog_of(connection: socket.socket) -> tuple[int, int]:
+            """How many messages wait, and the end of the queue."""
+            fields = {"topic": "lagging", "queueId": "0"}
+            end = int(ask(connection, encode_request(GET_MAX_OFFSET, fields))["extFields"]["offset"])
+            return end - committed, end
+
+        producer, consumer = Fast(produce, FASTEST), Fast(consume, SPEED)
+        with socket.create_connection((LOOPBACK, rocketmq.port), timeout=10) as looking:
+            producer.start()
+            consumer.start()
+            try:
+                rate, worst = settle(gateway, "follows", lambda: backlog_of(looking)[0])
+                consumer.pace.speed = 0
+                rises = await_fastest(gateway, "follows")
+            finally:
+                producer.end()
+                consumer.end()
+    assert SPEED * 0.7 <= rate <= SPEED * 1.3
+    assert worst <= TARGET + (FASTEST - SPEED) * 5
+    assert rises < 30

@@ -1,0 +1,80 @@
+"""For limits that follow their consumers (`algorithm: lag`): what is limited, at which speed, and how it settles."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from support.gateways import Gateway
+
+FASTEST, SLOWEST, TARGET, SPEED = 1000, 20, 400, 200
+SETTLE_S: Final = 15.0  # and 5 more while it is measured: 20 in all
+LIMIT: Final[dict[str, object]] = {
+    "algorithm": "lag",
+    "limit": {"messages": f"{FASTEST}/s", "burst": "100ms"},
+    "breaker": {"open_for": "0s"},
+}
+
+
+def usage(gateway: Gateway, rule: str) -> dict[str, Any]:
+    """The one bucket of `rule`, as GET /v1/limits shows it."""
+    (found,) = [item["level"]["usage"] for item in gateway.get("/v1/limits")["items"] if item["level"]["rule"] == rule]
+    assert isinstance(found, dict)
+    return found
+
+
+def settle(gateway: Gateway, rule: str, backlog: Callable[[], int]) -> tuple[float, int]:
+    """After SETTLE_S: how many messages per second pass, over 5 s, and the most that waited in all that time."""
+    worst = 0
+    end = time.monotonic() + SETTLE_S
+    while time.monotonic() < end:
+        time.sleep(0.5)
+        worst = max(worst, backlog())
+    before, since = usage(gateway, rule)["admitted"], time.monotonic()
+    time.sleep(5)
+    return (usage(gateway, rule)["admitted"] - before) / (time.monotonic() - since), worst
+
+
+def await_fastest(gateway: Gateway, rule: str) -> float:
+    """How long it takes until the limit is at its fastest; 30 s at most."""
+    started = time.monotonic()
+    while time.monotonic() - started < 30 and usage(gateway, rule)["rate_now"]["messages"] != f"{FASTEST}/s":
+        time.sleep(0.25)
+    return time.monotonic() - started
+
+
+class Pace:
+    """Times to do something `speed` times a second; a change of speed holds from the next time on."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed = speed
+        self.over = False
+
+    def wait(self) -> bool:
+        time.sleep(1 / self.speed if self.speed else 0)
+        return not self.over
+
+
+class Fast(threading.Thread):
+    """Runs one function until told to stop; what it raised is raised by `end`."""
+
+    def __init__(self, work: Callable[[Pace], None], speed: float) -> None:
+        super().__init__(daemon=True)
+        self.pace = Pace(speed)
+        self._work = work
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._work(self.pace)
+        except BaseException as error:
+            self._error = error
+
+    def end(self) -> None:
+        self.pace.over = True
+        self.join(10)
+        if self._error is not None:
+            raise self._error
