@@ -135,8 +135,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
 	@$(MAKE) --no-print-directory .venv/.dependencies
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory --jobs=2 install source
+	@$(MAKE) --no-print-directory --jobs=4 lint install spark-classes source
 	@$(MAKE) --no-print-directory e2e
 
 COMPILED := -o pythonpath=tests
@@ -152,8 +151,9 @@ $(BROWSER)/.installed: tests/dashboard/package-lock.json
 dashboard-tests: $(BROWSER)/.installed ## What the dashboard's browser tests need: packages, Chromium and Redis (make source installs it by itself).
 	@$(SYSTEM) node chromium redis-server
 
-# Half a minute once; each of the hundred sessions of Spark that the tests start takes 3 CPU-s less with it. Without it Java goes on silently.
+# Twenty seconds once; each session of Spark that the tests start takes 3 CPU-s less with it. Where it is not there yet, Java goes on silently.
 SPARK_CLASSES := build/java/spark.jsa
+spark-classes: .venv/.dependencies $(SPARK_CLASSES) ## An archive of the classes that Spark loads, with which the tests start it faster (make test makes it).
 $(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py
 	@$(SYSTEM) java
 	@PYTHONPATH=.:tests $(BIN)/python -m support.spark_classes $@ > build/spark-classes.log 2>&1 || { cat build/spark-classes.log >&2; exit 1; }
@@ -162,7 +162,7 @@ unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
 
-source: .venv/.dependencies $(BROWSER)/.installed $(SPARK_CLASSES) ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
+source: .venv/.dependencies $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,(once or twice or spark or browser) and not rabbitmq and not rocketmq and not bench and $(APART))
 
