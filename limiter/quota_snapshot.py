@@ -114,7 +114,7 @@ def dump(snapshot: Snapshot) -> bytes:
     """
     document = snapshot.to_json()
     read_snapshot(document)  # never write a snapshot that could not be read again
-    text = json.dumps(normal(document, ""), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(normal(document), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
@@ -122,25 +122,28 @@ def dump(snapshot: Snapshot) -> bytes:
         raise
 
 
-def normal(value: JSON, path: str) -> JSON:
-    """`value` with every whole float as an integer; raises SnapshotError for numbers JSON does not have."""
-    try:
-        return _normal(value)
-    except ArithmeticError:
-        raise SnapshotError(*_no_number(value, path)) from None
+AS_IT_IS: Final = frozenset((str, int, bool, type(None)))  # types of values in JSON that are written as they are: most of them
 
 
-def _normal(value: JSON) -> JSON:
-    """As `normal`, without the paths, which cost more than all the rest; ArithmeticError for numbers that JSON does not have."""
+def normal(value: JSON) -> JSON:
+    """`value` with every whole float as an integer."""
     if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ArithmeticError
         return whole(value)
     if isinstance(value, dict):
-        return {name: inner if isinstance(inner, str) else _normal(inner) for name, inner in value.items()}
+        return {name: inner if type(inner) in AS_IT_IS else normal(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [inner if isinstance(inner, str) else _normal(inner) for inner in value]
+        return [inner if type(inner) in AS_IT_IS else normal(inner) for inner in value]
     return value
+
+
+def _check_finite(value: JSON) -> None:
+    """Raises ArithmeticError for a number in an object or a list that JSON does not have; without the path, which costs more."""
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if isinstance(inner, float):
+            if not math.isfinite(inner):
+                raise ArithmeticError
+        elif isinstance(inner, (dict, list)):
+            _check_finite(inner)
 
 
 def _no_number(value: JSON, path: str) -> tuple[str, str]:
@@ -226,7 +229,10 @@ def read_snapshot(document: JSON) -> Snapshot:
     if not isinstance(night, dict):
         raise SnapshotError("night", "must be an object")
     quotas = tuple(read_quota(entry, f"quotas[{at}]") for at, entry in enumerate(read_list(top["quotas"], "quotas")))
-    normal(document, "")  # numbers that overflow to infinity (1e999) are found here, with their path
+    try:
+        _check_finite(document)  # numbers that overflow to infinity (1e999)
+    except ArithmeticError:
+        raise SnapshotError(*_no_number(document, "")) from None
     return Snapshot(
         computed_at=read_text(top["computed_at"], "computed_at"),
         code=read_text(top["code"], "code"),

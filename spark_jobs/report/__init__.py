@@ -33,5 +33,5 @@ def write_reports(
     `backtest`: `totals` (`published` and others, each with `offered`, `refused`, `reserved`), `from`, `to`. Other members are left out.
     """
     found = digest(snapshot, before, plan, backtest)
-    twin = json.dumps(normal(to_json(found), ""), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    twin = json.dumps(normal(to_json(found)), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return {"report.html": page(found).encode(), "report.md": markdown(found).encode(), "report.json": twin.encode() + b"\n"}
