@@ -46,7 +46,13 @@ def fuzz(gateway: Gateway, folder: Path, token: str, *options: str) -> subproces
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "options"), [(1, ("--phases", "examples,coverage")), (2, ("--phases", "examples,fuzzing", "-n", "5"))])
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        (1, ("--phases", "examples,coverage")),
+        pytest.param(2, ("--phases", "examples,fuzzing", "-n", "20"), marks=pytest.mark.long),
+    ],
+)
 def test_no_request_gets_an_answer_that_is_not_declared(tmp_path: Path, workers: int, options: tuple[str, ...]) -> None:
     settings = {"gateway": {"name": "fuzzed", "state_directory": "state", "workers": workers}}
     with (

@@ -144,7 +144,7 @@ def test_the_crontab_has_five_fields_and_no_percent_sign() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_line_of_the_crontab_publishes_two_nights(machine: Machine) -> None:
     (entry,) = block_with("cron", "sluice").splitlines()
     line = entry.split(maxsplit=5)[5]

@@ -109,7 +109,7 @@ def test_a_heap_too_small_for_spark_itself_ends_compute_with_one_line_and_nothin
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
 
 
-@pytest.mark.parametrize("full", ["state", "output"])
+@pytest.mark.parametrize("full", ["state", pytest.param("output", marks=pytest.mark.long)])
 def test_a_full_disk_under_the_state_or_the_output_ends_compute_with_one_line_and_nothing_half_written(tmp_path: Path, full: str) -> None:
     """The disk holds folders and a file that is there already, and no byte more."""
     log = SyntheticLog(tmp_path / "log", DATE)
