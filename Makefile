@@ -129,8 +129,8 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 	@$(BIN)/python deploy/demo/incident.py $(if $(PLOT),--plot $(PLOT)) $(if $(RUNS),--compare $(RUNS))
 
 # What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
-# against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three and
-# four processes share the tests, as these wait for brokers, browsers and clocks for a good part of it (tests/support/xdist_split.py).
+# against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three
+# processes share the tests each time, as these wait for brokers, browsers and clocks for a good part of it (tests/support/xdist_split.py).
 # What takes minutes has a target of its own: test-long.
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
@@ -178,7 +178,7 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 3 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers; a quarter of an hour.
 	@$(SYSTEM) java maven redis-server systemd zsh fish rclone ssh
