@@ -6,6 +6,8 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
 from support.brokers.stand_ins import StandIn
 from support.gateways import Gateway
 from support.processes import LOOPBACK, wait_until
@@ -98,6 +100,7 @@ def wait_until_replayed(gateway: Gateway) -> None:
     wait_until(done, within=120, what="all is replayed")
 
 
+@pytest.mark.long
 def test_a_broker_that_hangs_is_told_and_asked_again_and_one_message_may_come_twice(tmp_path: Path) -> None:
     with Broker() as broker, gateway_before(broker, tmp_path) as gateway:
         accept_and_kill(gateway)
