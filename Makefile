@@ -180,7 +180,7 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
 	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 3 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
-test-long: .venv/.dependencies ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; half an hour.
+test-long: .venv/.dependencies $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; half an hour.
 	@$(SYSTEM) java maven rabbitmq redis-server systemd zsh fish rclone ssh
 	$(call from-the-source-tree,long and not airflow and not kubernetes and not storage and not packages)
 
