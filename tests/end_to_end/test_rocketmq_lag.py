@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -19,6 +19,12 @@ from support.rocketmq.frames import encode_request, read_response, send
 UPDATE_CONSUMER_OFFSET = 15
 UPDATE_SUBSCRIPTION_GROUP = 200
 GET_MAX_OFFSET = 30
+UNDER_WAY = 20  # sends without an answer: on a busy machine one takes 10 ms
+
+
+def next_answer(stream: BinaryIO) -> dict[str, Any]:
+    size = stream.read(4)
+    return read_response(size + stream.read(int.from_bytes(size, "big")))
 
 
 @pytest.mark.rocketmq
@@ -32,15 +38,16 @@ def test_a_producer_is_slowed_to_what_the_group_commits(rocketmq: RocketMQ, tmp_
 
         def ask(connection: socket.socket, frame: bytes) -> dict[str, Any]:
             connection.sendall(frame)
-            data = b""
-            while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
-                data += connection.recv(65536)
-            return read_response(data)
+            with connection.makefile("rb") as answers:  # one at a time, so nothing is read ahead and lost
+                return next_answer(answers)
 
         def produce(pace: Pace) -> None:
-            with socket.create_connection((rocketmq.advertised, gateway.port("rocket")), timeout=10) as connection:
+            address = rocketmq.advertised, gateway.port("rocket")
+            with socket.create_connection(address, timeout=10) as connection, connection.makefile("rb") as answers:
                 for number in pace.turns():
-                    assert ask(connection, send("lagging", b"x" * 100, opaque=4 * number))["code"] in (0, 215)  # that opaque: to queue 0
+                    connection.sendall(send("lagging", b"x" * 100, opaque=4 * number))  # that opaque: to queue 0
+                    if number > UNDER_WAY:
+                        assert next_answer(answers)["code"] in (0, 215)
 
         def consume(pace: Pace) -> None:
             nonlocal committed
