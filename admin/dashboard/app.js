@@ -151,7 +151,7 @@ function frame(content) {
     ),
     state.link === "lost" && h("p", { class: "lost", role: "status", key: "lost" }, t("link_lost", { since: ago(state.lostAt) })),
     state.outdated && h("p", { class: "lost", role: "status", key: "outdated" }, t("outdated"), " ", button(t("reload_page"), () => location.reload(), { class: "small" })),
-    h("main", { id: "main", tabindex: "-1", key: address.screen }, content),
+    h("main", { id: "main", tabindex: "-1", key: address.screen, "aria-busy": state.reading ? "true" : null }, content),
     h("footer", { class: "foot" }, h("span", null, `sluice ${state.session.version}`), h("a", { href: "/v1/openapi.json", target: "_blank", rel: "noopener" }, t("api_description"))),
   ];
 }

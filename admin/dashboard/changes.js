@@ -70,6 +70,7 @@ export default function changes({ revision }, query) {
       head(revision ? t("revision_n", { n: revision }) : t("changes"), api(), !revision && api()),
       revision ? h("p", { class: "crumbs", key: "crumbs" }, h("a", { href: "/changes" }, `‹ ${t("changes")}`)) : h("div", { class: "tools", key: "tools" }, search(by, t("search_changes"), lists.now), h("span", { class: "quiet" }, t("rules_rev", { n: data.current }))),
       problem(data.fault || data.error),
+      !data.items && !data.error && quiet(t("loading"), "wait"),
       data.items && (data.items.length ? h("ol", { class: "plain changes", key: "list" }, data.items.map(entryView)) : quiet(by.q ? t("none_found_changes") : t("no_changes"), "none")),
       data.next && button(t("older"), () => {
         most = Math.min(500, most + 100);

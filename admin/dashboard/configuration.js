@@ -125,6 +125,7 @@ export default function configuration(_, query) {
     view: () => [
       head(t("configuration"), "/v1/config?origins=1", csvOf("configuration", () => [["setting", "value", "origin", "place"], ...data.values.map(({ path, value, origin }) => [path, text(value), origin.kind, origin.name || (origin.file && `${origin.file}:${origin.line}`)])])),
       problem(data.fault || data.error),
+      !data.status && !data.error && quiet(t("loading"), "wait"),
       data.status && h("p", { class: "health", key: "status" }, badge(data.status.config_last_reload_successful ? t("last_reload_good") : t("last_reload_bad"), data.status.config_last_reload_successful ? "good" : "bad"), h("span", null, `sluice ${data.status.version} (${data.status.build})`), h("span", null, t("up_for", { time: f.duration(data.status.uptime_seconds) }))),
       data.status?.needs_restart?.length > 0 && h("div", { class: "notice", key: "restart" }, h("p", null, t("needs_restart")), h("ul", null, data.status.needs_restart.map((each, at) => h("li", { key: at }, h("code", null, String(each)))))),
       may("admin") && reloadView(),

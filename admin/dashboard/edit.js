@@ -45,19 +45,23 @@ export function editor(item, path, { open, current, refresh }) {
     return found;
   };
 
+  let reading = null; // of the limit in force: what is applied waits for it, as it says which one was seen
+  async function read() {
+    const found = await ask("GET", path, { signal: controller.signal });
+    job.base = found.body.override;
+    job.etag = found.etag;
+    if (job.touched) return;
+    const holds = found.body.levels?.find((each) => each.per === "topic");
+    form.messages = job.base?.messages || holds?.limit.messages || "";
+    form.bytes = job.base?.bytes || "";
+    form.more = Boolean(form.bytes);
+    form.reason = "";
+    job.reasoned = false;
+  }
+
   async function begin() {
     try {
-      const read = await ask("GET", path, { signal: controller.signal });
-      job.base = read.body.override;
-      job.etag = read.etag;
-      if (!job.touched) {
-        const holds = read.body.levels?.find((each) => each.per === "topic");
-        form.messages = job.base?.messages || holds?.limit.messages || "";
-        form.bytes = job.base?.bytes || "";
-        form.more = Boolean(form.bytes);
-        form.reason = "";
-        job.reasoned = false;
-      }
+      await (reading = read());
       redraw();
     } catch (error) {
       if (error.name !== "AbortError") job.error = error;
@@ -134,12 +138,13 @@ export function editor(item, path, { open, current, refresh }) {
     redraw();
   }
 
-  async function apply(event, etag = job.etag) {
+  async function apply(event, etag = null) {
     event?.preventDefault();
     clearTimeout(timer);
     asked += 1;
     await change(async () => {
-      const saved = await ask("PATCH", path, { body: body(), etag });
+      await reading.catch(read);
+      const saved = await ask("PATCH", path, { body: body(), etag: etag || job.etag });
       job.conflict = null;
       shut();
       say(t("saved", { limit: limitOf(saved.body.override) }));
@@ -240,7 +245,7 @@ export function editor(item, path, { open, current, refresh }) {
     if (since) form.reason = t("reason_over", { since: f.moment(since) });
     return h(
       "form",
-      { class: "card edit", onsubmit: apply, novalidate: true, key: "form", "aria-labelledby": "edit-title" },
+      { class: "card edit", "aria-busy": job.etag ? null : "true", onsubmit: apply, novalidate: true, key: "form", "aria-labelledby": "edit-title" },
       h("h2", { id: "edit-title" }, t("change_limit")),
       quiet(t("presets_line")), presets(),
       h("div", { class: "fields" },

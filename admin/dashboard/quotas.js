@@ -115,6 +115,7 @@ export default function quotas({ protocol, topic }, query) {
       head(topic ? [given(f.topicName({ protocol, topic })), ` – ${t("quotas")}`] : t("quotas"), topic ? "/v1/quotas" : "/v1/quotas/status", "/v1/quotas"),
       topic && h("p", { class: "crumbs" }, h("a", { href: "/quotas" }, `‹ ${t("quotas")}`)),
       problem(data.fault || data.error),
+      !data.status && !data.error && quiet(t("loading"), "wait"),
       data.status && !topic && h("div", { class: "cards", key: "cards" }, snapshotCard(t("in_force_now"), data.status.published, data.status.realised, waysOf("published")), data.status.shadow && snapshotCard(t("tried"), data.status.shadow, data.status.would_refuse, waysOf("shadow"))),
       data.status?.published && section("topics", t("quotas_per_topic"), null, topicsTable()),
       !topic && data.status && section("candidates", t("candidates"), null, candidates()),

@@ -2,13 +2,19 @@
 
 import { get, poll } from "./api.js";
 import { seriesPath } from "./router.js";
-import { redraw } from "./store.js";
+import { redraw, state } from "./store.js";
 
 const AGAIN = 5; // points of a series that are asked for once more: a mark may be written down after the point of its time was read
 
-/** Runs `read(signal)` now and each `seconds` (or what that function says), until stop(). */
+/** Runs `read(signal)` now and each `seconds` (or what that function says), until stop(). The page is busy until the first has ended. */
 export function refresh(data, read, seconds) {
-  return poll(async (signal) => {
+  let first = true;
+  const ended = () => {
+    if (first) state.reading -= 1;
+    first = false;
+  };
+  state.reading += 1;
+  const polled = poll(async (signal) => {
     try {
       await read(signal);
       data.error = null;
@@ -16,9 +22,17 @@ export function refresh(data, read, seconds) {
       if (error.name !== "AbortError") data.error = error;
       throw error;
     } finally {
+      ended();
       redraw();
     }
   }, seconds);
+  return {
+    now: polled.now,
+    stop() {
+      ended();
+      polled.stop();
+    },
+  };
 }
 
 const NEAR_OF = 500; // topics, the busiest: of these are the names that are near to one that was never seen; a page of the API

@@ -13,6 +13,7 @@ export const state = {
   busyAt: new Map(), // listener -> ms: when its broker last said that it is busy
   over: new Map(), // topic's key -> {since, limit, client, user, ...}: limits that are over now
   boot: null,
+  reading: 0, // what the screen reads for the first time and does not have yet
   outdated: false, // the gateway has other files of this page than it was made of
 };
 

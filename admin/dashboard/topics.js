@@ -173,7 +173,7 @@ export default function topics(_, query) {
       head(t("topics"), api(), api()),
       h("div", { class: "tools" },
         search(by, t("search_hint"), toTop),
-        h("span", { class: "quiet", role: "status" }, by.q ? t("topics_found", { n: f.count(data.shown.length), all: f.count(data.total) }) : t("topics_all", { n: f.count(data.total) }))),
+        h("span", { class: "quiet", role: "status" }, (data.loaded || data.total > 0) && (by.q ? t("topics_found", { n: f.count(data.shown.length), all: f.count(data.total) }) : t("topics_all", { n: f.count(data.total) })))),
       problem(data.error),
       data.loaded && !data.shown.length ? quiet(by.q ? t("none_found") : t("no_traffic")) : list(),
     ],

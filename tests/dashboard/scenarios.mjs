@@ -9,7 +9,7 @@ const SCREENS = ["/", "/topics", topicAddress(), `${topicAddress()}?edit=1`, "/c
 
 const settled = async (page) => {
   await page.waitForSelector("#title");
-  await until(async () => !(await page.innerText("main")).includes("Loading …") && !(await page.innerText("main")).includes("加载中"), "what is loading");
+  await until(() => page.evaluate("document.querySelector('main:not([aria-busy])') !== null && !/Loading …|加载中/.test(document.querySelector('main').innerText)"), "what is loading");
 };
 const visit = async (page, path) => {
   await page.goto(given.admin + path);
@@ -46,8 +46,8 @@ const scenarios = {
   async numbers_move() {
     const page = await open();
     await page.waitForSelector(".alarm");
-    check((await page.innerText(".alarms")).includes("order.created"), "the alarm names the topic");
-    check((await page.innerText(".alarms")).includes("127.0.0.1"), "the alarm names the client");
+    await until(async () => (await page.innerText(".alarms")).includes("order.created"), "the alarm names the topic");
+    await until(async () => (await page.innerText(".alarms")).includes("127.0.0.1"), "the alarm names the client");
     const seen = new Set();
     await until(async () => seen.add(await page.innerText(".figures")).size > 3, "four different readings");
     await until(async () => (await page.innerText("table.worst")).includes("%"), "the table of the worst");
@@ -102,8 +102,8 @@ const scenarios = {
       clicks += 1;
       await page.click(selector);
     };
-    const alarm = await page.innerText(".alarm:has-text('order.created')");
-    check(/over its limit for \d+ (s|min)/.test(alarm) && /127\.0\.0\.1 \(shop\) \d+ % of it/.test(alarm), `since when, and who: ${alarm}`);
+    const alarm = () => page.innerText(".alarm:has-text('order.created')");
+    await until(async () => /over its limit for \d+ (s|min)/.test(await alarm()) && /127\.0\.0\.1 \(shop\) \d+ % of it/.test(await alarm()), "since when, and who");
     await click(".alarm:has-text('order.created') .ways .main");
     await page.waitForSelector(".presets button");
     await click(".presets button:has-text('twice')");
@@ -230,9 +230,9 @@ const scenarios = {
     const most = (column) => page.evaluate(`Math.max(...document.querySelector(".plot").plot.data[${column}].map((value) => value || 0))`);
     await page.click("button:has-text('what passes')");
     const [received, passed, limit] = [1, 2, 4];
-    check((await top()) < 1.5 * Math.max(await most(passed), await most(limit)), `the top of the chart: ${await top()}`);
-    check((await top()) < (await most(received)), "what comes is beyond the top");
-    check(/^In: beyond the top, up to [\d.,k]+\/s$/.test(await page.innerText(".key.received")), `the legend: ${await page.innerText(".key.received")}`);
+    await until(async () => (await top()) < 1.5 * Math.max(await most(passed), await most(limit)), "the top of the chart");
+    await until(async () => (await top()) < (await most(received)), "what comes is beyond the top");
+    await until(async () => /^In: beyond the top, up to [\d.,k]+\/s$/.test(await page.innerText(".key.received")), "the legend of what comes");
     check(/^Passed(: beyond the top, up to [\d.]+\/s)?$/.test(await page.innerText(".key.passed")), "the legend of what passes: all but a burst is on the chart");
     same(await page.evaluate(`(async () => {
       const { patch } = await import("/dashboard/dom.js");
@@ -246,7 +246,7 @@ const scenarios = {
     })()`), ["In: beyond the top, up to 300/s", "Passed: beyond the top, up to 110/s", "Refused: beyond the top, up to 195/s", "Limit"], "the burst that a flood begins with is no reason for another scale");
     await page.click("button:has-text('all that comes')");
     await until(async () => (await top()) > (await most(received)), "a scale for all that comes");
-    same(await page.innerText(".key.received"), "In", "the legend, with all on the chart");
+    await until(async () => (await page.innerText(".key.received")) === "In", "the legend, with all on the chart");
     await clean(page);
   },
 
@@ -356,7 +356,7 @@ const scenarios = {
 
   async lost_race() {
     const page = await open({ path: `${topicAddress()}?edit=1` });
-    await page.waitForSelector(".presets button");
+    await page.waitForSelector("form.edit:not([aria-busy]) .presets button");
     await page.fill("#edit-messages", "70/s");
     await until(async () => (await page.innerText(".preview")).includes("70/s"), "the preview");
     await please("change the limit");
@@ -372,6 +372,12 @@ const scenarios = {
     await page.click("#undo");
     await until(async () => (await page.innerText(".level")).includes("33/s"), "theirs again");
     await please("take it back");
+    await page.route("**/v1/limits/**", (route) => setTimeout(() => route.continue(), route.request().method() === "GET" && !/explain/.test(route.request().url()) ? 2000 : 0));
+    await page.goto(`${given.admin}${topicAddress()}?edit=1`); // on a slow line: the form has not read the limit yet
+    await page.fill("#edit-messages", "9/s");
+    await page.click("form.edit[aria-busy] button:has-text('Apply for')");
+    await until(async () => (await page.locator(".done").count()) && (await page.innerText(".done")).includes("9/s · ana"), "what was applied at once");
+    await page.unrouteAll({ behavior: "wait" });
     await clean(page);
   },
 
@@ -404,6 +410,12 @@ const scenarios = {
     };
     const known = "document.querySelector('.tools [role=status]')?.textContent || ''";
     const rows = "document.querySelectorAll('.long tbody tr[aria-rowindex]').length";
+    // First without topics, so that the next load has the browser's code cache, as every load but the first two of a browser has: where all
+    // processors are busy it would compile in that one task what it compiles beside it else, at five times the CPU time.
+    await longest("loading the brokers", async (evaluate, own) => {
+      await own.send("Page.navigate", { url: `${given.admin}/brokers` });
+      await until(() => evaluate("document.querySelectorAll('main table tbody tr').length > 0"), "the brokers");
+    });
     await longest("loading", async (evaluate, own) => {
       await own.send("Page.navigate", { url: `${given.admin}/topics` });
       await until(async () => Number((await evaluate(known)).replace(/\D/g, "")) >= 10_000 && (await evaluate(rows)) > 5, "10,000 topics");
@@ -594,7 +606,7 @@ const scenarios = {
     process.stdout.write(`figures sent (plain), kB: first screen ${first.map(kB).join(" (")}), all screens ${all.map(kB).join(" (")})\n`);
     process.stdout.write(`figures first contentful paint ${shown.map(Math.round).join(", ")} ms, bound ${Math.round(bound)}; of these ${spent.map(Math.round).join(", ")} ms of CPU time\n`);
     check(all[0] > 30_000 && all[0] < 100_000 && first[0] < 65_000, `${all} bytes are sent`);
-    check(all[1] < 242_000 && first[1] < 170_000, `${all} bytes`);
+    check(all[1] < 244_000 && first[1] < 170_000, `${all} bytes`);
     check(paint < bound, `the first paint took ${paint} ms at best, where ${bound.toFixed(0)} ms are allowed`);
     check(cpu < 100, `the first paint took ${cpu} ms of CPU time`);
     await visit(page, topicAddress());
@@ -913,7 +925,7 @@ const scenarios = {
     check((await page.locator("section:has(#fleet-title) tbody tr").count()) === 2, "the sum, and the one that is left");
     await please("let the other gateway go on");
     await until(async () => (await page.locator("section:has(#fleet-title) tbody tr").count()) === 3, "the other gateway is back");
-    check(!(await page.innerText("section:has(#fleet-title)")).includes("told nothing"), "all are in the sum");
+    await until(async () => !(await page.innerText("section:has(#fleet-title)")).includes("told nothing"), "all are in the sum");
     await clean(page);
   },
 
