@@ -130,8 +130,8 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 
 # What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
 # against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three
-# processes share the tests each time, as these wait for brokers, browsers and clocks for a good part of it (tests/support/xdist_split.py).
-# What takes minutes has a target of its own: test-long.
+# processes share the first half, beside the compiler, and four the second, as its tests wait for brokers, clients and clocks for a good part of
+# it (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
 	@$(MAKE) --no-print-directory .venv/.dependencies
@@ -178,7 +178,7 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 3 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; half an hour.
 	@$(SYSTEM) java maven rabbitmq redis-server systemd zsh fish rclone ssh
@@ -209,7 +209,7 @@ test-airflow: .venv/.dependencies ## The DAG of deploy/airflow, read and run by 
 	    && build/airflow/bin/python -m pip --disable-pip-version-check --quiet install 'apache-airflow==3.1.8' && touch build/airflow/installed; }
 	$(call from-the-source-tree,airflow)
 
-# `test` has the quick ones, and our own suite of RocketMQ's Java client with each style of headers and each client once.
+# `test` has the quick ones, and our own suite of RocketMQ's Java client with each client once.
 SUITES ?=
 test-clients: ## Client libraries' own suites, directly and through the gateway; SUITES='py-amqp kombu' for some of AMQP's.
 	@$(SYSTEM) python compiler java maven go rabbitmq

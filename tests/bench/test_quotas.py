@@ -93,6 +93,7 @@ def test_a_ratio_above_its_bound_and_a_night_above_its_goal_are_said_and_fail_th
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_both_engines_find_the_same_in_a_small_day(tmp_path: Path) -> None:
     from quotas import by_duckdb, by_spark
 
