@@ -379,7 +379,8 @@ class Gateway:
                 systemd.notify("READY=1")
                 await self.drain_requested.wait()
                 asked = now_ns()
-                systemd.notify("STOPPING=1")
+                if self.hand_over is None:
+                    systemd.notify("STOPPING=1")
                 self.draining = self.holding = True
                 self.replayer.stop()
                 if self.hand_over is None:

@@ -35,6 +35,7 @@ from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
+from gateway.lifecycle.next_process import start_next_on_signal
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
@@ -274,11 +275,16 @@ class Standalone:
 
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
         place = self.gateway.settings.gateway
-        point = None
+        takeover: list[Callable[[], Awaitable[None]]] = []
         if place.takeover is not None:
-            point = TakeoverPoint(place.takeover, place.state_directory, self._sockets, self._hand_over, lambda: self.gateway.draining)
+
+            def stopping() -> bool:
+                return self.gateway.draining
+
+            point = TakeoverPoint(place.takeover, place.state_directory, self._sockets, self._hand_over, stopping)
+            takeover = [point.run, partial(start_next_on_signal, stopping)]
         return [
-            *([] if point is None else [point.run]),
+            *takeover,
             partial(expire_changes, self.store),
             partial(reload_on_change, lambda: self.gateway.settings, self.reload),
             partial(keep_fill_levels, self.fill_levels),

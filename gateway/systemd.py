@@ -136,3 +136,14 @@ def notify(state: str) -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:  # a fault in it must not keep us from serving
         sock.setblocking(False)
         sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
+
+
+def keep_silent() -> str:
+    """Send nothing from now on: another process speaks for the service. What `speak` needs to go on."""
+    return os.environ.pop("NOTIFY_SOCKET", "")
+
+
+def speak(address: str) -> None:
+    """Send what there is to say to `address` (of `keep_silent`) again."""
+    if address:
+        os.environ["NOTIFY_SOCKET"] = address

@@ -5,7 +5,8 @@
 | SIGHUP | a reload (`reload.py`) |
 | SIGQUIT | all stacks to the log, then the end, at once |
 | SIGUSR1 | all stacks to the log; the gateway goes on |
-| SIGUSR2, SIGALRM | a line in the log: by default they would kill without a word |
+| SIGUSR2 | with `gateway.takeover` the next process is started (`next_process.py`) |
+| SIGUSR2 without it, SIGALRM | a line in the log: by default they would kill without a word |
 | SIGPROF | the threads' stacks to stderr, then the end: the watchdog's last means (`watchdog.py`) |
 
 The naive way lets the event loop handle them (`trio.open_signal_receiver`). A loop that hangs then hears nothing, when it matters most.
@@ -111,7 +112,8 @@ class Signals:
             self._pass_on(number, ends=True)
             self.end(number, lambda: self._report(number))
         else:
-            log.event(logging.WARNING, "signal_ignored", signal=number.name, remedy="SIGTERM stops the gateway, SIGUSR1 shows its stacks")
+            remedy = "SIGTERM stops the gateway, SIGUSR1 shows its stacks, SIGUSR2 starts the next process where gateway.takeover is set"
+            log.event(logging.WARNING, "signal_ignored", signal=number.name, remedy=remedy)
 
     def _handle_stop(self, number: signal.Signals) -> None:
         if self._asked_at is not None and time.monotonic() - self._asked_at < SAME_S:

@@ -10,7 +10,7 @@
       ready                             ──►
                                                    accepts nobody any more, stores its fill levels, gives the state directory up
                                         ◄──        go
-      reads both, serves                           drains, ends
+      reads both, serves                           drains, ends (systemd: the new process is the main one now)
 
 Until `ready` the running process serves as if nothing were, and it goes on if the new one ends before that. Clients that connect between
 `ready` and `serves` wait in the kernel's queue, which outlives both: a few hundredths of a second. A message is a line of JSON.
@@ -64,6 +64,7 @@ class Takeover:
         self._sock = sock
         self._path = path
         self.inheritance = inheritance
+        self._notices = systemd.keep_silent()  # the running process speaks for the service
 
     @classmethod
     def begin(cls, path: Path, state_directory: Path) -> Self | None:
@@ -103,6 +104,7 @@ class Takeover:
             self.close()
         if not answer.get("go"):
             raise TakeoverError(f"{self._path}: {answer.get('error', 'the running gateway keeps its state')}")
+        systemd.speak(self._notices)
 
     def close(self) -> None:
         self._sock.close()
@@ -156,6 +158,7 @@ class TakeoverPoint:
         async with stream:
             try:
                 with trio.fail_after(READY_S):
+                    process = _check_peer(stream.socket)
                     if not await self._pass_sockets(stream):
                         return False
                     if not (await _read(stream)).get("ready"):
@@ -170,12 +173,14 @@ class TakeoverPoint:
             self._socket.remove()  # the next one listens there from now on
             log.event(logging.INFO, "taken_over", pid=self._successor)
             await self._hand_over()
+            if process:  # 0: of another namespace of processes, which is no service manager's
+                systemd.notify(f"MAINPID={process}")
+            systemd.keep_silent()
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(_line({"go": True}))
             return True
 
     async def _pass_sockets(self, stream: trio.SocketStream) -> bool:
-        _check_peer(stream.socket)
         hello = await _read(stream)
         self._successor = hello.get("pid")
         sockets = self._sockets()
@@ -239,11 +244,12 @@ async def _read(stream: trio.SocketStream) -> dict[str, Any]:
     return _parsed(line)
 
 
-def _check_peer(sock: Socket) -> None:
-    """The other end is of the same user, or root: nobody else may pass sockets or get them. Raises OSError."""
-    _, user, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
+def _check_peer(sock: Socket) -> int:
+    """The process at the other end, of the same user or of root: nobody else may pass sockets or get them. Raises OSError."""
+    process, user, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
     if user not in (os.geteuid(), 0):
         raise PermissionError(errno.EPERM, f"the process there is of another user ({user})")
+    return int(process)
 
 
 def _reason(error: Exception) -> str:

@@ -53,8 +53,13 @@ LIFE: Final = {
         "info", fields="pid sockets",
         meaning="A process was running at `gateway.takeover`: this one has its sockets and will serve in its place."),
     "taken_over": lines("info", fields="pid", meaning="Another process is ready and takes over: this one drains and ends."),
+    "next_process_started": lines(
+        "info", fields="command", meaning="SIGUSR2 came: the next process is started by this command, and will take over."),
+    "next_process_ended": lines(
+        "error", fields="err remedy", meaning="The process that has taken over ended while this one still worked off what it held."),
     "takeover_failed": lines(
-        "warning", fields="err remedy", meaning="A process that wanted to take over did not come up. This one goes on."),
+        "warning", fields="err remedy",
+        meaning="A process that was to take over did not come up, or was not started. This one goes on."),
     "takeover_unavailable": lines(
         "warning", fields="err remedy",
         meaning="The socket at `gateway.takeover` cannot be opened: no process can take over from this one."),
@@ -77,7 +82,8 @@ LIFE: Final = {
     "log_lines_dropped": lines(
         "warning", fields="lines remedy",
         meaning="Stderr took no lines for a while, or failed, and more came than are kept (1,000): so many are missing before this one."),
-    "signal_ignored": lines("warning", fields="signal remedy", meaning="SIGUSR2 or SIGALRM came, which mean nothing here."),
+    "signal_ignored": lines(
+        "warning", fields="signal remedy", meaning="SIGALRM came, or SIGUSR2 without `gateway.takeover`: they mean nothing here."),
     "signal_failed": lines("error", fields="signal err", meaning="A fault while a signal was handled: please report it."),
     "drain_held": lines(
         "info", fields="connections at_most_s",

@@ -87,10 +87,11 @@ def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
         reader.run(shown("docs/deploy/systemd.md", "python3 -m venv"))
         reader.run(shown("docs/deploy/systemd.md", "sluice init"))
         written = tmp_path / "etc" / "sluice" / "sluice.yaml"
-        (folders,) = blocks(ROOT / "docs" / "deploy" / "systemd.md", "yaml")
+        folders, takeover = blocks(ROOT / "docs" / "deploy" / "systemd.md", "yaml")
         found = yaml.safe_load(written.read_text())
-        for section, values in yaml.safe_load(folders.text.replace("/var/", f"{tmp_path}/var/")).items():
-            found[section] = {**(found.get(section) or {}), **values}
+        for part in (folders, takeover):
+            for section, values in yaml.safe_load(part.text.replace("/var/", f"{tmp_path}/var/")).items():
+                found[section] = {**(found.get(section) or {}), **values}
         written.write_text(yaml.safe_dump(found))
         (sockets,) = blocks(ROOT / "docs" / "deploy" / "systemd.md", "ini")
         (tmp_path / "etc/systemd/system/sluice.socket").write_text(f"[Unit]\nDescription=sockets\n{sockets.text}")

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -261,6 +261,93 @@ def test_restarts_in_front_of_a_real_broker_lose_nothing(
     assert not [each for each in newcomers.faults if "Refused" in each]
     # Accepted by the old process, and it had said nothing yet: each client may meet that at each restart.
     assert newcomers.told + len(newcomers.faults) <= restarts * NEWCOMERS
+
+
+def lives(inside: SystemdNamespace, pid: int) -> bool:
+    return inside.run("test", "-e", f"/proc/{pid}", check=False).returncode == 0
+
+
+def held_of(installed: Machine, routing_key: str) -> int:
+    """How many messages with this routing key wait in the gateway."""
+    found = json.loads(installed.sluice("topics", "list", "-o", "json"))
+    return sum(each["waiting"] for each in found if each["topic"].endswith(f"/{routing_key}"))
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("upgrades", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_at_sigusr2_the_next_process_serves_at_once_whatever_the_one_before_still_holds(
+    tmp_path: Path, rabbitmq: RabbitMQ, upgrades: int, record_property: Callable[[str, object], None]
+) -> None:
+    """It is the service's main process, the one before works off what it holds and ends, and a stop and a start go as ever."""
+    held, rate = 240, 20
+    limit = f"{{messages: {rate}/s, burst: {{messages: {rate}}}}}"
+    slow = f"{{name: slow, match: {{protocol: amqp, routing_key: held}}, per: topic, limit: {limit}}}"
+    with (
+        Queue(rabbitmq.url, "upgraded") as queue,
+        Queue(rabbitmq.url, "held") as waiting,
+        rocketmq_stand_in() as rocket,
+        machine(tmp_path / "systemd", f"{LOOPBACK}:{rabbitmq.port}", rocket.address) as installed,
+    ):
+        inside = installed.inside
+        config = installed.config("10").replace("/var/lib/sluice}", "/var/lib/sluice, takeover: /var/lib/sluice/takeover.sock}")
+        installed.write("sluice/sluice.yaml", config.replace("rules: [", f"rules: [{slow}, "))
+        inside.systemctl("start", "sluice.socket", "sluice.service")
+        pids = [inside.main_pid("sluice.service")]
+        newcomers = Newcomers(installed.ports[0], "upgraded")
+        publisher = pika.BlockingConnection(pika.ConnectionParameters(LOOPBACK, installed.ports[0]))
+        channel = publisher.channel()
+        for number in range(held):
+            channel.basic_publish("", waiting.name, b"x", pika.BasicProperties(message_id=str(number)))
+        wait_until(lambda: held_of(installed, "held") > held / 2, within=60, what="the gateway holds most of them")
+        with newcomers.coming():
+            for _ in range(upgrades):
+                wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 20), within=60, what="confirms")
+                inside.systemctl("kill", "--kill-whom=main", "--signal=SIGUSR2", "sluice.service")
+                wait_until(lambda: inside.main_pid("sluice.service") not in pids, within=60, what="the next one to be the main process")
+                pids.append(inside.main_pid("sluice.service"))
+                if len(pids) == 2:
+                    assert lives(inside, pids[0]), "it holds nothing any more: newcomers would not have waited for it either"
+            wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 20), within=60, what="confirms")
+        wait_until(lambda: not lives(inside, pids[0]), within=90, what="the first process ends")
+        with suppress(pika.exceptions.AMQPError):
+            publisher.close()
+        assert inside.show("sluice.service", "ActiveState") == "active"
+        assert inside.show("sluice.service", "NRestarts") == "0"
+        began = fed_at(inside)
+        wait_until(lambda: fed_at(inside) > began, within=60, what="the watchdog to be fed by the new main process")
+        inside.systemctl("reload", "sluice.service")
+        inside.run("kill", "-KILL", str(pids[-1]))
+        wait_until(lambda: inside.main_pid("sluice.service") not in [0, *pids], within=60, what="another one for the one that was killed")
+        pids.append(inside.main_pid("sluice.service"))
+        inside.systemctl("restart", "sluice.service")
+        assert inside.main_pid("sluice.service") not in pids
+        assert rocketmq_client(installed.ports[1]) == "answered"
+        stored = queue.drain()
+        assert sorted(waiting.drain(), key=int) == [str(number) for number in range(held)]
+        said = inside.log()
+    record_property("remark", f"{len(newcomers.confirmed)} confirmed, {newcomers.told} told, {newcomers.longest_s:.2f} s to log in")
+    assert newcomers.faults == []
+    assert set(newcomers.confirmed) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert said.count('"taken_over"') == upgrades
+    assert "reception only permitted" not in said, "what a process says of itself that is not the main one"
+
+
+def test_a_next_process_that_does_not_start_leaves_the_running_one_serving(installed: Machine) -> None:
+    inside = installed.inside
+    config = installed.config("10").replace("/var/lib/sluice}", "/var/lib/sluice, takeover: /var/lib/sluice/takeover.sock}")
+    installed.write("sluice/sluice.yaml", config)
+    inside.systemctl("start", "sluice.socket", "sluice.service")
+    pid = inside.main_pid("sluice.service")
+    installed.write("sluice/sluice.yaml", "listener: []\n")
+    inside.systemctl("kill", "--kill-whom=main", "--signal=SIGUSR2", "sluice.service")
+    wait_until(lambda: "the next process ended with exit code 3" in inside.log(), within=60, what="the line about it")
+    assert rocketmq_client(installed.ports[1]) == "answered"
+    assert (inside.main_pid("sluice.service"), inside.show("sluice.service", "ActiveState")) == (pid, "active")
+    installed.write("sluice/sluice.yaml", config)
+    inside.systemctl("kill", "--kill-whom=main", "--signal=SIGUSR2", "sluice.service")
+    wait_until(lambda: inside.main_pid("sluice.service") != pid, within=60, what="the next one to be the main process")
+    assert rocketmq_client(installed.ports[1]) == "answered"
 
 
 def test_the_nights_timer_is_waiting_for_twenty_past_midnight(installed: Machine) -> None:

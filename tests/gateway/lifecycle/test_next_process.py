@@ -1,0 +1,32 @@
+"""By which command and in which environment the next process is started (`gateway/lifecycle/next_process.py`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.lifecycle.next_process import command_again, environment_again
+
+
+def test_a_script_is_started_by_its_path_since_an_upgrade_may_have_given_it_another_interpreter(tmp_path: Path) -> None:
+    script = tmp_path / "sluice"
+    script.write_text("#!/usr/bin/python3\n")
+    script.chmod(0o755)
+    assert command_again(["/opt/one/bin/python", str(script), "run", "-c", "sluice.yaml"]) == [str(script), "run", "-c", "sluice.yaml"]
+    link = tmp_path / "link"
+    link.symlink_to(script)  # as /usr/bin/sluice of the Debian package, whose end an upgrade changes
+    assert command_again(["/opt/one/bin/python", str(link), "run"]) == [str(link), "run"]
+
+
+def test_a_module_is_started_by_the_same_interpreter(tmp_path: Path) -> None:
+    assert command_again(["python3", "-m", "sluice", "run"]) == ["python3", "-m", "sluice", "run"]
+    plain = tmp_path / "main.py"  # no program of its own
+    plain.write_text("")
+    plain.chmod(0o644)
+    assert command_again(["python3", str(plain), "run"]) == ["python3", str(plain), "run"]
+    assert command_again(["python3"]) == ["python3"]
+
+
+def test_what_systemd_has_said_to_this_process_is_not_said_to_the_next_one() -> None:
+    told = {"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b", "WATCHDOG_PID": "7"}
+    kept = {"NOTIFY_SOCKET": "/run/systemd/notify", "WATCHDOG_USEC": "60000000", "HOME": "/var/lib/sluice"}
+    assert environment_again({**told, **kept}) == kept
