@@ -331,6 +331,7 @@ def test_at_sigusr2_the_next_process_serves_at_once_whatever_the_one_before_stil
     assert len(stored) == len(set(stored))
     assert said.count('"taken_over"') == upgrades
     assert "reception only permitted" not in said, "what a process says of itself that is not the main one"
+    assert "which is not our child" not in said
 
 
 def test_a_next_process_that_does_not_start_leaves_the_running_one_serving(installed: Machine) -> None:
@@ -341,13 +342,16 @@ def test_a_next_process_that_does_not_start_leaves_the_running_one_serving(insta
     pid = inside.main_pid("sluice.service")
     installed.write("sluice/sluice.yaml", "listener: []\n")
     inside.systemctl("kill", "--kill-whom=main", "--signal=SIGUSR2", "sluice.service")
-    wait_until(lambda: "the next process ended with exit code 3" in inside.log(), within=60, what="the line about it")
+    wait_until(lambda: "the next process ended before it had taken over" in inside.log(), within=60, what="the line about it")
     assert rocketmq_client(installed.ports[1]) == "answered"
     assert (inside.main_pid("sluice.service"), inside.show("sluice.service", "ActiveState")) == (pid, "active")
     installed.write("sluice/sluice.yaml", config)
     inside.systemctl("kill", "--kill-whom=main", "--signal=SIGUSR2", "sluice.service")
     wait_until(lambda: inside.main_pid("sluice.service") != pid, within=60, what="the next one to be the main process")
     assert rocketmq_client(installed.ports[1]) == "answered"
+    inside.systemctl("stop", "sluice.socket", "sluice.service")
+    assert inside.show("sluice.service", "Result") == "success", "it was told to stop, and was waited for"
+    assert inside.log().count('"stopped"') == 2
 
 
 def test_the_nights_timer_is_waiting_for_twenty_past_midnight(installed: Machine) -> None:
