@@ -47,7 +47,7 @@ def run(settings: Settings) -> int:
     from admin.auth import TokenError
     from admin.clock_steps import since_boot
     from admin.store import Store, StoreError
-    from gateway.lifecycle.takeover import Takeover, TakeoverError
+    from gateway.lifecycle.takeover import Takeover, TakeoverError, must_take_over
     from gateway.settings.rule_texts import RuleTexts
     from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package
 
@@ -63,7 +63,9 @@ def run(settings: Settings) -> int:
         with Signals(handler) as signals:
             place = settings.gateway
             takeover = None if place.takeover is None else Takeover.begin(place.takeover, place.state_directory)
-            if takeover is not None:
+            if takeover is None:
+                must_take_over(place.takeover)
+            else:
                 inheritance = takeover.inheritance
             store = Store.open(
                 place.state_directory,

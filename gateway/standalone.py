@@ -35,7 +35,7 @@ from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
-from gateway.lifecycle.next_process import start_next_on_signal
+from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
@@ -282,7 +282,7 @@ class Standalone:
                 return self.gateway.draining
 
             point = TakeoverPoint(place.takeover, place.state_directory, self._sockets, self._hand_over, stopping)
-            takeover = [point.run, partial(start_next_on_signal, stopping)]
+            takeover = [point.run, NextProcess(stopping, lambda: self.gateway.hand_over is not None).run]
         return [
             *takeover,
             partial(expire_changes, self.store),

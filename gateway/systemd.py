@@ -126,15 +126,18 @@ def _text(sock: socket.socket) -> str:
 # ---- notices -----------------------------------------------------------------------------------------------------------
 
 
-def notify(state: str) -> None:
-    """Send systemd a state: `READY=1`, `STOPPING=1`, `RELOADING=1`. Does nothing where none listens (NOTIFY_SOCKET)."""
+def notify(state: str, patience: float = 0.0) -> None:
+    """Send systemd a state: `READY=1`, `STOPPING=1`, `RELOADING=1`. Does nothing where none listens (NOTIFY_SOCKET).
+
+    `patience`: seconds to wait where it has too much to read; by default none.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
     if state == "RELOADING=1":
         state += f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:  # a fault in it must not keep us from serving
-        sock.setblocking(False)
+        sock.settimeout(patience)
         sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
 
 

@@ -31,7 +31,7 @@ function usual({ points: { received = [], refused, waiting } }) {
 
 export function editor(item, path, { open, current, refresh }) {
   const form = { open, messages: "", bytes: "", time: "30m", reason: "", more: false };
-  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, usual: null, touched: false, reasoned: false, left: false, seen: undefined };
+  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, usual: null, touched: new Set(), reasoned: false, reading: false, left: false, seen: undefined };
   let timer = 0;
   let asked = 0;
   const controller = new AbortController();
@@ -47,21 +47,27 @@ export function editor(item, path, { open, current, refresh }) {
 
   let reading = null; // of the limit in force: what is applied waits for it, as it says which one was seen
   async function read() {
-    const found = await ask("GET", path, { signal: controller.signal });
-    job.base = found.body.override;
-    job.etag = found.etag;
-    if (job.touched) return;
-    const holds = found.body.levels?.find((each) => each.per === "topic");
-    form.messages = job.base?.messages || holds?.limit.messages || "";
-    form.bytes = job.base?.bytes || "";
-    form.more = Boolean(form.bytes);
-    form.reason = "";
-    job.reasoned = false;
+    job.reading = true;
+    try {
+      const found = await ask("GET", path, { signal: controller.signal });
+      job.base = found.body.override;
+      job.etag = found.etag;
+      const holds = found.body.levels?.find((each) => each.per === "topic");
+      const fill = (name, value) => job.touched.has(name) || (form[name] = value); // what was typed meanwhile stays
+      fill("messages", job.base?.messages || holds?.limit.messages || "");
+      fill("bytes", job.base?.bytes || "");
+      form.more = Boolean(form.bytes) || job.touched.has("bytes");
+      fill("reason", "");
+      job.reasoned = job.touched.has("reason");
+    } finally {
+      job.reading = false;
+    }
   }
 
   async function begin() {
     try {
       await (reading = read());
+      if (job.touched.size) preview();
       redraw();
     } catch (error) {
       if (error.name !== "AbortError") job.error = error;
@@ -78,7 +84,7 @@ export function editor(item, path, { open, current, refresh }) {
 
   function changed(name, value) {
     form[name] = value;
-    job.touched = true;
+    job.touched.add(name);
     if (name === "reason") job.reasoned = true;
     forgetDone();
     clearTimeout(timer);
@@ -143,7 +149,7 @@ export function editor(item, path, { open, current, refresh }) {
     clearTimeout(timer);
     asked += 1;
     await change(async () => {
-      await reading.catch(read);
+      await (reading = reading.catch(read));
       const saved = await ask("PATCH", path, { body: body(), etag: etag || job.etag });
       job.conflict = null;
       shut();
@@ -245,7 +251,7 @@ export function editor(item, path, { open, current, refresh }) {
     if (since) form.reason = t("reason_over", { since: f.moment(since) });
     return h(
       "form",
-      { class: "card edit", "aria-busy": job.etag ? null : "true", onsubmit: apply, novalidate: true, key: "form", "aria-labelledby": "edit-title" },
+      { class: "card edit", "aria-busy": job.reading ? "true" : null, onsubmit: apply, novalidate: true, key: "form", "aria-labelledby": "edit-title" },
       h("h2", { id: "edit-title" }, t("change_limit")),
       quiet(t("presets_line")), presets(),
       h("div", { class: "fields" },
@@ -281,7 +287,7 @@ export function editor(item, path, { open, current, refresh }) {
   function show() {
     form.open = true;
     forgetDone();
-    job.touched = false;
+    job.touched = new Set();
     job.preview = null;
     begin().then(() => {
       document.getElementById("edit-messages")?.focus();

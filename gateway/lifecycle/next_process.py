@@ -10,6 +10,7 @@ and at `systemctl stop` it sends SIGKILL at once (systemd 252). So a shell start
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shlex
@@ -17,19 +18,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import trio
 
 from gateway import log, systemd
+from gateway.lifecycle.takeover import STARTED_TO_TAKE_OVER
 
 FIRST_PROCESS: Final = 1
-LOOK_S: Final = 0.25  # how often a process is looked for that is no child of this one; a guess
 ORPHANED: Final = ("/bin/sh", "-c", '"$@" >&2 & echo "$!"', "sh")  # and a command: its process's number; a gateway writes nothing to stdout
 OF_THIS_PROCESS: Final = (*systemd.VARIABLES, "WATCHDOG_PID")  # variables that systemd has set for the process that it has started
-START_ANOTHER: Final = "start another; sockets that systemd holds do it with the next client, once this process has ended"
 BY_HAND: Final = "start it by hand, with the same configuration"
 GOES_ON: Final = "this gateway goes on; see the other one's lines"
 
@@ -45,48 +44,71 @@ def command_again(argv: Sequence[str] | None = None) -> list[str]:
 
 def environment_again(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the next process: without what systemd has said to this one alone."""
-    return {name: value for name, value in environ.items() if name not in OF_THIS_PROCESS}
+    kept = {name: value for name, value in environ.items() if name not in OF_THIS_PROCESS}
+    return {**kept, STARTED_TO_TAKE_OVER: "1"}
 
 
-async def start_next_on_signal(stopping: Callable[[], bool]) -> None:
-    """Start the next process at each SIGUSR2, one at a time. `stopping`: one has taken over already, or a stop was asked for."""
-    with trio.open_signal_receiver(signal.SIGUSR2) as numbers:
-        async for _ in numbers:
-            if stopping():
-                _refuse("this one is stopping already", "start the next one when it has ended")
-            elif os.getpid() == FIRST_PROCESS:
-                _refuse("this is the first process of its container, whose end would end the next one", "start another container")
-            else:
-                await _start(stopping)
+class NextProcess:
+    """Starts the next process at each SIGUSR2, one at a time. `run` is a task; a process that has taken over outlives this one."""
 
+    def __init__(self, stopping: Callable[[], bool], handed_over: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        self._handed_over = handed_over
+        self._pid = 0  # of the one that is under way
 
-async def _start(stopping: Callable[[], bool]) -> None:
-    """Returns when it has ended; it is cancelled, and the next process lives on, when that has taken over and this one is done."""
-    command = command_again()
-    log.event(logging.INFO, "next_process_started", command=shlex.join(command))
-    environment = environment_again(os.environ)
-    try:
-        shell = await trio.run_process([*ORPHANED, *command], env=environment, capture_stdout=True, check=False, stdin=subprocess.DEVNULL)
-    except OSError as error:
-        _refuse(f"{ORPHANED[0]}: {error.strerror}", BY_HAND)
-        return
-    if not shell.stdout.strip().isdigit():
-        _refuse(f"{ORPHANED[0]} ended with exit code {shell.returncode}", BY_HAND)
-        return
-    await _end_of(int(shell.stdout))
-    if stopping():
-        log.event(logging.ERROR, "next_process_ended", err="it had taken over", remedy=START_ANOTHER)
-    else:
-        log.event(logging.WARNING, "takeover_failed", err="the next process ended before it had taken over", remedy=GOES_ON)
+    async def run(self) -> None:
+        with trio.open_signal_receiver(signal.SIGUSR2) as numbers:
+            async with trio.open_nursery() as nursery:
+                async for _ in numbers:
+                    why, remedy = self._refusal()
+                    if why:
+                        log.event(logging.WARNING, "takeover_failed", err=f"no next process is started: {why}", remedy=remedy)
+                    elif await self._start():
+                        nursery.start_soon(self._watch)
 
+    def _refusal(self) -> tuple[str, str]:
+        """Why none can be started, and the way out; empty where one can."""
+        if self._stopping():
+            return "this one is stopping already", "start the next one when it has ended"
+        if self._pid:
+            return f"process {self._pid} is being started", "wait for its lines, or end it"
+        if os.getpid() == FIRST_PROCESS:
+            return "this is the first process of its container, whose end is the end of the container", "start another container"
+        if os.getppid() == FIRST_PROCESS and not os.environ.get("NOTIFY_SOCKET") and STARTED_TO_TAKE_OVER not in os.environ:
+            why = "the first process has started this one, and would take its end for the end of the service"
+            return why, f"systemd: Type=notify; a container: start another one; else {BY_HAND}"
+        return "", ""
 
-async def _end_of(process: int) -> None:
-    """Wait for the end of a process of the same user that is no child of this one."""
-    with suppress(ProcessLookupError):
-        while True:
-            os.kill(process, 0)
-            await trio.sleep(LOOK_S)
+    async def _start(self) -> bool:
+        command = command_again()
+        log.event(logging.INFO, "next_process_started", command=shlex.join(command))
+        environment = environment_again(os.environ)
+        try:
+            shell = await trio.run_process(
+                [*ORPHANED, *command], env=environment, capture_stdout=True, check=False, stdin=subprocess.DEVNULL
+            )
+            self._pid = int(shell.stdout)
+        except (OSError, ValueError) as error:
+            log.event(logging.WARNING, "takeover_failed", err=f"{ORPHANED[0]}: {error}", remedy=BY_HAND)
+            return False
+        return True
 
-
-def _refuse(why: str, remedy: str) -> None:
-    log.event(logging.WARNING, "takeover_failed", err=f"no next process is started: {why}", remedy=remedy)
+    async def _watch(self) -> None:
+        """Say it when the one that was started has ended; it is no child of this one, so nobody here is told its exit code."""
+        try:
+            descriptor = os.pidfd_open(self._pid)
+        except OSError as error:
+            if error.errno != errno.ESRCH:  # it cannot be watched; its own lines say what becomes of it
+                self._pid = 0
+                return
+        else:
+            try:
+                await trio.lowlevel.wait_readable(descriptor)
+            finally:
+                os.close(descriptor)
+        pid, self._pid = self._pid, 0
+        if self._handed_over():
+            remedy = "if nobody has stopped it, start another when this process has ended; systemd's sockets do that by themselves"
+            log.event(logging.WARNING, "next_process_ended", pid=pid, remedy=remedy)
+        elif not self._stopping():
+            log.event(logging.WARNING, "takeover_failed", err=f"the next process ({pid}) has ended", remedy=GOES_ON)

@@ -43,9 +43,13 @@ if TYPE_CHECKING:
     Socket = socket.socket | trio.socket.SocketType
 
 FORMAT: Final = 1
+STARTED_TO_TAKE_OVER: Final = (
+    "SLUICE_STARTED_TO_TAKE_OVER"  # in the environment of a process that SIGUSR2 has started: it takes over, or ends
+)
 MAX_LINE: Final = 65_536  # bytes
 MAX_SOCKETS: Final = 250  # the kernel passes 253 descriptors at once (SCM_MAX_FD)
 ANSWER_S: Final = 10.0  # for the running process to answer hello; a guess
+MAIN_S: Final = 1.0  # for systemd to take the word of its new main process, where it has much to read; a guess
 READY_S: Final = 60.0  # for the new process to build itself; a guess
 GOES_ON: Final = "this gateway goes on; see the other one's log"
 STOPPING: Final = "the running gateway is stopping; start this one when it has ended"
@@ -113,6 +117,13 @@ class Takeover:
         return f"<Takeover {self._path} {self.inheritance!r}>"
 
 
+def must_take_over(path: Path | None) -> None:
+    """No process is there to be taken over from. Raises TakeoverError where SIGUSR2 has started this one, which was for that alone."""
+    if STARTED_TO_TAKE_OVER in os.environ:
+        why = "gateway.takeover is not set any more" if path is None else f"{path}: nobody listens there any more"
+        raise TakeoverError(f"{why}; SIGUSR2 has started this process to take over, so it ends; start the gateway anew")
+
+
 class TakeoverPoint:
     """The running process's side: where the next process asks. `sockets` are those to be passed; `hand_over` gives everything up."""
 
@@ -174,7 +185,7 @@ class TakeoverPoint:
             log.event(logging.INFO, "taken_over", pid=self._successor)
             await self._hand_over()
             if process:  # 0: of another namespace of processes, which is no service manager's
-                systemd.notify(f"MAINPID={process}")
+                systemd.notify(f"MAINPID={process}", patience=MAIN_S)  # unheard, the end of this process would be that of the service
             systemd.keep_silent()
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(_line({"go": True}))

@@ -56,7 +56,8 @@ LIFE: Final = {
     "next_process_started": lines(
         "info", fields="command", meaning="SIGUSR2 came: the next process is started by this command, and will take over."),
     "next_process_ended": lines(
-        "error", fields="err remedy", meaning="The process that has taken over ended while this one still worked off what it held."),
+        "warning", fields="pid remedy",
+        meaning="The process that has taken over has ended while this one still works off what it held. Its own lines say why."),
     "takeover_failed": lines(
         "warning", fields="err remedy",
         meaning="A process that was to take over did not come up, or was not started. This one goes on."),

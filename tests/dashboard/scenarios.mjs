@@ -371,12 +371,12 @@ const scenarios = {
     await until(async () => (await page.innerText(".done")).includes("70/s"), "the second try, which has seen theirs");
     await page.click("#undo");
     await until(async () => (await page.innerText(".level")).includes("33/s"), "theirs again");
-    await please("take it back");
+    await please("limit its bytes, too");
     await page.route("**/v1/limits/**", (route) => setTimeout(() => route.continue(), route.request().method() === "GET" && !/explain/.test(route.request().url()) ? 2000 : 0));
     await page.goto(`${given.admin}${topicAddress()}?edit=1`); // on a slow line: the form has not read the limit yet
     await page.fill("#edit-messages", "9/s");
     await page.click("form.edit[aria-busy] button:has-text('Apply for')");
-    await until(async () => (await page.locator(".done").count()) && (await page.innerText(".done")).includes("9/s · ana"), "what was applied at once");
+    await until(async () => (await page.locator(".done").count()) && (await page.innerText(".done")).includes("9/s · 1MiB/s · ana"), "what was applied at once, and the bytes that were not touched");
     await page.unrouteAll({ behavior: "wait" });
     await clean(page);
   },

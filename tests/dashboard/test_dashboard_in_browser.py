@@ -109,6 +109,8 @@ class World:
             self.gateway.put(path, {"messages": "33/s", "reason": "somebody else"})
         elif what == "change it again":
             self.gateway.put(path, {"messages": "44/s", "reason": "once more"})
+        elif what == "limit its bytes, too":
+            self.gateway.put(path, {"messages": "44/s", "bytes": "1MiB/s", "reason": "large messages"})
         elif what == "take it back":
             assert self.gateway.request("DELETE", f"{path}?force=1").status == 200
         elif what == "flood a topic that was calm":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -122,6 +125,43 @@ def test_a_process_that_does_not_start_leaves_the_running_one_serving(start_gate
         gateway.put(path, {"messages": "8/s", "reason": "by the next one"})
         assert [item["reason"] for item in gateway.get("/v1/history")["items"][:2]] == ["by the next one", "after the failed one"]
         assert gateway.get("/v1/audit:verify")["ok"]
+
+
+def has_ended(pid: int) -> bool:
+    """Also of a process whose parent, the first of all, does not look after it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_at_sigusr2_one_process_is_started_at_a_time_and_none_outlives_a_stop(start_gateway: StartGateway) -> None:
+    """The next one belongs to nobody here, so the test ends it. That it serves at once, and is systemd's main process: test_systemd.py."""
+    with rocketmq_stand_in() as broker:
+        (port,) = free_ports(1)
+        listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{port}", "upstream": f"{LOOPBACK}:{broker.port}"}
+        gateway = start_gateway([listener], [], gateway=TAKEOVER)
+        first = gateway.process
+        first.popen.send_signal(signal.SIGUSR2)
+        first.wait_until(lambda: "next_process_started" in gateway.log(), within=30, what="the first signal")
+        first.popen.send_signal(signal.SIGUSR2)
+        first.wait_until(lambda: "is being started" in gateway.log() or '"taken_over"' in gateway.log(), within=30, what="the second one")
+        wait_until(lambda: first.popen.poll() is not None, within=60, what="the first process ends")
+        assert first.popen.returncode == 0
+        lines = [json.loads(line) for line in first.output().splitlines() if line.startswith("{")]
+        (second,) = [line["pid"] for line in lines if line["event"] == "taken_over"]
+        assert [line["event"] for line in lines].count("next_process_started") == 1
+        wait_until(lambda: gateway.answers("/readyz"), within=30, what="the second process serves")
+        os.kill(second, signal.SIGUSR2)
+        os.kill(second, signal.SIGTERM)  # before the third can have asked
+        wait_until(lambda: has_ended(second), within=60, what="the second process ends")
+        wait_until(
+            lambda: "SIGUSR2 has started this process to take over, so it ends" in first.output()
+            or "no next process is started" in first.output()
+            or "takeover_failed" in first.output().rpartition('"stopping"')[2],
+            within=60, what="the third process ends in words",
+        )  # fmt: skip
+        assert not gateway.answers("/livez")
 
 
 def test_another_state_directory_or_a_stopping_process_is_refused_in_words(start_gateway: StartGateway) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.lifecycle.next_process import command_again, environment_again
+from gateway.lifecycle.takeover import STARTED_TO_TAKE_OVER
 
 
 def test_a_script_is_started_by_its_path_since_an_upgrade_may_have_given_it_another_interpreter(tmp_path: Path) -> None:
@@ -29,4 +30,4 @@ def test_a_module_is_started_by_the_same_interpreter(tmp_path: Path) -> None:
 def test_what_systemd_has_said_to_this_process_is_not_said_to_the_next_one() -> None:
     told = {"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b", "WATCHDOG_PID": "7"}
     kept = {"NOTIFY_SOCKET": "/run/systemd/notify", "WATCHDOG_USEC": "60000000", "HOME": "/var/lib/sluice"}
-    assert environment_again({**told, **kept}) == kept
+    assert environment_again({**told, **kept}) == {**kept, STARTED_TO_TAKE_OVER: "1"}
