@@ -38,7 +38,7 @@ def composed(
         return Standalone(settings, store, handler, inheritance, takeover).run
     from gateway.workers.parent import Parent
 
-    parent = signals.group = Parent(settings, store, handler, inheritance)
+    parent = signals.group = Parent(settings, store, handler, inheritance, takeover)
     return parent.run
 
 
@@ -62,7 +62,7 @@ def run(settings: Settings) -> int:
     try:
         with Signals(handler) as signals:
             place = settings.gateway
-            takeover = None if place.takeover is None else Takeover.begin(place.takeover, place.state_directory)
+            takeover = None if place.takeover is None else Takeover.begin(place.takeover, place.state_directory, place.workers)
             if takeover is None:
                 must_take_over(place.takeover)
             else:

@@ -281,7 +281,7 @@ class Standalone:
             def stopping() -> bool:
                 return self.gateway.draining
 
-            point = TakeoverPoint(place.takeover, place.state_directory, self._sockets, self._hand_over, stopping)
+            point = TakeoverPoint(place.takeover, place.state_directory, 1, self._sockets, self._hand_over, stopping)
             takeover = [point.run, NextProcess(stopping, lambda: self.gateway.hand_over is not None).run]
         return [
             *takeover,

@@ -71,7 +71,7 @@ class Takeover:
         self._notices = systemd.keep_silent()  # the running process speaks for the service
 
     @classmethod
-    def begin(cls, path: Path, state_directory: Path) -> Self | None:
+    def begin(cls, path: Path, state_directory: Path, workers: int = 1) -> Self | None:
         """Ask the process that listens at `path` for its sockets; None where there is none. Raises TakeoverError."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(ANSWER_S)
@@ -82,7 +82,9 @@ class Takeover:
                 sock.close()
                 return None
             _check_peer(sock)
-            sock.sendall(_line({"format": FORMAT, "state_directory": str(state_directory.resolve()), "pid": os.getpid()}))
+            sock.sendall(
+                _line({"format": FORMAT, "state_directory": str(state_directory.resolve()), "pid": os.getpid(), "workers": workers})
+            )
             answer, descriptors = _receive(sock)
             sockets = [("", systemd.listening_socket(descriptor)) for descriptor in descriptors]
         except (OSError, ValueError) as error:
@@ -131,12 +133,14 @@ class TakeoverPoint:
         self,
         path: Path,
         state_directory: Path,
+        workers: int,
         sockets: Callable[[], Sequence[socket.socket]],
         hand_over: Callable[[], Awaitable[None]],
         stopping: Callable[[], bool],
     ) -> None:
         self._path = path
         self._state_directory = state_directory
+        self._workers = workers
         self._sockets = sockets
         self._hand_over = hand_over
         self._stopping = stopping
@@ -202,6 +206,9 @@ class TakeoverPoint:
             refusal = f"the running gateway speaks format {FORMAT} of the takeover, not {hello.get('format')}; stop it, then start this one"
         elif hello.get("state_directory") != str(self._state_directory.resolve()):
             refusal = f"the running gateway has another gateway.state_directory, {self._state_directory.resolve()}; use the same"
+        elif hello.get("workers", 1) != self._workers:  # the kernel spreads clients over as many sockets as there are workers
+            of_both = f"gateway.workers is {self._workers} in the running gateway and {hello.get('workers', 1)} in this one"
+            refusal = f"{of_both}; use the same, or stop it, then start this one"
         elif len(sockets) > MAX_SOCKETS:
             refusal = f"the running gateway has {len(sockets)} sockets, more than the kernel passes at once ({MAX_SOCKETS}); stop it first"
         if refusal:

@@ -30,10 +30,6 @@ LAG: Final = (
     "several workers cannot follow a backlog: each would see a part of what is let through",
     "give the rule a fixed limit, or set gateway.workers: 1",
 )
-TAKEOVER: Final = (
-    "several workers cannot be taken over yet: the next parent would start workers of its own beside them",
-    "set gateway.workers: 1, or let systemd hold the sockets (deploy/systemd)",
-)
 FLEET: Final = (
     "several workers cannot be in a fleet yet: one bucket would have two owners",
     "set gateway.workers: 1 and run more gateways with this fleet, one for each core",
@@ -52,8 +48,6 @@ def workers(reading: Reading) -> None:
                 reading.add_problem(f"{path}.remote_admin", *REMOTE_ADMIN)
             if value.max_connection_rate is not None:
                 reading.add_problem(f"{path}.max_connection_rate", *RATE)
-        elif isinstance(value, Gateway) and value.takeover is not None:
-            reading.add_problem(f"{path}.takeover", *TAKEOVER)
         elif isinstance(value, RuleText) and value.lag is not None:
             reading.add_problem(f"{path}.lag", *LAG)
         elif isinstance(value, Fleet):

@@ -35,6 +35,7 @@ from gateway.workers.wire import (
     SpoolAnswer,
     StateQuery,
     StateReport,
+    Up,
     listen,
 )  # fmt: skip
 from limiter.buckets.leased_bucket_ref import LeasedBucketRef
@@ -86,6 +87,8 @@ class Child:
         self.pid = 0
         self.started = time.monotonic()
         self.last_heard = self.started  # when its last message came
+        self.up = trio.Event()  # its process has started
+        self.begun = True  # else it was not told yet what to serve, and is told nothing else
         self.ready = trio.Event()
         self.over = trio.Event()
         self.killed = False  # it was told to end, and should not be there any more
@@ -154,7 +157,7 @@ class Child:
     # ---- the process -------------------------------------------------------------------------------------------------
 
     async def live(self, descriptors: Sequence[int]) -> int:
-        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number). `Begin` was sent before.
+        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number).
 
         Its modules are those of this process: `-P` keeps the current directory, where anybody may have put a folder `gateway`, out of it.
         """
@@ -212,6 +215,8 @@ class Child:
                     self._leased.pop(bucket, None)
                     self._bucket_counters.pop(bucket, None)
                     self._candidate_counters.pop(bucket, None)
+            case Up():
+                self.up.set()
             case Ready():
                 self.ready.set()
             case Done(number, fault):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
+from gateway import log
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.telemetry import collector, exposition, spool, status
@@ -39,6 +40,7 @@ class Parent(Protocol):
     boot: str
     started: float  # seconds, monotonic
     draining: bool
+    took_over_at: float | None  # Unix time, in seconds
     reloads: Reloads
     judge: Judge
     owner: LeaseOwner
@@ -74,6 +76,7 @@ def summed_status(parent: Parent) -> dict[str, object]:
         "ready": not parent.ready(),
         "not_ready_because": parent.ready(),
         "draining": parent.draining,
+        "taken_over_at": None if parent.took_over_at is None else log.moment(parent.took_over_at),
         "connections": sum(each["connections"] for each in views),
         "revision": parent.store.revision,
         "config_last_reload_successful": parent.reloads.last.ok,

@@ -28,7 +28,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial, reduce
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
@@ -46,10 +46,12 @@ from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
+from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, run_cooperatively
+from gateway.lifecycle.takeover import TakeoverPoint
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.settings.checks import missing_logins
@@ -74,6 +76,7 @@ from limiter.rules.rule_text import RuleFault
 
 if TYPE_CHECKING:
     from admin.store import Store
+    from gateway.lifecycle.takeover import Takeover
     from gateway.listeners.broker_listeners import BrokerListeners
     from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.settings import Settings
@@ -110,9 +113,21 @@ NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that t
 class Parent:
     """A running gateway of several processes. Implements `admin.ports.Gateway`."""
 
-    def __init__(self, settings: Settings, store: Store, log_handler: log.QueueHandler, inheritance: systemd.Inheritance) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        log_handler: log.QueueHandler,
+        inheritance: systemd.Inheritance,
+        takeover: Takeover | None = None,
+    ) -> None:
+        """With `takeover` the store only observes: another process serves until everything here is built and open (`run`)."""
         self.settings = settings
         self.inheritance = inheritance
+        self._takeover = takeover
+        self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
+        self._hands_over: Callable[[], Awaitable[None]] | None = None  # gives the next process what only one can have
+        self._may_begin = trio.Event()  # workers: the state is this process's
         self.store = store
         self.log_handler = log_handler
         self.boot = secrets.token_hex(4)
@@ -125,7 +140,9 @@ class Parent:
         self.judge = Judge(self._told, settings.limiter.max_keys)
         self.judge.make_buckets_with(BucketFactory(settings.gateway.workers, None))
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
-        self.fill_levels.restore()
+        if takeover is None:
+            self.fill_levels.restore()
+            self._may_begin.set()
         self.log_keeping = LogKeeping(settings)
         self.owner = LeaseOwner()
         self.hourly_raises = HourlyRaises(store, lambda: self.settings.quotas, self._demand)
@@ -350,7 +367,8 @@ class Parent:
     def set_log_level(self, level: str) -> None:
         log.set_level(self.log_handler, level)
         for child in self.children.values():
-            child.send(LogLevel(level))
+            if child.begun:
+                child.send(LogLevel(level))
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError.
@@ -379,7 +397,7 @@ class Parent:
             message = NewRules(number, rule_sets.encode(rules))
         self._forget_done()
         for child in self.children.values():
-            if not child.over.is_set():
+            if child.begun and not child.over.is_set():
                 self._enforced.append((child, child.expect(number)))
                 child.send(message)
 
@@ -399,13 +417,19 @@ class Parent:
     async def _run(self) -> None:
         self._open()
         self.admin_server.take_sockets(self.inheritance)
+        if self._takeover is None:
+            self._close_leftovers("")
+        else:
+            await self.admin_server.open()
         self.inheritance.close_rest()
-        self._close_leftovers("")
         async with trio.open_nursery() as nursery:
             await nursery.start(watch_signals, self._reload_everywhere, self.drain_requested)
             async with trio.open_nursery() as starting:
                 for place in range(1, self.settings.gateway.workers + 1):
+                    self.children[place] = self._child(place, 0)
                     starting.start_soon(nursery.start, self._attend, place)
+                if self._takeover is not None:
+                    await self._take_over(self._takeover)
             await self._gather(list(GATHERED))
             await nursery.start(self.admin_server.run)
             nursery.start_soon(expire_changes, self.store)
@@ -415,23 +439,70 @@ class Parent:
             nursery.start_soon(self._every_second)
             nursery.start_soon(self.hourly_raises.run)
             nursery.start_soon(self.webhooks.run, self.drain_requested)
+            for task in self._for_the_next_process():
+                nursery.start_soon(task)
             self._begun = True
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
             systemd.notify("READY=1")
             await self.drain_requested.wait()
-            systemd.notify("STOPPING=1")
+            if self._hands_over is None:
+                systemd.notify("STOPPING=1")
             await self._drain()
             nursery.cancel_scope.cancel()
 
+    # ---- one process after another -----------------------------------------------------------------------------------
+
+    async def _take_over(self, takeover: Takeover) -> None:
+        """Once all workers are up, the running process gives up what only one can have. Raises TakeoverError, and as `Store.open`."""
+        for child in list(self.children.values()):
+            await wait_any(child.up, child.over)
+        await trio.to_thread.run_sync(takeover.commit)
+        self.store.take()
+        self._told = self.store.rules()
+        self.judge.replace(self._told, now_ns())
+        self.fill_levels.restore()
+        self.took_over_at = time.time()
+        self._may_begin.set()
+
+    async def _hand_over(self) -> None:
+        """Give up to the next process what only one can have, then drain. When this returns the next one may have it."""
+        given_up = trio.Event()
+
+        async def give_up() -> None:
+            await self.store.hand_over()
+            self.admin_server.leave()
+            await trio.to_thread.run_sync(self.fill_levels.freeze)
+            given_up.set()
+
+        self._hands_over = give_up
+        self.drain_requested.set()
+        await given_up.wait()
+
+    def _passed_sockets(self) -> list[socket.socket]:
+        """All that listen, for the next process."""
+        return [*chain.from_iterable(self._sockets.values()), *self.admin_server.sockets()]
+
+    def _for_the_next_process(self) -> list[Callable[[], Awaitable[None]]]:
+        place = self.settings.gateway
+        if place.takeover is None:
+            return []
+
+        def stopping() -> bool:
+            return self.draining
+
+        point = TakeoverPoint(place.takeover, place.state_directory, place.workers, self._passed_sockets, self._hand_over, stopping)
+        return [point.run, NextProcess(stopping, lambda: self._hands_over is not None).run]
+
     def _open(self) -> None:
         workers = self.settings.gateway.workers
-        taken = {name: self.inheritance.at(listener.bind) for name, listener in self.listening.items()}
+        taken = {name: self._inherited_at(listener.bind) for name, listener in self.listening.items()}
         for name, listener in self.listening.items():
-            inherited = taken[name] or self.inheritance.named(name)
-            if inherited is not None:
-                listener.open(inherited)
-                self._sockets[name] = [inherited]
+            named = None if taken[name] else self.inheritance.named(name)
+            inherited = taken[name] if named is None else [named]
+            if inherited:
+                listener.open(inherited[0])
+                self._sockets[name] = inherited
                 continue
             listener.open()  # alone on its address: another program that listens there is found now, as without workers
             assert listener.sock is not None
@@ -441,17 +512,31 @@ class Parent:
             self._sockets[name] = [group_member(name, family, address) for _ in range(workers)]
             listener.sock = self._sockets[name][0]
 
+    def _inherited_at(self, bind: tuple[str, int]) -> list[socket.socket]:
+        """One for all workers, of systemd, or one for each, of the process that this one takes over from."""
+        found = []
+        while (sock := self.inheritance.at(bind)) is not None:
+            found.append(sock)
+        return found
+
+    def _child(self, place: int, generation: int) -> Child:
+        child = Child(place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds)
+        child.begun = self._may_begin.is_set()
+        return child
+
+    def _tell_to_begin(self, child: Child) -> None:
+        child.begun = True
+        child.send(self._begin(child))
+        child.send(LogLevel(self.log_level()))
+        for topic, ordered in self.paused.items():
+            child.send(SpoolAction(0, "pause", topic, ordered))
+
     async def _attend(self, place: int, *, task_status: trio.TaskStatus[None]) -> None:
         """Keep a worker running at this place until the end. Started when the first one serves; raises OSError where that one cannot."""
         pause = PAUSE_S
         for generation in count():
-            child = self.children[place] = Child(
-                place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds
-            )
-            child.send(self._begin(child))
-            child.send(LogLevel(self.log_level()))
-            for topic, ordered in self.paused.items():
-                child.send(SpoolAction(0, "pause", topic, ordered))
+            child = self.children[place] if generation == 0 else self._child(place, generation)
+            self.children[place] = child
             code: list[int] = []
             async with trio.open_nursery() as nursery:
 
@@ -459,6 +544,9 @@ class Parent:
                     code.append(await child.live([*self._socket_numbers(child.worker).values(), self.counts.descriptor]))
 
                 nursery.start_soon(live)
+                await wait_any(self._may_begin, child.over)
+                if not child.over.is_set():
+                    self._tell_to_begin(child)
                 if generation == 0:
                     await wait_any(child.ready, child.over)
                     if child.ready.is_set():
@@ -537,11 +625,14 @@ class Parent:
     async def _drain(self) -> None:
         asked = time.monotonic()
         self.draining = True
+        handed_over = self._hands_over is not None
+        for child in self.children.values():
+            child.send(Drain(handed_over))
+        if self._hands_over is not None:
+            await self._hands_over()
         for sockets in self._sockets.values():
             for sock in sockets:
                 sock.close()
-        for child in self.children.values():
-            child.send(Drain())
         with trio.move_on_after(self.settings.drain.timeout_ns / 1e9 + DRAIN_S):
             for child in self.children.values():
                 await child.over.wait()

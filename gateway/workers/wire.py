@@ -5,8 +5,8 @@ same program on the same machine, so there is no version in it; what does not de
 
 Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `SpoolAction`,
 `LogLevel`, `Drain`.
-Worker to parent: `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`, `StateReport`, `Described`,
-`SpoolAnswer`.
+Worker to parent: `Up` once it waits for `Begin`, `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`,
+`StateReport`, `Described`, `SpoolAnswer`.
 """
 
 from __future__ import annotations
@@ -105,6 +105,12 @@ class LogLevel(Message, frozen=True):
 class Drain(Message, frozen=True):
     """Stop gracefully."""
 
+    handed_over: bool = False  # the next process serves on the same sockets: `drain.hold` does not count
+
+
+class Up(Message, frozen=True):
+    """The process has started, and waits for `Begin`."""
+
 
 class Ready(Message, frozen=True):
     pid: int
@@ -172,7 +178,7 @@ class SpoolAnswer(Message, frozen=True):
 
 
 ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | SpoolAction | LogLevel | Drain
-ToParent: TypeAlias = Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described | SpoolAnswer
+ToParent: TypeAlias = Up | Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described | SpoolAnswer
 AnyMessage: TypeAlias = ToWorker | ToParent
 
 FOR_WORKERS: Final = msgspec.msgpack.Decoder(ToWorker)

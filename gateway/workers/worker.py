@@ -64,6 +64,8 @@ from gateway.workers.wire import (
     SpoolAnswer,
     StateQuery,
     StateReport,
+    Up,
+    frame,
     listen,
 )  # fmt: skip
 from limiter.buckets.bucket import Bucket
@@ -237,7 +239,9 @@ class Worker:
                     self.outbox.put(SpoolAnswer(number, result))
             case LogLevel(level):
                 log.set_level(self.gateway.log_handler, level)
-            case Drain():
+            case Drain(handed_over):
+                if handed_over:
+                    self.gateway.hand_over = _nothing  # what only one can have is the parent's
                 self.gateway.drain_requested.set()
 
     async def _give_up_spooled(self, number: int, action: str, topic: SpooledTopic, arguments: dict[str, Any]) -> None:
@@ -322,6 +326,10 @@ class Worker:
         return {**listener, "caps": [{**each, "worker": self.begin.worker} for each in caps]}
 
 
+async def _nothing() -> None:
+    pass
+
+
 def encoded(value: object) -> bytes:
     return msgspec.msgpack.encode(value)
 
@@ -363,6 +371,7 @@ def main(descriptor: int) -> int:
     """Serve until the parent asks for a drain; the process's exit code."""
     parent = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
+    parent.sendall(frame(Up()))
     begin = begin_of(parent)
     settings = settings_of(begin.settings)
     handler = log.start(settings.log.level, settings.log.format, worker=begin.worker)

@@ -33,12 +33,14 @@ TAKEOVER = {"name": "end-to-end", "state_directory": "state", "takeover": "run/t
 
 
 @pytest.mark.rabbitmq
+@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("upgrades", UPGRADES)
 def test_upgrades_under_load_refuse_nobody_and_lose_nothing(
-    rabbitmq: RabbitMQ, start_gateway: StartGateway, upgrades: int, record_property: Callable[[str, object], None]
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, upgrades: int, workers: int, record_property: Callable[[str, object], None]
 ) -> None:
     (port,) = free_ports(1)
-    gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}", bind=f"{LOOPBACK}:{port}")], [], gateway=TAKEOVER)
+    listener = amqp_listener(f"{LOOPBACK}:{rabbitmq.port}", bind=f"{LOOPBACK}:{port}")
+    gateway = start_gateway([listener], [], gateway={**TAKEOVER, "workers": workers})
     newcomers = Newcomers(port, "upgraded")
     with Queue(rabbitmq.url, "upgraded") as queue:
         with newcomers.coming():
@@ -173,6 +175,9 @@ def test_another_state_directory_or_a_stopping_process_is_refused_in_words(start
         gateway.config.write_text(good.replace("state_directory: state", "state_directory: elsewhere"))
         code, said = gateway.try_to_replace()
         assert (code, "has another gateway.state_directory" in said) == (1, True), said
+        gateway.config.write_text(good.replace("state_directory: state", "state_directory: state\n  workers: 2"))
+        code, said = gateway.try_to_replace()
+        assert (code, "gateway.workers is 1 in the running gateway and 2 in this one" in said) == (1, True), said
         gateway.config.write_text(good)
         assert gateway.get("/v1/status")["taken_over_at"] is None
         assert '"event": "taken_over"' in gateway.replace()

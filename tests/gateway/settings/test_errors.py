@@ -101,8 +101,6 @@ BROKEN = [
      3, 91, "listeners[1].remote_admin", "several workers cannot answer remote admin", "set gateway.workers: 1"),
     ("workers and name servers", "  - {name: b, protocol: rocketmq-nameserver, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, broker_ports: 20911-20950}\ngateway: {workers: 2}\n",
      3, 25, "listeners[1].protocol", "cannot have a name server's listener", "set gateway.workers: 1"),
-    ("workers and a takeover", "gateway: {workers: 2, takeover: run/takeover.sock}\n",
-     3, 33, "gateway.takeover", "several workers cannot be taken over", "hold the sockets"),
     ("remote admin of AMQP", "  - {name: b, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {allow: [10.0.0.0/8]}}\n", 3, 87,
      "listeners[1].remote_admin", "AMQP has no requests that change limits", "use the admin API"),
     ("remote admin by key alone", "  - {name: b, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, remote_admin: {access_keys: [a]}}\n", 3, 91,
