@@ -457,6 +457,8 @@ class Parent:
         """Once all workers are up, the running process gives up what only one can have. Raises TakeoverError, and as `Store.open`."""
         for child in list(self.children.values()):
             await wait_any(child.up, child.over)
+            if child.over.is_set():
+                return  # its `_attend` ends this process; the running one goes on
         await trio.to_thread.run_sync(takeover.commit)
         self.store.take()
         self._told = self.store.rules()
