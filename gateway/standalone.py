@@ -33,14 +33,13 @@ from gateway.lifecycle import spool_operations
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.handover import Handover
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
-from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively, run_cooperatively
-from gateway.lifecycle.takeover import TakeoverPoint
 from gateway.remote_admin import RemoteAdmin
 from gateway.settings.checks import missing_logins
 from gateway.settings.effective import values_with_origins
@@ -100,6 +99,7 @@ class Standalone:
         self.gateway.shared.take_gateway_request = remote_admin.take
         self.hourly_raises = HourlyRaises(store, lambda: self.gateway.settings.quotas, self._demand)
         self.admin_server = AdminServer(self, store, settings)
+        self.handover = Handover(store, self.admin_server, self.fill_levels, self._drain_for_the_next_process)
         self.webhooks = Webhooks(settings, self.gateway.limit_events.over)
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
@@ -254,19 +254,9 @@ class Standalone:
         self.fill_levels.restore()
         self.gateway.took_over_at = time.time()
 
-    async def _hand_over(self) -> None:
-        """Give up to the next process what only one can have, then drain. When this returns the next one may have it."""
-        given_up = trio.Event()
-
-        async def give_up() -> None:
-            await self.store.hand_over()
-            self.admin_server.leave()
-            await trio.to_thread.run_sync(self.fill_levels.freeze)
-            given_up.set()
-
-        self.gateway.hand_over = give_up
+    def _drain_for_the_next_process(self) -> None:
+        self.gateway.hand_over = self.handover.give_up
         self.gateway.drain_requested.set()
-        await given_up.wait()
 
     def _sockets(self) -> list[socket.socket]:
         """All that listen, for the next process."""
@@ -274,17 +264,8 @@ class Standalone:
         return [*listening, *self.admin_server.sockets()]
 
     def tasks(self) -> Iterable[Callable[[], Awaitable[None]]]:
-        place = self.gateway.settings.gateway
-        takeover: list[Callable[[], Awaitable[None]]] = []
-        if place.takeover is not None:
-
-            def stopping() -> bool:
-                return self.gateway.draining
-
-            point = TakeoverPoint(place.takeover, place.state_directory, 1, self._sockets, self._hand_over, stopping)
-            takeover = [point.run, NextProcess(stopping, lambda: self.gateway.hand_over is not None).run]
         return [
-            *takeover,
+            *self.handover.tasks(self.gateway.settings.gateway, self._sockets, lambda: self.gateway.draining),
             partial(expire_changes, self.store),
             partial(reload_on_change, lambda: self.gateway.settings, self.reload),
             partial(keep_fill_levels, self.fill_levels),

@@ -31,7 +31,7 @@ function usual({ points: { received = [], refused, waiting } }) {
 
 export function editor(item, path, { open, current, refresh }) {
   const form = { open, messages: "", bytes: "", time: "30m", reason: "", more: false };
-  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, usual: null, touched: new Set(), reasoned: false, reading: false, left: false, seen: undefined };
+  const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, usual: null, touched: new Set(), reading: false, left: false, seen: undefined };
   let timer = 0;
   let asked = 0;
   const controller = new AbortController();
@@ -58,7 +58,6 @@ export function editor(item, path, { open, current, refresh }) {
       fill("bytes", job.base?.bytes || "");
       form.more = Boolean(form.bytes) || job.touched.has("bytes");
       fill("reason", "");
-      job.reasoned = job.touched.has("reason");
     } finally {
       job.reading = false;
     }
@@ -85,7 +84,6 @@ export function editor(item, path, { open, current, refresh }) {
   function changed(name, value) {
     form[name] = value;
     job.touched.add(name);
-    if (name === "reason") job.reasoned = true;
     forgetDone();
     clearTimeout(timer);
     timer = setTimeout(preview, PREVIEW_AFTER_MS);
@@ -247,7 +245,7 @@ export function editor(item, path, { open, current, refresh }) {
   const times = () => TIMES.map((time) => [time, time ? t(`time_${time}`) : t("until_taken_back")]);
 
   function formView() {
-    const since = !job.reasoned && !form.reason && state.over.get(topicKey(item))?.since;
+    const since = !job.touched.has("reason") && !form.reason && state.over.get(topicKey(item))?.since;
     if (since) form.reason = t("reason_over", { since: f.moment(since) });
     return h(
       "form",

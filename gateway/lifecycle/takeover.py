@@ -43,9 +43,7 @@ if TYPE_CHECKING:
     Socket = socket.socket | trio.socket.SocketType
 
 FORMAT: Final = 1
-STARTED_TO_TAKE_OVER: Final = (
-    "SLUICE_STARTED_TO_TAKE_OVER"  # in the environment of a process that SIGUSR2 has started: it takes over, or ends
-)
+STARTED_TO_TAKE_OVER: Final = "SLUICE_STARTED_TO_TAKE_OVER"  # a variable of a process that SIGUSR2 has started: it takes over, or ends
 MAX_LINE: Final = 65_536  # bytes
 MAX_SOCKETS: Final = 250  # the kernel passes 253 descriptors at once (SCM_MAX_FD)
 ANSWER_S: Final = 10.0  # for the running process to answer hello; a guess
@@ -82,9 +80,8 @@ class Takeover:
                 sock.close()
                 return None
             _check_peer(sock)
-            sock.sendall(
-                _line({"format": FORMAT, "state_directory": str(state_directory.resolve()), "pid": os.getpid(), "workers": workers})
-            )
+            folder = str(state_directory.resolve())
+            sock.sendall(_line({"format": FORMAT, "state_directory": folder, "pid": os.getpid(), "workers": workers}))
             answer, descriptors = _receive(sock)
             sockets = [("", systemd.listening_socket(descriptor)) for descriptor in descriptors]
         except (OSError, ValueError) as error:

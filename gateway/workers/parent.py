@@ -28,7 +28,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial, reduce
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
@@ -44,14 +44,13 @@ from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.drain import AFTER_S
 from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
+from gateway.lifecycle.handover import Handover
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
-from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, run_cooperatively
-from gateway.lifecycle.takeover import TakeoverPoint
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.settings.checks import missing_logins
@@ -126,7 +125,6 @@ class Parent:
         self.inheritance = inheritance
         self._takeover = takeover
         self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
-        self._hands_over: Callable[[], Awaitable[None]] | None = None  # gives the next process what only one can have
         self._may_begin = trio.Event()  # workers: the state is this process's
         self.store = store
         self.log_handler = log_handler
@@ -158,6 +156,7 @@ class Parent:
         self.named_series = named_series.all_named()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.admin_server = AdminServer(self, store, settings)
+        self.handover = Handover(store, self.admin_server, self.fill_levels, self.drain)
         self.webhooks = Webhooks(settings, lambda: chain.from_iterable(self.views(OVER)))
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
@@ -439,14 +438,14 @@ class Parent:
             nursery.start_soon(self._every_second)
             nursery.start_soon(self.hourly_raises.run)
             nursery.start_soon(self.webhooks.run, self.drain_requested)
-            for task in self._for_the_next_process():
+            for task in self.handover.tasks(self.settings.gateway, self._passed_sockets, lambda: self.draining):
                 nursery.start_soon(task)
             self._begun = True
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
             systemd.notify("READY=1")
             await self.drain_requested.wait()
-            if self._hands_over is None:
+            if not self.handover.asked:
                 systemd.notify("STOPPING=1")
             await self._drain()
             nursery.cancel_scope.cancel()
@@ -467,34 +466,9 @@ class Parent:
         self.took_over_at = time.time()
         self._may_begin.set()
 
-    async def _hand_over(self) -> None:
-        """Give up to the next process what only one can have, then drain. When this returns the next one may have it."""
-        given_up = trio.Event()
-
-        async def give_up() -> None:
-            await self.store.hand_over()
-            self.admin_server.leave()
-            await trio.to_thread.run_sync(self.fill_levels.freeze)
-            given_up.set()
-
-        self._hands_over = give_up
-        self.drain_requested.set()
-        await given_up.wait()
-
     def _passed_sockets(self) -> list[socket.socket]:
         """All that listen, for the next process."""
         return [*chain.from_iterable(self._sockets.values()), *self.admin_server.sockets()]
-
-    def _for_the_next_process(self) -> list[Callable[[], Awaitable[None]]]:
-        place = self.settings.gateway
-        if place.takeover is None:
-            return []
-
-        def stopping() -> bool:
-            return self.draining
-
-        point = TakeoverPoint(place.takeover, place.state_directory, place.workers, self._passed_sockets, self._hand_over, stopping)
-        return [point.run, NextProcess(stopping, lambda: self._hands_over is not None).run]
 
     def _open(self) -> None:
         workers = self.settings.gateway.workers
@@ -627,11 +601,10 @@ class Parent:
     async def _drain(self) -> None:
         asked = time.monotonic()
         self.draining = True
-        handed_over = self._hands_over is not None
         for child in self.children.values():
-            child.send(Drain(handed_over))
-        if self._hands_over is not None:
-            await self._hands_over()
+            child.send(Drain(self.handover.asked))
+        if self.handover.asked:
+            await self.handover.give_up()
         for sockets in self._sockets.values():
             for sock in sockets:
                 sock.close()

@@ -1,4 +1,4 @@
-"""The parts of a run in several processes (`pytest -n 3`).
+"""The parts of a run in several processes (`pytest -n 4`).
 
 The tests with the run's own RocketMQ are a part, those with its RabbitMQ are two, Spark's are two, and each file of all others is one, also
 where its tests start brokers of their own. A part is run by one process, whole, so that what it needs is started once; whoever is done
