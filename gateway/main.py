@@ -81,7 +81,7 @@ def run(settings: Settings) -> int:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1
     except BaseExceptionGroup as group:  # out of the nursery: an address is taken, a token file is empty
-        expected, rest = group.split((OSError, TokenError))
+        expected, rest = group.split((OSError, StoreError, TakeoverError, TokenError))
         if expected is None or rest is not None:
             raise
         for leaf in leaves(expected):

@@ -3,7 +3,7 @@
 ::
 
     new process                                  running process (Unix socket gateway.takeover, mode 0600)
-      hello: format, state directory    ──►
+      hello: format, state, workers     ──►
                                         ◄──        its listening sockets (SCM_RIGHTS)
       builds itself: rules, TLS, state,
       admin; all that can fail
@@ -102,7 +102,8 @@ class Takeover:
             self._sock.sendall(_line({"ready": True}))
             answer, _ = _receive(self._sock)
         except (OSError, ValueError) as error:
-            raise TakeoverError(f"{self._path}: the running gateway did not give its state up: {_reason(error)}") from error
+            reason = f"the running gateway did not give its state up: {_reason(error)}"
+            raise TakeoverError(f"{self._path}: {reason}; start this one again, if that has ended") from error
         finally:
             self.close()
         if not answer.get("go"):

@@ -88,7 +88,7 @@ class Child:
         self.started = time.monotonic()
         self.last_heard = self.started  # when its last message came
         self.up = trio.Event()  # its process has started
-        self.begun = True  # else it was not told yet what to serve, and is told nothing else
+        self.begun = False  # it was told what to serve; before that it is told nothing else
         self.ready = trio.Event()
         self.over = trio.Event()
         self.killed = False  # it was told to end, and should not be there any more

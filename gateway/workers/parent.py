@@ -51,6 +51,7 @@ from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, run_cooperatively
+from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.settings.checks import missing_logins
@@ -87,6 +88,7 @@ ANSWER_S: Final = 5.0
 GATHER_S: Final = 1.0  # seconds; until a worker has reported what operators ask for
 SILENT_S: Final = 15.0  # seconds; a worker is asked every second, and hangs when silent for so long; above a busy machine's stalls, a guess
 ROUND_S: Final = 3.0  # seconds; between two such looks at most, the time for answers included: in a longer time the parent was not awake
+UP_S: Final = 45.0  # seconds; until the workers of a process that takes over have started; below the 60 that the running one waits; a guess
 DRAIN_S: Final = AFTER_S + 1.0  # seconds; after `drain.timeout`, until the workers must be gone
 PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while workers live shortly
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
@@ -126,6 +128,7 @@ class Parent:
         self._takeover = takeover
         self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
         self._may_begin = trio.Event()  # workers: the state is this process's
+        self._committed = False  # of a takeover: from then on another worker takes the place of one that cannot start
         self.store = store
         self.log_handler = log_handler
         self.boot = secrets.token_hex(4)
@@ -454,10 +457,16 @@ class Parent:
 
     async def _take_over(self, takeover: Takeover) -> None:
         """Once all workers are up, the running process gives up what only one can have. Raises TakeoverError, and as `Store.open`."""
-        for child in list(self.children.values()):
-            await wait_any(child.up, child.over)
-            if child.over.is_set():
-                return  # its `_attend` ends this process; the running one goes on
+        with trio.move_on_after(UP_S) as late:
+            for child in list(self.children.values()):
+                await wait_any(child.up, child.over, self.drain_requested)
+                if child.over.is_set():
+                    return  # its `_attend` ends this process; the running one goes on
+        if self.drain_requested.is_set():
+            raise TakeoverError("told to stop before it had taken over; the running gateway goes on")
+        if late.cancelled_caught:
+            raise TakeoverError(f"not all workers have started within {UP_S:g} s; the running gateway goes on; try again")
+        self._committed = True
         await trio.to_thread.run_sync(takeover.commit)
         self.store.take()
         self._told = self.store.rules()
@@ -496,9 +505,7 @@ class Parent:
         return found
 
     def _child(self, place: int, generation: int) -> Child:
-        child = Child(place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds)
-        child.begun = self._may_begin.is_set()
-        return child
+        return Child(place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds)
 
     def _tell_to_begin(self, child: Child) -> None:
         child.begun = True
@@ -508,11 +515,17 @@ class Parent:
             child.send(SpoolAction(0, "pause", topic, ordered))
 
     async def _attend(self, place: int, *, task_status: trio.TaskStatus[None]) -> None:
-        """Keep a worker running at this place until the end. Started when the first one serves; raises OSError where that one cannot."""
+        """Keep a worker running at this place until the end. Started when the first one serves.
+
+        Raises OSError where the first one cannot; not after a takeover, as nobody else would serve.
+        """
         pause = PAUSE_S
+        started = False
         for generation in count():
             child = self.children[place] if generation == 0 else self._child(place, generation)
             self.children[place] = child
+            if self._may_begin.is_set():
+                self._tell_to_begin(child)  # before anything is awaited: it is the first message
             code: list[int] = []
             async with trio.open_nursery() as nursery:
 
@@ -520,14 +533,16 @@ class Parent:
                     code.append(await child.live([*self._socket_numbers(child.worker).values(), self.counts.descriptor]))
 
                 nursery.start_soon(live)
-                await wait_any(self._may_begin, child.over)
-                if not child.over.is_set():
-                    self._tell_to_begin(child)
-                if generation == 0:
+                if not child.begun:
+                    await wait_any(self._may_begin, child.over)
+                    if not child.over.is_set():
+                        self._tell_to_begin(child)
+                if not started:
                     await wait_any(child.ready, child.over)
                     if child.ready.is_set():
+                        started = True
                         task_status.started()
-            if generation == 0 and not child.ready.is_set():
+            if generation == 0 and not started and not self._committed:
                 raise OSError(0, f"worker {place} has ended before it could serve; its own log says why")
             self.counts.clear(place)
             child.retire(self.retired_topics, self.retired_families, self.named_series)
@@ -544,6 +559,8 @@ class Parent:
             with trio.move_on_after(pause):
                 await self.drain_requested.wait()
             if self.drain_requested.is_set():
+                if not started:
+                    task_status.started()  # it never will: nobody need wait for it
                 return
 
     def _socket_numbers(self, place: int) -> dict[str, int]:
@@ -602,7 +619,10 @@ class Parent:
         asked = time.monotonic()
         self.draining = True
         for child in self.children.values():
-            child.send(Drain(self.handover.asked))
+            if child.begun:
+                child.send(Drain(self.handover.asked))
+            else:
+                child.kill("it has not begun to serve")
         if self.handover.asked:
             await self.handover.give_up()
         for sockets in self._sockets.values():

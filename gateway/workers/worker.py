@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from gateway.workers.wire import AnyMessage
     from limiter.rules.rule_set import RuleSet
 
+# By default they would end a worker that waits for `Begin`: whoever signals the parent, or a terminal's group, does not mean that.
+UNTIL_IT_SERVES: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 ASK_S: Final = 0.01  # seconds; between asks. Slices are for 75 ms, so an answer may take a few of these (limiter.leases.leased_bucket)
 FORGET_S: Final = 10.0  # seconds; between looks for buckets that the ledger has let go
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024  # bytes; what waits for the parent, above which it does not listen any more; a guess
@@ -371,8 +373,13 @@ def main(descriptor: int) -> int:
     """Serve until the parent asks for a drain; the process's exit code."""
     parent = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    parent.sendall(frame(Up()))
-    begin = begin_of(parent)
+    for number in UNTIL_IT_SERVES:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        parent.sendall(frame(Up()))
+        begin = begin_of(parent)
+    except (OSError, EOFError):  # the parent is gone, and says why; this process had nothing yet
+        return 1
     settings = settings_of(begin.settings)
     handler = log.start(settings.log.level, settings.log.format, worker=begin.worker)
     raise_descriptor_limit()

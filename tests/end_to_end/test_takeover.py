@@ -25,7 +25,7 @@ from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.gateways import StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
-from support.processes import LOOPBACK, free_ports, wait_until
+from support.processes import LOOPBACK, free_ports, tree, wait_until
 from support.rocketmq.frames import send
 
 UPGRADES = [4, pytest.param(20, marks=pytest.mark.long)]
@@ -127,6 +127,39 @@ def test_a_process_that_does_not_start_leaves_the_running_one_serving(start_gate
         gateway.put(path, {"messages": "8/s", "reason": "by the next one"})
         assert [item["reason"] for item in gateway.get("/v1/history")["items"][:2]] == ["by the next one", "after the failed one"]
         assert gateway.get("/v1/audit:verify")["ok"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_worker_of_the_next_process_that_is_killed_leaves_nobody_without_a_gateway(start_gateway: StartGateway, when: str) -> None:
+    """Before the takeover the running one goes on; after it another worker takes its place."""
+    with rocketmq_stand_in() as broker:
+        (port,) = free_ports(1)
+        listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{port}", "upstream": f"{LOOPBACK}:{broker.port}"}
+        gateway = start_gateway([listener], [], gateway={**TAKEOVER, "workers": 2})
+        first = gateway.process
+        following = gateway.begin_next()
+        try:
+            if when == "before":
+                following.wait_until(lambda: len(workers_of(following.pid)) == 2, within=60, what="its workers")
+                os.kill(workers_of(following.pid)[0], signal.SIGKILL)
+                code = following.popen.wait(60)
+                if '"taken_over"' not in first.output():  # it was early enough
+                    assert code == 1, following.output()
+                    assert "has ended before it could serve" in following.output()
+                    assert gateway.answers("/readyz")
+                    return
+            else:
+                wait_until(lambda: '"taken_over"' in first.output(), within=60, what="the takeover")  # the first may have ended by then
+                os.kill(workers_of(following.pid)[0], signal.SIGKILL)
+            following.wait_until(lambda: "worker_ended" in following.output(), within=60, what="the line about it")
+            wait_until(lambda: gateway.answers("/readyz"), within=60, what="the next process serves")
+            assert first.popen.wait(60) == 0
+        finally:
+            following.stop()
+
+
+def workers_of(parent: int) -> list[int]:
+    return [pid for pid in tree(parent) if pid != parent]
 
 
 def has_ended(pid: int) -> bool:

@@ -49,6 +49,7 @@ class Gateways:
         self.workers: dict[int, Worker] = {}
         for worker in (1, 2):
             child = self.parent.children[worker] = Child(worker, 0, self.parent.judge, self.parent.owner)
+            child.begun = True
             child.take(Ready(4711))
             ends = socket.socketpair()
             for end in ends:

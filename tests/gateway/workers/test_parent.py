@@ -19,13 +19,14 @@ from admin.dashboard import PAGES
 from admin.store import Store
 from gateway import log, systemd
 from gateway.clock import now_ns
+from gateway.lifecycle.takeover import Takeover, TakeoverError
 from gateway.settings import load
 from gateway.telemetry import exposition
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import announcement
 from gateway.workers.child import Child
 from gateway.workers.parent import ANSWER_S, GATHER_S, SILENT_S, Parent, group_member
-from gateway.workers.wire import FOR_WORKERS, Done, Frames, NewRaise, NewRules, Ready, StateReport
+from gateway.workers.wire import FOR_WORKERS, Begin, Done, Frames, LogLevel, NewRaise, NewRules, Ready, StateReport, Up
 from limiter.judge import Judge
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
@@ -53,6 +54,7 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
     made = Parent(settings, store, handler, systemd.Inheritance([]))
     for worker in (1, 2):
         child = made.children[worker] = Child(worker, 0, made.judge, made.owner)
+        child.begun = True
         child.take(Ready(4711))
     yield made
     store.close()
@@ -295,3 +297,81 @@ async def test_the_demand_of_an_hour_is_that_of_all_workers_and_the_raise_goes_t
 async def test_a_worker_that_does_not_tell_its_demand_is_known_to_be_there(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock
     assert await parent._demand() == {"1.0": None, "2.0": None}
+
+
+# ---- in the place of a running gateway -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taking_over(tmp_path: Path) -> Iterator[tuple[Parent, socket.socket]]:
+    """A parent that is to take over, its workers not up yet; and the running gateway's end of the socket between the two."""
+    file = tmp_path / "sluice.yaml"
+    file.write_text(CONFIGURATION)
+    settings = load(file, {})
+    store = Store.open(settings.gateway.state_directory, settings.rules)
+    handler = log.QueueHandler(StringIO(), "json", {})
+    own, running = socket.socketpair()
+    running.setblocking(False)
+    with running, own:
+        made = Parent(settings, store, handler, systemd.Inheritance([]), Takeover(own, tmp_path / "takeover.sock", systemd.Inheritance([])))
+        for worker in (1, 2):
+            made.children[worker] = made._child(worker, 0)
+        yield made, running
+    store.close()
+    handler.close()
+
+
+async def take_over(parent: Parent) -> None:
+    assert parent._takeover is not None
+    await parent._take_over(parent._takeover)
+
+
+def asked_for(running: socket.socket) -> bytes:
+    """What the next process has sent to the running one."""
+    try:
+        return running.recv(4096)
+    except BlockingIOError:
+        return b""
+
+
+async def test_nothing_is_taken_over_while_a_worker_does_not_start(
+    taking_over: tuple[Parent, socket.socket], autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    parent, running = taking_over
+    parent.children[1].take(Up())
+    with pytest.raises(TakeoverError, match="not all workers have started within 45 s; the running gateway goes on"):
+        await take_over(parent)
+    assert asked_for(running) == b""
+
+
+async def test_nothing_is_taken_over_by_a_process_that_is_told_to_stop(taking_over: tuple[Parent, socket.socket]) -> None:
+    parent, running = taking_over
+    for child in parent.children.values():
+        child.take(Up())
+    parent.drain()
+    with pytest.raises(TakeoverError, match="told to stop before it had taken over"):
+        await take_over(parent)
+    assert asked_for(running) == b""
+
+
+async def test_nothing_is_taken_over_when_a_worker_has_ended(taking_over: tuple[Parent, socket.socket]) -> None:
+    parent, running = taking_over
+    parent.children[1].take(Up())
+    parent.children[2].over.set()
+    await take_over(parent)
+    assert asked_for(running) == b""
+    assert not parent._may_begin.is_set()
+
+
+def test_what_to_serve_is_the_first_that_a_worker_hears(taking_over: tuple[Parent, socket.socket]) -> None:
+    """A change amid the takeover, or amid a replacement, is in what it begins with."""
+    parent, _ = taking_over
+    child = parent.children[1]
+    parent.set_log_level("debug")
+    parent.enforce(parent.store.rules())
+    assert sent(child) == []
+    parent._tell_to_begin(child)
+    parent.set_log_level("info")
+    begin, level, changed = sent(child)
+    assert (type(begin), level, changed) == (Begin, LogLevel("debug"), LogLevel("info"))
