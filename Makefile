@@ -18,7 +18,7 @@ BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PACKAGES := limiter gateway admin spark_jobs
 SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE \
-            deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py $(wildcard config/*)
+            deploy/packaging/native.py deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py $(wildcard config/*)
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
@@ -67,14 +67,10 @@ audit: build/tools/.installed ## Known vulnerabilities of all that is locked.
 	    -r deploy/requirements.lock -r deploy/tools.lock || \
 	    { echo 'make audit: a version above is vulnerable, or the package index could not be asked, and then nothing is known of it' >&2; exit 1; }
 
-# Removed or renamed modules must not live on in setuptools' build folder; unchanged ones need not be compiled again.
+# What is compiled is kept in build/objects, by its content (deploy/packaging/native.py); all else is made anew.
 define wheel
 	@mkdir -p build dist
-	@find $(PACKAGES) deploy/packaging/one_package.py -name '*.py' | sort > build/modules.new
-	@cmp -s build/modules.new build/modules || rm -rf build/lib* build/bdist*
-	@mv build/modules.new build/modules
-	@find build -maxdepth 1 -name 'lib*' -exec find {} -type f -not -name '*.so' -delete \;
-	@if [ "$(SLUICE_COMPILE)" = 0 ]; then rm -rf build/lib*; fi
+	@rm -rf build/lib* build/bdist*
 	@rm -f dist/sluice_gateway-*.whl dist/SHA256SUMS
 	@SLUICE_COMPILE=$(or $(SLUICE_COMPILE),1) $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 endef
