@@ -35,9 +35,12 @@ OPENING = amqp.broker_opens()
 
 
 class Schedule:
-    """One connection. `run` plays `acts` acts on `channels` channels and brings everything to its end."""
+    """One connection. `run` plays `acts` acts on `channels` channels and brings everything to its end.
 
-    def __init__(self, random: Random, channels: int, acts: int) -> None:
+    With `long_lived` no channel is closed, and one publish at least is always outstanding: a hundred refusals are passed, and remembered.
+    """
+
+    def __init__(self, random: Random, channels: int, acts: int, *, long_lived: bool = False) -> None:
         self.random = random
         self.acts = acts
         self.conversation = PROTOCOLS["amqp"].conversation(ConversationContext(JUDGE, "here", "10.0.0.7", 4, 1 << 20, 1 << 20))
@@ -45,7 +48,8 @@ class Schedule:
         self.kindness = random.choice((0.2, 0.5, 0.8))  # how often the judge lets pass
         self.careless = random.random() < 0.3  # bytes are cut anywhere rather than sent as written
         self.broker = PretendBroker(random)
-        self.client = PretendClient(random, channels, self.broker.truth)
+        self.broker.unconfirmed = int(long_lived)
+        self.client = PretendClient(random, channels, self.broker.truth, long_lived=long_lived)
         self.to_decode = b""  # what the gateway has read of the client and not decoded
         self.batch: list[Part] = []  # decoded, with the judge
 
@@ -216,6 +220,7 @@ class Schedule:
     def _finish(self) -> None:
         """Everything under way arrives, everything the broker has is confirmed: nobody may be left waiting."""
         self.careless = False
+        self.broker.unconfirmed = 0
         conversation = self.conversation
         for rounds in range(10_000):
             while self.client.out or self.batch or len(self.to_decode) >= conversation.need:

@@ -42,6 +42,7 @@ class PretendBroker:
         self.sides: dict[int, Side] = {}  # its open channels
         self.lives: dict[int, int] = {}
         self.lone = 0  # multiples said that cover one publish only
+        self.unconfirmed = 0  # newest publishes of each channel that it does not confirm yet
 
     def read(self, data: bytes) -> None:
         frames, self.rest = cut_frames(self.rest + data)
@@ -119,11 +120,11 @@ class PretendBroker:
             done = min(side.outstanding, default=side.count + 1) - 1
             if done:  # said again: whoever believes it twice is wrong
                 self.out.append(frame(1, number, ACK + done.to_bytes(8, "big") + bytes([whim < 0.12])))
-        elif side.outstanding:
+        elif len(side.outstanding) > self.unconfirmed:
             self.confirm(number, side, single=whim < 0.5)
 
     def confirm(self, number: int, side: Side, *, single: bool) -> None:
-        tags = list(side.outstanding)
+        tags = list(side.outstanding)[: len(side.outstanding) - self.unconfirmed]
         if single:
             tag = tags[int(self.random.random() * len(tags))]
             covered = [tag]

@@ -33,8 +33,9 @@ LARGE = 5000  # bytes of body: more than the gateway waits for, so such a publis
 class PretendClient:
     """Frames it has written are in `out`; `truth` is the broker's: what it said about each identity."""
 
-    def __init__(self, random: Random, channels: int, truth: dict[bytes, bytes]) -> None:
+    def __init__(self, random: Random, channels: int, truth: dict[bytes, bytes], *, long_lived: bool = False) -> None:
         self.random = random
+        self.long_lived = long_lived  # its channels ask for confirms, and are closed by nobody
         self.numbers = range(1, channels + 1)
         self.truth = truth
         self.out: deque[bytes] = deque()
@@ -82,7 +83,7 @@ class PretendClient:
             return [frame(1, number, ACK + side.said.to_bytes(8, "big") + b"\x00")]  # an ack of a delivery, in its place
         if whim < 0.95 and side.confirms:
             return [frame(1, number, SELECT + bytes([self.random.random() < 0.5]))]  # again: changes nothing
-        if whim < 0.98:
+        if whim < 0.98 or self.long_lived:
             return [HEARTBEAT]
         side.state = "closing"
         return [frame(1, number, CLOSE + b"\x00\xc8\x00\x00\x00\x00\x00")]
@@ -94,7 +95,7 @@ class PretendClient:
         whim = self.random.random()
         if whim < 0.3:
             frames += self._publish(number, side)  # before the select: has no tag
-        if whim < 0.8:
+        if whim < 0.8 or self.long_lived:
             side.confirms = True
             frames.append(frame(1, number, SELECT + bytes([self.random.random() < 0.5])))
             if self.random.random() < 0.5:
@@ -107,7 +108,7 @@ class PretendClient:
     def _publish(self, number: int, side: Side) -> list[bytes]:
         random = self.random.random
         whim = random()
-        exchange = TAKEN if whim < 0.7 else REJECTED if whim < 0.85 else UNROUTABLE if whim < 0.98 else FATAL
+        exchange = TAKEN if whim < 0.7 else REJECTED if whim < 0.85 else UNROUTABLE if whim < 0.98 or self.long_lived else FATAL
         mandatory = random() < 0.3
         side.said += 1
         self.publishes += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from types import FrameType
 from typing import Any
 
@@ -112,6 +113,38 @@ def test_steps_are_forgotten_when_passed() -> None:
     confirm(confirms, confirms.forwarded, False)
     assert len(confirms.firsts) == 0
     assert len(confirms.above) == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_confirms_name_their_publishes_while_passed_refusals_are_forgotten(seed: int) -> None:
+    """Something is always outstanding, so each run of refusals is a step; acks come in order, out of order and as multiples."""
+    random = Random(seed)
+    window = random.choice((2, 20, 300))
+    confirms = Confirms()
+    outstanding: dict[int, int] = {}  # client tag of each broker tag
+    published = forgotten = 0
+    while forgotten < 4:
+        for _ in range(random.randint(1, 3)):
+            published += 1
+            outstanding[confirms.forwarded + 1] = published
+            confirms.forward(1)
+        if random.random() < 0.7:
+            refused = random.randint(1, 3)
+            assert confirms.refuse(refused) == published + 1
+            published += refused
+        while len(outstanding) > window:
+            brokers = list(outstanding)[:-1]
+            multiple = random.random() < 0.3
+            tag = brokers[random.randrange(min(5, len(brokers)))] if random.random() < 0.8 else random.choice(brokers)
+            covered = [other for other in brokers if other <= tag] if multiple else [tag]
+            steps = len(confirms.firsts)
+            translated = confirm(confirms, tag, multiple)
+            forgotten += len(confirms.firsts) < steps
+            expected = [outstanding.pop(other) for other in covered]
+            named: list[int] = []
+            for client_tag, up_to in [(tag, multiple)] if translated is None else translated:
+                named += [other for other in expected if other <= client_tag and other not in named] if up_to else [client_tag]
+            assert named == expected
 
 
 def lines_of(call: Callable[[], object]) -> int:
