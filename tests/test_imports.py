@@ -9,6 +9,7 @@ import ast
 import graphlib
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,7 @@ TRIO_ALLOWED = ("admin/", *(f"gateway/{name}" for name in OUTER_RING))
 LIMITER_MAY_USE = sys.stdlib_module_names | {"mypy_extensions", "librt"}
 
 
+@cache
 def files() -> list[Path]:
     return sorted(path for package in OURS for path in (ROOT / package).rglob("*.py"))
 
@@ -115,6 +117,7 @@ def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0]
 
 
+@cache
 def imports(path: Path, *, as_script: bool = True) -> list[tuple[int, str]]:
     """Every module `path` imports, with the line; `from a import b` counts as a.b when that is a module, else as a.
 
@@ -141,35 +144,41 @@ def within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
+@cache
 def rank(module: str) -> int:
     best = max((name for name in RANKS if within(module, name)), key=len, default=None)
     assert best is not None, f"{module}: give its room a place in STOREYS (and a line in docs/architecture.md)"
     return RANKS[best]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_stay_within_the_rules(path: Path) -> None:
-    name = str(path.relative_to(ROOT))
-    package = name.partition("/")[0]
-    allowed = next((rule for prefix, rule in COMPOSERS.items() if name.startswith(prefix)), ALLOWED[package])
-    for line, module in imports(path):
-        top = module.partition(".")[0]
-        if top in OURS:
-            assert any(within(module, permitted) for permitted in allowed), f"{name}:{line}: {package} may not import {module}"
-        elif package == "limiter":
-            assert top in LIMITER_MAY_USE, f"{name}:{line}: limiter uses the standard library and mypyc's own only, not {module}"
-        if top == "trio":
-            assert name.startswith(TRIO_ALLOWED), f"{name}:{line}: trio belongs to the outer ring"
+def test_imports_stay_within_the_rules() -> None:
+    faults = []
+    for path in files():
+        name = str(path.relative_to(ROOT))
+        package = package_of(path)
+        allowed = next((rule for prefix, rule in COMPOSERS.items() if name.startswith(prefix)), ALLOWED[package])
+        for line, module in imports(path):
+            top = module.partition(".")[0]
+            if top in OURS:
+                if not any(within(module, permitted) for permitted in allowed):
+                    faults.append(f"{name}:{line}: {package} may not import {module}")
+            elif package == "limiter" and top not in LIMITER_MAY_USE:
+                faults.append(f"{name}:{line}: limiter uses the standard library and mypyc's own only, not {module}")
+            if top == "trio" and not name.startswith(TRIO_ALLOWED):
+                faults.append(f"{name}:{line}: trio belongs to the outer ring")
+    assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("path", [path for path in files() if package_of(path) in STOREYS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_lower_rooms_never_import_higher_ones(path: Path) -> None:
-    own, package = module_of(path), package_of(path)
-    if own == package:
-        return
-    for line, module in imports(path):
-        if within(module, package) and module != package:
-            assert rank(module) <= rank(own), f"{path.name}:{line}: {own} (rank {rank(own)}) imports {module} (rank {rank(module)})"
+def test_lower_rooms_never_import_higher_ones() -> None:
+    faults = []
+    for path in files():
+        own, package = module_of(path), package_of(path)
+        if package not in STOREYS or own == package:
+            continue
+        for line, module in imports(path):
+            if within(module, package) and module != package and rank(module) > rank(own):
+                faults.append(f"{path.relative_to(ROOT)}:{line}: {own} (rank {rank(own)}) imports {module} (rank {rank(module)})")
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("package", OURS)

@@ -8,23 +8,21 @@ import pytest
 
 from support.admin.admin_client import Control, control
 
+OURS = [
+    "127.0.0.1",
+    "127.0.0.1:9180",
+    "[::1]",
+    "[::1]:9180",
+    "10.1.2.3:80",
+    "localhost",
+    "LOCALHOST:9180",
+    "sluice.localhost",
+    "localhost.:1",
+]
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.0.0.1",
-        "127.0.0.1:9180",
-        "[::1]",
-        "[::1]:9180",
-        "10.1.2.3:80",
-        "localhost",
-        "LOCALHOST:9180",
-        "sluice.localhost",
-        "localhost.:1",
-    ],
-)
-async def test_addresses_and_localhost_are_us(api: Control, host: str) -> None:
-    assert (await api.ask("GET", "/livez", headers={"Host": host})).status == 200
+
+async def test_addresses_and_localhost_are_us(api: Control) -> None:
+    assert {host: (await api.ask("GET", "/livez", headers={"Host": host})).status for host in OURS} == dict.fromkeys(OURS, 200)
 
 
 HOSTILE = [
@@ -40,10 +38,9 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("host", HOSTILE)
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/v1/status", "/", "/nothing"])
-async def test_other_names_get_421_everywhere(api: Control, host: str, path: str) -> None:
-    assert (await api.ask("GET", path, headers={"Host": host})).status == 421
+async def test_other_names_get_421_everywhere(api: Control, path: str) -> None:
+    assert {host: (await api.ask("GET", path, headers={"Host": host})).status for host in HOSTILE} == dict.fromkeys(HOSTILE, 421)
 
 
 async def test_a_configured_name_is_us(tmp_path: Path) -> None:

@@ -14,16 +14,27 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
+from admin.auth import FORGIVE_EVERY_NS
 from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS, Page
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import FILES, FOR_EVER, REVISION, StaticFile, revision_of
 from admin.routing import Router
 from support.admin.admin_client import Control, control
+from support.cases import cases
 
 PYPROJECT: Final = Path(__file__).parents[2] / "pyproject.toml"
 PAGES_OF_HTML: Final = [path for path, page in PAGES.items() if page.content_type == HTML]
 FETCHING: Final = {"href", "src", "srcset", "action", "formaction", "data", "poster", "ping", "background", "manifest"}
 OURS: Final = [path for path in PAGES if not path.startswith(VENDOR)]
+POLICY: Final = {
+    "content-security-policy": (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; script-src 'self'; style-src 'self'; "
+        "connect-src 'self'; img-src 'self' data:"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
 
 
 class Reader(HTMLParser):
@@ -56,84 +67,77 @@ class Reader(HTMLParser):
 # ---- served ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_every_file_is_shown_without_a_token(api: Control, path: str) -> None:
-    answer = await api.ask("GET", path, role=None)
-    assert (answer.status, answer.headers["content-type"], answer.body) == (200, PAGES[path].content_type, PAGES[path].read())
+async def test_every_file_is_shown_without_a_token(api: Control) -> None:
+    with cases() as case:
+        for path in PAGES:
+            with case(path):
+                answer = await api.ask("GET", path, role=None)
+                assert (answer.status, answer.headers["content-type"], answer.body) == (200, PAGES[path].content_type, PAGES[path].read())
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_a_wrong_token_does_not_matter_and_no_failure_is_counted(api: Control, path: str) -> None:
-    answer = await api.ask("GET", path, role=None, headers={"Authorization": "Bearer wrong"})
-    assert answer.status == 200
+async def test_a_wrong_token_does_not_matter_and_no_failure_is_counted(api: Control) -> None:
+    statuses = {path: (await api.ask("GET", path, role=None, headers={"Authorization": "Bearer wrong"})).status for path in PAGES}
+    assert statuses == dict.fromkeys(PAGES, 200)
     assert "sluice_admin_auth_failures_total 0" in (await api.ask("GET", "/metrics")).body.decode()
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_a_browser_takes_style_from_here_and_nothing_else_from_anywhere(api: Control, path: str) -> None:
-    async with await api.connect() as stream:
-        await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        head = b""
-        while data := await stream.receive_some(65536):
-            head += data
-    lines = [line.decode().partition(": ") for line in head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
-    sent = [(name.lower(), value) for name, _, value in lines]
-    headers = dict(sent)
-    assert len(headers) == len(sent), "two headers of one name"
-    assert headers["content-security-policy"].split("; ") == [
-        "default-src 'none'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
-    ]
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
-    assert headers["cross-origin-resource-policy"] == "same-origin"
-    assert headers["cache-control"] == (FOR_EVER if path.startswith(VENDOR) else "no-cache")
-    assert len(headers["x-request-id"]) == 16
+async def test_a_browser_takes_style_from_here_and_nothing_else_from_anywhere(api: Control) -> None:
+    with cases() as case:
+        for path in PAGES:
+            with case(path):
+                said = await api.say(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                lines = [line.decode().partition(": ") for line in said.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
+                sent = [(name.lower(), value) for name, _, value in lines]
+                headers = dict(sent)
+                assert len(headers) == len(sent), "two headers of one name"
+                assert {name: headers[name] for name in POLICY} == POLICY
+                assert headers["cache-control"] == (FOR_EVER if path.startswith(VENDOR) else "no-cache")
+                assert len(headers["x-request-id"]) == 16
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_head_says_the_same_without_a_body(api: Control, path: str) -> None:
-    answers = [await api.ask(method, path, role=None) for method in ("GET", "HEAD")]
-    shown, head = ({name: value for name, value in answer.headers.items() if name != "x-request-id"} for answer in answers)
-    assert (answers[1].status, answers[1].body, head) == (200, b"", shown)
-    assert head["content-length"] == str(len(PAGES[path].read()))
+async def test_head_says_the_same_without_a_body(api: Control) -> None:
+    with cases() as case:
+        for path in PAGES:
+            with case(path):
+                answers = [await api.ask(method, path, role=None) for method in ("GET", "HEAD")]
+                shown, head = ({name: value for name, value in answer.headers.items() if name != "x-request-id"} for answer in answers)
+                assert (answers[1].status, answers[1].body, head) == (200, b"", shown)
+                assert head["content-length"] == str(len(PAGES[path].read()))
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_a_browser_that_has_the_file_is_told_so(api: Control, path: str) -> None:
-    for encoding in ("identity", "gzip"):
-        whole = await api.ask("GET", path, role=None, headers={"Accept-Encoding": encoding})
-        for sent in (whole.etag, f'"other", {whole.etag}', f"W/{whole.etag}", "*"):
-            known = {"Accept-Encoding": encoding, "If-None-Match": sent}
-            answer = await api.ask("GET", path, role=None, headers=known)
-            assert (answer.status, answer.body, answer.etag) == (304, b"", whole.etag)
-            assert "content-length" not in answer.headers
-            for name in ("cache-control", "content-security-policy"):
-                assert answer.headers[name] == whole.headers[name]
-        other = {"Accept-Encoding": encoding, "If-None-Match": '"other"'}
-        assert (await api.ask("GET", path, role=None, headers=other)).body == whole.body
+async def test_a_browser_that_has_the_file_is_told_so(api: Control) -> None:
+    with cases() as case:
+        for path in PAGES:
+            with case(path):
+                for encoding in ("identity", "gzip"):
+                    whole = await api.ask("GET", path, role=None, headers={"Accept-Encoding": encoding})
+                    for sent in (whole.etag, f'"other", {whole.etag}', f"W/{whole.etag}", "*"):
+                        known = {"Accept-Encoding": encoding, "If-None-Match": sent}
+                        answer = await api.ask("GET", path, role=None, headers=known)
+                        assert (answer.status, answer.body, answer.etag) == (304, b"", whole.etag)
+                        assert "content-length" not in answer.headers
+                        for name in ("cache-control", "content-security-policy"):
+                            assert answer.headers[name] == whole.headers[name]
+                    other = {"Accept-Encoding": encoding, "If-None-Match": '"other"'}
+                    assert (await api.ask("GET", path, role=None, headers=other)).body == whole.body
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_what_gzip_makes_smaller_is_sent_so_to_who_takes_it(api: Control, path: str) -> None:
-    plain = await api.ask("GET", path, role=None)
-    packed = await api.ask("GET", path, role=None, headers={"Accept-Encoding": "gzip, br"})
-    refused = await api.ask("GET", path, role=None, headers={"Accept-Encoding": "gzip;q=0"})
-    assert (refused.body, refused.etag) == (plain.body, plain.etag)
-    if "content-encoding" in packed.headers:
-        assert packed.headers["content-encoding"] == "gzip"
-        assert len(packed.body) < len(plain.body)
-        assert gzip.decompress(packed.body) == plain.body
-        assert packed.etag != plain.etag, "one strong ETag for two bodies"
-        assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
-    else:
-        assert packed.body == plain.body
+async def test_what_gzip_makes_smaller_is_sent_so_to_who_takes_it(api: Control) -> None:
+    with cases() as case:
+        for path in PAGES:
+            with case(path):
+                plain = await api.ask("GET", path, role=None)
+                packed = await api.ask("GET", path, role=None, headers={"Accept-Encoding": "gzip, br"})
+                refused = await api.ask("GET", path, role=None, headers={"Accept-Encoding": "gzip;q=0"})
+                assert (refused.body, refused.etag) == (plain.body, plain.etag)
+                if "content-encoding" in packed.headers:
+                    assert packed.headers["content-encoding"] == "gzip"
+                    assert len(packed.body) < len(plain.body)
+                    assert gzip.decompress(packed.body) == plain.body
+                    assert packed.etag != plain.etag, "one strong ETag for two bodies"
+                    assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
+                else:
+                    assert packed.body == plain.body
 
 
 def test_something_is_compressed() -> None:
@@ -166,18 +170,23 @@ async def test_a_token_in_the_address_of_a_screen_is_refused(api: Control) -> No
     assert api.token() not in answer.body.decode()
 
 
-@pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_files_are_only_read(api: Control, path: str, method: str) -> None:
-    answer = await api.ask(method, path)
-    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
-    assert (await api.ask(method, path, role=None)).status == 401
+async def test_files_are_only_read(api: Control, method: str) -> None:
+    with cases() as case:
+        for number, path in enumerate(PAGES):
+            with case(path):
+                api.fail_at(number * FORGIVE_EVERY_NS)
+                answer = await api.ask(method, path)
+                assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+                assert (await api.ask(method, path, role=None)).status == 401
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_a_page_of_another_name_is_not_shown_ours(api: Control, path: str) -> None:
-    answer = await api.ask("GET", path, role=None, headers={"Host": "evil.example"})
-    assert (answer.status, answer.headers["content-type"]) == (421, "application/problem+json")
+async def test_a_page_of_another_name_is_not_shown_ours(api: Control) -> None:
+    with cases() as case:
+        for path in PAGES:
+            with case(path):
+                answer = await api.ask("GET", path, role=None, headers={"Host": "evil.example"})
+                assert (answer.status, answer.headers["content-type"]) == (421, "application/problem+json")
 
 
 @pytest.mark.parametrize(
@@ -239,6 +248,7 @@ async def test_a_browser_gets_json_of_what_is_the_apis(api: Control, path: str) 
 async def test_a_browser_that_guesses_tokens_is_counted_and_stopped(api: Control) -> None:
     """The page that there is nothing says nothing of a token, and is no way round the brake."""
     headers = {**BROWSER, "Authorization": "Bearer wrong"}
+    api.fail_at(0)
     statuses = {(await api.ask("GET", "/nosuch", role=None, headers=headers)).status for _ in range(40)}
     assert statuses == {404, 429}
     assert "sluice_admin_auth_failures_total 40" in (await api.ask("GET", "/metrics")).body.decode()
@@ -276,13 +286,16 @@ def test_links_lead_to_what_is_shown_without_a_token(path: str) -> None:
         assert router.find("GET", urljoin(path, link))[0].role == 0, f"{link}: a browser sends no token"
 
 
-@pytest.mark.parametrize("path", OURS)
-def test_no_file_names_another_site_or_reads_markup(path: str) -> None:
+def test_no_file_names_another_site_or_reads_markup() -> None:
     """Nothing reads a text as markup. The one address is the name that SVG elements go by, never asked for."""
-    text = PAGES[path].read().decode()
-    assert set(re.findall(r"\w+://[^\s/'\"<]+", text)) <= {"http://www.w3.org"}
-    assert re.findall(r"url\(|@import|@font-face|expression\(", text) == []
-    assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function|srcdoc", text) == []
+    markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function|srcdoc"
+    with cases() as case:
+        for path in OURS:
+            with case(path):
+                text = PAGES[path].read().decode()
+                assert set(re.findall(r"\w+://[^\s/'\"<]+", text)) <= {"http://www.w3.org"}
+                assert re.findall(r"url\(|@import|@font-face|expression\(", text) == []
+                assert re.findall(markup, text) == []
 
 
 def test_what_a_script_imports_is_served() -> None:

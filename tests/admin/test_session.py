@@ -168,6 +168,7 @@ async def test_over_tls_the_cookie_is_for_tls_only(tmp_path: Path) -> None:
 
 
 async def test_wrong_tokens_are_refused_braked_and_audited(api: Control) -> None:
+    api.fail_at(0)
     answers = [await sign_in(api, "wrong-token-of-a-stranger") for _ in range(FREE_FAILURES + 2)]
     assert [answer.status for answer in answers] == [401] * FREE_FAILURES + [429] * 2
     assert all("set-cookie" not in answer.headers for answer in answers)
@@ -193,6 +194,7 @@ async def test_asking_who_asks_is_no_failed_attempt_but_a_wrong_token_is(api: Co
     for _ in range(FREE_FAILURES + 2):
         assert (await api.ask("GET", "/v1/session", role=None)).status == 401
     assert await audited(api) == []
+    api.fail_at(0)
     statuses = [(await api.ask("GET", "/v1/session", role=None, headers={"Authorization": "Bearer no"})).status for _ in range(12)]
     assert statuses == [401] * FREE_FAILURES + [429] * 2
 

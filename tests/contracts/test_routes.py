@@ -10,12 +10,13 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from admin.auth import Role
+from admin.auth import FORGIVE_EVERY_NS, Role
 from admin.dashboard import PAGES
 from admin.endpoints import ROUTES, level_limits
 from admin.openapi import document, encoded
 from admin.routing import Route, Router
 from support.admin.admin_client import TOKENS, Control, Reply, control, folder_in_memory
+from support.cases import cases
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
 EXAMPLES = {
@@ -42,9 +43,12 @@ LEVELS = (
     "limits/consume/namespace/{namespace}",
 )  # fmt: skip
 QUOTAS = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "1", "quotas": []}
-IDS = [f"{route.method} {route.template}" for route in ROUTES]
 ROLES = ["nobody", "viewer", "operator", "admin"]
 ENDLESS = "/v1/stream"  # whose body has no end: tests ask for its head
+
+
+def name_of(route: Route) -> str:
+    return f"{route.method} {route.template}"
 
 
 def path_of(route: Route) -> str:
@@ -104,43 +108,48 @@ async def api(tmp_path: Path) -> Any:
             yield running
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=IDS)
-async def test_each_role_may_what_the_route_says_and_no_more(api: Control, route: Route) -> None:
-    if "history/{revision}" in route.template and route.method == "GET":
-        EXAMPLES["revision"] = "1"
-    else:
-        EXAMPLES["revision"] = "0"
-    for role in ROLES:
-        before = (api.store.revision, api.gateway.drains, api.gateway.reloads, list(api.gateway.closed))
-        answer = await ask(api, route, role)
-        may = ROLES.index(role) >= route.role
-        if role == "nobody" and (route.method, route.template) == ("GET", "/v1/session"):
-            assert answer.status == 401, "nobody is who asks"
-        elif may:
-            assert answer.status in route.statuses, (role, answer.body)
-            if route.method != "GET":
-                await prepare(api)
-        else:
-            assert answer.status == (401 if role == "nobody" else 403), role
-            assert (api.store.revision, api.gateway.drains, api.gateway.reloads, api.gateway.closed) == before
+async def test_each_role_may_what_the_route_says_and_no_more(api: Control) -> None:
+    with cases() as case:
+        for number, route in enumerate(ROUTES):
+            with case(name_of(route)):
+                api.fail_at(number * FORGIVE_EVERY_NS)
+                if "history/{revision}" in route.template and route.method == "GET":
+                    EXAMPLES["revision"] = "1"
+                else:
+                    EXAMPLES["revision"] = "0"
+                for role in ROLES:
+                    before = (api.store.revision, api.gateway.drains, api.gateway.reloads, list(api.gateway.closed))
+                    answer = await ask(api, route, role)
+                    may = ROLES.index(role) >= route.role
+                    if role == "nobody" and (route.method, route.template) == ("GET", "/v1/session"):
+                        assert answer.status == 401, "nobody is who asks"
+                    elif may:
+                        assert answer.status in route.statuses, (role, answer.body)
+                        if route.method != "GET":
+                            await prepare(api)
+                    else:
+                        assert answer.status == (401 if role == "nobody" else 403), role
+                        assert (api.store.revision, api.gateway.drains, api.gateway.reloads, api.gateway.closed) == before
 
 
 CHANGING = [route for route in ROUTES if route.method != "GET"]
 
 
-@pytest.mark.parametrize("route", CHANGING, ids=[f"{route.method} {route.template}" for route in CHANGING])
-async def test_no_other_site_can_make_a_browser_ask(api: Control, route: Route) -> None:
-    before = (api.store.revision, api.gateway.drains, api.gateway.reloads, list(api.gateway.closed))
-    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
-        assert (await ask(api, route, "admin", headers=headers)).status == 403
-    assert (await ask(api, route, "admin", headers={"Host": "evil.example"})).status == 421
-    assert (api.store.revision, api.gateway.drains, api.gateway.reloads, api.gateway.closed) == before
+async def test_no_other_site_can_make_a_browser_ask(api: Control) -> None:
+    with cases() as case:
+        for route in CHANGING:
+            with case(name_of(route)):
+                before = (api.store.revision, api.gateway.drains, api.gateway.reloads, list(api.gateway.closed))
+                for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
+                    assert (await ask(api, route, "admin", headers=headers)).status == 403
+                assert (await ask(api, route, "admin", headers={"Host": "evil.example"})).status == 421
+                assert (api.store.revision, api.gateway.drains, api.gateway.reloads, api.gateway.closed) == before
 
 
 CONDITIONAL = [route for route in ROUTES if route.conditional]
 
 
-@pytest.mark.parametrize("route", CONDITIONAL, ids=[f"{route.method} {route.template}" for route in CONDITIONAL])
+@pytest.mark.parametrize("route", CONDITIONAL, ids=name_of)
 async def test_writes_of_the_state_need_if_match(api: Control, route: Route) -> None:
     EXAMPLES["revision"] = "0"
     before = api.store.revision
@@ -155,22 +164,26 @@ async def test_writes_of_the_state_need_if_match(api: Control, route: Route) -> 
 READS = [route for route in ROUTES if route.method == "GET" and route.template.startswith("/v1") and route.template != ENDLESS]
 
 
-@pytest.mark.parametrize("route", READS, ids=[route.template for route in READS])
-async def test_reads_carry_an_etag_and_change_nothing(api: Control, route: Route) -> None:
+async def test_reads_carry_an_etag_and_change_nothing(api: Control) -> None:
     EXAMPLES["revision"] = "1"
-    before = (api.store.revision, len(await api.store.lines(1 << 60, 500)))
-    answer = await ask(api, route, "admin")
-    assert re.fullmatch(r'"[0-9a-f]{32}"', answer.etag)
-    assert (api.store.revision, len(await api.store.lines(1 << 60, 500))) == before
+    with cases() as case:
+        for route in READS:
+            with case(name_of(route)):
+                before = (api.store.revision, len(await api.store.lines(1 << 60, 500)))
+                answer = await ask(api, route, "admin")
+                assert re.fullmatch(r'"[0-9a-f]{32}"', answer.etag)
+                assert (api.store.revision, len(await api.store.lines(1 << 60, 500))) == before
 
 
-@pytest.mark.parametrize("route", READS, ids=[route.template for route in READS])
-async def test_answers_are_as_documented(api: Control, route: Route) -> None:
-    EXAMPLES["revision"] = "1"
+async def test_answers_are_as_documented(api: Control) -> None:
     described = json.loads(DOCUMENT.read_bytes())
-    operation = described["paths"][route.template]["get"]
-    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
-    jsonschema.validate((await ask(api, route, "admin")).json(), {**schema, "components": described["components"]})
+    EXAMPLES["revision"] = "1"
+    with cases() as case:
+        for route in READS:
+            with case(name_of(route)):
+                operation = described["paths"][route.template]["get"]
+                schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+                jsonschema.validate((await ask(api, route, "admin")).json(), {**schema, "components": described["components"]})
 
 
 async def test_problems_are_as_documented(api: Control) -> None:
@@ -196,23 +209,27 @@ def test_no_operation_declares_a_default_answer() -> None:
                 assert each.get("$ref", "").rpartition("/")[2] in {"", *described["components"]["responses"]}
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=IDS)
-async def test_each_refusal_is_declared(api: Control, route: Route) -> None:
-    declared = document(ROUTES)["paths"][route.template][route.method.lower()]["responses"]
-    method = "HEAD" if route.template == ENDLESS else route.method
-    refused = [
-        await ask(api, route, "nobody"),
-        await ask(api, route, "viewer"),
-        await ask(api, route, "admin", query="?no_such_parameter=1"),
-        await ask(api, route, "admin", headers={"Host": "evil.example"}),
-        await ask(api, route, "admin", headers={"X-Long": "x" * 20_000}),
-        await ask(api, route, "admin", headers={"If-Match": '"stale"'}, query=""),
-        await ask(api, route, "admin", headers={"Content-Type": "text/plain"}),
-        await api.ask("TRACE", path_of(route)),
-        await api.ask(method, f"{path_of(route)}{'?force=1' if route.conditional else ''}", b"{"),
-    ]
-    assert {str(answer.status) for answer in refused} <= {*declared}
-    assert {answer.status for answer in refused} >= {405, 421, 431} | ({422} if not route.any_query else set())
+async def test_each_refusal_is_declared(api: Control) -> None:
+    documented = document(ROUTES)
+    with cases() as case:
+        for number, route in enumerate(ROUTES):
+            with case(name_of(route)):
+                api.fail_at(number * FORGIVE_EVERY_NS)
+                declared = documented["paths"][route.template][route.method.lower()]["responses"]
+                method = "HEAD" if route.template == ENDLESS else route.method
+                refused = [
+                    await ask(api, route, "nobody"),
+                    await ask(api, route, "viewer"),
+                    await ask(api, route, "admin", query="?no_such_parameter=1"),
+                    await ask(api, route, "admin", headers={"Host": "evil.example"}),
+                    await ask(api, route, "admin", headers={"X-Long": "x" * 20_000}),
+                    await ask(api, route, "admin", headers={"If-Match": '"stale"'}, query=""),
+                    await ask(api, route, "admin", headers={"Content-Type": "text/plain"}),
+                    await api.ask("TRACE", path_of(route)),
+                    await api.ask(method, f"{path_of(route)}{'?force=1' if route.conditional else ''}", b"{"),
+                ]
+                assert {str(answer.status) for answer in refused} <= {*declared}
+                assert {answer.status for answer in refused} >= {405, 421, 431} | ({422} if not route.any_query else set())
 
 
 def test_the_committed_document_is_current() -> None:

@@ -7,15 +7,23 @@ from pathlib import Path
 import pytest
 from fuzz.targets import TARGETS
 
+from support.cases import cases
+
 HERE = Path(__file__).parent
-INPUTS = sorted(path for folder in ("corpus", "crashes") for path in (HERE / folder).glob("*/*"))
+
+
+def inputs(folder: str, name: str) -> list[Path]:
+    return sorted((HERE / folder / name).glob("*"))
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_every_target_has_a_corpus(name: str) -> None:
-    assert any((HERE / "corpus" / name).iterdir())
+def test_every_input_is_replayed(name: str) -> None:
+    assert inputs("corpus", name), "a target without a corpus"
+    with cases() as case:
+        for path in (*inputs("corpus", name), *inputs("crashes", name)):
+            with case(path.relative_to(HERE)):
+                TARGETS[name](path.read_bytes())
 
 
-@pytest.mark.parametrize("path", INPUTS, ids=lambda path: str(path.relative_to(HERE)))
-def test_replayed(path: Path) -> None:
-    TARGETS[path.parent.name](path.read_bytes())
+def test_every_folder_of_inputs_is_a_targets() -> None:
+    assert {path.name for folder in ("corpus", "crashes") for path in (HERE / folder).glob("*/")} <= set(TARGETS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import chain
 
 import pytest
@@ -12,39 +13,51 @@ from gateway.telemetry.metrics import COUNTER, EACH, GAUGE, HISTOGRAM, LABELS, M
 from gateway.telemetry.topic_metrics import COLUMNS
 
 UNITS = ("_seconds", "_bytes", "_ratio")
-ALL = pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
+
+
+def follows_prometheus_rules(metric: Metric) -> bool:
+    return (
+        re.fullmatch(r"(sluice|process)(_[a-z]+)+", metric.name) is not None
+        and metric.kind in (COUNTER, GAUGE, HISTOGRAM)
+        and metric.name.endswith("_total") == (metric.kind == COUNTER)
+        and (metric.kind != HISTOGRAM or metric.name.endswith(UNITS))
+        and len(set(metric.labels)) == len(metric.labels)
+        and not {"le", "worker", "client", "address"} & set(metric.labels)
+    )
+
+
+def has_a_help_text_of_whole_sentences(metric: Metric) -> bool:
+    """In one line."""
+    return re.fullmatch(r"[A-Z0-9][^\n\\]{20,}\.", metric.help) is not None and "  " not in metric.help
+
+
+def is_told_apart_by_worker_only_as_a_gauge(metric: Metric) -> bool:
+    return metric.workers in ((SUM, SAME, ONE, EACH) if metric.kind == GAUGE else (SUM, SAME))
+
+
+def says_its_unit(metric: Metric) -> bool:
+    """In the help text, where the metric is no number of things."""
+    name, said = metric.name.removesuffix("_total"), metric.help.lower()
+    if name.endswith("_timestamp_seconds"):
+        return "unix time" in said
+    return all(word in said for unit, word in (("_seconds", "seconds"), ("_bytes", "bytes")) if name.endswith(unit))
 
 
 def test_no_name_is_in_the_table_twice() -> None:
     assert [*METRICS.values()] == [*chain.from_iterable(SECTIONS.values())]
 
 
-@ALL
-def test_names_follow_prometheus_rules(metric: Metric) -> None:
-    assert re.fullmatch(r"(sluice|process)(_[a-z]+)+", metric.name)
-    assert metric.kind in (COUNTER, GAUGE, HISTOGRAM)
-    assert metric.name.endswith("_total") == (metric.kind == COUNTER)
-    assert metric.kind != HISTOGRAM or metric.name.endswith(UNITS)
-    assert len(set(metric.labels)) == len(metric.labels)
-    assert not {"le", "worker", "client", "address"} & set(metric.labels)
-
-
-@ALL
-def test_a_help_text_is_one_line_of_whole_sentences(metric: Metric) -> None:
-    assert re.fullmatch(r"[A-Z0-9][^\n\\]{20,}\.", metric.help), metric.help
-    assert "  " not in metric.help
-
-
-@ALL
-def test_only_a_gauge_may_be_told_apart_by_worker(metric: Metric) -> None:
-    assert metric.workers in ((SUM, SAME, ONE, EACH) if metric.kind == GAUGE else (SUM, SAME))
-
-
-@ALL
-def test_a_help_text_says_the_unit_of_what_is_no_number_of_things(metric: Metric) -> None:
-    for unit, word in (("_seconds", "seconds"), ("_bytes", "bytes"), ("_timestamp_seconds", "unix time")):
-        if metric.name.removesuffix("_total").endswith(unit) and not (unit == "_seconds" and "_timestamp" in metric.name):
-            assert word in metric.help.lower()
+@pytest.mark.parametrize(
+    "holds",
+    [
+        follows_prometheus_rules,
+        has_a_help_text_of_whole_sentences,
+        is_told_apart_by_worker_only_as_a_gauge,
+        says_its_unit,
+    ],
+)
+def test_of_every_metric(holds: Callable[[Metric], bool]) -> None:
+    assert [f"{metric.name}: {metric}" for metric in METRICS.values() if not holds(metric)] == []
 
 
 def test_every_label_is_described() -> None:

@@ -16,6 +16,7 @@ from limiter.quota_snapshot import Quota
 from limiter.rules.rule import OPERATIONS, PER, PROTOCOLS
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
+from support.cases import cases
 
 ORDERS = amqp_topic(b"/shop", b"events", b"order.eu.1")
 JOBS = amqp_topic(b"/shop", b"", b"jobs")
@@ -69,20 +70,22 @@ def holder(rules: tuple[Rule, ...], key: TopicName) -> tuple[str, str]:
     return effective.rule.name, effective.origin
 
 
-@pytest.mark.parametrize(("each", "per", "pattern"), CASES, ids=[f"{each.name}-{per}-{pattern}" for each, per, pattern in CASES])
-def test_exact_before_patterns_before_bare_and_else_in_file_order(each: Field, per: str, pattern: str) -> None:
-    exact = rule("exact", per, **{each.name: each.exact}, **each.more)
-    globbed = rule("pattern", per, **{each.name: pattern}, **each.more)
-    other = rule("other", per, **{each.name: each.other}, **each.more)
-    bare = rule("bare", per, protocol=each.key.protocol)
-    named = per in each.names
-    both_named = per == "exchange" and (each.name == "queue" or "exchange" in each.more)  # the exchange exactly, whatever the routing key
-    all_bare = each.name == "listener" and per != "listener"  # a listener alone leaves a rule bare
-    for order in itertools.permutations((exact, globbed, bare)):
-        first = exact if named and not both_named else min((exact, globbed), key=order.index)
-        assert holder((other, *order), each.key) == (order[0].name if all_bare else first.name, "file" if named else "default")
-    assert holder((other, bare), each.key) == ("bare", "default")
-    assert RuleSet((other,)).effective(each.key, **ASKING, connection=7) == []  # type: ignore[arg-type]
+def test_exact_before_patterns_before_bare_and_else_in_file_order() -> None:
+    with cases() as case:
+        for each, per, pattern in CASES:
+            with case(f"{each.name}-{per}-{pattern}"):
+                exact = rule("exact", per, **{each.name: each.exact}, **each.more)
+                globbed = rule("pattern", per, **{each.name: pattern}, **each.more)
+                other = rule("other", per, **{each.name: each.other}, **each.more)
+                bare = rule("bare", per, protocol=each.key.protocol)
+                named = per in each.names
+                both_named = per == "exchange" and (each.name == "queue" or "exchange" in each.more)  # whatever the routing key
+                all_bare = each.name == "listener" and per != "listener"  # a listener alone leaves a rule bare
+                for order in itertools.permutations((exact, globbed, bare)):
+                    first = exact if named and not both_named else min((exact, globbed), key=order.index)
+                    assert holder((other, *order), each.key) == (order[0].name if all_bare else first.name, "file" if named else "default")
+                assert holder((other, bare), each.key) == ("bare", "default")
+                assert RuleSet((other,)).effective(each.key, **ASKING, connection=7) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("per", PER)

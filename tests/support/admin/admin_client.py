@@ -83,6 +83,10 @@ class Control:
     def token(self, role: str = "admin") -> str:
         return (self.folder / "admin.token").read_text().strip() if role == "admin" else TOKENS[role]
 
+    def fail_at(self, now: int) -> None:
+        """The clock of failed attempts (ns) stands at `now`: the next is counted there, however long the machine takes for it."""
+        self.admin.authentication._clock = lambda: now
+
     async def connect(self) -> trio.SocketStream:
         return await trio.open_tcp_stream(*self.address)
 
