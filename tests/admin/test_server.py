@@ -299,7 +299,7 @@ async def test_when_all_places_are_worked_for_a_newcomer_is_turned_away() -> Non
         streams = [await trio.testing.open_stream_to_socket_listener(listeners[0]) for _ in range(3)]
         for stream in streams:
             await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while server.counts.opened < 3:
                 await trio.sleep(0.01)
         late = await trio.testing.open_stream_to_socket_listener(listeners[0])

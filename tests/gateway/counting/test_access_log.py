@@ -33,6 +33,7 @@ from limiter.keys import Key, Origin, Tally
 from limiter.topics import amqp_topic, rocketmq_topic
 
 ROLLING = Rolling(300, 1 << 20, 0)
+PATIENCE_S = 600.0  # seconds; as long as a busy machine may take to write a flood down
 NOON = 1_795_262_400  # 2026-11-21T12:00:00Z
 
 
@@ -61,7 +62,7 @@ def open_log(directory: Path, roll_every_s: int = 300, roll_bytes: int = 1 << 20
 def stop(log: AccessLog, second: int) -> None:
     """The end of a gateway within `second`."""
     log.close_second(second)
-    log.stop(5)
+    log.stop(PATIENCE_S)
 
 
 def test_files_are_for_owner_and_group_only(tmp_path: Path) -> None:
@@ -306,7 +307,7 @@ def steady(log: AccessLog, clients: int = 2) -> None:
 
 @pytest.mark.parametrize("first", ["steady", "invented"])
 def test_a_flood_of_invented_names_loses_its_own_lines_and_no_second_of_a_steady_topic(tmp_path: Path, first: str) -> None:
-    """100,000 names a second beside 50 topics with two clients each, for six seconds, before a writer that hangs; in either order."""
+    """100,000 names a second beside 50 topics with two clients each, for three seconds, before a writer that hangs; in either order."""
     log = open_log(tmp_path, roll_bytes=1 << 30)
     for second in range(KNOWN_AFTER):
         steady(log)
@@ -317,11 +318,11 @@ def test_a_flood_of_invented_names_loses_its_own_lines_and_no_second_of_a_steady
     write = log._writer._write
 
     def hangs(second: Any) -> None:
-        assert hanging.wait(60)
+        hanging.wait()
         write(second)
 
     log._writer._write = hangs  # type: ignore[method-assign]
-    for second in range(KNOWN_AFTER, KNOWN_AFTER + 6):
+    for second in range(KNOWN_AFTER, KNOWN_AFTER + 3):
         if first == "steady":
             steady(log)
         invent(log, second, 100_000)
@@ -330,15 +331,15 @@ def test_a_flood_of_invented_names_loses_its_own_lines_and_no_second_of_a_steady
         log.close_second(NOON + second)
     assert log._writer.waiting <= MAX_QUEUED_KEYS
     hanging.set()
-    stop(log, NOON + KNOWN_AFTER + 6)
+    stop(log, NOON + KNOWN_AFTER + 3)
     found = lines(tmp_path)
     there = Counter((line["topic"], line["ts"] - NOON) for line in found if line.get("topic", "").startswith("steady"))
-    assert there == {(f"steady-{topic}", second): 2 for topic in range(STEADY) for second in range(KNOWN_AFTER + 6)}
+    assert there == {(f"steady-{topic}", second): 2 for topic in range(STEADY) for second in range(KNOWN_AFTER + 3)}
     assert {line["messages"] for line in found if line.get("topic", "").startswith("steady")} == {20}, "each line is whole"
-    assert [line["ts"] - NOON for line in found if "heartbeat" in line] == list(range(KNOWN_AFTER + 7))
+    assert [line["ts"] - NOON for line in found if "heartbeat" in line] == list(range(KNOWN_AFTER + 4))
     kept = sum(line.get("topic", "").startswith("made-up") for line in found)
     assert 0 < kept <= MAX_QUEUED_UNKNOWN
-    assert log.lost_lines == 600_000 - kept, "all that is lost is the flood's, and counted"
+    assert log.lost_lines == 300_000 - kept, "all that is lost is the flood's, and counted"
     numbers = [line["seq"] for line in found]
     assert numbers == sorted(set(numbers))
     assert numbers[-1] + 1 - len(numbers) == log.lost_lines
@@ -454,7 +455,7 @@ class SmallDisk:
 
 def write_second(log: AccessLog, disk: SmallDisk, second: int) -> None:
     log.close_second(second)
-    assert disk.asked.acquire(timeout=5)
+    assert disk.asked.acquire(timeout=PATIENCE_S)
 
 
 def test_nothing_is_written_below_the_low_watermark_of_the_disk(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Stuck:
             if threading.current_thread() is not threading.main_thread():
                 for request in requests:
                     if request.key is not None and request.key.text == self.topic:
-                        assert self.gate.wait(10)
+                        assert self.gate.wait(60)
             decide(requests, now)
 
         return judge

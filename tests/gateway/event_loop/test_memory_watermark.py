@@ -62,7 +62,7 @@ class Ground:
             except BlockingIOError:
                 break
             self.wires.run(0.001)
-        client.settimeout(5)
+        client.settimeout(60)
 
     def pour(self, broker: socket.socket) -> None:
         """The broker reads again, all there is."""

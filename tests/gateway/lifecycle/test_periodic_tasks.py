@@ -91,7 +91,7 @@ async def task(function: Callable[..., Awaitable[None]], *about: object) -> Any:
         nursery.cancel_scope.cancel()
 
 
-async def until(condition: Callable[[], bool], what: str, within: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], what: str, within: float = 60.0) -> None:
     with trio.move_on_after(within):
         while not condition():
             await trio.sleep(0.01)

@@ -74,7 +74,7 @@ class SlowDisk:
         self.reading += 1
         self.most = max(self.most, self.reading)
         found = self.found = self.read(settings, store)
-        assert self.done.acquire(timeout=5), "the loop had no turn"
+        assert self.done.acquire(timeout=60), "the loop had no turn"
         self.reading -= 1
         return found
 

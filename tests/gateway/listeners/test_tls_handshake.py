@@ -282,7 +282,7 @@ async def test_silent_clients_do_not_keep_others_waiting(ca: Authority) -> None:
         ours, theirs = tcp_pair()
         async with trio.open_nursery() as inner:
             inner.start_soon(trio.to_thread.run_sync, client(ca), theirs)
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 channel = await protect(ours, hop, 60)
         channel.close()
         theirs.close()

@@ -36,7 +36,7 @@ async def sent(*said: bytes, patience: Patience | None = None) -> tuple[str, int
 
     async with stream, trio.open_nursery() as nursery:
         nursery.start_soon(answer)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             found = await SendSession(stream, lambda: False, patience).send(SendAgain(send(one_way=True), "1.durable", 9))
     return found, count
 

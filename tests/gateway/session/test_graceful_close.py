@@ -128,7 +128,7 @@ def test_over_tcp_answers_and_end_arrive_together() -> None:
         broker, upstream = wires.tcp_pair()
         wires.join("rocketmq", Channel(ours), Channel(upstream))
         for end in (client, broker):
-            end.settimeout(5)
+            end.settimeout(60)
         client.sendall(of_version(409, opaque=1) + of_version(409, opaque=2))
         wires.until(lambda: wires.session().conversation.settled() is False)
         leave(wires)

@@ -327,7 +327,7 @@ def test_a_client_that_goes_while_its_batch_is_with_the_judge_leaves_no_slot_tak
     def slow(decide: Decide) -> Decide:
         def judged(requests: list[Request], now: int) -> None:
             entered.set()
-            gate.wait(5)
+            gate.wait(60)
             decide(requests, now)
 
         return judged

@@ -38,7 +38,7 @@ class Gate:
 
     def before(self, decide: Decide) -> Decide:
         def judged(requests: list[Request], now: int) -> None:
-            self._opened.wait(5)
+            self._opened.wait(60)
             decide(requests, now)
 
         return judged

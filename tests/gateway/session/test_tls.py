@@ -28,7 +28,7 @@ class End:
     def __init__(self, sock: socket.socket, peer: Peer | None) -> None:
         self.sock = sock
         self.peer = peer
-        sock.settimeout(5)
+        sock.settimeout(60)
 
     def say(self, data: bytes) -> None:
         self.sock.sendall(data if self.peer is None else self.peer.seal(data))
@@ -52,7 +52,7 @@ class End:
                     found += self.peer.opened()
         except BlockingIOError:
             pass
-        self.sock.settimeout(5)
+        self.sock.settimeout(60)
         return found
 
 

@@ -116,13 +116,18 @@ def test_connection_blocked_is_not_sent_before_the_broker_has_let_the_client_in(
 
 
 def test_the_time_a_sweep_took_is_not_slept_again() -> None:
+    """A busy machine may wake it late, not each time: it sleeps anew for the sweep's 300 ms, or it does not."""
+    served: list[float] = []
     with Wires() as wires:
-        client, broker = wires.connect("rocketmq")
-        wires.run()
-        wires.at_end = lambda *_: time.sleep(1)
-        client.close()
-        broker.close()
-        began = time.monotonic()
-        wires.sweeper.serve(time.monotonic_ns() + 1_200_000_000)
-        assert len(wires.ended) == 1
-        assert 1.2 <= time.monotonic() - began < 2.2, "slept for the second that the sweep took"
+        wires.at_end = lambda *_: time.sleep(0.3)
+        while len(served) < 10 and (not served or min(served) >= 0.6):
+            client, broker = wires.connect("rocketmq")
+            wires.run()
+            client.close()
+            broker.close()
+            began = time.monotonic()
+            wires.sweeper.serve(time.monotonic_ns() + 400_000_000)
+            served.append(time.monotonic() - began)
+            assert len(wires.ended) == len(served)
+            assert served[-1] >= 0.4
+    assert min(served) < 0.6, served

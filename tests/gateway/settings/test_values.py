@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,15 +227,18 @@ def test_secrets_of_the_environment_stay_out_of_repr(write: Callable[..., Path])
     assert "hunter2" not in repr(load(write(LISTENERS), {"SLUICE_TOKEN": "hunter2"}))
 
 
-def test_a_thousand_rules_load_within_the_time_of_a_reload(write: Callable[..., Path]) -> None:
-    """`docs/design/reliability.md`: 1,000 rules within 100 ms on an idle core; the bound here is loose, for slow machines."""
-    import time
+def test_ten_times_as_many_rules_load_in_ten_times_the_time(write: Callable[..., Path]) -> None:
+    """And not in a hundred times: `docs/design/reliability.md` has 1,000 rules within 100 ms of an idle core."""
 
-    rules = "".join(f"  - {{name: r{number}, match: {{topic: t{number}}}, limit: {{messages: 5/s}}}}\n" for number in range(1000))
-    path = write("listeners: [{name: a, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\nrules:\n" + rules)
-    begin = time.process_time()
-    assert len(load(path).rules) == 1000
-    assert time.process_time() - begin < 2
+    def loading(count: int) -> float:
+        """Seconds of processor time."""
+        rules = "".join(f"  - {{name: r{number}, match: {{topic: t{number}}}, limit: {{messages: 5/s}}}}\n" for number in range(count))
+        path = write("listeners: [{name: a, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\nrules:\n" + rules)
+        begun = time.thread_time()
+        assert len(load(path).rules) == count
+        return time.thread_time() - begun
+
+    assert min(loading(1000) / loading(100) for _ in range(3)) < 20
 
 
 @pytest.mark.parametrize(

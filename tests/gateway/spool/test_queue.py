@@ -358,9 +358,13 @@ def test_on_a_slow_disk_a_durable_message_is_committed_within_two_fsyncs(tmp_pat
     """A thousand messages, one each few milliseconds: the commits get larger, not more, and none is older than two of them."""
     sync = os.fsync
 
+    syncs: list[float] = []
+
     def slow(descriptor: int) -> None:
+        begun = time.monotonic()
         time.sleep(SLOW_S / 2)  # the disk's own time; a new file is synced with its directory
         sync(descriptor)
+        syncs.append(time.monotonic() - begun)
 
     monkeypatch.setattr(os, "fsync", slow)
     bench = Bench(tmp_path / "spool", memory=1 << 20)
@@ -375,8 +379,8 @@ def test_on_a_slow_disk_a_durable_message_is_committed_within_two_fsyncs(tmp_pat
         if waiting and waiting < len(came):
             lag.append(time.monotonic() - came[-waiting])
     bench.wait(lambda: bench.queue.unmarked.in_flight == 0, "all is committed")
-    assert bench.disk.commits < 30, "a commit for each message"
-    assert statistics.median(lag) < 2 * SLOW_S
+    assert bench.disk.commits <= (came[-1] - came[0]) / (SLOW_S / 2) + 3, "a commit for each message"
+    assert statistics.median(lag) < 4 * max(syncs), "each commit may be two syncs"
     assert bench.disk.uncommitted == 0
     assert bench.take(300) == list(range(300))
     bench.queue.forget()

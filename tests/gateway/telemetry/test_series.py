@@ -359,15 +359,14 @@ def test_a_second_of_ten_thousand_busy_topics_is_written_in_slices() -> None:
     store = SeriesStore(300)
     rows = [row(named(number), 1.0 + number % 50) for number in range(10_000)]
     finished(store.close_second(START, 1.0, rows))
-    longest, whole = 1.0, 1.0
-    for at in range(1, 9):  # the quickest of several: other programs take their turns, too
-        took, began = [], time.perf_counter()
+    shares = []
+    for at in range(1, 9):  # the best of several: other programs take something from each, and give nothing
+        took, began = [], time.thread_time()
         for _ in store.close_second(START + at, 1.0, rows):
-            took.append(time.perf_counter() - began)
-            began = time.perf_counter()
-        longest, whole = min(longest, max(took)), min(whole, sum(took))
-    assert longest < 0.02, "0.5 ms on an idle machine, November 2026"
-    assert whole < 0.2, "5 ms"
+            took.append(time.thread_time() - began)
+            began = time.thread_time()
+        shares.append(max(took) / sum(took))
+    assert min(shares) < 0.25, "a tenth: 0.5 ms of 5 on an idle machine, November 2026"
 
 
 # ---- rows of a second ----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Link:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{len(left)} of {len(data)} bytes are not taken: {self.session}")
         finally:
-            end.settimeout(5)
+            end.settimeout(60)
 
     def flood(self, end: socket.socket, data: bytes) -> None:
         """Send `data` at `end` again and again, until no more of it is taken. Fails where all is taken for ever."""
@@ -73,7 +73,7 @@ class Link:
                 end.send(data)
                 self.wires.run(0.001)
             raise AssertionError(f"{MOST_FLOOD} bytes were taken: {self.session}")
-        end.settimeout(5)
+        end.settimeout(60)
 
     def at_client(self) -> bytes:
         return self._received(self.client)

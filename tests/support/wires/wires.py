@@ -71,7 +71,7 @@ class Wires:
         client, ours_client = socket.socketpair()
         broker, ours_upstream = socket.socketpair()
         for end in (client, broker):
-            end.settimeout(5)
+            end.settimeout(60)
         self._sockets += [client, broker]
         self.join(protocol, Channel(ours_client), Channel(ours_upstream), address, config=config, permit=permit)
         return client, broker
@@ -134,7 +134,7 @@ class Wires:
             elif time.monotonic() - quiet_since >= seconds:
                 return
 
-    def until(self, condition: Callable[[], bool], within: float = 5.0) -> None:
+    def until(self, condition: Callable[[], bool], within: float = 60.0) -> None:
         """Sweep until `condition` holds."""
         deadline = time.monotonic() + within
         while not condition():
@@ -177,7 +177,7 @@ class Wires:
         except BlockingIOError:
             pass
         finally:
-            end.settimeout(5)
+            end.settimeout(60)
         return found
 
     def totals(self, protocol: str, topic: str, operation: str = "produce") -> dict[str, int]:
@@ -193,7 +193,7 @@ class Wires:
         for end in self._sockets:
             end.close()
         self.sweeper.close()
-        self.executor.close(5)
+        self.executor.close(60)
 
 
 def assert_legal(session: Session) -> None:

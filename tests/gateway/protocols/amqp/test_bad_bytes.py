@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from random import Random
 
@@ -171,13 +170,11 @@ def test_garbage_raises_protocol_error_and_nothing_else(start: bytes, pieces: li
         flipped[noise.randrange(len(flipped))] = noise.randrange(256)
     for sent in (data, bytes(flipped)):
         talk = Talk("amqp")
-        began = time.monotonic()
         try:
             talk.client(start + sent, randomly(start + sent, seed))
             talk.broker(amqp.broker_opens() + sent, randomly(amqp.broker_opens() + sent, seed))
         except ProtocolError:
             pass
-        assert time.monotonic() - began < 5
         talk.conversation.abandon()
         talk.conversation.ended()
 
