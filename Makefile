@@ -127,12 +127,14 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
 # against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three
 # processes share the first half, beside the compiler, and four the second, as its tests wait for brokers, clients and clocks for a good part of
-# it (tests/support/xdist_split.py). What takes minutes has a target of its own: test-long.
+# it (tests/support/xdist_split.py). A half that fails does not keep the other from running. CONTRIBUTING.md says what is left to test-long.
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
 	@$(MAKE) --no-print-directory .venv/.dependencies
-	@$(MAKE) --no-print-directory --jobs=4 lint install spark-classes source
-	@$(MAKE) --no-print-directory e2e
+	@failed=0; \
+	$(MAKE) --no-print-directory --keep-going --jobs=4 lint install spark-classes source || failed=$$?; \
+	$(MAKE) --no-print-directory e2e || failed=$$?; \
+	exit $$failed
 
 COMPILED := -o pythonpath=tests
 APART    := not airflow and not kubernetes and not storage and not packages and not long# tests with targets of their own: what they need is large, or they take minutes
@@ -163,7 +165,7 @@ source: .venv/.dependencies $(BROWSER)/.installed ## From the source tree as pur
 	$(call from-the-source-tree,(once or twice or spark or browser) and not rabbitmq and not rocketmq and not bench and $(APART))
 
 define from-the-source-tree
-	@SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 3 -m "$(1)"
+	@SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q --durations=20 -n 3 -m "$(1)"
 endef
 
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
@@ -174,11 +176,11 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
-	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
+	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q --durations=20 -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
 test-long: .venv/.dependencies $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; half an hour.
 	@$(SYSTEM) java maven rabbitmq redis-server systemd zsh fish rclone ssh
-	$(call from-the-source-tree,long and not airflow and not kubernetes and not storage and not packages)
+	$(call from-the-source-tree,(long or random) and not airflow and not kubernetes and not storage and not packages)
 
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.
 test-packages: .venv/.dependencies build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; a quarter of an hour.

@@ -40,7 +40,10 @@ ONCE = (
     "tests/gateway/log_files/", "tests/gateway/settings/", "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
 )  # fmt: skip
 # The same code twice, as Python and compiled: `make test` runs these on both builds. All others run once, on the build that is installed.
+# So do those of them that try hundreds of random cases: a fault in our logic is in both builds, one of mypyc's in the compiled one, and
+# they are most of what the others cost. `make test-long` has them on the source tree, too.
 TWICE = ("tests/contracts/test_protocols.py", "tests/fuzz/", "tests/gateway/protocols/", "tests/limiter/")
+RANDOM = ("tests/fuzz/test_blind.py", "tests/fuzz/test_round.py")  # of TWICE, beside all that are hypothesis's
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -113,7 +116,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if place.startswith(ONCE):
             item.add_marker("once")
         elif place.startswith(TWICE):
-            item.add_marker("twice")
+            of_random_cases = place in RANDOM or hypothesis.is_hypothesis_test(getattr(item, "obj", None))
+            item.add_marker("random" if of_random_cases else "twice")
 
     def lateness(item: pytest.Item) -> int:
         rank = max((rank for name, rank in LATE.items() if item.get_closest_marker(name)), default=0)
