@@ -12,12 +12,24 @@ import pytest
 from admin.changes import Author, StoreError
 from admin.files import FileSystem
 from admin.journal import Entry, Journal, JournalError
-from admin.snapshots import publication
-from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule, decode_state, encode_state, key_of, key_target
+from admin.snapshots import KEEP, publication
+from admin.state import (
+    QUOTAS,
+    SHADOW,
+    Edit,
+    PublishedQuotas,
+    State,
+    StoredOverride,
+    StoredRule,
+    decode_state,
+    encode_state,
+    key_of,
+    key_target,
+)
 from admin.store import MAX_KEYS, Store
 from gateway.settings.rule_texts import RuleTexts
 from limiter.limits import Rate
-from limiter.quota_snapshot import Snapshot
+from limiter.quota_snapshot import Quota, Snapshot
 from limiter.rules.rule_set import RuleError
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.admin.admin_client import RULES, Clock
@@ -306,6 +318,48 @@ async def test_published_quotas_that_went_missing_are_not_passed_over(tmp_path: 
     store.close()
     store = open_store(tmp_path)
     assert store.warnings == []
+    store.close()
+
+
+async def publish(store: Store, rate: int, target: str = QUOTAS) -> str:
+    """Publish, or try, a snapshot with this rate; its SHA-256."""
+    published = publication(Snapshot("2026-11-21T01:00:00Z", "1", quotas=(Quota("rocketmq", "orders", (rate, rate)),)))
+    edits: list[Edit] = [(target, PublishedQuotas(published.sha256, 1, published.snapshot.computed_at))]
+    await store.change(lambda: (edits, published), WHO, "test")
+    return published.sha256
+
+
+def kept(store: Store) -> set[str]:
+    return {path.stem for path in (store.folder / "quotas").iterdir()}
+
+
+async def test_a_trial_s_snapshot_goes_with_it_unless_it_is_kept_for_rollback(tmp_path: Path) -> None:
+    """One that was in force before and is then tried is needed by a rollback when the trial has ended."""
+    store = open_store(tmp_path)
+    first, second = await publish(store, 1), await publish(store, 2)
+    assert await publish(store, 1, SHADOW) == first
+    third = await publish(store, 3, SHADOW)  # another trial takes its place
+    assert kept(store) == {first, second, third}
+    await set_rate(store, 5)  # what is tried stays while other things change
+    assert kept(store) == {first, second, third}
+    await store.change(lambda: ([(SHADOW, None)], None), WHO, "test")
+    assert kept(store) == {first, second}
+    assert (await store.snapshot(first), await store.snapshot(third)) != (None, None)
+    store.close()
+    open_store(tmp_path).close()
+
+
+async def test_a_snapshot_that_is_tried_outlives_its_place_among_those_kept_for_rollback(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    tried = await publish(store, 1)
+    await publish(store, 1, SHADOW)
+    for rate in range(2, KEEP + 2):
+        await publish(store, rate)
+    assert len(kept(store)) == KEEP + 1
+    assert tried in kept(store)
+    await publish(store, KEEP + 2, SHADOW)
+    assert tried not in kept(store)
+    assert len(kept(store)) == KEEP + 1
     store.close()
 
 

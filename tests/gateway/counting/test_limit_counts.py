@@ -69,6 +69,33 @@ def test_rocketmq_counts_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "one_way", "expected"),
+    [
+        ({"action": "reject"}, False, {"refused": 6, "refused_bytes": 140, "dropped": 0, "delayed": 0}),
+        ({"action": "reject"}, True, {"refused": 0, "refused_bytes": 0, "dropped": 6, "delayed": 0}),
+        ({"action": "drop"}, False, {"refused": 0, "refused_bytes": 0, "dropped": 6, "delayed": 0}),
+        ({"action": "block"}, False, {"refused": 0, "refused_bytes": 0, "dropped": 0, "delayed": 6}),
+    ],
+)
+@pytest.mark.parametrize("per", ["topic", "listener"])
+def test_a_batch_counts_all_its_messages_whatever_becomes_of_it(
+    said: dict[str, Any], one_way: bool, expected: dict[str, int], per: str
+) -> None:
+    """Two of three batches of three messages, each of 70 bytes, are over the limit."""
+    with Wires(Rule("r", Match(protocol="rocketmq"), per=per, limit=FIVE, open_for_ns=0, **said)) as wires:
+        client, _ = wires.connect("rocketmq")
+        body = rocketmq.batch_body(b"ab", b"c", b"d", properties=b"")
+        client.sendall(b"".join(rocketmq.send("orders", body, opaque=at, code=320, batch=True, one_way=one_way) for at in range(3)))
+        wires.run()
+        wires.accounts.fold(0)
+        (totals,) = wires.accounts.topics.values()
+        assert {name: getattr(totals, name) for name in expected} == expected
+        assert (totals.received, totals.forwarded) == (9, 3)
+        assert totals.refused_share == (totals.refused if per == "listener" else 0)
+        assert counts(wires) == (3, 6, expected["delayed"], expected["refused"] + expected["dropped"])
+
+
+@pytest.mark.parametrize(
     ("per", "text"),
     [
         ("topic", "RATE_LIMITED - %2F/x/orders is over its limit of 5/min of rule r, wait "),

@@ -275,3 +275,9 @@ def test_the_low_watermark_of_the_disk_is_a_size_or_a_share(
     settings = load(write(f"{LISTENERS}disk: {{low_watermark: {text}}}\n"))
     assert settings.disk.low_watermark == (size, share)
     assert settings.describe()["disk"] == {"low_watermark": shown}
+
+
+def test_credit_may_be_given_anew_as_soon_as_one_is_used_up_or_only_when_all_is(write: Callable[..., Path]) -> None:
+    for more_after in (1, 10):
+        credit = load(write(f"credit: {{initial: 10, more_after: {more_after}}}\n{LISTENERS}")).credit
+        assert (credit.initial, credit.more_after) == (10, more_after)

@@ -40,6 +40,20 @@ def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: 
     assert disk.topics["amqp", "a"].since >= since
 
 
+def test_a_rule_has_room_up_to_its_own_bytes_and_all_rules_up_to_the_spool_s(disk: SpoolDisk) -> None:
+    disk.add("a", 300)
+    disk.used = 400
+    assert disk.room_for(100, "a", 400)
+    assert not disk.room_for(101, "a", 400), "a has some already"
+    assert disk.room_for(400, "b", 400), "and b nothing"
+    assert not disk.room_for(401, "b", 400)
+    assert disk.room_for((1 << 20) - 400, "a", 1 << 30)
+    assert not disk.room_for((1 << 20) - 399, "a", 1 << 30), "the spool is full"
+    disk.add("a", -300)
+    assert disk.used_by == {}
+    assert disk.room_for(400, "a", 400)
+
+
 def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: SpoolDisk) -> None:
     """The client whose message could not be written had gone; until the next write, the spool would have been said to be broken."""
     disk.directory.write_text("a file where the directory should be")

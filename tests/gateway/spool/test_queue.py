@@ -26,7 +26,8 @@ from gateway.spool.queue_files import SEGMENT_BYTES
 from gateway.spool.removals import encode_removal, place_of
 from limiter.judge import Judge
 from limiter.keys import Key
-from limiter.rules.rule_set import RuleSet
+from limiter.limits import Limit, Rate
+from limiter.rules.rule_set import Match, Rule, RuleSet
 from limiter.topics import amqp_topic
 from support.processes import wait_until
 
@@ -299,6 +300,19 @@ def test_a_directory_that_somebody_has_deleted_is_made_again(bench: Bench, tmp_p
         bench.add(message(number))
     bench.wait(lambda: not bench.queue.writing and bench.disk.trouble == "", "it is written again")
     assert bench.take(100) == list(range(100))
+
+
+def test_a_rule_with_a_size_writes_no_more_than_that_and_goes_on_as_it_is_read(bench: Bench) -> None:
+    size = 1 << 20
+    bench.queue.take_rule(Rule("r", Match(), limit=Limit(messages=Rate(1)), action="spool", spool_size=size))
+    count = 2 * size // 1000
+    for number in range(count):
+        bench.add(message(number, 1000))
+    bench.wait(lambda: bench.queue.waits_for_room and not bench.queue.writing, "its part is full")
+    assert size - 2 * MIN_BATCH_BYTES < bench.disk.used_by["r"] <= size
+    assert not bench.queue.has_room(size)
+    assert bench.take(count) == list(range(count))
+    assert bench.holds_nothing()
 
 
 def test_counts_are_right_when_a_topic_has_another_key_by_now(bench: Bench) -> None:

@@ -35,7 +35,8 @@ def test_a_quota_moves_within_its_rails(wanted: float, live: float, week_ago: fl
     assert np.sign(found.held[0]) == held or rate == pytest.approx(1 / 60)
 
 
-def test_the_ceiling_is_above_no_rail() -> None:
+@pytest.mark.parametrize("floor", [1.0, 350.0])
+def test_the_ceiling_is_above_no_rail_and_no_floor(floor: float) -> None:
     wanted, live, week_ago = np.array([500.0]), np.array([400.0]), np.array([NO])
-    found = on_rails(wanted, live, week_ago, np.array([False]), np.array([1.0]), 300, Parameters())
+    found = on_rails(wanted, live, week_ago, np.array([False]), np.array([floor]), 300, Parameters())
     assert found.rates[0] == 300

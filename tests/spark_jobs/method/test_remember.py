@@ -123,6 +123,28 @@ def test_the_share_of_a_gateway_that_is_missing_again_is_that_of_the_days_that_h
     assert list(factors(topics, days[2:], "messages", keys_of(topics))[DATES[3]]) == [1]  # every day that had it is forgotten
 
 
+@pytest.mark.parametrize(
+    ("seconds", "factor"),
+    [
+        ({"x": 86_400}, 4 / 3),  # nothing of y
+        ({"x": 86_400, "y": 43_200}, 8 / 7),  # half of y
+        ({"x": 86_400, "y": 90_000}, 1),  # more of y than usual
+        ({"x": 90_000}, 4 / 3),  # x is listed too, and does not make up for y
+    ],
+)
+def test_what_a_gateway_has_more_of_than_usual_is_no_part_of_what_is_missing(seconds: dict[str, int], factor: float) -> None:
+    """As on a day of 25 hours. Its share would count as less than nothing, and hide what another one did not have."""
+    nights = Nights()
+    day = Day(DATES[0])
+    usual = {"x": {"seconds": 86_400}, "y": {"seconds": 86_400}}
+    nights.night(Week(day, 86_400, [topic_seconds("a", day, np.full(100, 10), gateways=[("x", 0.75), ("y", 0.25)])]), gateways=usual)
+    here = {name: {"seconds": each} for name, each in seconds.items()}
+    facts, _ = nights.day(Week(Day(DATES[1]), 86_400, []), gateways=here, missing_gateways=["x", "y"])
+    topics = pa.concat_tables(nights.topics)
+    found = factors(topics, [*nights.manifests, facts], "messages", keys_of(topics))
+    assert found[DATES[1]][0] == pytest.approx(factor)
+
+
 def test_history_adds_up_the_nights_with_a_published_quota() -> None:
     entries = [
         {"day": day, "protocol": "p", "topic": "t", "dimension": "messages", "family": family, "rate": 1.0, "burst": 3,
