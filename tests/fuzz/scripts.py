@@ -1,20 +1,40 @@
-"""What fuzz targets share: inputs read as scripts, streams cut in three ways, how much a talk may keep, and folders in memory."""
+"""What fuzz targets share: a name for what each action limits, inputs as scripts, streams cut in three ways, what a talk may keep."""
 
 from __future__ import annotations
 
 import atexit
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from fuzz.blind import in_memory
 
+from gateway.pipeline.actions.table import ACTIONS
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
+from gateway.spool.disk import SpoolDisk
 from support.wires.conversations import Talk, bytewise, randomly
 
 LARGEST_HELD = 1 << 20  # bytes; Talk's budget
 BYTEWISE = 512  # bytes of input that are also said one at a time; of longer ones that alone would be most of the time
 AMPLIFIED = 100  # held memory above this many times the input is a security bug (Envoy's rule; `docs/design/reliability.md` 4)
+SPOOLED_IN_MEMORY = 500  # bytes of a queue of the spool that a talk keeps in memory; all more waits in files
+
+
+def letters_of(actions: Iterable[str]) -> dict[str, str]:
+    """For each action its first letter that no action before it has: what it limits has that name. Of x nothing is limited."""
+    found: dict[str, str] = {}
+    for action in actions:
+        found[action] = next(letter for letter in action if letter not in {"x", *found.values()})
+    return found
+
+
+LETTERS = letters_of(ACTIONS)
+
+
+def spool_disk() -> SpoolDisk:
+    """A disk for one talk, which `check_memory` closes."""
+    return SpoolDisk(own_folder(), 1 << 20, 1, threads=False, least=SPOOLED_IN_MEMORY, most=SPOOLED_IN_MEMORY)
 
 
 class Script:
@@ -43,6 +63,10 @@ def check_memory(talk: Talk, size: int) -> None:
     )  # for the end of a broker's frame
     assert (conversation.budget.held_bytes, conversation.budget.held_messages) == (replies, 0)
     conversation.ended()
+    if talk.disk is not None:
+        talk.work()
+        assert (talk.disk.used, talk.disk.queues, talk.disk.topics) == (0, 0, {}), "something of the spool stays"
+        talk.disk.close(0)
 
 
 def cut(data: bytes, how: int) -> list[bytes]:

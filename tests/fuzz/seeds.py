@@ -51,7 +51,6 @@ def rocketmq_seeds() -> Iterator[tuple[str, bytes]]:
     )
     yield "rocketmq_broker", b"\x01" + b"".join(rocketmq.response(opaque, body=b"z" * opaque) for opaque in range(8))
     for number in range(24):
-        yield "rocketmq_talk", bytes((11 * number + 41 * at * at) % 256 for at in range(12 + number * 4))
         yield "rocketmq_template", bytes((5 * number + 3 * at) % 256 for at in range(4 + number))
     yield "rocketmq_template", b'\x00\x00\x60\x08","b":"c\x00'
     route = {
@@ -66,6 +65,19 @@ def rocketmq_seeds() -> Iterator[tuple[str, bytes]]:
         "nameserver_talk",
         b"\x01\x04" + rocketmq.encode_request(105, {"topic": "t"}, opaque=9) + rocketmq.encode_request(103, None, b"x" * 50, opaque=10),
     )
+
+
+def talk_seeds() -> Iterator[tuple[str, bytes]]:
+    """For each action a flood of what it limits, on a channel without confirms and on one with them, one-way and not; then time passes."""
+    from fuzz.scripts import LETTERS
+    from fuzz.targets.amqp import KEYS
+    from fuzz.targets.rocketmq import TOPICS
+
+    for letter in LETTERS.values():
+        flood = b"".join(bytes([channel, 6, KEYS.index(letter)]) * 5 for channel in (1, 0))
+        yield "amqp_talk", b"\x01" + flood + b"\xef\xf0" * 12
+        flood = b"".join(bytes([opaque, 1 + 32 * (opaque & 1), TOPICS.index(letter)]) for opaque in range(10))
+        yield "rocketmq_talk", b"\x01" + flood + b"\xf7\xff" * 12
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
@@ -87,9 +99,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     yield "amqp_client", b"\x01" + message * 3 + amqp.HEARTBEAT + amqp.publish(2, "d") * 3
     yield "amqp_client", b"\x07" + amqp.publish(2, "x", b"y" * 5000, cut=4000)
     yield "amqp_broker", b"\x01" + amqp.ack(1, 1) + amqp.nack(1, 2) + amqp.ack(1, 3, multiple=True) + amqp.deliver(2, b"z" * 50, cut=20)
-    for number in range(24):
-        yield "amqp_talk", bytes((7 * number + 37 * at * at) % 256 for at in range(12 + number * 4))
-    yield "amqp_talk", bytes([1, 0, 130, 0, 1, 0, 1, 0, 33, 150, 17, 150, 3, 225, 0, 170, 150, 150])
+    yield from talk_seeds()
     start_ok = next(frame.raw for frame in amqp.read(client) if frame.name == "Connection.StartOk")
     yield "amqp_handshake", b"\x00" + start_ok[11:-1]
     yield "amqp_handshake", b"\x01" + (2047).to_bytes(2, "big") + (131072).to_bytes(4, "big") + b"\x00\x3c"

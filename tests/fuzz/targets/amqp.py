@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fuzz.scripts import Script, check_memory, cut
+from fuzz.scripts import LETTERS, Script, check_memory, cut, spool_disk
 from pamqp import commands
 
 from gateway.pipeline.errors import ProtocolError
@@ -19,18 +19,18 @@ from support.wires.conversations import Talk, rule
 SECOND = 1_000_000_000
 CLIENT_SAID = amqp.greeting(channels=(1, 2), confirms=(1,), frame_max=8192, heartbeat=0)
 
-ACTIONS = ("reject", "delay", "drop", "block", "close")
-RULES = tuple(
-    Rule(
+RULES = {
+    action: Rule(
         name=action,
-        match=Match(protocol="amqp", routing_key=action[0]),
+        match=Match(protocol="amqp", routing_key=letter),
         limit=Limit(messages=Rate(1), messages_burst=1),
         action=action,
         open_for_ns=0,
         max_delay_ns=SECOND,
     )
-    for action in ACTIONS
-)  # the routing keys r, d, d, b, c are limited; all others pass
+    for action, letter in LETTERS.items()
+}  # all other routing keys pass
+KEYS = ("x", *LETTERS.values())
 
 
 def whole_frames(data: bytes) -> list[bytes]:
@@ -83,7 +83,7 @@ def amqp_client(data: bytes) -> None:
     said = data[1:] + amqp.HEARTBEAT  # or whether the last 7 bytes are looked at would depend on the cut
     outcomes = []
     for how in (0, 1, 2 + data[0]):
-        talk = Talk("amqp", *RULES[:2])
+        talk = Talk("amqp", RULES["reject"], RULES["delay"])
         if start:
             talk.client(start)
             talk.broker(amqp.broker_opens())
@@ -114,7 +114,7 @@ def amqp_broker(data: bytes) -> None:
     told: list[bytes] = []
     errors: list[str | None] = []
     for how in (0, 1, 2 + data[0]):
-        talk = Talk("amqp", *RULES[:1])
+        talk = Talk("amqp", RULES["reject"])
         talk.client(CLIENT_SAID)
         if data[0] & 1:
             talk.broker(amqp.broker_opens())
@@ -144,7 +144,8 @@ def _client_says(script: Script, choice: int) -> bytes:
     if what < 128:
         size = (0, 5, 5, 40, 5000, 9000, 300, 1)[what & 7]
         cut_at = (8184, 4000, 3, 1)[what >> 3 & 3] if size < 1000 else 4000
-        message = amqp.publish(channel, "xrdbc"[what % 5], b"\xce" * size, mandatory=what & 32 != 0, cut=cut_at)
+        key = KEYS[script.byte() % len(KEYS)]
+        message = amqp.publish(channel, key, b"\xce" * size, mandatory=what & 32 != 0, cut=cut_at)
         return message[: script.byte() * len(message) // 256] if what & 64 else message
     if what < 144:
         return amqp.method(channel, commands.Confirm.Select(nowait=what & 1 == 1))
@@ -200,9 +201,13 @@ def _broker_says(script: Script, choice: int) -> bytes:
 
 def amqp_talk(data: bytes) -> None:
     """Both sides of a conversation, act by act, with every action's limits: nothing but ProtocolError, and nobody is left with a crash."""
+    check_memory(talk_of(data), len(data))
+
+
+def talk_of(data: bytes) -> Talk:
     script = Script(data)
-    consume = rule("delay", messages=2, burst=2, name="consume")
-    talk = Talk("amqp", *RULES, Rule(consume.name, Match(protocol="amqp", operation="consume"), limit=consume.limit, open_for_ns=0))
+    consume = Rule("consume", Match(protocol="amqp", operation="consume"), limit=rule(messages=2, burst=2).limit, open_for_ns=0)
+    talk = Talk("amqp", *RULES.values(), consume, disk=spool_disk())
     with suppress(ProtocolError):
         talk.client(CLIENT_SAID)
         if script.byte() & 1:
@@ -217,6 +222,7 @@ def amqp_talk(data: bytes) -> None:
                 talk.broker(_broker_says(script, choice))
             elif choice < 240:
                 talk.wait(choice * 10_000_000)
+                talk.work()
             elif choice < 248:
                 talk.tick()
             else:
@@ -226,7 +232,7 @@ def amqp_talk(data: bytes) -> None:
         repr(talk.conversation)
         if script.byte() & 1:
             talk.conversation.close_frames("the fuzzer stops")
-    check_memory(talk, len(data))
+    return talk
 
 
 def amqp_handshake(data: bytes) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
+from dataclasses import replace
 
-from fuzz.scripts import LARGEST_HELD, Script, check_memory, cut
+from fuzz.scripts import LARGEST_HELD, LETTERS, Script, check_memory, cut, spool_disk
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import LONG_NAMES, MAX_NAME_BYTES, SEND_BACK, SHORT_NAMES, Header, read_binary, read_json
@@ -17,8 +18,9 @@ from support.rocketmq.slow_headers import Read, read_header
 from support.wires.conversations import Talk, rule
 
 SECOND = 1_000_000_000
-ACTIONS = ("reject", "delay", "drop", "block", "close")
-RULES = tuple(rule(action, messages=1, burst=1, topic=action[0], name=action) for action in ACTIONS)  # topics r, d, d, b, c
+LONGEST_SPOOLED = 60  # minutes; 200 acts bring some 1,500 messages, of which one a second leaves
+RULES = {action: rule(action, messages=1, burst=1, protocol="rocketmq", topic=letter, name=action) for action, letter in LETTERS.items()}
+RULES["spool"] = replace(RULES["spool"], answer="accepted_by_gateway")  # else only one-way sends are
 PULLS = Rule("pulls", Match(protocol="rocketmq", operation="consume"), limit=Limit(messages=Rate(5), messages_burst=3), open_for_ns=0)
 
 
@@ -139,7 +141,7 @@ def rocketmq_client(data: bytes) -> None:
     said = data[1:]
     outcomes = []
     for how in (0, 1, 2 + data[0]):
-        talk = Talk("rocketmq", *RULES[:1], PULLS, hold_bytes=300 if data[0] & 1 else 1 << 20)
+        talk = Talk("rocketmq", RULES["reject"], PULLS, hold_bytes=300 if data[0] & 1 else 1 << 20)
         error = None
         try:
             talk.client(said, cut(said, how))
@@ -164,7 +166,7 @@ def rocketmq_broker(data: bytes) -> None:
     asked += b"".join(rocketmq.encode_request(code, PULL, opaque=opaque) for opaque, code in ((4, 11), (5, 11), (6, 361), (7, 200_050)))
     outcomes = []
     for how in (0, 1, 2 + data[0]):
-        talk = Talk("rocketmq", *(RULES[:1] + (PULLS,) * (data[0] & 1)))
+        talk = Talk("rocketmq", RULES["reject"], *(PULLS,) * (data[0] & 1))
         talk.client(asked)
         error = None
         try:
@@ -188,12 +190,12 @@ PULL: dict[str, rocketmq.Value] = {
     "topic": "t", "consumerGroup": "g", "queueId": 1, "queueOffset": 5, "maxMsgNums": 32, "sysFlag": 2, "suspendTimeoutMillis": 15000,
     "invisibleTime": 60000, "pollTime": 15000, "bornTime": 1795247411000, "initMode": 0, "commitOffset": 0, "subVersion": 0,
 }  # fmt: skip
-TOPICS = ("free", "r", "d", "b", "c", "x")
+TOPICS = ("free", "x", *LETTERS.values())
 
 
 def _client_says(script: Script, opaque: int) -> bytes:
     what = script.byte()
-    topic = TOPICS[what % len(TOPICS)]
+    topic = TOPICS[script.byte() % len(TOPICS)] if what < 160 or 200 <= what < 220 else ""
     binary = what & 64 != 0
     if what < 128:
         return rocketmq.send(
@@ -223,8 +225,12 @@ def _broker_says(script: Script, opaque: int) -> bytes:
 
 def rocketmq_talk(data: bytes) -> None:
     """Both sides of a conversation, act by act, with every action's limits: nothing but ProtocolError, and nothing is kept for ever."""
+    check_memory(talk_of(data), len(data))
+
+
+def talk_of(data: bytes) -> Talk:
     script = Script(data)
-    talk = Talk("rocketmq", *RULES, PULLS, hold_bytes=(1 << 12, LARGEST_HELD)[script.byte() & 1])
+    talk = Talk("rocketmq", *RULES.values(), PULLS, hold_bytes=(1 << 12, LARGEST_HELD)[script.byte() & 1], disk=spool_disk())
     with suppress(ProtocolError):
         for _ in range(200):
             if script.at >= len(data):
@@ -236,14 +242,20 @@ def rocketmq_talk(data: bytes) -> None:
                 talk.broker(_broker_says(script, choice & 15))
             elif choice < 248:
                 talk.wait(choice * 10_000_000)
+                talk.work()
             elif choice < 252:
                 talk.conversation.rules_changed()
             else:
                 talk.tick()
         talk.wait(60 * SECOND)
         conversation = talk.conversation
-        assert conversation.budget.held_messages == 0, "held for longer than any client waits"
+        spooled = LONGEST_SPOOLED if conversation.has_spooled else 0
+        while conversation.budget.held_messages and spooled:
+            talk.work()
+            talk.wait(60 * SECOND)
+            spooled -= 1
+        assert conversation.budget.held_messages == 0, "held for longer than any client waits, or its turn has never come"
         conversation.describe()
         conversation.waits_for()
         repr(conversation)
-    check_memory(talk, len(data))
+    return talk

@@ -5,14 +5,18 @@ What goes to the broker and to the client is collected as bytes, in the order a 
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
+from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import ConversationContext
 from gateway.pipeline.parts import REQUEST
 from gateway.pipeline.routes import Routes
 from gateway.protocols import PROTOCOLS
+from gateway.spool.disk import READ, WRITE
+from gateway.spool.queue import SpoolQueue
 from limiter.judge import Judge
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
     from gateway.pipeline.conversation import Conversation
     from gateway.pipeline.parts import Part
+    from gateway.spool.disk import SpoolDisk
     from limiter.request import Request
 
 SECOND = 1_000_000_000
@@ -75,7 +80,7 @@ class Ports(Routes):
 
 
 class Talk:
-    """One client, one broker, one conversation between them."""
+    """One client, one broker, one conversation between them; and a disk without threads, if there is one to spool to."""
 
     def __init__(
         self,
@@ -86,11 +91,14 @@ class Talk:
         hold_bytes: int = HOLD_BYTES,
         room: int = 512,
         routes: Routes | None = None,
+        disk: SpoolDisk | None = None,
     ) -> None:
         self.judge = judge or Judge(RuleSet(rules))
         self.conversation: Conversation = PROTOCOLS[protocol].conversation(
             ConversationContext(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
         )
+        self.disk = self.conversation.context.spool = disk
+        self.outcomes: Counter[tuple[str, int]] = Counter()  # by action: what became of the parts that it was applied to
         self.room = room
         self.now = 1_000 * SECOND
         self.rest = b""
@@ -152,17 +160,52 @@ class Talk:
                 assert key is not None
                 group = None if key.group is None else key.group.decode()
                 self.requests.extend([(key.text, group, part.messages, part.size)] * part.count)
-        requests: list[Request] = [part for part in parts if part.kind == REQUEST and not part.paid]
+        if conversation.has_spooled:
+            self._look_at_spooled(parts)
+        requests: list[Request] = [part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired)]
         self.judge.decide(requests, self.now)
         for part in parts:
+            if part.postponed:
+                part.postponed = False
+                part.deadline = NEVER
+                conversation.postpone(part, self.now)
+                continue
+            if part.expired:
+                part.expired = False
+                expire(conversation, part, self.now)
+                continue
             if part.kind != REQUEST or part.paid or part.passed >= part.count:
                 conversation.admit(part)
                 continue
             if part.passed > 0:
                 head = conversation.split(part, part.passed)
                 conversation.admit(head)
-            apply_action(conversation, part, self.now)
+            outcome = apply_action(conversation, part, self.now)
+            assert part.rule is not None
+            self.outcomes[part.rule.action, outcome] += 1
         self.flush()
+
+    def _look_at_spooled(self, parts: list[Part]) -> None:
+        for part in parts:
+            if part.kind != REQUEST or part.paid:
+                continue
+            if part.deadline == 0 and not part.again:
+                part.postponed = self.conversation.waits_behind(part)
+                part.expired = not part.postponed and self.conversation.would_overtake(part)
+            elif 0 < part.deadline <= self.now:
+                part.expired = self.conversation.may_expire(part)
+
+    def work(self) -> None:
+        """The disk does what it is told, and the spool's queues hear of it, until there is nothing left to do."""
+        disk = self.disk
+        while disk is not None and (disk.work(WRITE) or disk.work(READ)):
+            for job in disk.collect():
+                assert isinstance(job.owner, SpoolQueue)
+                job.owner.done(job)
+            for _ in range(len(disk.out_of_room)):
+                waiting = disk.out_of_room.popleft()
+                assert isinstance(waiting, SpoolQueue)
+                waiting.room_again()
 
     def wait(self, nanoseconds: int) -> None:
         """Let time pass; what comes due is judged again."""
