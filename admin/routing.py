@@ -124,7 +124,7 @@ class Request:
 
 
 class Router:
-    """Finds the route of a path. Tries all shapes, the most literal first; there are two dozen."""
+    """Finds the route of a path. Tries all shapes, the most literal first; there are over a hundred."""
 
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
