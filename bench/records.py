@@ -13,6 +13,8 @@ import msgspec
 USUAL: Final = ("direct", "relay", "haproxy", "envoy", "sluice")
 NEVER: Final = "never"  # sluice with `limiter: {inline: never}`: every batch goes over the limiter's thread
 PEERS: Final = (*USUAL, NEVER)
+BLIND: Final = ("haproxy", "envoy")  # peers that pass bytes
+BETTER: Final = "better"  # in a goal: of these two the one that does better at the work in this run
 NAMES: Final = {
     "direct": "direct", "relay": "bare relay", "haproxy": "HAProxy", "envoy": "Envoy", "sluice": "sluice", NEVER: "sluice, inline: never",
 }  # fmt: skip
@@ -22,7 +24,7 @@ class Goal(msgspec.Struct, frozen=True):
     """What sluice is to reach in a work: its measure as a multiple of another's.
 
     cpu: processor time per message, at most `bound` times `of`'s. added_p50: the median latency beyond the direct one, at most so many
-    times `of`'s. rate: messages per second, at least so many times `of`'s.
+    times `of`'s. rate: messages per second, at least so many times `of`'s. `of` is a peer, or BETTER of HAProxy and Envoy.
     """
 
     measure: Literal["cpu", "added_p50", "rate"]
@@ -104,6 +106,7 @@ class Bench(msgspec.Struct):
     proxies: dict[str, Base]
     works: list[Work]
     results: dict[str, dict[str, list[Run]]]
+    commit: str = ""  # of the tree
 
     def runs(self, work: str, peer: str) -> list[Run]:
         """Of all rounds; none where that was not measured."""

@@ -14,16 +14,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from records import NAMES, PEERS, Bench, Goal, Run, Work, loaded
+from records import BETTER, BLIND, NAMES, PEERS, Bench, Goal, Run, Work, loaded
 
 NOTHING: Final = "-"
 MEASURES: Final = {"cpu": "CPU per message", "added_p50": "added p50", "rate": "messages/s"}
 
 
+def bar(goal: Goal, work: str, bench: Bench) -> str:
+    """The peer that a goal is held against; HAProxy where neither of the two was measured."""
+    if goal.of != BETTER:
+        return goal.of
+    means = {name: mean for name in BLIND if (mean := typical(bench.runs(work, name), goal.measure)) is not None}
+    best = min if goal.at_most else max
+    return best(means, key=means.__getitem__, default=BLIND[0])
+
+
+def typical(runs: list[Run], measure: str) -> float | None:
+    """The median of what a measure goes by; None where it was not measured."""
+    name = {"cpu": "cpu_us", "added_p50": "p50_us", "rate": "rate"}[measure]
+    values = [value for value in (getattr(run, name) for run in runs) if value is not None]
+    return statistics.median(values) if values else None
+
+
 def ratios(goal: Goal, work: Work, bench: Bench) -> list[float]:
     """What was found, round by round; none where one of the two was not measured, or where a latency is not above the direct one."""
     other = goal.work or work.name
-    pairs = list(zip(bench.runs(work.name, "sluice"), bench.runs(other, goal.of), strict=False))
+    pairs = list(zip(bench.runs(work.name, "sluice"), bench.runs(other, bar(goal, work.name, bench)), strict=False))
     if goal.measure == "rate":
         return [ours.rate / theirs.rate for ours, theirs in pairs]
     if goal.measure == "cpu":
@@ -50,8 +66,8 @@ def middle(values: list[float]) -> str:
     return f"{number(statistics.median(values))} ({number(min(values))}-{number(max(values))})"
 
 
-def promise(goal: Goal, work: Work) -> str:
-    of = f"{NAMES[goal.of]}'s"
+def promise(goal: Goal, work: Work, bench: Bench) -> str:
+    of = f"{NAMES[bar(goal, work.name, bench)]}'s"
     if goal.work:
         of = "that without pages" if work.pages else "that of all passed"
     bound = f"{goal.bound:.2f}".removesuffix("0")
@@ -63,7 +79,7 @@ def goal_rows(bench: Bench) -> Iterator[list[str]]:
         for goal in work.goals:
             found = ratios(goal, work, bench)
             reached = ("yes" if goal.reached(statistics.median(found)) else "no") if found else "not measured"
-            yield [work.name, promise(goal, work), middle(found), reached]
+            yield [work.name, promise(goal, work, bench), middle(found), reached]
 
 
 def medians(runs: list[Run], name: str) -> str:

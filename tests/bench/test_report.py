@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from records import Bench, Goal, Run
-from report import goal_rows, markdown_table, middle, number, ratios, report, work_rows
+from records import BETTER, Bench, Goal, Run
+from report import bar, goal_rows, markdown_table, middle, number, promise, ratios, report, work_rows
 
 
 def rows(bench: Bench) -> dict[tuple[str, str], list[str]]:
@@ -33,6 +33,17 @@ def test_a_proxy_as_fast_as_none_gives_no_ratio(made_up: Callable[..., Bench], o
     bench = made_up()
     bench.results["replies"]["haproxy"][0] = one_run(10, 10)
     assert ratios(Goal("added_p50", 1.2), bench.works[0], bench) == pytest.approx([26 / 20, 18 / 20])
+
+
+def test_the_better_of_two_peers_is_the_bar(made_up: Callable[..., Bench], one_run: Callable[..., Run]) -> None:
+    bench = made_up(replies={**made_up().results["replies"], "envoy": [one_run(5, 60)] * 3})
+    replies, stream, _ = bench.works
+    assert [bar(Goal(measure, 1.0, of=BETTER), "replies", bench) for measure in ("cpu", "added_p50")] == ["envoy", "haproxy"]
+    assert ratios(Goal("cpu", 1.0, of=BETTER), replies, bench) == pytest.approx([9 / 5, 30 / 5, 8 / 5])
+    assert promise(Goal("cpu", 1.0, of=BETTER), replies, bench) == "CPU per message ≤ 1.0 times Envoy's"
+    assert bar(Goal("rate", 1.0, of=BETTER), stream.name, bench) == "haproxy", "Envoy was not measured"
+    bench.results["stream"]["envoy"] = [one_run(1, messages=9000)] * 3
+    assert bar(Goal("rate", 1.0, of=BETTER), stream.name, bench) == "envoy"
 
 
 def test_each_goal_says_what_was_found_and_whether_it_is_reached(made_up: Callable[..., Bench]) -> None:

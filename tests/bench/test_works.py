@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from machine import version
 from proxies import BROKERS, HERE, STAND_INS
+from records import BETTER, BLIND
 from run import turned
 from works import WORKS, chosen
 
@@ -24,8 +25,16 @@ def test_names_are_unique_and_goals_refer_to_what_is_measured() -> None:
     assert len(peers) == len(NAMES)
     for work in WORKS:
         for goal in work.goals:
-            assert goal.of in peers[goal.work or work.name], work.name
+            held_against = BLIND if goal.of == BETTER else (goal.of,)
+            assert set(held_against) <= set(peers[goal.work or work.name]), work.name
             assert "sluice" in work.peers, work.name
+
+
+def test_where_two_peers_are_measured_the_better_one_is_the_bar() -> None:
+    for work in WORKS:
+        for goal in work.goals:
+            if set(BLIND) <= set(work.peers):
+                assert goal.of == BETTER, work.name
 
 
 def test_groups_are_the_stand_ins_and_the_brokers() -> None:
