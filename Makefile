@@ -7,8 +7,8 @@
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
-# Debian's own interpreter, where it is there: built with profile-guided optimisation, it takes up to a sixth less processor time per message than
-# one that is not, as pyenv builds it (docs/performance.md).
+# Debian's own interpreter, where it is there: built with profile-guided optimisation, it takes less processor time per message than
+# one that is not, as pyenv builds it.
 PYTHON         ?= $(firstword $(wildcard /usr/bin/python3.11) python3)
 SLUICE_COMPILE ?=
 export PYTHON SLUICE_COMPILE
@@ -272,10 +272,11 @@ asan: .venv/.dependencies ## Protocol tests and the fuzzers' corpus on a build w
 	    $(ASAN)/venv/bin/python -P -m pytest -q -n 0 -p no:cacheprovider $(COMPILED) -m 'not rabbitmq and not rocketmq and not bench' \
 	    tests/gateway/protocols tests/fuzz/test_corpus.py
 
-lint: .venv/.dependencies ## ruff and mypy.
+lint: .venv/.dependencies ## ruff and mypy; and a line for each kept result of a benchmark that is old.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
 	@$(BIN)/mypy
+	@$(BIN)/python bench/kept.py
 
 bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart, and the spool; fifteen minutes.
 bench-quick: ## The same in short, without real brokers; a minute and a half.
@@ -319,8 +320,9 @@ site: .venv/.dependencies ## The documentation as a site, in build/site; any war
 	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs/site . build/site
 	@echo "build/site/index.html"
 
-docs: .venv/.dependencies ## What is generated from the code (docs/reference/, docs/openapi.json, schemas, pictures), then the site.
+docs: .venv/.dependencies ## What is generated (docs/reference/, docs/openapi.json, schemas, pictures, figures from kept results), then the site.
 	@$(BIN)/python docs/reference/generate.py
+	@PYTHONPATH=.:tests $(BIN)/python bench/quoted.py
 	@$(BIN)/python deploy/prometheus/kubernetes.py
 	@PYTHONPATH=. $(BIN)/python deploy/helm/values_schema.py
 	@$(BIN)/python docs/plots/algorithms.py

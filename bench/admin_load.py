@@ -32,8 +32,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from keeping import BIN, PATIENCE_S, ended, run, turn
+from kept import RESULTS, before, keep
 
-from support.gateways import Gateway
+from support.gateways import Gateway, command
 from support.processes import LOOPBACK, accepts, free_ports, wait_until
 from support.rocketmq import frames
 
@@ -154,6 +155,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes of the gateway (gateway.workers); default 1")
     options = parser.parse_args()
     backend, front, other = free_ports(3)
+    facts = before(command())
     listener = {"name": "bench", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{front}", "upstream": f"{LOOPBACK}:{backend}"}
     turns: dict[str, list[dict[str, float]]] = {"without": [], "again": [], "with": [], "beside": []}
     rules = [{"name": "all", "limit": {"messages": "1000000/s"}}]
@@ -197,6 +199,8 @@ def main() -> None:
         ratios = {what: round(medians[one][what] / medians[other_kind][what], 3) for what in ("rate", "p50", "p99")}
         print(f"{one} / {other_kind}:".ljust(17), json.dumps(ratios))
     print(f"topics known: {known}; in {began:.1f} s of load: " + ", ".join(f"{name} {dict(load.done)}" for name, load in loads.items()))
+    plan = {name: value for name, value in vars(options).items() if name != "load"}
+    keep(RESULTS / "admin-load.json", facts, {"plan": {**plan, "load": list(options.load)}, "turns": turns})
 
 
 if __name__ == "__main__":

@@ -106,7 +106,8 @@ def draw(bench: Bench, source: str) -> str:
     scale = (WIDTH - LEFT - RIGHT) / longest
     title = "Processor time per message, as a multiple of HAProxy's"
     machine = bench.machine
-    measured = f"{bench.at[:10]}, medians of {bench.rounds} rounds of {bench.seconds:g} s, thin lines from least to most"
+    day = f"{bench.at[:10]} at {bench.commit}" if bench.commit else bench.at[:10]
+    measured = f"{day}, medians of {bench.rounds} rounds of {bench.seconds:g} s, thin lines from least to most"
     subtitle = f"{machine.processors} processors ({machine.cpu}), {measured}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 40}" role="img" aria-labelledby="title desc">',

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kept import commit
+
 from gateway.build import build
 from limiter.judge import Judge
 from limiter.limits import Limit, Rate
@@ -186,6 +188,7 @@ def main() -> None:
     at = datetime.now(UTC)
     raw = {
         "at": at.isoformat(timespec="seconds"),
+        "commit": commit(),
         "machine": {"processors": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
         "sluice": f"{build().version}, {build().kind}",
         "decisions": decisions,

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from kept import congestion_control
 from proxies import program
 from records import NEVER, Machine
 
@@ -32,11 +33,6 @@ def machine() -> Machine:
         load_before=os.getloadavg()[0],
         congestion_control=congestion_control(),
     )
-
-
-def congestion_control() -> str:
-    """TCP's, of connections that do not ask for another: "cubic", "bbr"."""
-    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
 
 
 def processor_ticks() -> tuple[int, int]:

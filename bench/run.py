@@ -27,6 +27,7 @@ from typing import IO
 
 import msgspec
 from chart import draw
+from kept import commit
 from machine import machine, processor_ticks, stolen_since, versions
 from pages import open_pages
 from proxies import HERE, Proxy, Target, running
@@ -121,7 +122,7 @@ def bench(peers: list[str], works: list[Work], rounds: int, seconds: float, warm
         results = measured(works, started, rounds, seconds, warm_up_s)
         found.stolen = stolen_since(ticks)
         bases = {name: Base(proxy.start_s, proxy.base_mib) for name, proxy in started.items() if isinstance(proxy, Proxy)}
-    return Bench(at, found, of_programs, rounds, seconds, warm_up_s, bases, works, results)
+    return Bench(at, found, of_programs, rounds, seconds, warm_up_s, bases, works, results, commit())
 
 
 def main() -> None:
@@ -133,7 +134,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PEERS, metavar="PROXY", help=f"of {', '.join(PEERS)}; --quick: all but relay")
     parser.add_argument("--group", choices=("all", "stand-ins", "brokers"), default="all", help="backends: C programs, or the real brokers")
     parser.add_argument("--work", nargs="+", default=[], metavar="TEXT", help="only works whose names contain one of these, e.g. RabbitMQ")
-    parser.add_argument("--results", type=Path, default=HERE / "results", metavar="FOLDER", help="where the JSON and the table go")
+    parser.add_argument("--results", type=Path, default=HERE / "results", metavar="FOLDER", help="where the JSON goes")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the SVG there, too")
     options = parser.parse_args()
     rounds, seconds, warm_up_s = QUICK if options.quick else (options.rounds, options.seconds, options.warm_up)
@@ -150,10 +151,8 @@ def main() -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / f"{datetime.fromisoformat(found.at):%Y%m%dT%H%M%SZ}.json"
     stored(found, path)
-    page = report(found)
-    path.with_suffix(".md").write_text(page)
-    print(page)
-    print(f"{time.monotonic() - begin:.0f} s; the raw numbers: {path}, this page: {path.with_suffix('.md').name}")
+    print(report(found))
+    print(f"{time.monotonic() - begin:.0f} s; the raw numbers: {path}")
     if options.chart:
         options.chart.write_text(draw(found, path.name))
         print(f"the chart: {options.chart}")

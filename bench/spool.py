@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from keeping import BIN, ended, run
+from kept import RESULTS, before, keep
 
 from support.amqp.numbered_publisher import NumberedPublisher
-from support.gateways import Gateway, amqp_listener, limit_path
+from support.gateways import Gateway, amqp_listener, command, limit_path
 from support.processes import free_ports, wait_until
 
 SIZE = 1024
@@ -150,6 +151,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     options = parser.parse_args()
     (backend,) = free_ports(1)
+    facts = before(command())
     rounds: list[dict[str, float]] = []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -167,6 +169,7 @@ def main() -> None:
     for name, value in after.items():
         print(f"  {name:34} {value:12,.3f}")
     print(f"  {'spooled / forwarded':34} {medians['spooled messages/s'] / medians['forwarded messages/s']:12,.3f}")
+    keep(RESULTS / "spool.json", facts, {"messages": options.messages, "rounds": rounds, "durable": after})
 
 
 if __name__ == "__main__":

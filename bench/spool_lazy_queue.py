@@ -18,10 +18,11 @@ import time
 from pathlib import Path
 
 import pika
+from kept import RESULTS, before, keep
 
 from support.amqp.numbered_publisher import NumberedPublisher
 from support.brokers.rabbitmq import RabbitMQ
-from support.gateways import Gateway, amqp_listener, limit_path
+from support.gateways import Gateway, amqp_listener, command, limit_path
 from support.processes import processor_seconds, resident_bytes, tree, wait_until
 
 SIZE = 1024
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=1_000_000)
     options = parser.parse_args()
+    facts = before(command())
     with (
         tempfile.TemporaryDirectory() as folder,
         RabbitMQ(Path(folder) / "rabbitmq") as broker,
@@ -102,6 +104,7 @@ def main() -> None:
     print("\nmedians")
     for name in rounds[0]:
         print(f"  {name:32} {statistics.median(each[name] for each in rounds):12,.1f}")
+    keep(RESULTS / "spool-lazy-queue.json", facts, {"messages": options.messages, "rounds": rounds})
 
 
 if __name__ == "__main__":

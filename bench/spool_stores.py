@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from kept import RESULTS, before, keep
+
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
 from gateway.spool.queue_files import SEGMENT_BYTES
@@ -245,6 +247,7 @@ def main() -> None:
         name, way, folder = options.one
         print(json.dumps(play(name, way, options.mib, Path(folder))))
         return
+    facts = before([sys.executable, "-m", "gateway.cli.main"])
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for _ in range(options.rounds):
         for way in BATCHES:
@@ -259,6 +262,8 @@ def main() -> None:
     print("| way | store | " + " | ".join(names) + " |\n|---|---|" + "---:|" * len(names))
     for (way, name), rounds in found.items():
         print(f"| {way} | {name} | " + " | ".join(f"{statistics.median(each[figure] for each in rounds):,.1f}" for figure in names) + " |")
+    stores = {f"{way} {name}": rounds for (way, name), rounds in found.items()}
+    keep(RESULTS / "spool-stores.json", facts, {"mib": options.mib, "stores": stores})
 
 
 if __name__ == "__main__":

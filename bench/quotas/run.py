@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from kept import commit
+
 from quotas.generate import write_log
 from quotas.tree import Took, run
 
@@ -100,14 +102,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--packed", action="store_true", help="write the log with gzip")
     parser.add_argument("--keep", type=Path, help="write the result into this file instead of bench/results")
     options = parser.parse_args(argv)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    at = datetime.now(UTC)
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
         rows = [measured(lines, options.topics, options.heap, Path(folder), packed=options.packed) for lines in options.lines]
     versions = {name: importlib.metadata.version(name) for name in ("pyspark", "duckdb", "pyarrow", "numpy")}
-    facts = {"stamp": stamp, "processors": os.cpu_count(), "load_before": load, "python": platform.python_version(), **versions}
-    kept = options.keep or RESULTS / f"quotas-{stamp}.json"
-    kept.write_text(json.dumps({"facts": facts, "heap": options.heap, "packed": options.packed, "rows": rows}, indent=1) + "\n")
+    facts = {"at": at.isoformat(timespec="seconds"), "commit": commit()}
+    machine = {"processors": os.cpu_count(), "load_before": load, "python": platform.python_version(), **versions}
+    kept = options.keep or RESULTS / f"quotas-{at:%Y%m%dT%H%M%SZ}.json"
+    found = {**facts, "machine": machine, "heap": options.heap, "packed": options.packed, "rows": rows}
+    kept.write_text(json.dumps(found, indent=1) + "\n")
     print(table(rows))
     print(f"written: {kept}", file=sys.stderr)
     faults = missed(rows)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from gateway.admission import room_for_connections
 
 USED = 0.7  # of a core: beyond that waiting grows faster than load (a rule of thumb, for queues with one server)
-REDIS_CALLS = 40_000  # a second, one slow core (measured, docs/many-gateways-one-limit.md)
+REDIS_CALLS = 40_000  # a second, one slow core (an estimate, docs/many-gateways-one-limit.md)
 CALLS = 20  # a second, of each bucket in use and gateway, at the most (the same)
 DESCRIPTORS = (1024, 20_000, 65_536, 1_048_576)  # limits that are met: a shell's, this machine's, systemd's units', Kubernetes nodes'
 

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,9 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT / "bench")
 
+from kept import before, keep  # noqa: E402
+
 from scale import capacity, growth, idle, plots, soak, stalls, topics, workers  # noqa: E402  -- run as a script, bench is not on the path before
 from scale.figures import Row, ratio, table  # noqa: E402
-from scale.sampling import machine  # noqa: E402
 from support.gateways import command  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
@@ -88,15 +87,12 @@ def file_of(results: Path, name: str, *, quick: bool) -> Path:
 def run(name: str, plan: Any, path: Path) -> None:
     """Measure, tell, keep."""
     subject = SUBJECTS[name]
-    version = " ".join(subprocess.run([*command(), "version"], capture_output=True, text=True, check=False).stdout.split())
-    at, on = datetime.now(UTC).isoformat(timespec="seconds"), machine()
+    facts = before(command())
     with tempfile.TemporaryDirectory(prefix="sluice-scale-") as scratch:
         found = subject.measure(Path(scratch), plan)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"at": at, "machine": on, "sluice": version, "found": found}, separators=(",", ":")) + "\n")
-    print(f"{name} ({version}; {on['processors']} processors shared by load, stand-in and gateway)\n")
-    print(table(subject.rows(found)))
-    print(f"\nraw results: {path.name}\n", flush=True)
+    print(f"{name} ({facts['sluice']}; {facts['machine']['processors']} processors shared by load, stand-in and gateway)\n")
+    print(table(subject.rows(found)) + "\n")
+    keep(path, facts, found)
 
 
 def found_in(path: Path) -> dict[str, Any]:

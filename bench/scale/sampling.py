@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-from machine import congestion_control
 
 from support.processes import processor_seconds, resident_bytes, tree
 
@@ -47,12 +44,3 @@ def look(pid: int) -> Sample:
             descriptors += len(list(Path(f"/proc/{one}/fd").iterdir()))
             threads += len(list(Path(f"/proc/{one}/task").iterdir()))
     return Sample(time.monotonic(), processor_s, resident, descriptors, threads, machine_seconds())
-
-
-def machine() -> dict[str, object]:
-    """What has to be said beside every number."""
-    load = os.getloadavg()[0]
-    return {
-        "processors": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load_before": round(load, 2),
-        "congestion_control": congestion_control(),
-    }  # fmt: skip

@@ -268,7 +268,7 @@ class Limiter:
     max_keys: int = setting(
         Whole(1, 100_000_000, 1_000_000),
         1_000_000,
-        "Buckets remembered; beyond it new keys share one overflow bucket, counted. A million cost at most 200 MB.",
+        "Buckets remembered; beyond it new keys share one overflow bucket, counted.",
     )
 
 

@@ -42,7 +42,7 @@ ALLOWED_S = {
     50: 0.03,
     90: 0.06,
     99: 0.1,
-}  # seconds of processor time, by percentile; some three times what was measured (docs/performance.md)
+}  # seconds of processor time, by percentile; some three times what was measured when it was written
 BY_CHANCE = 0.01
 
 

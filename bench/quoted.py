@@ -1,0 +1,260 @@
+"""Figures of the pages: what stands between two comments of a page is written from a kept result (`kept.py`).
+
+    PYTHONPATH=.:tests python bench/quoted.py        # part of `make docs`; tests/bench/test_quoted.py holds pages and files together
+
+    <!-- figures: QUERY FILE WORDS -->what is written<!-- /figures -->
+
+QUERY is a name of TABLES, which makes a table with the date and commit of its file below, or of VALUES, which makes one figure in a
+line. FILE is a name in bench/results; a query that needs several has them one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT / "bench")
+
+from kept import RESULTS  # noqa: E402  -- run as a script from anywhere
+from records import BLIND, NAMES, loaded  # noqa: E402
+from report import markdown_table, middle, number  # noqa: E402
+from scale import capacity, figures, growth, run, workers  # noqa: E402
+
+MARK: Final = re.compile(r"(?P<begin><!-- figures: (?P<query>[^>]*?) -->)(?P<text>.*?)(?P<end><!-- /figures -->)", re.DOTALL)
+NOTHING: Final = "-"
+
+
+class QueryError(ValueError):
+    """A comment of a page that nothing can be written for."""
+
+
+def raw(file: str) -> Any:
+    return json.loads((RESULTS / file).read_text())
+
+
+def at(file: str, path: str) -> Any:
+    """The value at a path of what was found: `memory.rows.0.1` is the number of the first row of that table."""
+    value = raw(file)["found"]
+    for step in path.split("."):
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------------
+
+
+def rows(file: str, path: str) -> str:
+    """A table as the file has it: `columns`, and `rows` of a word and numbers."""
+    table = at(file, path)
+    cells = [[word, *(NOTHING if each is None else f"{each:,}" for each in numbers)] for word, *numbers in table["rows"]]
+    return markdown_table(table["columns"], cells, 1)
+
+
+def beside(file: str) -> str:
+    """Processor time as multiples of HAProxy's with its default buffers, and sluice's of the cheaper one's of HAProxy and Envoy."""
+    lines = []
+    for row in at(file, "beside.rows"):
+        bar = min(1.0, row["envoy"]) if "envoy" in row else None
+        times = [row.get(name) for name in ("sluice", "envoy", "haproxy, 128 KiB buffers", "relay")]
+        lines.append([row["work"], *(NOTHING if each is None else number(each) for each in (*times, bar and row["sluice"] / bar))])
+    return markdown_table(
+        ["times HAProxy's", "sluice", "Envoy", "HAProxy, 128 KiB buffers", "bare relay", "sluice by the cheaper"], lines, 1
+    )
+
+
+def costs(file: str) -> str:
+    """Processor microseconds per message through HAProxy, Envoy and sluice, and sluice's of the cheaper one's, round by round."""
+    bench = loaded(RESULTS / file)
+    lines = []
+    for work in bench.works:
+        found = {name: [run.cpu_us for run in bench.runs(work.name, name) if run.cpu_us is not None] for name in (*BLIND, "sluice")}
+        if not all(found.values()):
+            continue
+        bar = min(BLIND, key=lambda name: median(found[name]))
+        times = middle([ours / theirs for ours, theirs in zip(found["sluice"], found[bar], strict=True)])
+        lines.append([work.name, *(number(median(each)) for each in found.values()), f"{times} {NAMES[bar]}'s"])
+    return markdown_table(["µs a message", "HAProxy", "Envoy", "sluice", "sluice by the cheaper"], lines, 1)
+
+
+def latencies(file: str) -> str:
+    """p50 and p99 in microseconds: directly, and through each."""
+    bench = loaded(RESULTS / file)
+    peers = ("direct", *BLIND, "sluice")
+    lines = []
+    for work in bench.works:
+        found = [bench.runs(work.name, peer) for peer in peers]
+        if all(run.p99_us is not None for runs in found for run in runs) and all(found):
+            cells = [[median(getattr(run, name) for run in runs) for name in ("p50_us", "p99_us")] for runs in found]
+            lines.append([work.name, *(f"{number(p50)}, {number(p99)}" for p50, p99 in cells)])
+    return markdown_table(["p50, p99 in µs", *(NAMES[peer] for peer in peers)], lines, 1)
+
+
+def grown(file: str) -> str:
+    """Processor time per message as one number grows tenfold and a hundredfold."""
+    lines = []
+    for name, places in raw(file)["found"]["growth"].items():
+        runs = [[run["cpu_us"] for run in place["runs"]] for place in places]
+        points = [f"{place['point'][name]:,}: {number(median(each))} µs" for place, each in zip(places, runs, strict=True)]
+        lines.append([growth.DIMENSIONS[name], *points, f"{figures.ratio(runs[-1], runs[0]).said('x')}"])
+    return markdown_table(["what grows", "", "", "", "last by first"], lines, 1)
+
+
+def two_workers(file: str) -> str:
+    """Two workers by one: messages, and the processor time of all of them and of each."""
+    lines = []
+    for name, (one, two) in raw(file)["found"]["runs"].items():
+        rates, costs = ([[key(run) for run in runs] for runs in (two, one)] for key in (rate_of, cost_of))
+        busy = [[rate_of(run) * cost_of(run) for run in runs] for runs in (two, one)]
+        lines.append([workers.NAMES[name], *(figures.ratio(*each).said("x") for each in (rates, busy, costs))])
+    return markdown_table(["two workers by one", "messages/s", "processor time", "of each message"], lines, 1)
+
+
+def rate_of(run: dict[str, float]) -> float:
+    return run["messages"] / run["seconds"]
+
+
+def cost_of(run: dict[str, float]) -> float:
+    return run["cpu_us"]
+
+
+def holds(*files: str) -> str:
+    """What a sidecar, a machine and a fleet hold."""
+    return capacity.table(measured(*files))
+
+
+def measured(*files: str) -> capacity.Measured:
+    names = [file.removeprefix("scale-").removesuffix(".json") for file in files]
+    if sorted(names) != ["growth", "idle", "topics", "workers"]:
+        raise QueryError("capacity needs the files of growth, idle, topics and workers")
+    return run.measured(RESULTS, quick=False)
+
+
+def nights(*files: str) -> str:
+    """A day of access log by the nightly job and by DuckDB."""
+    lines = []
+    for row in sorted((row for file in files for row in raw(file)["rows"]), key=lambda row: row["lines"]):
+        duckdb, spark = row["duckdb"], row["spark"]
+        lines.append(
+            [f"{row['lines'] / 1e6:.3g} M", str(duckdb["cpu_s"]), str(spark["cpu_s"]), number(row["ratio"]), number(spark["us_per_line"]),
+             f"{spark['peak_gb']} GB", f"{spark['wall_s']:.0f} s"]
+        )  # fmt: skip
+    return markdown_table(["lines", "DuckDB, CPU-s", "Spark, CPU-s", "ratio", "µs a line", "memory", "time"], lines, 1)
+
+
+TABLES: Final[dict[str, Callable[..., str]]] = {
+    "rows": rows, "beside": beside, "costs": costs, "latencies": latencies, "growth": grown, "workers": two_workers, "capacity": holds,
+    "nights": nights,
+}  # fmt: skip
+
+
+# ---- single figures ----------------------------------------------------------------------------------------------------
+
+
+def value(file: str, path: str, form: str = "{:,}") -> str:
+    """What is found at a path, by a format: `value review-479a331f.json memory.rows.0.1 "{:.0f} MB"`."""
+    return form.format(at(file, path))
+
+
+def idle_connection(file: str) -> str:
+    """Memory of one, of so many that were opened (`memory` of a review)."""
+    (what, megabytes) = at(file, "memory.rows.1")
+    return f"{megabytes * 1000 / int(what.partition(' ')[0].replace(',', '')):.0f} kB"
+
+
+def per_second(*words: str) -> str:
+    """Messages a second that the capacity table plans for: files, kind (`request_us` or `stream_us`), workers."""
+    *files, kind, count = words
+    found = measured(*files)
+    return capacity.two_digits(capacity.messages(getattr(found, kind), int(count), found.gain))
+
+
+def decision(file: str, name: str) -> str:
+    """Nanoseconds of one decision, sluice's or the JVM's."""
+    result = raw(file)
+    (found,) = (one for one in (*result["ours"], *result["jvm"]) if one["name"] == name)
+    return f"{number(median(found['ns']))} ns"
+
+
+def quotient(file: str, path: str, by: str, form: str) -> str:
+    """One figure by another."""
+    return form.format(at(file, path) / at(file, by))
+
+
+def dated(file: str) -> str:
+    """When and at which commit."""
+    kept = raw(file)
+    return f"{kept['at'][:10]} at {kept['commit']}"
+
+
+VALUES: Final[dict[str, Callable[..., str]]] = {
+    "value": value,
+    "quotient": quotient,
+    "idle_connection": idle_connection,
+    "per_second": per_second,
+    "decision": decision,
+    "dated": dated,
+}
+
+
+# ---- pages -------------------------------------------------------------------------------------------------------------
+
+
+def written(text: str, folder: Path) -> str:
+    """A page's text with all figures as the files have them; `folder` is the page's, for links. Raises QueryError."""
+
+    def one(mark: re.Match[str]) -> str:
+        name, *words = shlex.split(mark["query"])
+        try:
+            if name in VALUES:
+                return f"{mark['begin']}{VALUES[name](*words)}{mark['end']}"
+            return f"{mark['begin']}\n\n{TABLES[name](*words)}\n\n{source(words, folder)}\n\n{mark['end']}"
+        except (KeyError, IndexError, TypeError, OSError, QueryError) as error:
+            raise QueryError(f"{mark['begin']}: {error!r}") from error
+
+    return MARK.sub(one, text)
+
+
+def source(words: list[str], folder: Path) -> str:
+    """The lines below a table: file, date, commit, machine."""
+    lines = []
+    for file in files_of(words):
+        machine = raw(file)["machine"]
+        kind = f" ({machine['cpu']})" if "cpu" in machine else ""
+        lines.append(f"*[{file}]({os.path.relpath(RESULTS / file, folder)}): {dated(file)}, {machine['processors']} processors{kind}.*")
+    return "\n".join(lines)
+
+
+def files_of(words: list[str]) -> list[str]:
+    return [word for word in words if word.endswith(".json")]
+
+
+def quoted(text: str) -> set[str]:
+    """The files that a page quotes."""
+    return {file for mark in MARK.finditer(text) for file in files_of(shlex.split(mark["query"]))}
+
+
+def pages() -> Iterator[Path]:
+    yield ROOT / "README.md"
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+
+
+def main() -> None:
+    for page in pages():
+        before = page.read_text()
+        after = written(before, page.parent)
+        if after != before:
+            page.write_text(after)
+            print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
