@@ -1,4 +1,4 @@
-# make demo | test | ... : one word each; on a fresh Debian 12, as root, nothing else is needed. `make help` lists all.
+# make demo | test | ... : one word each; on a fresh Debian 12, as root, nothing else is needed. `make` names four of them, `make help` all.
 #
 # Everything Python goes into .venv. The product is installed there as the wheel that users get, compiled with mypyc where a C compiler
 # is at hand; SLUICE_COMPILE=0 builds pure Python, SLUICE_COMPILE=1 insists on compiling.
@@ -24,24 +24,42 @@ SYSTEM   := sh deploy/system-packages.sh
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' Makefile)
 
+listed = awk -F ':.*\#\# ' '/^$(1):.*\#\# / { printf "make %-16s%s\n", $$1, $$2 }' Makefile
+begin:
+	@$(call listed,(install|demo|test|unit))
+	@echo "make help lists all."
+
 help: ## This list.
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' Makefile
+	@$(call listed,[a-z0-9-]+)
 
 # ---- the environment -----------------------------------------------------------------------------------------------
 
-# Only what deploy/requirements.lock has, by its hashes. What builds those that come as sources (pyspark) is installed first, from there too:
-# pip would otherwise fetch it by itself, unhashed. Where PyPI's wheels are not for this Python, or a package has vanished, pip says so.
-# Nothing is resolved, all is in the lock: for `coverage[toml]`, Debian's pip would take the newest version, locked or not, and then refuse it.
-LOCKED := $(PIP) install --no-compile --no-deps --require-hashes --no-build-isolation
-.venv/.dependencies: pyproject.toml deploy/requirements.lock deploy/lock.py deploy/system-packages.sh
+# Only what deploy/requirements.lock has, by its hashes, in three parts: the product and the fast tests; Spark, which is larger than all else; the
+# site's. Nothing is resolved: lock.py picks what a part needs. uv takes 1 s of processor time where pip takes 20, both with the files at hand;
+# where it cannot get them, as where only pip.conf names the index, pip does. What builds Spark, which comes as a source, is in the first part.
+LOCKED := install --no-deps --require-hashes --no-build-isolation
+define locked
+	@mkdir -p build
+	@$(BIN)/python deploy/requirements.py $(1) | tr '\n' '\0' | xargs -0 $(BIN)/python deploy/lock.py deploy/requirements.lock > build/$(@F).txt
+	@$(BIN)/uv pip $(LOCKED) --quiet --python $(BIN)/python -r build/$(@F).txt || $(PIP) $(LOCKED) --no-compile -r build/$(@F).txt
+	@touch $@
+endef
+
+.venv/.dependencies: pyproject.toml deploy/requirements.lock deploy/tools.lock deploy/lock.py deploy/requirements.py deploy/system-packages.sh
 	@$(SYSTEM) python compiler
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing the Python dependencies into .venv" >&2
 	@mkdir -p build
-	@$(BIN)/python deploy/lock.py deploy/requirements.lock setuptools wheel packaging > build/builders.txt
-	@$(LOCKED) -r build/builders.txt
-	@$(LOCKED) -r deploy/requirements.lock
-	@touch $@
+	@$(BIN)/python deploy/lock.py deploy/tools.lock uv > build/uv.txt
+	@$(PIP) $(LOCKED) --no-compile -r build/uv.txt
+	$(call locked,redis zstd otel ship compact dev)
+
+.venv/.spark: .venv/.dependencies
+	@echo "Installing Spark into .venv" >&2
+	$(call locked,spark dev-spark)
+
+.venv/.docs: .venv/.dependencies
+	$(call locked,dev-docs)
 
 # uv and pip-audit, in an environment of their own.
 build/tools/.installed: deploy/tools.lock
@@ -50,11 +68,11 @@ build/tools/.installed: deploy/tools.lock
 	@touch $@
 
 # uv writes the hashes of all files of a version, so the lock holds for every processor and Python.
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --annotation-style line --no-header
 lock: ## Renew deploy/requirements.lock and tools.lock: the newest versions in pyproject's ranges; KEEP=1: only what they want.
 	@mkdir -p build
 	@test -f deploy/tools.lock && $(MAKE) --no-print-directory build/tools/.installed
-	@$(PYTHON) deploy/requirements.py spark redis zstd otel ship compact dev > build/requirements.in
+	@$(PYTHON) deploy/requirements.py spark redis zstd otel ship compact dev dev-spark dev-docs > build/requirements.in
 	@cp deploy/requirements.lock deploy/tools.lock build/
 	@build/tools/bin/$(COMPILE) $(if $(KEEP),,--upgrade) build/requirements.in -o build/requirements.lock
 	@build/tools/bin/$(COMPILE) $(if $(KEEP),,--upgrade) deploy/tools.in -o build/tools.lock
@@ -84,7 +102,7 @@ build: .venv/.dependencies ## The wheel that users install, in dist/.
 # of the lock in build/builders-*, and ARM64=1 for arm64, with a cross compiler and Debian's Python (26 MB): both ask the network the first time.
 COMPILED_WHEEL ?= once
 ARM64 ?=
-release: .venv/.dependencies build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; five minutes. PYTHONS='python3.13' ARM64=1: more wheels.
+release: .venv/.spark build/tools/.installed ## All of a version in dist/: wheels, source distribution, SBOM, licences, checksums; five minutes. PYTHONS='python3.13' ARM64=1: more wheels.
 	@$(SYSTEM) python compiler $(if $(ARM64),arm64)
 	@$(if $(ARM64),sh deploy/packaging/arm64.sh build/arm64)
 	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python)) $(if $(ARM64),--arm64 build/arm64/root)
@@ -130,7 +148,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 # it (tests/support/xdist_split.py). A half that fails does not keep the other from running. CONTRIBUTING.md says what is left to test-long.
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace
-	@$(MAKE) --no-print-directory .venv/.dependencies
+	@$(MAKE) --no-print-directory .venv/.spark .venv/.docs
 	@failed=0; \
 	$(MAKE) --no-print-directory --keep-going --jobs=4 lint install spark-classes source || failed=$$?; \
 	$(MAKE) --no-print-directory e2e || failed=$$?; \
@@ -151,34 +169,35 @@ dashboard-tests: $(BROWSER)/.installed ## What the dashboard's browser tests nee
 
 # Twenty seconds once; each session of Spark that the tests start takes 3 CPU-s less with it. Where it is not there yet, Java goes on silently.
 SPARK_CLASSES := build/java/spark.jsa
-spark-classes: .venv/.dependencies $(SPARK_CLASSES) ## An archive of the classes that Spark loads, with which the tests start it faster (make test makes it).
+spark-classes: .venv/.spark $(SPARK_CLASSES) ## An archive of the classes that Spark loads, with which the tests start it faster (make test makes it).
 $(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py
 	@$(SYSTEM) java
 	@PYTHONPATH=.:tests $(BIN)/python -m support.spark_classes $@ > build/spark-classes.log 2>&1 || { cat build/spark-classes.log >&2; exit 1; }
 
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART))
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and $(APART))
 
-source: .venv/.dependencies $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
+source: .venv/.spark .venv/.docs $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,(once or twice or spark or browser) and not rabbitmq and not rocketmq and not bench and $(APART))
 
+# Java's options cannot name a folder with a space.
 define from-the-source-tree
-	@SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q --durations=20 -n 3 -m "$(1)"
+	@SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(if $(word 2,$(CURDIR)),,$(CURDIR)/)$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q --durations=20 -n 3 -m "$(1)"
 endef
 
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
 coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; fails below 90 %. Six minutes.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
-	@SLUICE_EXPECT_BUILD=python SLUICE_COMMAND="env 'PYTHONPATH=$(CURDIR)' '$(CURDIR)/$(BIN)/python' -m gateway.cli.main" $(BIN)/pytest -q -n 2 \
-	    -m "not rabbitmq and not rocketmq and not bench and not spark and not browser and not namespaces and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
+	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 2 \
+	    -m "not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
-e2e: $(PRODUCT) ## All tests but Spark's against the compiled wheel, with real brokers and clients.
+e2e: $(PRODUCT) .venv/.spark ## All tests but Spark's against the compiled wheel, with real brokers and clients.
 	@SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q --durations=20 -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
-test-long: .venv/.dependencies $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; half an hour.
+test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; half an hour.
 	@$(SYSTEM) java maven rabbitmq redis-server systemd zsh fish rclone ssh
 	$(call from-the-source-tree,(long or random) and not airflow and not kubernetes and not storage and not packages)
 
@@ -201,7 +220,7 @@ test-rabbitmq4: $(PRODUCT) ## The tests with a real RabbitMQ on RabbitMQ 4: SUIT
 	    $(BIN)/pytest -q -n 2 $(COMPILED) -m "rabbitmq and $(APART)"
 
 # Airflow pins a hundred packages, so it has an environment of its own.
-test-airflow: .venv/.dependencies ## The DAG of deploy/airflow, read and run by Airflow itself; 300 MB to download the first time.
+test-airflow: .venv/.spark ## The DAG of deploy/airflow, read and run by Airflow itself; 300 MB to download the first time.
 	@$(SYSTEM) java
 	@test -f build/airflow/installed || { rm -rf build/airflow && mkdir -p build && $(PYTHON) -m venv build/airflow \
 	    && build/airflow/bin/python -m pip --disable-pip-version-check --quiet install 'apache-airflow==3.1.8' && touch build/airflow/installed; }
@@ -221,14 +240,14 @@ test-kubernetes: .venv/.dependencies ## The manifests and the chart of deploy/ w
 	@go version 2>/dev/null | grep -Eq 'go1\.(2[6-9]|[3-9][0-9])' || \
 	    { echo "make test-kubernetes: needs Go 1.26 or newer on the PATH, which Debian 12 has not; this is $$(go version 2>&1)" >&2; exit 1; }
 	@$(SYSTEM) openssl
-	@GOBIN=$(KUBERNETES) go install helm.sh/helm/v3/cmd/helm@v3.22.0
-	@GOBIN=$(KUBERNETES) go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
-	@cd tests/deploy/kubernetes/server && go build -o $(KUBERNETES)/etcd go.etcd.io/etcd/server/v3 && go build -o $(KUBERNETES)/monitors ./monitors \
-	    && go build -ldflags '-s -w' -o $(KUBERNETES)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
-	@SLUICE_GOLDEN=$(GOLDEN) SLUICE_KUBERNETES=$(KUBERNETES) SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m kubernetes tests/deploy
+	@GOBIN="$(KUBERNETES)" go install helm.sh/helm/v3/cmd/helm@v3.22.0
+	@GOBIN="$(KUBERNETES)" go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+	@cd tests/deploy/kubernetes/server && go build -o "$(KUBERNETES)/etcd" go.etcd.io/etcd/server/v3 && go build -o "$(KUBERNETES)/monitors" ./monitors \
+	    && go build -ldflags '-s -w' -o "$(KUBERNETES)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
+	@SLUICE_GOLDEN=$(GOLDEN) SLUICE_KUBERNETES="$(KUBERNETES)" SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m kubernetes tests/deploy
 
 # Hadoop's mini cluster (90 MB) and hadoop-aws (690 MB) from Maven Central, once; moto in an environment of its own.
-test-storage: .venv/.dependencies ## The quota job on HDFS, on S3 and on YARN, each started here; 800 MB to download.
+test-storage: .venv/.spark ## The quota job on HDFS, on S3 and on YARN, each started here; 800 MB to download.
 	@$(SYSTEM) java maven
 	@test -x build/moto/bin/moto_server || { $(PYTHON) -m venv build/moto && build/moto/bin/python -m pip --disable-pip-version-check -q install 'moto[server]>=5,<6'; }
 	@SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m storage tests
@@ -239,12 +258,12 @@ SECONDS ?= 60
 BUILD   ?= source
 fuzz: .venv/.dependencies ## Fuzz all parsers in turn, SECONDS=60 in all; BUILD=compiled: the installed wheel.
 	@$(if $(filter compiled,$(BUILD)),$(MAKE) --no-print-directory install)
-	@$(if $(filter compiled,$(BUILD)),,$(BIN)/python -c 'import atheris' 2>/dev/null || { mkdir -p build && $(BIN)/python deploy/lock.py deploy/tools.lock atheris > build/atheris.txt && $(LOCKED) -r build/atheris.txt; })
+	@$(if $(filter compiled,$(BUILD)),,$(BIN)/python -c 'import atheris' 2>/dev/null || { mkdir -p build && $(BIN)/python deploy/lock.py deploy/tools.lock atheris > build/atheris.txt && $(PIP) $(LOCKED) --no-compile -r build/atheris.txt; })
 	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) --build $(BUILD)
 
 # As long as it says: both brokers, five disturbances in turn, churn, live changes, reloads, brokers that end and hang, quotas from the log.
 HOURS ?= 2
-soak: $(PRODUCT) ## A gateway before both brokers for HOURS=2: nothing may grow. Report: build/soak.json.
+soak: $(PRODUCT) .venv/.spark ## A gateway before both brokers for HOURS=2: nothing may grow. Report: build/soak.json.
 	@$(SYSTEM) python compiler java maven rabbitmq
 	@$(BIN)/python tests/soak/run.py --hours $(HOURS)
 
@@ -272,7 +291,7 @@ asan: .venv/.dependencies ## Protocol tests and the fuzzers' corpus on a build w
 	    $(ASAN)/venv/bin/python -P -m pytest -q -n 0 -p no:cacheprovider $(COMPILED) -m 'not rabbitmq and not rocketmq and not bench' \
 	    tests/gateway/protocols tests/fuzz/test_corpus.py
 
-lint: .venv/.dependencies ## ruff and mypy; and a line for each kept result of a benchmark that is old.
+lint: .venv/.spark .venv/.docs ## ruff and mypy; and a line for each kept result of a benchmark that is old.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
 	@$(BIN)/mypy
@@ -293,11 +312,11 @@ BENCH_bench         := --chart docs/images/cpu-per-message.svg
 BENCH_bench-quick   := --quick
 BENCH_bench-brokers := --group brokers
 
-score-quotas: .venv/.dependencies ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; SEEDS="1 2 3"; ten minutes a seed.
+score-quotas: .venv/.spark ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; SEEDS="1 2 3"; ten minutes a seed.
 	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score $(if $(SEEDS),--seed $(SEEDS))
 
 # DuckDB is the yardstick.
-bench-quotas: .venv/.dependencies ## A night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
+bench-quotas: .venv/.spark ## A night's volume by Spark and by DuckDB: 1.25, 5 and 20 M lines; LINES=50000000 for another; twenty minutes.
 	@$(SYSTEM) java
 	@PYTHONPATH=bench:. $(BIN)/python -m quotas.run $(if $(LINES),--lines $(LINES))
 
@@ -316,11 +335,11 @@ bench-limiter: ## What one decision of the limiter costs, beside Guava's and the
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
 
-site: .venv/.dependencies ## The documentation as a site, in build/site; any warning ends it.
+site: .venv/.docs ## The documentation as a site, in build/site; any warning ends it.
 	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs/site . build/site
 	@echo "build/site/index.html"
 
-docs: .venv/.dependencies ## What is generated (docs/reference/, docs/openapi.json, schemas, pictures, figures from kept results), then the site.
+docs: .venv/.spark .venv/.docs ## What is generated (docs/reference/, docs/openapi.json, schemas, pictures, figures from kept results), then the site.
 	@$(BIN)/python docs/reference/generate.py
 	@PYTHONPATH=.:tests $(BIN)/python bench/quoted.py
 	@$(BIN)/python deploy/prometheus/kubernetes.py

@@ -7,16 +7,19 @@ A run's folders are in memory where there is room (`support/tmpfs.py`), unless `
 until the next one where something has failed. What a test may say of itself though it has passed ("remark", by `record_property`) is told
 at the end as well.
 
+Spark and Sphinx are installed where they are needed (PARTS): a test that needs one that is not there fails, and says what installs it.
+
 No test is run again when it fails.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from support.builds import build_of
+from support.builds import build_of, from_the_source_tree, source_command
 from support.log_calls import LogCheck
 from support.tmpfs import folder_for_a_run
 from support.xdist_split import SPOOL, PartScheduling, part_of
@@ -44,6 +47,8 @@ ONCE = (
 # they are most of what the others cost. `make test-long` has them on the source tree, too.
 TWICE = ("tests/contracts/test_protocols.py", "tests/fuzz/", "tests/gateway/protocols/", "tests/limiter/")
 RANDOM = ("tests/fuzz/test_blind.py", "tests/fuzz/test_round.py")  # of TWICE, beside all that are hypothesis's
+# By marker: what is looked for, the target that installs it, and all that this target brings.
+PARTS = {"spark": ("pyspark", "make .venv/.spark", {"pyspark", "pandas", "duckdb"}), "site": ("sphinx", "make .venv/.docs", {"sphinx"})}
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -61,6 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = folder_for_a_run()
         if folder is not None:
             config.option.basetemp = config.stash[IN_MEMORY] = folder
+    if from_the_source_tree("gateway.cli.main"):  # and not `-o pythonpath=tests`: what is installed
+        os.environ.setdefault("SLUICE_COMMAND", source_command())
     expected = os.environ.get("SLUICE_EXPECT_BUILD")
     if not expected:
         return
@@ -68,9 +75,41 @@ def pytest_configure(config: pytest.Config) -> None:
         build, origin = build_of(module)
         if build != expected:
             pytest.exit(f"{module} is {build} ({origin}), but this run is meant for the {expected} build", returncode=4)
-    source_tree = Path(__file__).parent.parent
-    if expected == "compiled" and Path(build_of("limiter.keys")[1]).is_relative_to(source_tree / "limiter"):
+    if expected == "compiled" and from_the_source_tree("limiter.keys"):
         pytest.exit("limiter.keys comes from the source tree, not from the installed wheel", returncode=4)
+
+
+class WithoutItsModules(pytest.Item):
+    """Stands for the tests of a file that cannot be imported without one of PARTS; its marker leaves it out as it does them."""
+
+    obj = None  # plugins look at a test's function
+
+    def runtest(self) -> None:
+        raise AssertionError("pytest_runtest_setup lets none of these pass")
+
+
+class FileOfTests(pytest.Module):
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+            marker = next((marker for marker, (*_, brought) in PARTS.items() if (missing or "").partition(".")[0] in brought), None)
+            if marker is None:
+                raise
+            item = WithoutItsModules.from_parent(self, name=f"without_{missing}")
+            item.add_marker(marker)
+            return [item]
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return FileOfTests.from_parent(parent, path=module_path)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, (module, target, _) in PARTS.items():
+        if item.get_closest_marker(marker) and importlib.util.find_spec(module) is None:
+            pytest.fail(f"{module} is not installed here: `{target}` installs it", pytrace=False)
 
 
 @pytest.fixture(autouse=True)

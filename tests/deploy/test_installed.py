@@ -26,8 +26,9 @@ from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports
 
 pytestmark = pytest.mark.packages
-# extra -> what it brings
-EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "ship": "boto3", "compact": "pyarrow"}
+# extra -> what can be imported with it, and not without it
+COMPACTION = "sluice.gateway.log_files.compaction"
+EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "ship": "boto3", "compact": COMPACTION}
 
 
 @pytest.fixture(scope="module")

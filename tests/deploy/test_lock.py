@@ -71,6 +71,18 @@ def test_entries_are_picked_with_all_their_hashes() -> None:
     assert not entry.text.endswith("\\")
 
 
+def test_a_part_has_all_that_it_needs_and_nothing_else() -> None:
+    locked = lock.read(lock.REQUIREMENTS)
+    assert lock.with_needed(locked, {"pyspark"}) == {"pyspark", "py4j"}
+    assert lock.with_needed(locked, {"pytest-trio"}) >= {"pytest-trio", "trio", "attrs", "pytest", "iniconfig"}
+    parts = [["redis", "zstd", "otel", "ship", "compact", "dev"], ["spark", "dev-spark"], ["dev-docs"]]  # the Makefile's
+    asked = [[*DESCRIBED["build-system"]["requires"], *DESCRIBED["project"]["dependencies"]]]
+    asked += [[text for extra in part for text in DESCRIBED["project"]["optional-dependencies"][extra]] for part in parts]
+    needed = [lock.with_needed(locked, {lock.normal(Requirement(text).name) for text in texts}) for texts in asked]
+    assert set().union(*needed) == locked.keys()
+    assert not (needed[0] | needed[1]) & {"pyspark", "pandas", "duckdb", "sphinx", "docutils"}
+
+
 def test_anything_else_in_a_lock_file_is_told_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "requirements.lock"
     file.write_text("# remark\ntrio==0.35.0 \\\n    --hash=sha256:" + "0" * 64 + "\nh11>=0.16\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -32,7 +33,7 @@ def commands_about(folder: Path) -> list[str]:
 def test_what_the_demo_has_started_ends_with_it(tmp_path: Path, ending: signal.Signals) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    env = os.environ | {"TMPDIR": str(scratch), "SLUICE_COMMAND": " ".join(command())}
+    env = os.environ | {"TMPDIR": str(scratch), "SLUICE_COMMAND": shlex.join(command())}
     demo = Process([sys.executable, ROOT / "deploy" / "demo" / "demo.py"], log=tmp_path / "said", env=env)
     try:
         demo.wait_until(lambda: any(" run -c " in words for words in commands_about(scratch)), within=120, what="the demo's gateway")

@@ -6,6 +6,7 @@ The kernel kills nothing, and a publisher and a consumer of another topic go on.
 
 from __future__ import annotations
 
+import shlex
 import socket
 import threading
 import time
@@ -135,7 +136,7 @@ def test_more_load_than_memory_kills_nothing_and_stops_nobody_for_good(
     seconds: int,
 ) -> None:
     with ExitStack() as stack:
-        monkeypatch.setenv("SLUICE_COMMAND", group.command(" ".join(command())))
+        monkeypatch.setenv("SLUICE_COMMAND", group.command(shlex.join(command())))
         listeners = [
             amqp_listener(f"{LOOPBACK}:{rabbitmq.port}"),
             {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{rocketmq.port}"},

@@ -29,13 +29,15 @@ from support.supervision import Supervisor
 
 
 def command() -> list[str]:
-    """`sluice`: the console script beside this interpreter, or what SLUICE_COMMAND says (to try a source tree without installing it)."""
+    """`sluice`: what SLUICE_COMMAND says, which in a test run is the source tree unless it is for what is installed; or the console script
+    beside this interpreter.
+    """
     given = os.environ.get("SLUICE_COMMAND")
     if given:
         return shlex.split(given)
     script = Path(sys.executable).with_name("sluice")
     if not script.exists():
-        raise FileNotFoundError(f"{script} is not there: run `make install`, or set SLUICE_COMMAND")
+        raise FileNotFoundError(f"{script} is not there: `make install` puts it there")
     return [str(script)]
 
 
