@@ -142,7 +142,11 @@ def unpacked(piece: Piece) -> Iterator[bytes]:
 
 def plain(piece: Piece) -> Iterator[bytes]:
     """What a piece of a text file holds: from the first line that begins in it to the end of the last one that does."""
-    with open(piece.path, "rb") as file:  # noqa: PTH123 - sent by value
+    try:
+        file = open(piece.path, "rb")  # noqa: PTH123, SIM115 - sent by value
+    except FileNotFoundError:
+        file = open(piece.path.removesuffix(".open"), "rb")  # noqa: PTH123, SIM115 - the gateway has closed it since it was listed
+    with file:
         if piece.start:
             file.seek(piece.start - 1)
             file.readline()

@@ -105,6 +105,14 @@ def test_a_line_that_a_gateway_is_still_writing_is_read_to_its_end(tmp_path: Pat
     assert b"".join(whole_lines(Piece(str(path), "", None, 0, 6))) == b"one\ntwo, which has grown\n"
 
 
+def test_a_file_that_a_gateway_closes_before_it_is_read_is_read(tmp_path: Path) -> None:
+    """Regression: a night of today ended with an exception of Spark's Python worker when the gateway's file was rolled meanwhile."""
+    listed = tmp_path / "g-0-000001.jsonl.open"
+    piece = Piece(str(listed), listed.as_uri(), None, 0, len(line()))
+    (tmp_path / "g-0-000001.jsonl").write_bytes(line())
+    assert list(whole_lines(piece)) == [line()]
+
+
 def test_tasks_have_about_as_many_bytes_and_all_pieces_once(tmp_path: Path) -> None:
     pieces = [Piece(f"f{at}", "", None, 0, at * 1000_000) for at in range(1, 101)]
     tasks = dealt(pieces, 2)
