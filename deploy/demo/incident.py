@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from story import Gateway, expect, perform, say  # isort: skip  -- sets the path to the tests' support
+from story import Gateway, MachineError, expect, perform, say  # isort: skip  -- sets the path to the tests' support
 from plot import draw
 
 from support.brokers.rocketmq import RocketMQ
@@ -114,9 +114,11 @@ def _acts(gateway: Gateway, incident: Incident, summary: list[str], plot: Path |
     defaults = incident.storm("the defaults", STORM_S, table.row)
     summary += map(_summed, (without, tight, defaults))
     summary.append(f"calm: p99 {before.p99_ms:.1f} and {between.p99_ms:.1f} ms")
-    expect("the storm fails sends of other topics", held=without.failures >= 0.05 * without.sends)
+    if without.failures < 0.05 * without.sends:
+        raise MachineError("this broker takes the storm: hardly a send of another topic fails without a limit")
     for phase in (tight, defaults):
-        expect(f"no send of another topic fails under {phase.name}, not {phase.failures}", held=phase.failures == 0)
+        if phase.failures:  # what is busy with something else fails sends without a storm, too
+            raise MachineError(f"{phase.failures} sends of other topics fail under {phase.name}")
     if plot is not None:
         _draw(plot, rate, first, second)
         summary.append(f"drawn: {plot}")
@@ -210,7 +212,7 @@ def main() -> int:
         else:
             tell(scratch, summary, given.plot)
 
-    return perform("demo-incident", story, (JavaMissingError, MavenUnreachableError))
+    return perform(story, (JavaMissingError, MavenUnreachableError))
 
 
 if __name__ == "__main__":

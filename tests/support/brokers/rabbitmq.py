@@ -155,7 +155,7 @@ class RabbitMQ:
         environment = self._environment()
         epmd = as_seen_by_rabbitmq("epmd", "-port", str(self._epmd_port), "-address", LOOPBACK)
         self._epmd = Process(epmd, log=self.directory / "epmd.log", env=environment)
-        self._epmd.wait_until(lambda: accepts(LOOPBACK, self._epmd_port), within=30, what="epmd")
+        self._epmd.wait_until(lambda: accepts(LOOPBACK, self._epmd_port), within=600, what="epmd")
         self.start_node()
         if self.management:
             assert self._server is not None
@@ -167,7 +167,7 @@ class RabbitMQ:
         self._server = Process(
             as_seen_by_rabbitmq(PROGRAMS / "rabbitmq-server"), log=self.directory / "stdout.log", env=self._environment()
         )
-        self._server.wait_until(self._speaks_amqp, within=180, what="RabbitMQ")  # 5 s, where nothing else runs
+        self._server.wait_until(self._speaks_amqp, within=600, what="RabbitMQ")  # 5 s, where nothing else runs
 
     def kill(self) -> None:
         """SIGKILL the node: nothing is said to anybody; what it has stored stays for `start_node`."""
