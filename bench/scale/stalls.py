@@ -59,18 +59,21 @@ class Happening:
 
 
 class Operator(threading.Thread):
-    """Does something again and again, until `stop`, which tells what was done and when; what went wrong ends it and is raised there."""
+    """Does something again and again until `stop`, but `least` times however slow the machine is.
 
-    def __init__(self, every_s: float, act: Callable[[], Happening]) -> None:
+    `stop` tells what was done and when; what went wrong ends it and is raised there.
+    """
+
+    def __init__(self, every_s: float, act: Callable[[], Happening], *, least: int = 1) -> None:
         super().__init__(daemon=True)
-        self._every_s, self._act = every_s, act
+        self._every_s, self._act, self._least = every_s, act, least
         self._happened: list[Happening] = []
         self._failed: Exception | None = None
         self._over = threading.Event()
         self.start()
 
     def run(self) -> None:
-        while not self._over.wait(self._every_s):
+        while not self._over.wait(self._every_s) or len(self._happened) < self._least:
             try:
                 self._happened.append(self._act())
             except Exception as error:  # raised by `stop`, on the thread that asks
@@ -128,7 +131,7 @@ def measure(scratch: Path, plan: Plan) -> dict[str, Any]:
         before = look(gateway.process.pid)
         for crowd in crowds.values():
             crowd.begin()
-        operators = [Operator(plan.scrape_s, scraping(gateway)), Operator(plan.reload_s, reloading(gateway))]
+        operators = [Operator(plan.scrape_s, scraping(gateway)), Operator(plan.reload_s, reloading(gateway), least=2)]
         found = {name: crowd.result() for name, crowd in crowds.items()}
         happened = [happening for operator in operators for happening in operator.stop()]
         after = look(gateway.process.pid)
