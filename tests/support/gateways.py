@@ -24,7 +24,7 @@ from prometheus_client.samples import Sample
 
 from support.expositions import families
 from support.log_calls import faults_of_lines
-from support.processes import LOOPBACK, Process, free_ports, resident_bytes, tree, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, free_ports, resident_bytes, tree, wait_until
 from support.supervision import Supervisor
 
 
@@ -159,11 +159,8 @@ class Gateway:
 
     # ---- its life ----------------------------------------------------------------------------------------------------
 
-    def start(self, *, within: float = 60.0) -> float:
-        """Start and wait until it is up (`until`). Returns the seconds from the start of the process to that. One that is not up is killed.
-
-        It takes a second; with a dozen busy processes on two cores 15 were not enough (2026-11).
-        """
+    def start(self, *, within: float = HANG_S) -> float:
+        """Start and wait until it is up (`until`). Returns the seconds from the start of the process to that. Kills one that is not up."""
         started = time.monotonic()
         self._process = self._begin()
         try:
@@ -183,7 +180,7 @@ class Gateway:
             argv, held = self.supervisor.command(argv), self.supervisor.descriptors
         return Process(argv, log=self.directory / f"stderr-{self._starts}.log", cwd=self.directory, pass_fds=held)
 
-    def replace(self, *, within: float = 60.0) -> str:
+    def replace(self, *, within: float = HANG_S) -> str:
         """Start the next process beside this one, which it takes over from (`gateway.takeover`); the log of the one that ended with 0."""
         before, self._process = self.process, self._begin()
         self._process.wait_until(lambda: '"event": "started"' in self.log(), within=within, what="the next process to serve")
@@ -196,7 +193,7 @@ class Gateway:
         """Start the next process beside this one, and look after it yourself."""
         return self._begin()
 
-    def try_to_replace(self, *, within: float = 30.0) -> tuple[int, str]:
+    def try_to_replace(self, *, within: float = HANG_S) -> tuple[int, str]:
         """Start a next process that does not come up; its exit code and its log."""
         failing = self._begin()
         return failing.popen.wait(within), failing.output()
@@ -206,7 +203,7 @@ class Gateway:
         assert self._process is not None, "not started"
         return self._process
 
-    def stop(self, *, within: float = 20.0) -> int:
+    def stop(self, *, within: float = HANG_S) -> int:
         """SIGTERM; returns the exit code."""
         self.process.popen.send_signal(signal.SIGTERM)
         try:
@@ -284,9 +281,9 @@ class Gateway:
     def request(self, method: str, path: str, body: object = None, *, authorised: bool = True, **headers: str) -> Answer:
         """One request on a connection of its own. Header names are written with underscores: `If_Match=...`."""
         connection = (
-            http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=10)
+            http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=HANG_S)
             if self.trusted is None
-            else http.client.HTTPSConnection(LOOPBACK, self.admin_port, timeout=10, context=self.trusted)
+            else http.client.HTTPSConnection(LOOPBACK, self.admin_port, timeout=HANG_S, context=self.trusted)
         )
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if authorised:
@@ -356,7 +353,7 @@ class Gateway:
             "NO_COLOR": "1",
         }
         done = subprocess.run(
-            [*command(), *words], env=environment, capture_output=True, text=True, check=False, timeout=60, cwd=self.directory
+            [*command(), *words], env=environment, capture_output=True, text=True, check=False, timeout=HANG_S, cwd=self.directory
         )
         assert not check or done.returncode == 0, f"sluice {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
         return done

@@ -183,7 +183,10 @@ class Incident:
         """Wait until the last sends that a storm has hit are over: a whole second without a failure. Where none comes, the calm tells."""
         after = int(time.time()) + 1
         with suppress(TimeoutError):
-            wait_until(lambda: any(second >= after and not seen.failures for second, seen in [*self.quiet.items()]), within=30, what="calm")
+            wait_until(lambda: self._is_calm(after), within=30, what="calm", at_least=0)
+
+    def _is_calm(self, after: int) -> bool:
+        return any(second >= after and not seen.failures for second, seen in [*self.quiet.items()])
 
     def _await(self, second: int) -> None:
         wait_until(lambda: second in self.quiet, within=30, what=f"what the quiet applications saw in second {second}", every=0.02)

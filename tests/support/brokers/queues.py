@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 
+from support.processes import HANG_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+PATIENTLY = f"heartbeat=0&socket_timeout={HANG_S}&stack_timeout={HANG_S}"
 
 
 class Queue:
@@ -22,7 +26,7 @@ class Queue:
         self._channel: Any = None
 
     def __enter__(self) -> Queue:
-        self._connection = pika.BlockingConnection(pika.URLParameters(self.url + "?heartbeat=0"))
+        self._connection = pika.BlockingConnection(pika.URLParameters(f"{self.url}?{PATIENTLY}"))
         self._channel = self._connection.channel()
         self._channel.queue_declare(self.name, durable=False)
         self._channel.queue_purge(self.name)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from support.processes import LOOPBACK, Process, accepts, free_ports
+from support.processes import HANG_S, LOOPBACK, Process, accepts, free_ports
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # not /usr/sbin: those wrappers change to the user rabbitmq
 UNPACKED = os.environ.get("SLUICE_RABBITMQ", "")
@@ -203,7 +203,7 @@ class RabbitMQ:
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl` against this node (0.4 s a call); returns what it printed."""
         command = as_seen_by_rabbitmq(PROGRAMS / "rabbitmqctl", "--quiet", *arguments)
-        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False, timeout=HANG_S)
         if done.returncode:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)}: {done.stderr or done.stdout}")
         return done.stdout
@@ -219,7 +219,7 @@ class RabbitMQ:
 
     def api(self, path: str) -> object:
         """GET from the management API (only with `management=True`), e.g. `api("queues/%2F")`."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.management_port, timeout=10)
+        connection = http.client.HTTPConnection(LOOPBACK, self.management_port, timeout=HANG_S)
         credentials = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
         connection.request("GET", f"/api/{quote(path, safe='/%')}", headers=credentials)
         with connection.getresponse() as response:

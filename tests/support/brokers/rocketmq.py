@@ -25,7 +25,7 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from support.java import compiled, jars, java
-from support.processes import LOOPBACK, Process, accepts, free_ports, is_free
+from support.processes import HANG_S, LOOPBACK, Process, accepts, free_ports, is_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,8 +161,8 @@ class RocketMQ:
             "transactionTimeOut": 2000,
             "transactionOpBatchInterval": 500,  # below the time-out, or the broker asks about what was settled long ago (measured)
             # The broker's own topic-blind load shedding would answer "busy" whenever this small machine stumbles.
-            "waitTimeMillsInSendQueue": 5000,
-            "osPageCacheBusyTimeOutMills": 5000,
+            "waitTimeMillsInSendQueue": 300_000,
+            "osPageCacheBusyTimeOutMills": 300_000,
         }
         broker |= {**self.properties, **properties}
         configuration = home / f"{folder}.conf"
@@ -244,7 +244,7 @@ class RocketMQ:
         settings = {"tls.enable": str(self.enforce_tls).lower()}
         command = java(self._admin_class_path, "Topics", self.directory / "admin", properties=settings)
         done = subprocess.run(
-            [*command, verb, self.name_server, f"{LOOPBACK}:{port}", *words], capture_output=True, text=True, check=False, timeout=60
+            [*command, verb, self.name_server, f"{LOOPBACK}:{port}", *words], capture_output=True, text=True, check=False, timeout=HANG_S
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode or not lines:

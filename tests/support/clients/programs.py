@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from support.java import ROOT, compiled, java
+from support.processes import HANG_S
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 CLIENT_JARS = {"5.3.3": "rocketmq-5.3.3", "4.9.8": "rocketmq-client-4.9.8"}  # of RocketMQ's Java client, by version
-PATIENCE_MS = 30_000  # of a send, where how long a busy machine takes is not what is tested; the Java client's own is 3 s
+PATIENCE_MS = 120_000  # of a send, where how long a busy machine takes is not what is tested; the Java client's own is 3 s
 GO_MISSING = "Go is not installed: run `make test` (it installs it), or `apt-get install golang-go`"
 
 
@@ -57,7 +58,7 @@ class Program:
     def ended(self) -> bool:
         return self._popen.poll() is not None
 
-    def result(self, within: float = 120.0) -> list[dict[str, Any]]:
+    def result(self, within: float = HANG_S) -> list[dict[str, Any]]:
         """Raises AssertionError, with what the program said, where it failed or did not end within that many seconds."""
         with self._scratch:
             try:
@@ -166,7 +167,7 @@ class Publishing:
     run: str
     program: Program
 
-    def result(self, within: float = 120.0) -> Published:
+    def result(self, within: float = HANG_S) -> Published:
         return Published.from_json(self.run, self.program.result(within)[-1])
 
 
@@ -219,15 +220,15 @@ class RocketMQClient:
         return self._start("Steady", group, rate, seconds, size, *topics)
 
     def consume(
-        self, group: str, topic: str, *, expected: int | Path, within: float = 60.0, orderly: bool = False, send_back_every: int = 0
+        self, group: str, topic: str, *, expected: int | Path, within: float = 240.0, orderly: bool = False, send_back_every: int = 0
     ) -> Program:
         """Start a push consumer (Consume.java). `expected` may be a file that will be there with the number once it is known."""
         way = "orderly" if orderly else "concurrently"
         return self._start("Consume", group, topic, expected, within, way, send_back_every)
 
-    def consume_all(self, *consumers: tuple[str, str, str, int], within: float = 60.0) -> Program:
+    def consume_all(self, *consumers: tuple[str, str, str, int], within: float = 240.0) -> Program:
         """Consumers in one client, each (push, lite or pop; group; topic; how many are expected). A result line each."""
         return self._start("Consumers", within, *(":".join(map(str, one)) for one in consumers))
 
-    def transact(self, run: str, topic: str, *, count: int, within: float = 30.0) -> Program:
+    def transact(self, run: str, topic: str, *, count: int, within: float = 240.0) -> Program:
         return self._start("Transact", run, topic, count, within)
