@@ -30,13 +30,13 @@ import pytest
 from support.builds import build_of, from_the_source_tree, source_command
 from support.log_calls import LogCheck
 from support.tmpfs import folder_for_a_run
-from support.xdist_split import SPOOL, PartScheduling, part_of
+from support.xdist_split import ROCKETMQ_SPOOL, SPOOL, PartScheduling, part_of
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
-LONGEST = {SPOOL: 4, "rabbitmq": 5, "rocketmq": 6}  # the parts of the run's own brokers
+LONGEST = {SPOOL: 4, "rabbitmq": 5, ROCKETMQ_SPOOL: 6, "rocketmq": 7}  # the parts of the run's own brokers
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 ONCE = (
     "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/",

@@ -1,10 +1,10 @@
 """The parts of a run in several processes (`pytest -n 4`).
 
-The tests with the run's own RocketMQ are a part, those with its RabbitMQ are two, Spark's are two, and each file of all others is one, also
-where its tests start brokers of their own. A part is run by one process, whole, so that what it needs is started once; whoever is done
-takes the next. The longest come first, and the many short ones fill what is left. RabbitMQ's tests of the spool are apart, and the quota
-job's from all others with Spark: as one part they would keep one process busy long after the others are done, and a second RabbitMQ or
-Spark costs seconds.
+The tests with the run's own RocketMQ are two parts, those with its RabbitMQ are two, Spark's are two, and each file of all others is one,
+also where its tests start brokers of their own. A part is run by one process, whole, so that what it needs is started once; whoever is done
+takes the next. The longest come first, and the many short ones fill what is left. Each broker's tests of the spool are apart, and the
+quota job's from all others with Spark: as one part they would keep one process busy long after the others are done, and a second broker
+or Spark costs seconds.
 
 The naive way is a mark `xdist_group` on every test. pytest 9.2 has node ids that xdist 3.8 cannot write its groups into: it then spreads
 single tests over the processes, without a word (pytest-xdist issue 1386), and all processes start all brokers and tell the incident at the
@@ -29,7 +29,9 @@ SHARED: Final = {
 }
 QUOTA_JOB: Final = "spark, the quota job"
 SPOOL: Final = "rabbitmq, the spool"
-PARTS: Final = (*SHARED, QUOTA_JOB, SPOOL)
+ROCKETMQ_SPOOL: Final = "rocketmq, the spool"
+PARTS: Final = (*SHARED, QUOTA_JOB, SPOOL, ROCKETMQ_SPOOL)
+OF_THE_SPOOL: Final = re.compile("spool|durable_sends")
 
 
 @cache
@@ -37,8 +39,8 @@ def part_of(root: Path, file: str) -> str:
     """The part that the tests of a file belong to: the file itself where they share nothing that is slow to start."""
     text = (root / file).read_text()
     part = next((part for part, name in SHARED.items() if name.search(text)), file)
-    if part == "rabbitmq" and "spool" in file:
-        return SPOOL
+    if part in ("rabbitmq", "rocketmq") and OF_THE_SPOOL.search(file):
+        return SPOOL if part == "rabbitmq" else ROCKETMQ_SPOOL
     return QUOTA_JOB if part == "spark" and file.startswith("tests/spark_jobs/") else part
 
 
