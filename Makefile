@@ -79,6 +79,10 @@ lock: ## Renew deploy/requirements.lock and tools.lock: the newest versions in p
 	@for name in requirements tools; do { echo '# Written by `make lock`: every version that is installed, with the hashes of its files.'; \
 	    grep -v '^#' build/$$name.lock; } > deploy/$$name.lock; done
 
+outdated: .venv/.dependencies ## Client libraries and brokers of the tests beside the newest of their registries; fails where one is two minor versions behind.
+	@$(SYSTEM) java maven go node
+	@PYTHONPATH=.:tests $(BIN)/python -m support.outdated
+
 # Against what the index itself knows of each version. When it cannot be asked this fails, and says so.
 audit: build/tools/.installed ## Known vulnerabilities of all that is locked.
 	@build/tools/bin/pip-audit --vulnerability-service pypi --require-hashes --disable-pip --strict --progress-spinner off \

@@ -12,6 +12,7 @@ import pika
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.probes import CELERY_LIBRARIES
 from support.clients.programs import CLIENTS
 from support.environments import environment
 from support.gateways import Gateway, StartGateway, amqp_listener
@@ -19,7 +20,6 @@ from support.processes import Process, wait_until
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
 
-LIBRARIES = ("celery==5.7.0", "kombu==5.7.0", "amqp==5.4.2", "vine==5.1.0")
 TASKS = 400
 RATE = 100  # tasks/s; what comes at once beyond the burst is held for up to 4 s, less than max_delay allows
 
@@ -45,7 +45,7 @@ class Celery:
         self.directory = directory
         self.record = directory / "record"
         self.record.touch()
-        self._python = environment("celery", *LIBRARIES)
+        self._python = environment("celery", *CELERY_LIBRARIES)
 
     def _environment(self, *, confirm: bool = False) -> dict[str, str]:
         ours = {"CELERY_BROKER": self.url, "CELERY_QUEUES": " ".join(QUEUES), "CELERY_RECORD": str(self.record)}

@@ -39,7 +39,6 @@ SEEN = {  # 320, 530
 OTHER_WORDS = {  # what those say that do not show the reply
     "aio-pika": "Expected one of ['Connection.OpenOk'], got <Connection.Close object",
     "amqplib": "Expected ConnectionOpenOk; got <ConnectionClose channel:0>",
-    "go": "no access to this vhost",
 }
 
 

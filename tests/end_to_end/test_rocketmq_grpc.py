@@ -17,7 +17,7 @@ from support.java import MavenUnreachableError, compiled, java
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.long]
 
-CLIENT = "rocketmq-grpc-client-5.0.7"
+CLIENT = "rocketmq-grpc-client"
 RULES: list[dict[str, object]] = [
     {
         "name": reply,

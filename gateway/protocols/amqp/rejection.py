@@ -6,8 +6,8 @@ them redial. `connection.close` may be sent from `connection.start` on; measured
 * In answer to start-ok, pika 1.4, Java 5.22, Bunny 2.19 and amqp091-go 1.10 call it an authentication error, whatever code and text say;
   frameworks that take such an error for final (Spring's listener containers) give up for good.
 * In answer to `connection.open`, where RabbitMQ itself says that a virtual host or a user has too many connections, pika, Java, Bunny,
-  py-amqp 5.4 and AMQPStorm show code and text. aiormq 7.2 and amqplib report a connection.close, amqp091-go "no access to this
-  vhost", as they do when the broker refuses.
+  py-amqp 5.4, AMQPStorm and amqp091-go 1.16 show code and text. aiormq 7.2 and amqplib report a connection.close, as they do when
+  the broker refuses.
 
 So the handshake is walked up to there:
 

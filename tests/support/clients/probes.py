@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 # aiormq (of aio-pika) and AMQPStorm have asked for different pamqp before; at these versions they agree.
 PYTHON_LIBRARIES = ("aio-pika==10.2.1", "aiormq==7.2.4", "pamqp==4.0.1", "AMQPStorm==3.1.4", "amqp==5.4.2", "vine==5.1.0")
+CELERY_LIBRARIES = ("celery==5.7.0", "kombu==5.7.0", "amqp==5.4.2", "vine==5.1.0")
 
 
 @dataclass(frozen=True)
