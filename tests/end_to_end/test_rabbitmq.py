@@ -36,7 +36,7 @@ def publish(library: str, url: str, key: str, count: int, home: Path) -> Publish
 
 
 def test_the_broker_is_the_one_that_was_asked_for(rabbitmq: RabbitMQ) -> None:
-    """`make test-rabbitmq4` would prove nothing if the installed one were started."""
+    """`make test` would prove nothing of RabbitMQ 4 if the installed one were started."""
     assert rabbitmq.control("eval", "rabbit_misc:version().").strip().strip('"') == version()
 
 

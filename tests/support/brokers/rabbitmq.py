@@ -3,7 +3,7 @@
 Needs Debian's `rabbitmq-server` to be installed, not running. Ready about 5 s after its start (measured, 2 cores).
 
 `SLUICE_RABBITMQ` names a folder that `rabbitmq4.sh` has filled: then that RabbitMQ is run, with the folder's `/usr` in place of the
-machine's in a mount namespace of its own. All else, scratch folders and sockets too, is the same inside and outside. Needs root.
+machine's in a mount namespace of its own. All else, scratch folders and sockets too, is the same inside and outside. `make test` sets it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from support.processes import HANG_S, LOOPBACK, Process, accepts, free_ports
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # not /usr/sbin: those wrappers change to the user rabbitmq
 UNPACKED = os.environ.get("SLUICE_RABBITMQ", "")
 REMEDY = "RabbitMQ is not installed: run `make test` (it installs it), or `apt-get install --no-install-recommends rabbitmq-server`"
-UNPACKED_REMEDY = f"there is no RabbitMQ in SLUICE_RABBITMQ={UNPACKED}: run `make test-rabbitmq4`, which unpacks one, or unset the variable"
+UNPACKED_REMEDY = f"there is no RabbitMQ in SLUICE_RABBITMQ={UNPACKED}: run `make rabbitmq4`, which unpacks one, or unset the variable"
 NO_BUSY_WAITING = "+sbwt none +sbwtdcpu none +sbwtdio none"  # on two cores an idle Erlang would take time from what runs beside it
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 PROXY_LINE = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 1\r\n"  # version 1; RabbitMQ 3.10 crashes its reader on version 2's LOCAL
@@ -40,7 +40,8 @@ def as_seen_by_rabbitmq(*command: str | Path) -> list[str]:
     words = [str(word) for word in command]
     if not UNPACKED:
         return words
-    return ["unshare", "--mount", "--", "sh", "-c", 'mount --bind "$0" /usr && exec "$@"', str(unpacked_usr()), *words]
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]  # whoever is not root may mount in a user namespace alone
+    return ["unshare", *as_root, "--mount", "--", "sh", "-c", 'mount --bind "$0" /usr && exec "$@"', str(unpacked_usr()), *words]
 
 
 def unpacked_usr() -> Path:

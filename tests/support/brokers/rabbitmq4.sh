@@ -14,19 +14,28 @@ rm -rf "$folder"
 mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial" "$folder/apt/parts" "$folder/root"
 folder=$(cd "$folder" && pwd)
 
-debian=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)
-[ -n "$debian" ] || { echo "rabbitmq4.sh: this machine's apt knows no Debian mirror: run apt-get update" >&2; exit 1; }
+mirror() { apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1; }
+debian=$(mirror)
+if [ -z "$debian" ]; then  # an image that has thrown its lists away does not know the labels
+    apt-get -qq update >&2 || true
+    debian=$(mirror)
+fi
+unreachable() {
+    echo "RabbitMQ 4 could not be fetched from Debian's suite $suite: $1. Try again, or test with Debian 12's own: make test RABBITMQ=3" >&2
+    exit 1
+}
+[ -n "$debian" ] || unreachable "this machine's apt knows no Debian mirror, not even after apt-get update"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $debian $suite main" > "$folder/apt/sources.list"
 : > "$folder/apt/status"  # nothing is there yet: whatever RabbitMQ needs is taken from the suite
 
 apt() {
-    apt-get -qq -o APT::Sandbox::User=root -o Dir::State::Lists="$folder/apt/lists" -o Dir::State::status="$folder/apt/status" \
+    apt-get -qq -o APT::Sandbox::User=root -o Acquire::Retries=3 -o Dir::State::Lists="$folder/apt/lists" -o Dir::State::status="$folder/apt/status" \
         -o Dir::Cache="$folder/apt/cache" -o Dir::Etc::SourceList="$folder/apt/sources.list" -o Dir::Etc::SourceParts="$folder/apt/parts" \
         -o APT::Install-Recommends=false -o Acquire::Languages=none "$@"
 }
-apt update
+apt update || unreachable "apt says why above"
 # What its scripts and the wrappers around it call, beside what it depends on.
-apt install --download-only --yes rabbitmq-server erlang-base base-files bash coreutils dash findutils gawk grep hostname mount procps sed util-linux > /dev/null
+apt install --download-only --yes rabbitmq-server erlang-base base-files bash coreutils dash findutils gawk grep hostname mount procps sed util-linux > /dev/null || unreachable "apt says why above"
 for package in "$folder"/apt/cache/archives/base-files_*.deb "$folder"/apt/cache/archives/*.deb; do
     dpkg-deb --extract "$package" "$folder/root"
 done
