@@ -209,10 +209,11 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 e2e: $(PRODUCT) .venv/.spark $(if $(RABBITMQ_4),rabbitmq4) ## All tests but Spark's against the compiled wheel, with real brokers and clients; RABBITMQ=3: on Debian 12's own.
 	@SLUICE_RABBITMQ='$(RABBITMQ_4)' SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q --durations=20 -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
-# The broker before, too: Debian 12's RabbitMQ 3.10. What make test has on the new one runs on it here, as pure Python.
-test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; and all with RabbitMQ, on 3.10; an hour.
+# The brokers before, too: Debian 12's RabbitMQ 3.10 and RocketMQ 5.3.3. What make test has on the new ones runs on them here, as pure Python.
+test-long: export SLUICE_ROCKETMQ := 5.3.3
+test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; and all with a broker, on the brokers before; an hour.
 	@$(SYSTEM) java maven go node ruby librabbitmq rabbitmq redis-server systemd iproute2 zsh fish rclone ssh strace
-	$(call from-the-source-tree,(long or random or rabbitmq) and not bench and not airflow and not kubernetes and not storage and not packages)
+	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and not bench and not airflow and not kubernetes and not storage and not packages)
 
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.
 test-packages: .venv/.dependencies build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; a quarter of an hour.

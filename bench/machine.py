@@ -13,8 +13,8 @@ from kept import congestion_control
 from proxies import program
 from records import NEVER, Machine
 
+from support.brokers import rocketmq
 from support.brokers.rabbitmq import PROGRAMS
-from support.brokers.rocketmq import VERSION as ROCKETMQ
 from support.java import tool
 
 NUMBER: Final = re.compile(r"\b\d+(?:\.\d+)+[\w.+~-]*")
@@ -75,6 +75,6 @@ def versions(peers: list[str], backends: set[str]) -> dict[str, str]:
     if "rabbitmq" in backends:
         found["RabbitMQ"] = version(said(str(PROGRAMS / "rabbitmqctl"), "version"))
     if "broker" in backends:
-        found["RocketMQ"] = ROCKETMQ.partition("-")[2]
+        found["RocketMQ"] = rocketmq.VERSION
         found["Java"] = version(said(tool("java", "openjdk-17-jdk-headless"), "-version"))
     return found

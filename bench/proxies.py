@@ -20,7 +20,7 @@ from pages import Admin
 from records import NEVER
 
 from support.brokers.rabbitmq import RabbitMQ
-from support.brokers.rocketmq import VERSION, RocketMQ
+from support.brokers.rocketmq import JARS, RocketMQ
 from support.java import compiled, java
 
 HERE = Path(__file__).parent
@@ -254,7 +254,7 @@ def java_load(broker: RocketMQ, scratch: Path) -> list[str]:
     """The command of RocketMQ's Java producer, without its arguments; its topic is made."""
     broker.create_topics("bench:16")
     properties = {"rocketmq.namesrv.addr": broker.name_server}
-    return java(compiled(HERE / "load" / "rocketmq", VERSION), "Load", scratch / "java", properties=properties)
+    return java(compiled(HERE / "load" / "rocketmq", JARS), "Load", scratch / "java", properties=properties)
 
 
 @contextlib.contextmanager

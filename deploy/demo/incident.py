@@ -22,7 +22,7 @@ from typing import Any, Final
 from story import Gateway, MachineError, expect, perform, say  # isort: skip  -- sets the path to the tests' support
 from plot import draw
 
-from support.brokers.rocketmq import RocketMQ
+from support.brokers.rocketmq import VERSION, RocketMQ
 from support.clients.storm import FLOW_CONTROL, SYSTEM_BUSY, Second
 from support.incident import CLIENTS, GROUP, PER_TOPIC, RETRIES, WEAK, Incident, Phase, QuietSecond, default_rules, percentile
 from support.java import JavaMissingError, MavenUnreachableError
@@ -149,7 +149,7 @@ def _named(gateway: Gateway, summary: list[str]) -> None:
 def _draw(plot: Path, rate: int, first: list[dict[str, float]], second: list[dict[str, float]]) -> None:
     data = {
         "title": "One consumer group's retry storm, and ten topics that have no part in it",
-        "subtitle": f"RocketMQ 5.3.3 with one send thread, Java client 5.3.3, ten topics at {PER_TOPIC}/s each; "
+        "subtitle": f"RocketMQ {VERSION} with one send thread, Java client {VERSION}, ten topics at {PER_TOPIC}/s each; "
         f"grey: the group sends back {rate:,} messages/s",
         "panels": [
             {"title": "Without a limit", "seconds": first},

@@ -46,7 +46,7 @@ def test_rocketmq_clients_reach_the_broker_through_its_advertised_address_only(
     rocketmq: RocketMQ, rocketmq_client: RocketMQClient, tmp_path: Path
 ) -> None:
     """Mode A: nobody answers at the advertised address until something that forwards is put there."""
-    topic = f"direct-{rocketmq_client.version.replace('.', '-')}"
+    topic = f"direct-{rocketmq_client.version}"
     rocketmq.create_topics(topic)
     with Splice.between(rocketmq.listeners):
         line = rocketmq_client.produce("direct", {"topic": topic, "count": 50}).result()[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.brokers.rocketmq import ADVERTISED, VERSION, RocketMQ
+from support.brokers.rocketmq import ADVERTISED, JARS, RocketMQ
 from support.clients.programs import CLIENTS, Program
 from support.gateways import Gateway, limit_path
 from support.java import compiled, java
@@ -82,7 +82,7 @@ def answers(rocketmq: RocketMQ, gateway: Gateway, tmp_path_factory: pytest.TempP
         "of no such group": {"send": 5, "topic": "grouped", "group": "day"},
     }
     home = tmp_path_factory.mktemp("ask")
-    class_path = compiled(CLIENTS / "java" / "rocketmq_limits", VERSION)
+    class_path = compiled(CLIENTS / "java" / "rocketmq_limits", JARS)
     words = [rocketmq.name_server, *map(json.dumps, jobs.values())]
     lines = Program([*java(class_path, "Ask", home), *words], cwd=home).result()
     return dict(zip(jobs, lines, strict=True))

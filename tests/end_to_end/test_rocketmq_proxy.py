@@ -40,7 +40,7 @@ def clients(broker: RocketMQ, group: str) -> list[str]:
 
 
 def test_consumer_connection_shows_the_clients_own_address(rocketmq: RocketMQ, rocketmq_client: RocketMQClient, tmp_path: Path) -> None:
-    topic = f"proxied-{rocketmq_client.version.replace('.', '')}"
+    topic = f"proxied-{rocketmq_client.version}"
     rocketmq.create_topics(topic)
     listeners = [{**listener, "send_proxy_protocol": "v2"} for listener in rocketmq.listeners]
     with Gateway(tmp_path / "gateway", listeners, []) as gateway:

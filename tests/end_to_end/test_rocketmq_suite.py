@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from suites.rocketmq_cases import BINARY, CLIENTS, PLAIN, SIGNED, STYLES, cases
-from suites.rocketmq_suite import ACCESS_CONTROL, BROKER, JAR_SETS, Ended, Way, differences, ended, problems
+from suites.rocketmq_suite import ACCESS_CONTROL, BROKER, Ended, Way, differences, ended, problems
 from support.brokers.name_servers import port_range
 from support.brokers.rocketmq import RocketMQ
+from support.clients.programs import CLIENT_JARS
 from support.gateways import Gateway
 from support.java import MavenUnreachableError, jars
 from support.processes import LOOPBACK
@@ -60,7 +61,7 @@ def ways(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     properties = BROKER | (ACCESS_CONTROL if kind == "guarded" else {})
     with ExitStack() as started:
         try:
-            for jar_set in JAR_SETS.values():
+            for jar_set in CLIENT_JARS.values():
                 jars(jar_set)
             in_sight = RocketMQ(directory / "in-sight", properties, advertised=LOOPBACK)
             hidden = RocketMQ(directory / "hidden", properties)

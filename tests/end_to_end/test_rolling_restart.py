@@ -78,7 +78,7 @@ def test_producers_and_consumers_under_load_lose_nothing(
     4.9.8 sees connections that end when all is answered. It does not notice the end under a request: what it asks in that moment times
     out, so an application may see an error, but nothing it was told of is missing.
     """
-    version = rocketmq_client.version.replace(".", "") + how[:5].strip()
+    version = rocketmq_client.version + how[:5].strip()
     sync, asynchronous, one_way = topics = [f"rolling-{kind}-{version}" for kind in ("sync", "async", "one-way")]
     rocketmq.create_topics(*topics, f"%RETRY%rolling-{version}:1")
     enough, expected = tmp_path / "enough", tmp_path / "expected"
@@ -93,7 +93,7 @@ def test_producers_and_consumers_under_load_lose_nothing(
         settings = {} if held is not None else {"gateway": {"name": "end-to-end", "state_directory": "state", "takeover": "takeover.sock"}}
         gateway = stack.enter_context(Gateway(tmp_path / "gateway", rocketmq.listeners, [], settings, supervisor=held))
         consumer = rocketmq_client.consume(f"rolling-{version}", f"{sync},{asynchronous}", expected=expected, within=900)
-        producer = rocketmq_client.produce("run", *jobs, timeout_ms=TIMEOUT_MS if rocketmq_client.version == "5.3.3" else 3000)
+        producer = rocketmq_client.produce("run", *jobs, timeout_ms=TIMEOUT_MS if rocketmq_client.version == "5" else 3000)
         for _ in range(restarts):
             wait_for_sends(gateway, 400)
             ended = gateway.replace() if held is None else restarted(gateway)
@@ -112,7 +112,7 @@ def test_producers_and_consumers_under_load_lose_nothing(
         line = lines[topic]
         assert stored[topic] >= line["ok"] > 0
         assert set(line["codes"]) <= CLIENTS_OWN, "no answer of the gateway's own reaches an application"
-        if rocketmq_client.version == "5.3.3":
+        if rocketmq_client.version == "5":
             assert (line["ok"], line["codes"], line["errors"]) == (line["sent"], {}, [])
             assert stored[topic] == line["sent"], "what is told to go elsewhere is not done here as well"
             assert acknowledged(topic, line) <= set(read["consumed"])

@@ -60,7 +60,7 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def topics(rocketmq: RocketMQ) -> None:
     uses = ("alone", "mixed", "stop", "killed", "random", "often")
     kinds = ("burst", "aged", "accepted")
-    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in kinds for use in uses for version in ("533", "498")), "accepted-raw:1")
+    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in kinds for use in uses for version in ("5", "4")), "accepted-raw:1")
 
 
 def waiting(gateway: Gateway, topic: str) -> int:
@@ -68,7 +68,7 @@ def waiting(gateway: Gateway, topic: str) -> int:
 
 
 def name(use: str, client: RocketMQClient, kind: str = "burst") -> str:
-    return f"{kind}-{use}-{client.version.replace('.', '')}"
+    return f"{kind}-{use}-{client.version}"
 
 
 def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from suites.rocketmq_cases import BINARY, CASES, SIGNED
+from support.clients.programs import CLIENT_JARS, Program
 from support.clients.programs import CLIENTS as SOURCES
-from support.clients.programs import Program
 from support.java import compiled, java
 
-JAR_SETS: Final = {"5.3.3": "rocketmq-5.3.3", "4.9.8": "rocketmq-client-4.9.8"}
 USER, SECRET = "suite", "suite-secret"
 
 # Of the brokers: everything the cases need that is off by default.
@@ -50,7 +49,7 @@ class Way:
     def run(self, client: str, style: str, home: Path, wanted: list[str]) -> Program:
         """Start these cases; all names begin with the way, the client and the style, so that all runs can share a broker."""
         folder = SOURCES / "java" / "rocketmq_suite"
-        class_path = compiled(folder, JAR_SETS[client], folder / ("since_5" if client.startswith("5") else "before_5"))
+        class_path = compiled(folder, CLIENT_JARS[client], folder / ("since_5" if client.startswith("5") else "before_5"))
         properties = {
             "rocketmq.client.rebalance.waitInterval": "2000",
             # A lock has one second; on a busy machine one that comes late would end the connection, and fail all others on it.

@@ -130,7 +130,7 @@ class Incident:
         self.rate = 0  # how often in a second of a storm; `calibrate` finds them
         self.taken = 0.0  # and how many of them the broker stores
         self.quiet: dict[int, QuietSecond] = {}  # by the wall clock
-        self._program = RocketMQClient("5.3.3", home, broker.name_server).steady("quiet", QUIET, rate=PER_TOPIC, seconds=seconds)
+        self._program = RocketMQClient("5", home, broker.name_server).steady("quiet", QUIET, rate=PER_TOPIC, seconds=seconds)
         self._reader = threading.Thread(target=self._read, name="quiet", daemon=True)
 
     def __enter__(self) -> Incident:

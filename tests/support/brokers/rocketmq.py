@@ -1,9 +1,11 @@
-"""A private RocketMQ 5.3.3: name server and broker from Maven Central's jars, laid out for "same address, split bind".
+"""A private RocketMQ: name server and broker from Maven Central's jars, laid out for "same address, split bind".
 
 The broker listens on 127.0.0.1 but tells the name server that it is 127.0.0.2, same port. Whoever listens there (a gateway) is what
 clients find; without a gateway nobody can send, which is the point. Ports used: P, P-2 (the "VIP" port) and P+1 (replication, which
 the broker opens on all addresses). Ready about 4 s after its start, 190 MB each (measured, 2 cores).
 With `advertised=LOOPBACK` it tells its own address instead, and clients reach it without a gateway. `add_brokers` starts more of them.
+
+`SLUICE_ROCKETMQ` names an older version to run instead of the newest, one with a file `maven/rocketmq-VERSION.pom.xml`.
 
 All take TLS too. Each program would make a certificate for itself when it starts, which takes it some 3 CPU-s (measured); so
 it is given one, but for the brokers that take TLS only: what they make for themselves is what most users' brokers have.
@@ -12,7 +14,9 @@ it is given one, but for the brokers that take TLS only: what they make for them
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -24,13 +28,14 @@ from typing import TYPE_CHECKING
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from support.java import compiled, jars, java
+from support.java import POMS, compiled, jars, java
 from support.processes import HANG_S, LOOPBACK, Process, accepts, free_ports, is_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERSION = "rocketmq-5.3.3"
+JARS = "-".join(filter(None, ("rocketmq", os.environ.get("SLUICE_ROCKETMQ"))))
+VERSION = re.findall(r"rocketmq-broker</artifactId><version>([\d.]+)<", (POMS / f"{JARS}.pom.xml").read_text())[0]
 ADVERTISED = "127.0.0.2"
 SOURCES = Path(__file__).parent / "java"
 
@@ -68,8 +73,8 @@ class RocketMQ:
         self.properties = properties or {}  # of the broker's configuration, instead of or beside those below
         self.advertised = advertised
         self.enforce_tls = enforce_tls
-        self._jars = jars(VERSION)
-        self._admin_class_path = compiled(SOURCES, VERSION)
+        self._jars = jars(JARS)
+        self._admin_class_path = compiled(SOURCES, JARS)
         self.name_server_ports = free_ports(name_servers)
         self.port = free_broker_port()
         self._name_servers: list[Process] = []

@@ -1,4 +1,4 @@
-"""RocketMQ's own Proxy 5.3.3 in CLUSTER mode: gRPC towards its clients, remoting towards the brokers that its name server names."""
+"""RocketMQ's own Proxy in CLUSTER mode: gRPC towards its clients, remoting towards the brokers that its name server names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.processes import LOOPBACK, Process, accepts, free_ports
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROXY = "rocketmq-proxy-5.3.3"
+PROXY = "rocketmq-proxy"
 
 
 class RocketMQProxy:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CPP = "rocketmq==0.4.4"  # brings the C++ core 1.2.x along; later ones on PyPI do not
-LIBRARIES = ("java-5.3.3", "java-4.9.8", "cpp", "go", "node")
+LIBRARIES = ("java-5", "java-4", "cpp", "go", "node")
 
 
 def word(library: str) -> str:

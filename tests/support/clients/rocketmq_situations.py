@@ -32,7 +32,7 @@ class End:
 
 OK = End("", 0, "")
 
-JAVA_5, JAVA_4 = "java-5.3.3", "java-4.9.8"
+JAVA_5, JAVA_4 = "java-5", "java-4"
 FLOW_CONTROL = End("MQBrokerException", 215, "CODE: 215  DESC: [RateLimit] for TOPIC need wait:")
 NO_ROUTE = End("ProducerSendSyncFailed", None, "No route info of this topic: TOPIC,error:-1", attempts=3)  # whatever the reason
 REFUSED = {
