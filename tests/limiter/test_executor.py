@@ -31,7 +31,7 @@ from limiter.executor import (
 )
 from limiter.keys import Key, Origin
 from limiter.limits import SECOND
-from limiter.request import Request
+from limiter.request import Request, UnjudgedError
 from limiter.topics import rocketmq_topic
 
 PATIENCE_S = 10.0  # a test that waits longer has failed
@@ -281,6 +281,26 @@ def test_a_long_submission_is_judged_in_slices_and_what_the_judge_fails_on_passe
     assert [request.bypassed for request in one.requests] == [False] * SLICE + [True] * SLICE + [False] * 7
     assert [request.passed for request in one.requests] == [0] * SLICE + [3] * SLICE + [0] * 7
     assert (one.unjudged, one.way, executor.failed) == (3 * SLICE, QUEUED, 1)
+    assert executor.close(PATIENCE_S)
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_what_was_judged_before_the_request_on_which_the_judge_fails_keeps_its_verdict(threads: int) -> None:
+    slices: list[int] = []
+
+    def judge(requests: list[Request], now: int) -> None:
+        slices.append(len(requests))
+        refuse(requests[:5], now)
+        if len(slices) == 2:
+            raise UnjudgedError(5) from RuntimeError("injected")
+        refuse(requests, now)
+
+    told: list[BaseException] = []
+    executor = Executor(judge, threads, on_error=told.append)
+    (one,) = executor.collect() if executor.submit(submission(0, 2 * SLICE)) else collect(executor, 1)
+    assert [request.passed for request in one.requests] == [0] * (SLICE + 5) + [3] * (SLICE - 5)
+    assert [request.bypassed for request in one.requests] == [False] * (SLICE + 5) + [True] * (SLICE - 5)
+    assert (one.unjudged, executor.failed, [str(error) for error in told]) == (3 * (SLICE - 5), 1, ["injected"])
     assert executor.close(PATIENCE_S)
 
 

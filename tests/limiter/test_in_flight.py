@@ -226,14 +226,17 @@ def test_a_restart_begins_with_nothing_in_flight() -> None:
 
 
 @pytest.mark.skipif(build_of("limiter.judge")[0] == "compiled", reason="the compiled build lets nothing go wrong in this way")
-def test_where_the_judge_fails_nothing_stays_taken() -> None:
+@pytest.mark.parametrize("field", ["count", "messages"], ids=["before slots are taken", "after that"])
+def test_where_the_judge_fails_nothing_stays_taken(field: str) -> None:
     judge = judge_of(at_most(3))
     key = key_of(judge, "orders")
+    ask(judge, key, BEGIN, count=0)
     broken = Request(key, 2, 1, 0)
-    broken.count = "two"  # type: ignore[assignment]  # whatever goes wrong in the middle
+    setattr(broken, field, "two")  # whatever goes wrong in the middle
     with pytest.raises(UnjudgedError) as failure:
         judge.decide([broken], BEGIN)
     assert isinstance(failure.value.__cause__, TypeError)
+    assert (broken.flight, state(judge).in_flight) == (None, 0)
     assert ask(judge, key, BEGIN, count=9).passed == 3
 
 

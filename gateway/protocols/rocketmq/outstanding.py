@@ -128,7 +128,8 @@ class Outstanding:
                 break
             late.append(opaque)
         for opaque in late:
-            self._end_send(opaque, GIVEN_UP)
+            while opaque in self.sends and 0 < self.sends[opaque].since < now - LATE_NS:
+                self._end_send(opaque, GIVEN_UP)
 
     def release_all_slots(self) -> None:
         """Nothing will be answered any more."""

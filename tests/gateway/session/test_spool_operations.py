@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -26,11 +27,13 @@ from gateway.session import description
 from gateway.spool.disk import SpoolDisk
 from gateway.spool.left_behind import streams_of
 from gateway.spool.removals import HEAD, RANGE
+from limiter.executor import NEVER
 from limiter.limits import Limit, Rate
+from limiter.request import Request
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
 from support.amqp.link import Link
-from support.wires.wires import Wires
+from support.wires.wires import Decide, Wires
 
 LIMITED = "%2F/amq.default/limited"
 OTHER = "%2F/amq.default/other"
@@ -45,9 +48,9 @@ def spooled(topic: str = "limited", rate: Rate = Rate(5), **more: Any) -> Rule: 
 
 
 @contextmanager
-def spooling(directory: Path, *rules: Rule, memory: int = 1 << 20) -> Iterator[tuple[Wires, Any]]:
+def spooling(directory: Path, *rules: Rule, memory: int = 1 << 20, **more: Any) -> Iterator[tuple[Wires, Any]]:
     """Sessions, and the gateway around them, as far as operators touch it."""
-    with Wires(*rules) as wires:
+    with Wires(*rules, **more) as wires:
         disk = SpoolDisk(directory / "spool", 1 << 30, memory)
         wires.shared.spool = disk
         wires.sweeper.take_spool(disk)
@@ -92,6 +95,57 @@ def test_nothing_of_a_paused_topic_passes_until_it_is_resumed(tmp_path: Path) ->
         wires.elapse(3)
         assert len(published(link.at_broker())) == 6
         assert not spool_operations.resume(gateway, ("amqp", LIMITED)), "it is not paused any more"
+
+
+FEW = Rule("few", per="rule", limit=Limit(concurrent=3), algorithm="concurrency")
+
+
+def in_flight(wires: Wires) -> list[int]:
+    return [state.in_flight for state in wires.judge.states(wires.now()) if state.in_flight is not None]
+
+
+def test_what_is_below_its_limits_and_paused_holds_no_slot(tmp_path: Path) -> None:
+    with spooling(tmp_path, spooled(rate=Rate(1000)), FEW) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        pause(gateway)
+        link.say(amqp.publish(1, "limited") * 2)
+        wires.elapse(2)
+        assert (published(link.at_broker()), in_flight(wires)) == ([], [0])
+        spool_operations.resume(gateway, ("amqp", LIMITED))
+        wires.run()
+        assert (published(link.at_broker()), in_flight(wires)) == (["limited"] * 2, [2])
+
+
+def test_what_is_paused_while_it_is_with_the_judge_holds_no_slot(tmp_path: Path) -> None:
+    stops, passed, goes_on = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(decide: Decide) -> Decide:
+        def judged(requests: list[Request], now: int) -> None:
+            decide(requests, now)
+            if stops.is_set() and any(request.passed for request in requests):
+                passed.set()
+                assert goes_on.wait(10)
+
+        return judged
+
+    with spooling(tmp_path, spooled(rate=Rate(1)), FEW, threads=1, wrap=slow, inline=NEVER) as (wires, gateway):
+        link = Link(wires, confirms=(1,))
+        link.say(amqp.publish(1, "limited") * 2)
+        wires.until(lambda: wires.totals("amqp", LIMITED)["waiting"] == 1)
+        link.answer(amqp.ack(1, 1))
+        wires.until(lambda: in_flight(wires) == [0])
+        assert published(link.at_broker()) == ["limited"]
+        stops.set()
+        wires.until(passed.is_set, within=60)
+        stops.clear()
+        pause(gateway)
+        goes_on.set()
+        wires.until(lambda: in_flight(wires) == [0])
+        wires.elapse(2)
+        assert published(link.at_broker()) == []
+        spool_operations.resume(gateway, ("amqp", LIMITED))
+        wires.until(lambda: in_flight(wires) == [1], within=60)
+        assert published(link.at_broker()) == ["limited"]
 
 
 def test_a_pause_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

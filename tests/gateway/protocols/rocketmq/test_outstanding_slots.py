@@ -76,3 +76,22 @@ def test_of_too_many_accepted_sends_the_first_are_forgotten_with_all_their_messa
     outstanding.track_accepted(KEY, list(range(3, MAX_ACCEPTED + 3)), 1)
     assert len(outstanding.accepted) == MAX_ACCEPTED
     assert outstanding.forgotten == 3, "one that is sent again after the connection's end is not lost"
+
+
+def test_each_send_of_an_opaque_that_is_used_again_gives_its_slot_back() -> None:
+    """The first answer is for the oldest; the rest end together, by age or with the connection."""
+    for end in ("late", "over"):
+        outstanding = Outstanding()
+        flights = [flying(1, 1000), flying(2, 2000), flying(1, 10 * LATE_NS)]
+        for flight in flights:
+            outstanding.track_sends(flight, [7] * flight.left)
+        outstanding.look_at(response(7)[4:], 0, len(response(7)) - 4, 0)
+        assert [flight.left for flight in flights] == [0, 2, 1]
+        assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(1, ANSWERED)]
+        if end == "late":
+            outstanding.release_late_slots(2001 + LATE_NS)
+            assert [flight.left for flight in flights] == [0, 0, 1]
+        outstanding.release_all_slots()
+        assert [flight.left for flight in flights] == [0, 0, 0]
+        assert (outstanding.sends, outstanding.same_opaque) == ({}, {})
+        assert sum(ending.count for ending in outstanding.endings) == 4
