@@ -175,6 +175,47 @@ def test_a_refused_publish_behind_held_ones_waits_its_turn_before_it_closes() ->
     assert talk.holds_nothing()
 
 
+@pytest.mark.parametrize("taken", [2, 512], ids=["held", "with the judge"])
+def test_what_waits_behind_the_publish_that_closes_is_abandoned_and_the_clients_close_answered(taken: int) -> None:
+    slow = replace(rule("delay", messages=1, burst=1, name="slow"), match=Match(protocol="amqp", routing_key="slow"))
+    hard = replace(rule("close", messages=0, name="hard"), match=Match(protocol="amqp", routing_key="hard"))
+    talk = talking(slow, hard)
+    talk.client(amqp.publish(1, "slow") * 2 + amqp.publish(1, "hard") + amqp.publish(1, "free") * 3 + CLIENT_CLOSES)
+    assert talk.to_client == b""
+    talk.now += SECOND
+    talk.settle(talk.conversation.take_due(talk.now, taken))
+    assert names(talk.to_client) == ["Channel.Close", "Channel.CloseOk"]
+    assert names(talk.to_broker).count("Basic.Publish") == 2
+    assert messages(talk.conversation.reports.abandoned) == 3
+    assert talk.holds_nothing()
+    talk.client(CLOSE_OK)
+    talk.broker(CLOSE_OK)
+    talk.client(OPEN)
+    assert reopened(talk)
+
+
+def test_a_channel_that_is_opened_again_while_it_is_being_closed_is_forgotten_in_the_end() -> None:
+    """The client has not heard of the close yet when it closes the channel itself and opens it again: all that is for nobody."""
+    talk = talking(rule("close", messages=1, burst=1))
+    talk.client(amqp.publish(1, "orders") * 2 + CLIENT_CLOSES + OPEN + CLIENT_CLOSES)
+    assert names(talk.to_broker)[3:] == ["Channel.Close"]
+    talk.client(CLOSE_OK)
+    talk.broker(CLOSE_OK)
+    assert 1 not in talk.conversation.channels  # type: ignore[attr-defined]
+
+
+def test_a_channel_is_not_forgotten_while_its_next_open_is_decoded_and_not_settled() -> None:
+    talk = cut()
+    channel = talk.conversation.channels[1]  # type: ignore[attr-defined]
+    talk.client(CLOSE_OK)
+    parts: list[Part] = []
+    assert talk.conversation.decode(OPEN + CLIENT_CLOSES, 0, 512, parts) == len(OPEN + CLIENT_CLOSES)
+    talk.broker(CLOSE_OK)
+    assert talk.conversation.channels[1] is channel  # type: ignore[attr-defined]
+    talk.settle(parts)
+    assert names(talk.to_broker) == ["Channel.Open", "Channel.Close"]
+
+
 # ---- the four ways ---------------------------------------------------------------------------------------------------------
 
 
