@@ -315,6 +315,31 @@ def test_a_rule_with_a_size_writes_no_more_than_that_and_goes_on_as_it_is_read(b
     assert bench.holds_nothing()
 
 
+def durable_rule() -> Rule:
+    return Rule("r", Match(protocol="amqp"), limit=Limit(messages=Rate(1)), action="spool", durable=True)
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_of_a_durable_queue_is_replayed_what_its_sender_is_not_told_of(bench: Bench, *, replays: bool) -> None:
+    bench.queue.take_rule(durable_rule())
+    bench.queue.replays = replays
+    part = message(1)
+    bench.add(part)
+    assert part.replays is replays
+    assert (bench.disk.uncommitted > 0) is replays
+
+
+def test_what_is_written_through_counts_as_many_bytes_as_its_file_has(bench: Bench) -> None:
+    """Also from the middle of a read."""
+    bench.queue.take_rule(durable_rule())
+    bench.queue.replays = True
+    read = bytes(700) + message(7).data + bytes(300)
+    bench.queue.write_through(Part(REQUEST, 1, read, 700, 800, KEY, 1, 1, 100))
+    bench.wait(lambda: bench.disk.commits > 0, "it is committed")
+    (file,) = bench.files()
+    assert bench.disk.used == file.stat().st_size
+
+
 def test_counts_are_right_when_a_topic_has_another_key_by_now(bench: Bench) -> None:
     """As after a reload that groups topics by the first words of their routing keys."""
     for number in range(100):

@@ -60,6 +60,14 @@ def test_of_a_topic_without_jobs_nothing_is_said() -> None:
     assert np.isfinite(found[1 - at])
 
 
+def test_a_topic_without_jobs_says_nothing_of_the_others() -> None:
+    """It has no jobs whose rates are alike, nor any that are not."""
+    busy = {"busy": jobs([200.0] * 4, 60)}
+    alone = sufficient(remembered([busy] * 3))
+    beside = sufficient(remembered([busy | {"even": np.ones(SECONDS, np.int64)}] * 3))
+    assert beside[0] == pytest.approx(alone[0], rel=0.03)
+
+
 def test_only_the_topics_that_are_asked_for_and_as_many_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     days = [{name: jobs([rate, 2 * rate], 60) for name, rate in (("a", 50.0), ("b", 100.0), ("c", 200.0))}] * 5
     memory = remembered(days)

@@ -13,7 +13,7 @@ from spark_jobs.days import Day
 from spark_jobs.method.history import History
 from spark_jobs.method.missing import factors, gateway_shares
 from spark_jobs.method.outcomes import OUTCOMES
-from spark_jobs.method.remember import calendar, keys_of, remember
+from spark_jobs.method.remember import calendar, evenness, keys_of, remember
 from spark_jobs.schemas import TOPICS
 from spark_jobs.state.tables import read_arrow
 from spark_jobs.state.topic_day import rows
@@ -78,6 +78,13 @@ def test_a_state_without_the_rates_of_overload_is_read_and_they_are_unknown(tmp_
     memory = remember(older, {DATES[0]: 1000}, "messages", keys_of(older))
     assert np.isnan(memory.overloaded).all()
     np.testing.assert_array_equal(memory.mean, remember(found, {DATES[0]: 1000}, "messages", keys_of(found)).mean)
+
+
+def test_evenness_is_the_mean_hour_beside_the_fullest() -> None:
+    hours = [[6, 6, 6], [0, 9, 0], [10, 5, 0], [0, 0, 0], [7], []]
+    found = evenness(pa.table({"hours": hours}))
+    np.testing.assert_allclose(found, [1, 1 / 3, 1 / 2, 1, 1, 1])
+    assert not len(evenness(pa.table({"hours": pa.array([], pa.list_(pa.int64()))})))
 
 
 def test_a_day_that_was_limited_for_long_is_censored() -> None:
