@@ -40,7 +40,8 @@ LONGEST = {SPOOL: 4, "rabbitmq": 5, ROCKETMQ_SPOOL: 6, "rocketmq": 7}  # the par
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 ONCE = (
     "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/",
-    "tests/gateway/log_files/", "tests/gateway/settings/", "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",
+    "tests/gateway/log_files/", "tests/gateway/settings/", "tests/mutants/", "tests/test_imports.py", "tests/test_references.py",
+    "tests/test_site.py",
 )  # fmt: skip
 # The same code twice, as Python and compiled: `make test` runs these on both builds. All others run once, on the build that is installed.
 # So do those of them that try hundreds of random cases: a fault in our logic is in both builds, one of mypyc's in the compiled one, and

@@ -231,7 +231,10 @@ class Measurement:
         sources = sorted({path.split("/")[0] for path in self.texts})
         options = ["-m", FAST, *(f"--cov={each}" for each in sources), "--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
         pid = start(tree, self.room.tests, None, folder, options, 0)
-        os.waitpid(pid, 0)
+        try:
+            os.waitpid(pid, 0)
+        finally:
+            stop(pid)
         tried = json.loads((folder / TRIED).read_text()) if (folder / TRIED).exists() else {"durations": {}, "failed": []}
         reach: dict[str, dict[int, list[str]]] = {}
         if data.exists():
