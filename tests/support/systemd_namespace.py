@@ -1,10 +1,10 @@
 """A real systemd as the first process of namespaces of its own: it starts units on a root that has nothing of this machine to change.
 
-The root is made of tmpfs: /usr and the source tree are bound into it and read-only; /etc, /var, /run and /tmp are empty but for what is put
-there, and the machine's own are not in it. Or it is a Debian that was unpacked in a folder: then all is that one's, and can be changed.
-systemd finds only the units that a test gives it, and bare targets: none of the distribution's, which clean /tmp and set kernel parameters,
-as if a machine was booted. Processes are in a control group of their own, which goes with them. Network and processor are shared with the
-machine. Needs root.
+The root is made of tmpfs. /usr is bound into it, and into /opt the source tree and its environment, as a unit's sandbox hides /tmp and
+homes; all three are read-only. /etc, /var, /run and /tmp are empty but for what is put there, and the machine's own are not in it. Or the
+root is a Debian that was unpacked in a folder: then all is that one's, and can be changed. systemd finds only the units that a test gives
+it, and bare targets: none of the distribution's, which clean /tmp and set kernel parameters, as if a machine was booted. Processes are in
+a control group of their own, which goes with them. Network and processor are shared with the machine. Needs root.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ TARGETS: Final = (
     "sysinit", "basic", "shutdown", "umount", "final", "sockets", "timers", "paths", "slices", "multi-user", "network-online", "network",
     "local-fs", "local-fs-pre", "time-set", "time-sync", "tests",
 )  # fmt: skip
+BOUND: Final = {sys.prefix: "/opt/environment", str(ROOT): "/opt/source"}  # the first may lie in the second
 BOOT: Final = """
 set -eu
 root=$1 files=$2 machine=$3; shift 3
@@ -41,9 +42,7 @@ ln -s pts/ptmx dev/ptmx
 chmod 1777 tmp dev/shm
 if [ -z "$machine" ]; then
     for name in bin sbin lib lib64; do [ ! -L "/$name" ] || ln -s "$(readlink "/$name")" "$name"; done
-    bind() { mkdir -p "./$1"; mount --rbind "$1" "./$1"; mount -o remount,bind,ro "./$1"; }
-    bind /usr
-    for folder in "$@"; do bind "$folder"; done
+    while [ $# != 0 ]; do mkdir -p "./$2"; mount --rbind "$1" "./$2"; mount -o remount,bind,ro "./$2"; shift 2; done
     for name in ld.so.cache nsswitch.conf passwd group localtime; do [ ! -e /etc/$name ] || cp -L /etc/$name etc/$name; done
 fi
 for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
@@ -98,8 +97,12 @@ class SystemdNamespace:
         self._folder = folder
         self._machine = machine
         self._said = folder / "boot.log"
-        # /usr is read-only, so the command is on another path.
-        program = f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n'
+        # /usr is read-only, so the command is on another path. What is installed names its interpreter by a path that is not there.
+        argv = command()
+        words = [sys.executable, *argv] if Path(argv[0]).is_relative_to(sys.prefix) else argv
+        for outside, inside in BOUND.items():
+            words = [word.replace(outside, inside) for word in words]
+        program = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
         targets = {f"etc/systemd/system/{name}.target": "[Unit]\nDefaultDependencies=no\n" for name in TARGETS}
         # There is no journal: what services say goes to a file, and systemd's own words to another that it takes for the kernel's log.
         output = "[Service]\nStandardOutput=append:/run/services.log\nStandardError=append:/run/services.log\n"
@@ -117,11 +120,12 @@ class SystemdNamespace:
     def __enter__(self) -> SystemdNamespace:
         root = self._folder / "root"
         root.mkdir()
-        bound = {str(ROOT), str(Path(sys.prefix)), str(Path(sys.executable).resolve().parents[1])} - {"/usr"}
+        python = str(Path(sys.executable).resolve().parents[1])
+        bound = [word for pair in {"/usr": "/usr", python: python, **BOUND}.items() for word in pair]
         self._group = own_group()
         joined = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self._group)]
         words = [*joined, "unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--ipc", "--cgroup"]
-        argv = [*words, "sh", "-c", BOOT, "boot", str(root), str(self._folder / "files"), str(self._machine or ""), *sorted(bound)]
+        argv = [*words, "sh", "-c", BOOT, "boot", str(root), str(self._folder / "files"), str(self._machine or ""), *bound]
         self._unshare = Process(argv, log=self._said)
         try:
             self._unshare.wait_until(self._up, within=60, what="systemd")
