@@ -71,9 +71,11 @@ class Program:
         return [json.loads(line) for line in output.split("\n")[:-1]]
 
     def finish(self, what: str) -> list[Any]:
-        """Its lines, after SIGTERM has ended it."""
+        """A publisher's lines, after SIGTERM has ended it and the last answer has come."""
         self.process.popen.terminate()
-        wait_while_it_moves(lambda: not self.process.alive(), lambda: [line.get("answered") for line in self.lines()[-1:]], what)
+        wait_while_it_moves(
+            lambda: not self.process.alive(), lambda: sum(line.get("passed", 0) + line.get("refused", 0) for line in self.lines()), what
+        )
         return self.lines()
 
 
@@ -83,7 +85,7 @@ class Round:
     def __init__(self, url: str, scratch: Path) -> None:
         scratch.mkdir()
         self.publishers = {
-            topic: Program(scratch / f"{topic}.log", "traffic.py", url, EXCHANGE, topic, rate, unanswered)
+            topic: Program(scratch / f"{topic}.log", "traffic.py", url, EXCHANGE, topic, rate, unanswered, "each")
             for topic, (rate, unanswered) in TOPICS.items()
         }
         self.began: dict[str, float] = {}
@@ -371,12 +373,13 @@ def stay(gateway: Gateway, scratch: Path, installing: Installing | None) -> None
 
 def say_what_next(gateway: Gateway | None = None) -> None:
     """Three things to do next; `gateway`: the one that still runs."""
-    dashboard = f"http://{gateway.admin if gateway else f'{LOOPBACK}:{DASHBOARD_PORT}'}/"
     say("\nWhat to do next:")
     if gateway:
-        say(f"  1. Look at the dashboard: {dashboard} (sign in with the token {gateway.token})")
+        say(f"  1. Look at the dashboard: http://{gateway.admin}/ (sign in with the token {gateway.token})")
     else:
-        say(f"  1. Look at the dashboard, {dashboard}, which has ended with this: `make demo STAY=1` tells its token, and keeps it open.")
+        say(
+            f"  1. Look at the dashboard: http://{LOOPBACK}:{DASHBOARD_PORT}/ as long as this runs, which tells its token: make demo STAY=1"
+        )
     say("  2. Limit the topics of a RabbitMQ of your own, here at port 5673:")
     say("     .venv/bin/sluice run --protocol amqp --bind 127.0.0.1:5672 --upstream 127.0.0.1:5673 --limit 500/s   (docs/tutorial.md)")
     say("  3. See a retry storm on a real RocketMQ, without and with a limit: make demo-incident")

@@ -1,8 +1,8 @@
-"""One publisher of the demo, with an ordinary client library (pika): `traffic.py URL EXCHANGE ROUTING_KEY RATE UNANSWERED`.
+"""One publisher of the demo, with an ordinary client library (pika): `traffic.py URL EXCHANGE ROUTING_KEY RATE UNANSWERED [each]`.
 
 It publishes RATE messages a second by the clock and awaits the confirms beside that, UNANSWERED of them at most. A JSON line a second
 tells what was offered, passed and refused since the line before, and the 99th percentile of the time to an answer in milliseconds. SIGTERM
-ends it: nothing more is sent, all answers are awaited, and the last line has each message.
+ends it: nothing more is sent and all answers are awaited; with `each` the last line has each message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TICK_S = 0.01  # between two looks at the clock, where the machine allows it
 class Publisher:
     """Times are those of `time.monotonic`, which all processes of a machine share."""
 
-    def __init__(self, url: str, exchange: str, routing_key: str, rate: float, unanswered: int) -> None:
+    def __init__(self, url: str, exchange: str, routing_key: str, rate: float, unanswered: int, *, each: bool) -> None:
         self._where = exchange, routing_key
         self._rate = rate
         self._most = unanswered
@@ -32,8 +32,10 @@ class Publisher:
         self._began = self._ticked = self._told = 0.0
         self._sent = 0  # the last delivery tag
         self._unanswered: dict[int, float] = {}  # delivery tag: when it was sent; in order
-        self._answered: list[tuple[float, float, bool]] = []  # when it was sent and answered, and whether it passed
-        self._lines_have = 0, 0  # messages sent and answered that former lines told
+        self._answered: list[tuple[float, float, bool]] = []  # since the last line: when it was sent and answered, and whether it passed
+        self._offered = 0  # messages of former lines
+        self._each = each
+        self._all: list[tuple[float, float, bool]] = []
         self._stopping = False
         signal.signal(signal.SIGTERM, self._stop)
         self._connection = pika.SelectConnection(pika.URLParameters(url), self._open_channel, self._failed, self._closed)
@@ -85,27 +87,29 @@ class Publisher:
             self._tell(now)
         if self._stopping and not self._unanswered:
             self._tell(now)
-            print(json.dumps({"began": self._began, "messages": self._answered}), flush=True)
+            if self._each:
+                print(json.dumps({"began": self._began, "messages": self._all}), flush=True)
             self._connection.close()
         else:
             self._connection.ioloop.call_later(TICK_S, self._tick)
 
     def _tell(self, now: float) -> None:
-        sent, answered = self._lines_have
-        new = self._answered[answered:]
-        self._lines_have = self._sent, len(self._answered)
-        self._told = now
-        passed = sum(passed for _, _, passed in new)
-        times = sorted(answered - sent for sent, answered, _ in new)
+        passed = sum(passed for _, _, passed in self._answered)
+        times = sorted(answered - sent for sent, answered, _ in self._answered)
         line = {
             "at": now,
-            "offered": self._sent - sent,
+            "offered": self._sent - self._offered,
             "passed": passed,
-            "refused": len(new) - passed,
+            "refused": len(times) - passed,
             "p99_ms": round(times[len(times) * 99 // 100] * 1e3, 2) if times else None,
         }
         print(json.dumps(line), flush=True)
+        self._told = now
+        self._offered = self._sent
+        if self._each:
+            self._all += self._answered
+        self._answered = []
 
 
 if __name__ == "__main__":
-    Publisher(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5])).run()
+    Publisher(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5]), each=sys.argv[6:] == ["each"]).run()
