@@ -159,7 +159,7 @@ def test_quotas_are_computed_planned_and_applied_from_todays_log(busy: BusyGatew
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long  # Spark starts three times, for what the examples of --help do in one session (tests/spark_jobs/test_examples.py)
 def test_quotas_are_computed_and_tried_on_days_that_were(busy: BusyGateway, tmp_path: Path) -> None:
     for day in ("2026-11-14", "2026-11-20"):
         log = SyntheticLog(tmp_path / "access-log", day)

@@ -65,7 +65,7 @@ def test_spark_submit_runs_it_from_an_archive_in_a_folder_with_a_module_of_pytho
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": "", "JAVA_HOME": str(find_java(os.environ))},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

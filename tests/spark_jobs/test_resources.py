@@ -1,6 +1,6 @@
 """A Spark that runs out of heap, disk or executors ends the command with one line that says what to give it, and leaves nothing behind.
 
-Each is a program of its own: Java ends with it, and the session that other tests share must not.
+Where Java ends with it, it is a program of its own: the session that other tests share must not.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_jobs.commands import compute
 from support.access_logs import SyntheticLog, steady
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +56,7 @@ def run(work: str, master: str = "local[1]", conf: str = "") -> tuple[int, list[
     """The exit code, and the lines on stderr."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(work=work), master, conf],
-        capture_output=True, text=True, check=False, timeout=240, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False, timeout=900, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.stdout == ""
     return done.returncode, done.stderr.splitlines()
@@ -100,7 +105,7 @@ def test_a_heap_too_small_for_spark_itself_ends_compute_with_one_line_and_nothin
     options = ["--log", "log", "--date", DATE, "--state", "state", "-o", "quotas.json", "--driver-memory", "256m", "--master", "local[1]"]
     done = subprocess.run(
         [sys.executable, str(ROOT / "spark_jobs/nightly.py"), *options],
-        capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path,
+        capture_output=True, text=True, check=False, timeout=900, cwd=tmp_path,
     )  # fmt: skip
     lines = done.stderr.splitlines()
     assert done.returncode == 1, lines
@@ -109,32 +114,45 @@ def test_a_heap_too_small_for_spark_itself_ends_compute_with_one_line_and_nothin
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
 
 
-@pytest.mark.parametrize("full", ["state", pytest.param("output", marks=pytest.mark.long)])
-def test_a_full_disk_under_the_state_or_the_output_ends_compute_with_one_line_and_nothing_half_written(tmp_path: Path, full: str) -> None:
-    """The disk holds folders and a file that is there already, and no byte more."""
-    log = SyntheticLog(tmp_path / "log", DATE)
+def short_log(folder: Path) -> Path:
+    log = SyntheticLog(folder / "log", DATE)
     log.run({f"orders-{at}": steady(5) for at in range(20)}, range(10), seed=1)
     log.write()
+    return folder / "log"
+
+
+def test_a_full_disk_under_the_state_ends_compute_with_one_line_and_nothing_half_written(tmp_path: Path) -> None:
+    log = short_log(tmp_path)
     with small_disk(tmp_path / "disk", "64k"):
-        places = {"state": tmp_path / "state", "output": tmp_path / "quotas.json", full: tmp_path / "disk" / full}
-        if full == "output":
-            places[full].write_text("as it was")
         fill(tmp_path / "disk" / "ballast")
-        options = ["--log", "log", "--date", DATE, "--state", str(places["state"]), "-o", str(places["output"]), "--min-active-days", "1"]
+        places = ["--log", str(log), "--state", str(tmp_path / "disk" / "state"), "-o", str(tmp_path / "quotas.json")]
+        places += ["--min-active-days", "1"]
         done = subprocess.run(
-            [sys.executable, str(ROOT / "spark_jobs/nightly.py"), *options, "--master", "local[1]"],
-            capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path,
+            [sys.executable, str(ROOT / "spark_jobs/nightly.py"), *places, "--date", DATE, "--master", "local[1]"],
+            capture_output=True, text=True, check=False, timeout=900, cwd=tmp_path,
         )  # fmt: skip
         lines = done.stderr.splitlines()
         assert (done.returncode, len(lines)) == (1, 2), lines  # the first says that it begins
         assert "no space left" in lines[1].lower()
-        assert (str(places["output"]) if full == "output" else "--state") in lines[1], "with the place that is full"
-        left = sorted(path.relative_to(tmp_path / "disk").as_posix() for path in (tmp_path / "disk").rglob("*") if path.is_file())
-        if full == "output":
-            assert (left, places[full].read_text()) == (["ballast", "output"], "as it was")
-        else:
-            assert not [name for name in left if name.endswith("manifest.json")]
-            assert not places["output"].exists()
+        assert "--state" in lines[1], "with the place that is full"
+        assert not list((tmp_path / "disk").rglob("*manifest.json"))
+        assert not (tmp_path / "quotas.json").exists()
+
+
+def test_a_full_disk_under_the_output_ends_compute_with_one_line_and_leaves_what_was_there(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python writes it, so Java is none the worse, and that of all tests. The disk holds a file that is there, and no byte more."""
+    log, output = short_log(tmp_path), tmp_path / "disk" / "quotas.json"
+    with small_disk(tmp_path / "disk", "64k"):
+        output.write_text("as it was")
+        fill(tmp_path / "disk" / "ballast")
+        assert compute(log, DATE, tmp_path / "state", output, min_active_days=1) == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 2, lines
+        assert "no space left" in lines[1].lower()
+        assert str(output) in lines[1], "with the place that is full"
+        assert (sorted(path.name for path in output.parent.rglob("*")), output.read_text()) == (["ballast", "quotas.json"], "as it was")
 
 
 def fill(ballast: Path) -> None:

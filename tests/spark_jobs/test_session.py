@@ -130,7 +130,7 @@ def test_a_user_without_a_name_is_told_what_gives_it_one(monkeypatch: pytest.Mon
 def test_spark_starts_on_a_machine_whose_name_has_no_address() -> None:
     program = "from spark_jobs.session import spark_session\nwith spark_session('local[1]') as spark: print(spark.range(7).count())"
     named = ["unshare", "--uts", "sh", "-c", 'hostname no-address.invalid && exec "$@"', "sh", sys.executable, "-c", program]
-    done = subprocess.run(named, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(named, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=900)
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
 
 
@@ -140,7 +140,7 @@ def test_a_clusters_driver_whose_name_has_no_address_says_so_before_java_starts(
     program = "from spark_jobs.session import spark_session\nwith spark_session('spark://127.0.0.1:1'): pass"
     named = ["unshare", "--uts", "sh", "-c", 'hostname no-address.invalid && exec "$@"', "sh", sys.executable, "-c", program]
     clean = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"}
-    done = subprocess.run(named, cwd=Path(__file__).parents[2], env=clean, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(named, cwd=Path(__file__).parents[2], env=clean, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "this machine's name, no-address.invalid, has no address (Name or service not known)" in last

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import click
 
 from gateway.cli.main import sluice as root
+
+OF_SPARK: Final = ("sluice quotas compute", "sluice quotas backtest")  # how the examples begin that start a session of Spark
 
 
 def examples() -> list[str]:

@@ -1,8 +1,8 @@
 """Every example at the end of a `--help`, executed as it stands by a shell, against one gateway with both protocols.
 
 An example runs as it is written and must end with exit code 0, unless EXAMPLES says what it needs first, which of its values are
-this test's own, or when it has run long enough. What needs Spark is run below; what needs more is in ELSEWHERE, with the
-test that takes it from the program and runs it. So there is
+this test's own, or when it has run long enough. What needs Spark is run beside Spark's other tests (tests/spark_jobs/test_examples.py);
+what needs more is in ELSEWHERE, with the test that takes it from the program and runs it. So there is
 no example that nothing runs: a new one runs by itself, or fails here.
 """
 
@@ -21,9 +21,8 @@ from typing import Final
 
 import pytest
 
-from support.access_logs import SyntheticLog, steady
 from support.busy_gateway import RULES, BusyGateway, busy_gateway
-from support.examples import example, examples
+from support.examples import OF_SPARK, example, examples
 from support.gateways import Gateway, amqp_listener, command
 from support.log_files import log_file
 from support.processes import LOOPBACK, Process, free_ports, wait_until
@@ -110,7 +109,7 @@ EXAMPLES: Final = {
 }
 ENDLESS: Final = re.compile(r" --watch\b|^sluice top\b(?!.* --once)|^sluice events .*(-f|--follow)\b")  # goes on until it is interrupted
 DRAIN: Final = [each for each in examples() if each.startswith("sluice drain")]  # each with a gateway of its own, below
-SPARK: Final = [each for each in examples() if each.startswith(("sluice quotas compute", "sluice quotas backtest"))]  # below, with Spark
+SPARK: Final = [each for each in examples() if each.startswith(OF_SPARK)]  # tests/spark_jobs/test_examples.py
 ELSEWHERE: Final = {  # words of an example -> the test that takes it from the program and runs it
     "quota-state --shadow-nights 3": Ran("tests/deploy/test_every_night.py::test_the_commands_of_the_page_run_a_night"),
     "s3a://bucket/log": Ran("tests/spark_jobs/test_stores.py::test_the_pages_commands_on_s3", by="storage"),
@@ -229,22 +228,6 @@ def test_the_examples_of_drain_end_a_gateway_with_exit_0(tmp_path: Path, line: s
     finally:
         if gateway.alive():
             gateway.kill()
-
-
-@pytest.mark.spark
-def test_the_examples_of_spark(tmp_path: Path) -> None:
-    """In the folder that they speak of: a log of their days, daily states in `daily`, limits, and the quotas that the first computes."""
-    for day in ("2026-11-14", "2026-11-20"):
-        log = SyntheticLog(tmp_path / "access-log", day)
-        log.run({"orders": steady(20)}, range(0, 86_400, 60), seed=1)
-        log.write()
-    (tmp_path / "limits.yaml").write_text("rules: [{name: all, limit: {messages: 10/s}}]\n")
-    assert len(SPARK) == 4
-    environment = {**os.environ, "PATH": f"{a_sluice(tmp_path)}:{os.environ['PATH']}"}
-    for line in sorted(SPARK, key=lambda each: ("compute" not in each, "--limits" not in each)):
-        ran = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
-        assert ran.returncode == 0, f"{line}: exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    assert json.loads((tmp_path / "quotas.json").read_text())["date"] == "2026-11-20"
 
 
 @pytest.mark.parametrize(("words", "ran"), ELSEWHERE.items(), ids=list(ELSEWHERE))
