@@ -1,6 +1,5 @@
 // A page of the dashboard in Debian's Chromium, with what must never happen on it counted: errors, policy violations, requests elsewhere.
 
-import { availableParallelism, loadavg } from "node:os";
 import readline from "node:readline";
 import { chromium } from "playwright-core";
 
@@ -36,13 +35,14 @@ export async function until(read, what, within = WAIT) {
   }
 }
 
-export async function open({ width = 1280, height = 900, dark = false, language = "en", signIn = "operator", path = "/" } = {}) {
+export async function open({ width = 1280, height = 900, dark = false, language = "en", signIn = "operator", path = "/", script = "" } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", locale: language === "zh" ? "zh-CN" : "en-GB", reducedMotion: "reduce" });
   context.setDefaultTimeout(WAIT);
   await context.addInitScript(() => {
     window.violations = [];
     document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
   });
+  await context.addInitScript(script);
   const page = await context.newPage();
   page.faults = [];
   page.asked = [];
@@ -99,8 +99,27 @@ export async function traced(page, doing) {
   return { events, tasks: tasks.map((each) => ({ cpu: each.tdur / 1000, wall: each.dur / 1000, ts: each.ts, pid: each.pid })).sort((one, other) => other.cpu - one.cpu) };
 }
 
-/** How many programs wait for each processor, 1 at least: a bound on wall time is for a machine with a free one. */
-export const crowd = () => Math.max(1, loadavg()[0] / availableParallelism());
+/** CPU ms of a task in which a page builds a thousand rows at once: what other tasks are held against, on a machine of any speed.
+ *
+ * The smallest of three: what else the machine does adds to it.
+ */
+export async function yardstick(page) {
+  const build = `(() => {
+    const table = document.createElement("table");
+    for (let row = 0; row < 1000; row += 1) {
+      const line = table.insertRow();
+      for (let cell = 0; cell < 8; cell += 1) line.insertCell().append(\`row \${row} \${cell}\`);
+    }
+    document.body.append(table);
+    const height = table.offsetHeight;
+    table.remove();
+    return height;
+  })()`;
+  const { tasks } = await traced(page, async (evaluate) => {
+    for (let at = 0; at < 12; at += 1) await evaluate(at % 4 ? "1" : build);
+  });
+  return tasks[2].cpu;
+}
 
 export const wider = (page) => page.evaluate("document.documentElement.scrollWidth - innerWidth");
 

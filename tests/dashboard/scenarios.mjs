@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { check, clean, crowd, enter, given, open, please, run, same, topicAddress, traced, until, wider } from "./browser.mjs";
+import { check, clean, enter, given, open, please, run, same, topicAddress, traced, until, wider, yardstick } from "./browser.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SCREENS = ["/", "/topics", topicAddress(), `${topicAddress()}?edit=1`, "/connections", "/brokers", "/changes", "/quotas", "/configuration", `/t/amqp/${encodeURIComponent(given.topic)}`];
@@ -402,13 +402,15 @@ const scenarios = {
       await until(() => evaluate("window.sum > 0"), "a long task to end");
     })).tasks[0];
     check(busy.cpu > 100, `the trace shows a long task at all: ${JSON.stringify(busy)}`);
-    const figures = [];
+    const rowsAtOnce = await yardstick(page);
+    const most = (2 / 3) * rowsAtOnce;
+    const figures = [`a thousand rows at once ${rowsAtOnce.toFixed(0)}`];
     // The smallest of so many times: what else the machine does adds to a task, also to its CPU time, and takes nothing from it.
     const longest = async (what, doing, times = 1) => {
       const found = [];
-      while (found.length < times && !found.some(({ cpu }) => cpu < 50)) found.push((await traced(page, doing)).tasks[0]);
+      while (found.length < times && !found.some(({ cpu }) => cpu < most)) found.push((await traced(page, doing)).tasks[0]);
       figures.push(`${what} ${found.map(({ cpu, wall }) => `${cpu.toFixed(0)} (${wall.toFixed(0)})`).join(" ")}`);
-      check(found.at(-1).cpu < 50, `a task of ${found.map(({ cpu, wall }) => `${cpu} ms of CPU time (${wall} ms)`)} while ${what}`);
+      check(found.at(-1).cpu < most, `tasks of ${found.map(({ cpu, wall }) => `${cpu} ms of CPU time (${wall} ms)`)} while ${what}, where a thousand rows at once take ${rowsAtOnce} ms`);
     };
     const known = "document.querySelector('.tools [role=status]')?.textContent || ''";
     const rows = "document.querySelectorAll('.long tbody tr[aria-rowindex]').length";
@@ -579,14 +581,17 @@ const scenarios = {
   },
 
   async addresses_and_size() {
+    const sum = (page, field) => page.evaluate(`performance.getEntriesByType("resource").filter((each) => each.name.includes("/dashboard/")).reduce((sum, each) => sum + each.${field}, 0)`);
+    // A page that never comes to load the other screens' modules, however long the machine takes for the first.
+    const still = await open({ script: "const begin = setTimeout; window.setTimeout = (call, after, ...given) => (after >= 1000 ? 0 : begin(call, after, ...given))" });
+    await still.waitForSelector(".plot canvas");
+    const first = [await sum(still, "encodedBodySize"), await sum(still, "decodedBodySize")];
+    await still.context().close();
     const page = await open();
-    await page.waitForSelector(".plot canvas");
-    const sum = (field) => page.evaluate(`performance.getEntriesByType("resource").filter((each) => each.name.includes("/dashboard/")).reduce((sum, each) => sum + each.${field}, 0)`);
-    const first = [await sum("encodedBodySize"), await sum("decodedBodySize")];
     await page.click(".alarm a.topic");
     await page.click("text=page for the team");
     for (const last of ["advice_en", "configuration"]) await until(() => page.evaluate(`performance.getEntriesByType("resource").some((each) => each.name.endsWith("/${last}.js"))`), "the modules of all screens");
-    const all = [await sum("encodedBodySize"), await sum("decodedBodySize")];
+    const all = [await sum(page, "encodedBodySize"), await sum(page, "decodedBodySize")];
     const shown = [];
     const spent = [];
     for (let at = 0; at < 5; at += 1) {
@@ -599,14 +604,13 @@ const scenarios = {
       const start = events.filter((each) => each.name === "navigationStart" && each.pid === paint.pid && each.ts < paint.ts).at(-1);
       spent.push(tasks.filter((each) => each.pid === paint.pid && each.ts >= start.ts && each.ts < paint.ts).reduce((time, each) => time + each.cpu, 0));
     }
-    const [paint, cpu, bound] = [Math.min(...shown), Math.min(...spent), 300 * crowd()];
+    const [cpu, rowsAtOnce] = [Math.min(...spent), await yardstick(page)];
     const kB = (bytes) => Math.round(bytes / 1000);
     process.stdout.write(`figures sent (plain), kB: first screen ${first.map(kB).join(" (")}), all screens ${all.map(kB).join(" (")})\n`);
-    process.stdout.write(`figures first contentful paint ${shown.map(Math.round).join(", ")} ms, bound ${Math.round(bound)}; of these ${spent.map(Math.round).join(", ")} ms of CPU time\n`);
+    process.stdout.write(`figures first contentful paint ${shown.map(Math.round).join(", ")} ms; of these ${spent.map(Math.round).join(", ")} ms of CPU time, where a thousand rows at once take ${Math.round(rowsAtOnce)}\n`);
     check(all[0] > 30_000 && all[0] < 100_000 && first[0] < 65_000, `${all} bytes are sent`);
     check(all[1] < 244_000 && first[1] < 170_000, `${all} bytes`);
-    check(paint < bound, `the first paint took ${paint} ms at best, where ${bound.toFixed(0)} ms are allowed`);
-    check(cpu < 100, `the first paint took ${cpu} ms of CPU time`);
+    check(cpu < rowsAtOnce / 2, `the first paint took ${cpu} ms of CPU time, where a thousand rows at once take ${rowsAtOnce} ms`);
     await visit(page, topicAddress());
     await page.click("#nav a[href='/brokers']");
     await until(async () => (await page.innerText("h1")) === "Brokers and listeners", "the screen");
