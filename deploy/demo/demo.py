@@ -156,7 +156,11 @@ def tell(scratch: Path, summary: list[str], make: str | None, spark: str) -> Non
     command = installing.command if installing else SLUICE
     try:
         version = json.loads(subprocess.run([*command, "version", "-o", "json"], capture_output=True, text=True, check=True).stdout)
-        how = ", from the source tree; the compiled build, which users get, is made meanwhile" if installing and installing.running else ""
+        how = (
+            ", from the source tree; the build for .venv is made meanwhile (build/demo-install.log)"
+            if installing and installing.running
+            else ""
+        )
         say(f"This is sluice {version['sluice']}, build: {version['build']}{how}.")
         say("Starting a private RabbitMQ and the gateway in front of it ...")
         with RabbitMQ(scratch / "rabbitmq") as broker:
