@@ -47,7 +47,10 @@ ONCE = (
 # So do those of them that try hundreds of random cases: a fault in our logic is in both builds, one of mypyc's in the compiled one, and
 # they are most of what the others cost. `make test-long` has them on the source tree, too.
 TWICE = ("tests/contracts/test_protocols.py", "tests/fuzz/", "tests/gateway/protocols/", "tests/limiter/")
-RANDOM = ("tests/fuzz/test_blind.py", "tests/fuzz/test_round.py")  # of TWICE, beside all that are hypothesis's
+RANDOM = (  # of TWICE, beside all that are hypothesis's
+    "tests/fuzz/test_blind.py", "tests/fuzz/test_round.py", "tests/gateway/protocols/amqp/test_confirm_schedules.py",
+    "tests/gateway/protocols/amqp/test_crash_schedules.py",
+)  # fmt: skip
 # By marker: what is looked for, the target that installs it, and all that this target brings.
 PARTS = {"spark": ("pyspark", "make .venv/.spark", {"pyspark", "pandas", "duckdb"}), "site": ("sphinx", "make .venv/.docs", {"sphinx"})}
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
