@@ -27,7 +27,7 @@ from support.rocketmq.frames import read_response, send
 
 pytestmark = pytest.mark.rocketmq
 
-RATE = 200
+RATE = 20  # so low that most of COUNT waits however long a busy machine takes to send it: minutes of the limit
 COUNT = 4000
 RULE: dict[str, object] = {
     "name": "bursts",
@@ -42,7 +42,7 @@ ACCEPTING = {
     **RULE,
     "name": "accepting",
     "match": {"protocol": "rocketmq", "topic": "accepted-*"},
-    "limit": {"messages": "40/s"},
+    "limit": {"messages": "1/s"},  # their clients wait for each answer, so that sending takes a busy machine a minute
     "answer": "accepted_by_gateway",
 }
 AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged-*"}, "max_age": "2s"}
@@ -67,6 +67,12 @@ def waiting(gateway: Gateway, topic: str) -> int:
     return sum(int(each["messages"]) for each in gateway.get("/v1/spool")["items"] if each["topic"] == topic)
 
 
+def lift(gateway: Gateway, topic: str) -> None:
+    """Take the limit off, live; returns when nothing waits any more."""
+    assert gateway.put(limit_path("rocketmq", topic), {"mode": "off"}).status == 200
+    wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="all is through")
+
+
 def name(use: str, client: RocketMQClient, kind: str = "burst") -> str:
     return f"{kind}-{use}-{client.version}"
 
@@ -74,7 +80,7 @@ def name(use: str, client: RocketMQClient, kind: str = "burst") -> str:
 def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(
     rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
 ) -> None:
-    """Twenty seconds of the limit in three. The client, which drops what it has not written when it ends, has ended long before. Then the
+    """Minutes of the limit in three seconds. The client, which drops what it has not written when it ends, has ended long before. Then the
     limit is taken off, live."""
     topic = name("alone", rocketmq_client)
     (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
@@ -83,8 +89,7 @@ def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(
     assert gateway.messages_by_fate("rocketmq", topic)["waiting"] > COUNT / 4
     assert waiting(gateway, topic) > 0
     assert any((gateway.directory / "state" / "spool").rglob("[0-9]*")), "on disk, as it is more than `memory.target`"
-    assert gateway.put(limit_path("rocketmq", topic), {"mode": "off"}).status == 200
-    wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="all is through")
+    lift(gateway, topic)
     wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored", every=1)
     (read,) = rocketmq_client.consume(f"readers-{topic}", topic, expected=COUNT, orderly=True).result()
     # Sorted: the broker's threads swap one-way sends that come close together, directly, too (`test_spooled_sends.py` has their order).
@@ -103,7 +108,7 @@ def test_other_sends_of_the_topic_are_refused_in_words_and_none_is_lost(
     ).result()
     assert silent["ok"] == COUNT // 4
     assert set(asking["codes"]) <= {"215"}
-    wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="all is through")
+    lift(gateway, topic)
     passed = COUNT // 4 + asking["ok"]
     wait_until(lambda: rocketmq.stored(topic) == {topic: passed}, within=60, what="all that was not refused is stored", every=1)
 
@@ -111,7 +116,7 @@ def test_other_sends_of_the_topic_are_refused_in_words_and_none_is_lost(
 def test_one_way_sends_that_are_too_old_are_dropped_and_all_others_are_stored(
     rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
 ) -> None:
-    """Twenty seconds of the limit in three, none older than two."""
+    """Minutes of the limit in three seconds, none older than two."""
     topic = name("alone", rocketmq_client, "aged")
     before = gateway.get("/v1/spool")["spool"]["expired"]
     (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
@@ -156,7 +161,7 @@ def test_accepted_sends_are_answered_at_once_and_all_are_stored_when_their_clien
     (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": ACCEPTED, "rate": 500}).result()
     assert (line["ok"], line["codes"]) == (ACCEPTED, {})
     assert waiting(gateway, topic) > 0
-    wait_until(lambda: waiting(gateway, topic) == 0, within=90, what="all is through")
+    lift(gateway, topic)
     wait_until(lambda: rocketmq.stored(topic) == {topic: ACCEPTED}, within=60, what="all is stored", every=1)
     (read,) = rocketmq_client.consume(f"readers-{topic}", topic, expected=ACCEPTED, orderly=True).result()
     assert sorted(read["consumed"]) == sorted(f"run-{topic}-0-{sequence}" for sequence in range(ACCEPTED))
@@ -213,7 +218,7 @@ def files(gateway: Gateway) -> list[Path]:
 
 
 def test_accepted_sends_that_are_too_old_are_dropped_and_all_others_are_stored(rocketmq: RocketMQ, start_gateway: StartGateway) -> None:
-    """Ten seconds of the limit at once, none older than two."""
+    """Minutes of the limit at once, none older than two seconds."""
     topic, count = "accepted-raw", 400
     gateway = accept(start_gateway, rocketmq, max_age="2s")
     with ExitStack() as stack:
@@ -222,7 +227,7 @@ def test_accepted_sends_that_are_too_old_are_dropped_and_all_others_are_stored(r
         wait_until(lambda: counted(gateway)["expired"] > 0 and waiting(gateway, topic) == 0, within=60, what="nothing waits any more")
         wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["waiting"] == 0, within=30, what="all is through, or dropped")
     dropped = gateway.messages_by_fate("rocketmq", topic)["dropped"]
-    assert count / 2 < dropped < count - 40
+    assert count / 2 < dropped < count
     wait_until(lambda: rocketmq.stored(topic) == {topic: count - dropped}, within=60, what="all others are stored", every=1)
     found = counted(gateway)
     assert (found["expired"], found["accepted_lost"], found["accepted_refused"]) == (dropped, dropped, 0)
@@ -239,6 +244,7 @@ def test_what_the_broker_refuses_of_accepted_sends_is_counted_and_told(rocketmq:
         accepted = codes.count(0)
         assert set(codes) == {0, 17}, "what was below the limit has the broker's own answer: TOPIC_NOT_EXIST"
         assert accepted > count / 3
+        lift(gateway, topic)
         wait_until(lambda: counted(gateway)["accepted_refused"] == accepted, within=60, what="all refusals have come")
     assert counted(gateway) == {"accepted": accepted, "accepted_refused": accepted, "accepted_lost": 0, "expired": 0}
     wait_until(lambda: bool(told(gateway, "accepted_send_refused")), within=30, what="the log has the first lines")

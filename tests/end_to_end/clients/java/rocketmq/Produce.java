@@ -16,6 +16,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Sends messages in every way the client knows, and says for each what the application saw.
@@ -66,10 +67,33 @@ public final class Produce {
             thread.join();
         }
         for (Job job : jobs) {
+            if (job.mode.equals("oneway")) {
+                for (DefaultMQProducer producer : producers) {
+                    awaitWritten(producer, job.topic);
+                }
+            }
+        }
+        for (Job job : jobs) {
             System.out.println(job.report());
         }
         System.out.flush();
         Runtime.getRuntime().halt(0); // an orderly shutdown of four clients takes seconds and is not what is tested
+    }
+
+    /** Asks the broker something behind the one-way sends: once it answers, all of them are written, and not lost with this program. */
+    private static void awaitWritten(DefaultMQProducer producer, String topic) throws Exception {
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+            for (long deadline = System.nanoTime() + 200_000_000_000L;;) {
+                try {
+                    producer.maxOffset(queue);
+                    break;
+                } catch (MQClientException error) { // within its 3 s; a busy machine takes longer
+                    if (System.nanoTime() > deadline) {
+                        throw error;
+                    }
+                }
+            }
+        }
     }
 
     private static final class Job {
