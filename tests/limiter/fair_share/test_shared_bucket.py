@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.fair_share.max_min import HEIGHTS
-from limiter.fair_share.shared_bucket import MAX_SHARES, SharedBucket
+from limiter.fair_share.shared_bucket import MAX_SHARES, SharedBucket, TopicShare
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -207,6 +207,67 @@ def test_the_share_of_a_protected_topic_goes_to_others_when_it_falls_silent() ->
     crowd.run(3 * SECOND)
     crowd.run(SECOND, "mine")
     assert within(crowd.run(10 * SECOND, "mine")["flood"], 10_000, 1, percent=1)
+
+
+# ---- what is left for protected topics, window by window ---------------------------------------------------------------
+
+PROTECTED = topic("p", protected=True)
+
+
+def offer(bucket: SharedBucket, share: TopicShare, count: int, now: int) -> int:
+    """So many messages at once, as the judge asks; how many pass."""
+    bucket.turn = share
+    found = bucket.available(count, 1, 0, now)
+    if found:
+        bucket.take(found, 1, 0)
+    bucket.turn = None
+    return found
+
+
+def test_within_a_window_as_much_is_left_for_protected_topics_as_they_have_taken_in_it() -> None:
+    bucket = SharedBucket(Limit(messages=Rate(1000)), BEGIN)
+    mine, flood = bucket.share("p", PROTECTED, BEGIN), bucket.share("x", None, BEGIN)
+    assert offer(bucket, mine, 60, BEGIN) == 60
+    assert offer(bucket, flood, 5000, BEGIN) == 1000 - 60 - 60
+    assert offer(bucket, flood, 1, BEGIN) == 0
+    assert (bucket.room(flood, 1, 0, BEGIN)[0], bucket.room(mine, 1, 0, BEGIN)[0]) == (0, 60)
+    assert offer(bucket, mine, 60, BEGIN) == 60
+
+
+@pytest.mark.parametrize(("asked", "left"), [(60, 60), (100, 120)], ids=["all passed", "some was refused"])
+def test_what_protected_topics_took_is_left_for_them_in_the_next_window_and_twice_that_where_more_was_asked(asked: int, left: int) -> None:
+    bucket = SharedBucket(Limit(messages=Rate(1000)), BEGIN)
+    mine, flood = bucket.share("p", PROTECTED, BEGIN), bucket.share("x", None, BEGIN)
+    assert offer(bucket, flood, 940, BEGIN) == 940
+    assert offer(bucket, mine, asked, BEGIN) == 60
+    bucket.set_fill(1.0, BEGIN + WINDOW)
+    assert offer(bucket, flood, 5000, BEGIN + WINDOW) == 1000 - left
+
+
+@pytest.mark.parametrize("later", [0, WINDOW], ids=["in the same window", "in the next"])
+def test_a_topic_that_becomes_protected_begins_like_a_new_one(later: int) -> None:
+    found = []
+    for name in ("x", "new"):
+        bucket = SharedBucket(Limit(messages=Rate(1000), burst_ns=200 * MS), BEGIN)
+        mine, flood = bucket.share("p", PROTECTED, BEGIN), bucket.share("x", None, BEGIN)
+        now = BEGIN
+        for _ in range(20):
+            now += WINDOW
+            offer(bucket, flood, 30, now)
+            offer(bucket, mine, 30, now)
+            offer(bucket, flood, 3000, now)
+            offer(bucket, mine, 3000, now)
+        now += WINDOW
+        offer(bucket, flood, 30, now)
+        offer(bucket, mine, 5, now)
+        now += later
+        other = bucket.share(name, PROTECTED, now)
+        found.append([offer(bucket, other, 3000, now), offer(bucket, mine, 3000, now)])
+        for _ in range(3):
+            now += WINDOW
+            found[-1] += [offer(bucket, other, 3000, now), offer(bucket, mine, 3000, now)]
+    assert found[0] == found[1]
+    assert found[0][0] > 0
 
 
 # ---- nothing is different --------------------------------------------------------------------------------------------------
