@@ -137,9 +137,10 @@ install: $(PRODUCT) ## The product, built and installed into .venv.
 # ---- what it is for ------------------------------------------------------------------------------------------------
 
 # What is not installed yet, Spark and the compiled build, is installed beside the story (build/demo-install.log); pure Python plays meanwhile.
+# Not $(value MAKE): `make -n` runs a line that has it.
 demo: .venv/.dependencies ## The whole story on a private RabbitMQ: a flood, a limit, a burst on disk, learned quotas; three minutes. STAY=1: it stays up, with its dashboard.
 	@$(SYSTEM) python compiler java rabbitmq
-	@STAY=$(STAY) $(BIN)/python deploy/demo/demo.py --make '$(MAKE)' --spark .venv/.spark
+	@STAY=$(STAY) $(BIN)/python deploy/demo/demo.py --make make --spark .venv/.spark
 
 demo-incident: ## The incident that started it all: one group's retry storm, ten other topics, a limit; a minute and a half.
 	@$(SYSTEM) python compiler java maven
