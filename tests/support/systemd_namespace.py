@@ -97,9 +97,10 @@ class SystemdNamespace:
         self._folder = folder
         self._machine = machine
         self._said = folder / "boot.log"
-        # /usr is read-only, so the command is on another path. What is installed names its interpreter by a path that is not there.
+        # /usr is read-only, so the command is on another path. The script that is installed names its interpreter by a path that is not
+        # there, also where a gateway starts the next one by its own command.
         argv = command()
-        words = [sys.executable, *argv] if Path(argv[0]).is_relative_to(sys.prefix) else argv
+        words = [sys.executable, "-m", "sluice"] if Path(argv[0]).is_relative_to(sys.prefix) else argv
         for outside, inside in BOUND.items():
             words = [word.replace(outside, inside) for word in words]
         program = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
