@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--rate", type=int, default=0, help="messages a second; 0: as fast as they are answered")
     parser.add_argument("--load", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where the JSON goes")
     parser.add_argument("--workers", type=int, default=1, help="processes of the gateway (gateway.workers); default 1")
     options = parser.parse_args()
     backend, front, other = free_ports(3)
@@ -199,8 +200,8 @@ def main() -> None:
         ratios = {what: round(medians[one][what] / medians[other_kind][what], 3) for what in ("rate", "p50", "p99")}
         print(f"{one} / {other_kind}:".ljust(17), json.dumps(ratios))
     print(f"topics known: {known}; in {began:.1f} s of load: " + ", ".join(f"{name} {dict(load.done)}" for name, load in loads.items()))
-    plan = {name: value for name, value in vars(options).items() if name != "load"}
-    keep(RESULTS / "admin-load.json", facts, {"plan": {**plan, "load": list(options.load)}, "turns": turns})
+    plan = {name: value for name, value in vars(options).items() if name not in {"load", "results"}}
+    keep(options.results / "admin-load.json", facts, {"plan": {**plan, "load": list(options.load)}, "turns": turns})
 
 
 if __name__ == "__main__":

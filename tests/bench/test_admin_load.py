@@ -47,9 +47,9 @@ def test_what_was_started_is_ended_whatever_happens() -> None:
 
 @pytest.mark.bench
 @pytest.mark.parametrize("rate", ["0", "300"])
-def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(rate: str) -> None:
+def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(tmp_path: Path, rate: str) -> None:
     subprocess.run(["make", "-s", "-C", str(LOAD)], check=True)
-    words = ["--rounds", "1", "--seconds", "1", "--topics", "300", "--rate", rate]
+    words = ["--rounds", "1", "--seconds", "1", "--topics", "300", "--rate", rate, "--results", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, str(keeping.HERE / "admin_load.py"), *words],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=False, timeout=300,
@@ -60,3 +60,4 @@ def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(rate: str)
     assert done.stdout.count("'topics 200'") == 2, "not on both gateways"
     assert "with / beside:" in done.stdout
     assert "round 1 of 1" in done.stderr
+    assert (tmp_path / "admin-load.json").is_file()

@@ -38,7 +38,7 @@ def test_a_stalled_broker_leaves_memory_flat_and_loses_nothing(rabbitmq: RabbitM
         assert warm.count("A") == 20 * PUBLISHERS
         base = gateway.resident_bytes()
         flood = go_publish(
-            gateway.amqp_url(), "", queue.name, "flood", connections=PUBLISHERS, count=EACH, rate=200, size=BODY, window=0, patience=90
+            gateway.amqp_url(), "", queue.name, "flood", connections=PUBLISHERS, count=EACH, rate=200, size=BODY, window=0, patience=600
         )
 
         def all_under_way() -> bool:

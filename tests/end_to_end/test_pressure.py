@@ -85,7 +85,9 @@ def test_full_memory_stops_publishers_with_a_word_and_no_consumer(rabbitmq: Rabb
         assert free.drain() == ["first", "second"]
         assert sorted(fed) == sorted(f"d{number}" for number in range(50))
     events = [json.loads(line) for line in gateway.log().splitlines()]
-    assert [event["full"] for event in events if event["event"] == "memory_watermark"] == [True, False]
+    full = [event["full"] for event in events if event["event"] == "memory_watermark"]
+    assert full == [True, False] * (len(full) // 2), "a slow machine may fill it again while it is emptied"
+    assert full
 
 
 def test_a_broker_that_stands_still_fills_memory_and_everything_arrives_when_it_goes_on(

@@ -27,7 +27,7 @@ EXT = json.dumps({
     "defaultTopicQueueNums": "4", "queueId": "0",
     "sysFlag": "0", "bornTimestamp": "1795247411000", "flag": "0", "properties": "WAIT\x01true\x02",
 })  # fmt: skip
-CHEATS = {  # this broker stores all of these in `shut`, which is not what a plain reading of them says
+CHEATS = {  # RocketMQ stores these in `shut`, which is not what a plain reading of them says; 5.5 refuses some
     "code behind extFields, twice": f'{{"extFields":{EXT},"code":310,"code":34,"opaque":7}}',
     "code in other digits, then again": f'{{"code":"\uff13\uff11\uff10","code":10,"extFields":{EXT},"opaque":7}}',
     "flag null, then an answer's": f'{{"code":310,"flag":null,"flag":1,"extFields":{EXT},"opaque":7}}',
@@ -49,15 +49,17 @@ def connect(rocketmq: RocketMQ, *, directly: bool = False) -> socket.socket:
 
 def test_headers_that_cheat_are_stored_by_the_broker_and_end_the_connection_at_the_gateway(rocketmq: RocketMQ, gateway: Gateway) -> None:
     before = rocketmq.stored("shut")["shut"]
+    directly = []
     for name, header in CHEATS.items():
         data = frame(header.encode(), b"cheated")
         with connect(rocketmq, directly=True) as client:
             client.sendall(data)
-            assert read_response(read_frame(client))["code"] == 0, name
+            directly.append(read_response(read_frame(client))["code"])
         with connect(rocketmq) as client:
             client.sendall(data)
             assert read_frame(client) == b"", name
-    assert rocketmq.stored("shut")["shut"] - before == len(CHEATS), "the gateway let some through"
+    assert directly.count(0) >= 2, directly
+    assert rocketmq.stored("shut")["shut"] - before == directly.count(0), "the gateway let some through"
     fates = gateway.messages_by_fate("rocketmq", "shut")
     assert fates.get("forwarded", 0) == 0
 

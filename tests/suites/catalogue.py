@@ -53,9 +53,15 @@ QUICK: dict[str, Suite] = {
     ),
     "amqp091-go": replace(
         AMQP091_GO,
-        tests=275,
-        passes=275,
-        left_out=(*AMQP091_GO.left_out, "TestChannelCounterShouldNotPanicIssue136", "TestAllocatorReleasesKeepUpWith*"),
+        tests=274,
+        passes=274,
+        # The last waits for each message for a time that a busy machine exceeds, also without a gateway.
+        left_out=(
+            *AMQP091_GO.left_out,
+            "TestChannelCounterShouldNotPanicIssue136",
+            "TestAllocatorReleasesKeepUpWith*",
+            "TestCorruptedMessageIssue7",
+        ),
     ),
 }
 

@@ -84,7 +84,10 @@ class Control:
         return (self.folder / "admin.token").read_text().strip() if role == "admin" else TOKENS[role]
 
     def fail_at(self, now: int) -> None:
-        """The clock of failed attempts (ns) stands at `now`: the next is counted there, however long the machine takes for it."""
+        """The clock of failed attempts (ns) stands at `now`: the next is counted there, however long the machine takes for it.
+
+        At 0 the audit has a line for each: as on no machine, where it counts from the start.
+        """
         self.admin.authentication._clock = lambda: now
 
     async def connect(self) -> trio.SocketStream:
