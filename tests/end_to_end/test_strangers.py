@@ -32,7 +32,10 @@ READ = 256 * 1024  # of a side at once
 HALF_REQUESTS = 64
 ASKED = 200  # times, at least
 ANSWERED_S = 0.25  # the 99th percentile
-SLACK = 24 * MIB  # what the interpreter and the heap take for themselves while so much comes and goes
+# docs/under-pressure.md: the size passes the mark by a sixteenth, by what is read between two looks, and by one frame that may be finished.
+# Outside of it are idle connections (sizing.md: 12 kB each) and the loop's own read.
+MOST_HELD = MARK * 18 // 16 + 16 * MIB
+OUTSIDE = STRANGERS * 12_000 + READ
 
 
 def say(client: socket.socket, left: memoryview) -> memoryview:
@@ -55,7 +58,9 @@ def is_closed(client: socket.socket) -> bool:
     return True
 
 
-def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_good(start_gateway: StartGateway) -> None:
+def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_good(
+    start_gateway: StartGateway, record_property: Callable[[str, object], None]
+) -> None:
     """RocketMQ has no login: anybody may begin a batch of 16 MiB, which the gateway has to see whole, and send 15.8 of it."""
     with rocketmq_stand_in() as broker, ExitStack() as stack:
         gateway: Gateway = start_gateway(
@@ -82,23 +87,22 @@ def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_g
         for stranger in strangers:
             stranger.sendall(rocketmq.heartbeat())
             stranger.setblocking(False)
-        most = 0
-
-        def closed_for_it() -> float:
-            return sum(x.value for x in gateway.samples() if x.name == "sluice_memory_closed_connections_total")
+        grown: list[float] = []
+        held: list[float] = []
 
         def pushed() -> bool:
-            nonlocal most
             for at, stranger in enumerate(strangers):
                 left[at] = say(stranger, left[at])
-            most = max(most, gateway.resident_bytes())
-            return closed_for_it() > 0
+                grown.append(gateway.resident_bytes() - base)
+            samples = gateway.samples()
+            held.append(sum(x.value for x in samples if x.name == "sluice_buffer_bytes"))
+            return any(x.value for x in samples if x.name == "sluice_memory_closed_connections_total")
 
         wait_until(pushed, within=60, what="the first of them to be closed")
         ask(friend, 2)
-        status = gateway.get("/v1/status")
-        assert most - base <= MARK * 17 // 16 + 16 * MIB + SLACK, f"{(most - base) / MIB:.0f} MiB"
-        assert status["memory"]["held_bytes"] <= MARK * 17 // 16 + 16 * MIB
+        record_property("remark", f"{max(grown) / MIB:.1f} MiB more, {max(held) / MIB:.1f} MiB held, with a mark of {MARK / MIB:.0f} MiB")
+        assert MARK * 4 // 5 <= max(held) <= MOST_HELD, f"{max(held) / MIB:.1f} MiB"
+        assert max(grown) <= MOST_HELD + OUTSIDE, f"{max(grown) / MIB:.1f} MiB"
         wait_until(lambda: "(memory.high_watermark)" in gateway.log(), within=90, what="the log to say why it was closed")
 
 
