@@ -41,7 +41,7 @@ LOCKED := install --no-deps --require-hashes --no-build-isolation
 define locked
 	@mkdir -p build
 	@$(BIN)/python deploy/requirements.py $(1) | tr '\n' '\0' | xargs -0 $(BIN)/python deploy/lock.py deploy/requirements.lock > build/$(@F).txt
-	@$(BIN)/uv pip $(LOCKED) --quiet --python $(BIN)/python -r build/$(@F).txt || $(PIP) $(LOCKED) --no-compile -r build/$(@F).txt
+	@$(BIN)/uv pip $(LOCKED) --quiet --system-certs --python $(BIN)/python -r build/$(@F).txt || $(PIP) $(LOCKED) --no-compile -r build/$(@F).txt
 	@touch $@
 endef
 
@@ -68,7 +68,7 @@ build/tools/.installed: deploy/tools.lock
 	@touch $@
 
 # uv writes the hashes of all files of a version, so the lock holds for every processor and Python.
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --annotation-style line --no-header
+COMPILE := uv pip compile --quiet --system-certs --universal --python-version 3.11 --generate-hashes --annotation-style line --no-header
 lock: ## Renew deploy/requirements.lock and tools.lock: the newest versions in pyproject's ranges; KEEP=1: only what they want.
 	@mkdir -p build
 	@test -f deploy/tools.lock && $(MAKE) --no-print-directory build/tools/.installed
