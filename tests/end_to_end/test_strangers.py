@@ -33,7 +33,7 @@ HALF_REQUESTS = 64
 ASKED = 200  # times, at least
 ANSWERED_S = 0.25  # the 99th percentile
 # docs/under-pressure.md: the size passes the mark by a sixteenth, by what is read between two looks, and by one frame that may be finished.
-# Outside of it are idle connections (sizing.md: 12 kB each), the loop's own read, and 4 MiB that the heap may keep (a guess).
+# Outside of it are idle connections (docs/deploy/sizing.md: 12 kB each), the loop's own read, and 4 MiB that the heap may keep (a guess).
 MOST_HELD = MARK * 18 // 16 + 16 * MIB
 OUTSIDE = STRANGERS * 12_000 + READ + 4 * MIB
 
