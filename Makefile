@@ -159,9 +159,11 @@ test: ## Everything: lint, source, e2e; half an hour on two cores.
 	$(MAKE) --no-print-directory e2e || failed=$$?; \
 	exit $$failed
 
-# The tests' RabbitMQ is 4, of a newer suite of Debian: 80 MB the first time, unpacked in build/ and kept, and nothing of it is installed.
-# trixie is a stable release and stays at 4.0; sid has 4.3 and changes from day to day. RABBITMQ=3: Debian 12's own instead, 3.10.
-RABBITMQ   ?= 4
+# RABBITMQ=4: of a newer suite of Debian, 80 MB the first time, unpacked in build/ and kept, and nothing of it is installed. trixie is a stable
+# release and stays at 4.0; sid has 4.3 and changes from day to day. ROCKETMQ=5.5: that broker and its Java client.
+ROCKETMQ   ?= 5.3.3
+export SLUICE_ROCKETMQ := $(filter-out 5.5,$(ROCKETMQ))
+RABBITMQ   ?= 3
 SUITE      ?= trixie
 RABBITMQ_4 := $(if $(filter 3,$(RABBITMQ)),,$(CURDIR)/build/rabbitmq4-$(SUITE))
 rabbitmq4: # make test runs it
@@ -209,11 +211,10 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 # Bytecode is kept whatever the environment says: to collect the tests takes each process 10 CPU-s instead of 26 (2026-11).
-e2e: $(PRODUCT) .venv/.spark $(if $(RABBITMQ_4),rabbitmq4) ## All tests but Spark's against the compiled wheel, with real brokers and clients; RABBITMQ=3: on Debian 12's own.
+e2e: $(PRODUCT) .venv/.spark $(if $(RABBITMQ_4),rabbitmq4) ## All tests but Spark's against the compiled wheel, with real brokers and clients; RABBITMQ=4 ROCKETMQ=5.5: on the newest.
 	@env -u PYTHONDONTWRITEBYTECODE SLUICE_RABBITMQ='$(RABBITMQ_4)' SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q --durations=20 -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 
-# The brokers before, too: Debian 12's RabbitMQ 3.10 and RocketMQ 5.3.3. What make test has on the new ones runs on them here, as pure Python.
-test-long: export SLUICE_ROCKETMQ := 5.3.3
+# What make test has with a real broker runs here as pure Python, too; RABBITMQ and ROCKETMQ say on which.
 test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; and all with a broker, on the brokers before; an hour.
 	@$(SYSTEM) java maven go node ruby librabbitmq rabbitmq redis-server systemd iproute2 zsh fish rclone ssh strace
 	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and not bench and not airflow and not kubernetes and not storage and not packages)
@@ -230,7 +231,7 @@ test-wheels: release ## Every compiled wheel of a release before a real RabbitMQ
 
 test-rabbitmq4: $(PRODUCT) rabbitmq4 ## Of make test what needs a real RabbitMQ; SUITE=sid: on 4.3; a quarter of an hour.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq
-	@SLUICE_RABBITMQ='$(RABBITMQ_4)' SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) \
+	@SLUICE_RABBITMQ='$(CURDIR)/build/rabbitmq4-$(SUITE)' SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) \
 	    $(BIN)/pytest -q -n 2 $(COMPILED) -m "rabbitmq and $(APART)"
 
 # Airflow pins a hundred packages, so it has an environment of its own.

@@ -166,8 +166,11 @@ class RocketMQ:
             "transactionTimeOut": 2000,
             # The size: what was settled is written down at once, or the broker asks about it again. The interval: when it has passed since
             # the last transaction, TransactionalOpBatchService of 5.5 goes round without a pause and takes a whole processor (measured).
-            "transactionOpMsgMaxSize": 1,
-            "transactionOpBatchInterval": 3_600_000,
+            **(
+                {"transactionOpBatchInterval": 500}
+                if VERSION == "5.3.3"
+                else {"transactionOpMsgMaxSize": 1, "transactionOpBatchInterval": 3_600_000}
+            ),
             # The broker's own topic-blind load shedding would answer "busy" whenever this small machine stumbles.
             "waitTimeMillsInSendQueue": 300_000,
             "osPageCacheBusyTimeOutMills": 300_000,
