@@ -205,7 +205,8 @@ class Listener:
     max_frame: int = setting(
         Size("16MiB", "4KiB", "1GiB"),
         16 << 20,
-        "Largest frame accepted; a larger one announced ends the connection. AMQP clients are offered no larger frame_max (8KiB at least).",
+        "Largest frame accepted; a larger one announced ends the connection. AMQP clients are offered no larger frame_max (8KiB at least); "
+        "a broker's content headers, which may have grown above frame_max on their way, pass up to this size.",
     )
 
     own_login: OwnLogin | None = setting(

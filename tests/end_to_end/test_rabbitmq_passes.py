@@ -6,9 +6,11 @@ told must be equal channel by channel, except that an error the gateway finds it
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pika
 import pytest
 from pamqp import commands
 
@@ -18,13 +20,19 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.clients.raw_amqp import RawClient, opening, play
 from support.clients.raw_scripts import EXCLUSIVE, OPEN, SCRIPTS, SELECT, declare, publish
 from support.gateways import Gateway, amqp_listener
+from support.processes import HANG_S, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
 
+RULES: list[dict[str, object]] = [
+    {"name": "slow", "match": {"queue": "grown-slow", "operation": "consume"}, "limit": {"messages": "1/s", "burst": {"messages": 1}}},
+]
+
+
 @pytest.fixture(scope="module")
 def gateway(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with Gateway(tmp_path_factory.mktemp("gateway"), [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], []) as running:
+    with Gateway(tmp_path_factory.mktemp("gateway"), [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES) as running:
         yield running
 
 
@@ -116,3 +124,26 @@ def test_a_client_cut_at_any_byte_of_a_publish_leaves_no_message(rabbitmq: Rabbi
         told = play(port, opening(1) + SELECT + said, "Basic.Ack")
         assert [frame.name for frame in told].count("Basic.Ack") == 1
         assert [body for _, body in queue.messages()] == [b"whole or not at all"]
+
+
+@pytest.mark.parametrize(("agreed", "size"), [(131_072, 131_000), (4096, 20_000)])
+@pytest.mark.parametrize("how", ["consumed", "under a limit", "got"])
+def test_a_header_that_grew_above_frame_max_is_delivered(rabbitmq: RabbitMQ, gateway: Gateway, agreed: int, size: int, how: str) -> None:
+    """Dead-lettering adds `x-death`. RabbitMQ sends such a header in one frame, and clients read it: no message may poison its queue."""
+    name = "grown-slow" if how == "under a limit" else "grown"
+    asks = commands.Basic.Get(queue=name, no_ack=True) if how == "got" else commands.Basic.Consume(queue=name, no_ack=True)
+    with Queue(rabbitmq.url, name) as queue, contextlib.closing(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))) as connection:
+        channel = connection.channel()
+        channel.queue_declare("grows", exclusive=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name})
+        for body in (b"first", b"second"):
+            channel.basic_publish("", "grows", body, pika.BasicProperties(headers={"trace": "x" * size}))
+            method, _, _ = next(channel.consume("grows"))
+            channel.basic_nack(method.delivery_tag, requeue=False)
+        wait_until(lambda: queue.depth() == 2, within=HANG_S, what="both are dead-lettered")
+        client = RawClient(gateway.port("rabbit"))
+        client.say(opening(1, frame_max=agreed) + amqp.method(1, asks) * (2 if how == "got" else 1))
+        while client.count("ContentBody") < 2:
+            assert client.read(), [frame.name for frame in client.told]
+        told = client.finish()
+    assert [frame.value.value for frame in told if frame.name == "ContentBody"] == [b"first", b"second"]
+    assert min(len(frame.raw) for frame in told if frame.name == "ContentHeader") > agreed

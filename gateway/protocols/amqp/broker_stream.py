@@ -135,6 +135,7 @@ class BrokerStream:
         data = passthrough.data
         end: i64 = len(data)
         limit: i64 = self.handshake.broker_limit
+        header_limit: i64 = self.handshake.header_limit
         lot = self.lot
         number: i64 = -1  # of `channel`; -1: to be looked up again
         channel: AmqpChannel | None = None
@@ -153,7 +154,7 @@ class BrokerStream:
             channel_id: i64 = u16(data, pos + 1)
             size: i64 = u32(data, pos + 3)
             stop: i64 = pos + size + OVERHEAD
-            if size > limit or kind not in (METHOD, HEADER, BODY_FRAME, HEARTBEAT):
+            if (size > limit and kind != HEADER) or size > header_limit or kind not in (METHOD, HEADER, BODY_FRAME, HEARTBEAT):
                 self._check_head(passthrough, pos, size)
                 pos = end
                 break
@@ -241,7 +242,7 @@ class BrokerStream:
         if not self.handshake.started and passthrough.data.startswith(b"AMQP", pos):
             self.opaque = True
             return
-        limit = self.handshake.broker_limit
+        limit = self.handshake.header_limit if passthrough.data[pos] == HEADER else self.handshake.broker_limit
         if size > limit:
             raise passthrough.broken(pos, over_frame_limit(size, limit))
         raise passthrough.broken(pos, f"a frame of unknown type {passthrough.data[pos]}")

@@ -77,7 +77,8 @@ class Handshake:
         self.channel_max = 0
         self.heartbeat = 0  # seconds; 0: none
         self.limit = min(MAX_EARLY_FRAME_BYTES, max_frame)
-        self.broker_limit = self.limit  # the same for what the broker sends
+        self.broker_limit = self.limit  # the same for what the broker sends,
+        self.header_limit = self.limit  # and for its content headers
 
     def start_ok(self, arguments: bytes) -> None:
         """client-properties table, mechanism shortstr, response longstr, locale shortstr.
@@ -136,6 +137,8 @@ class Handshake:
         # One place for RabbitMQ's tolerance: it counts frame_max without the 8 bytes around the payload (frames.py).
         # The client alone decides, and no frame is larger than the listener allows.
         self.broker_limit = min(max(self.frame_max, MIN_FRAME_MAX_BYTES), self.max_frame) if self.frame_max else self.max_frame
+        # Brokers do not keep to it in content headers: dead-lettering adds `x-death` to a header of any size, and clients read it.
+        self.header_limit = self.max_frame
         if self.opened:  # by a broker that did not wait
             self.limit = self.broker_limit
 

@@ -69,11 +69,9 @@ def body_of(frames: bytes, at: i64, end: i64) -> bytes:
 
 
 def returned(channel: int, data: bytes, at: i64, body: bytes, text: str, body_frame: int) -> bytes:
-    """basic.return of the publish at `at`, content and all; b"" where its header is too large for the client's frame_max."""
+    """basic.return of the publish at `at`, content and all: the header in one frame as it came, as brokers return it."""
     header = at + u32(data, at + 3) + OVERHEAD
     header_size = u32(data, header + 3)
-    if header_size > body_frame:
-        return b""
     arguments = at + 13  # behind class, method and the reserved ticket: exchange, routing key, bits
     names = data[arguments : header - 2]
     pieces = [

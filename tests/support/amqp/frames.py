@@ -50,6 +50,14 @@ def deliver(channel: int, payload: bytes, *, tag: int = 1, cut: int = 131064, co
     return method(channel, command) + content(channel, payload, cut=cut)
 
 
+def grown_header(channel: int, size: int, payload: bytes) -> bytes:
+    """A content whose header frame has a payload of `size` bytes, most of them one application header."""
+    empty = len(pamqp.frame.marshal(header.ContentHeader(properties=commands.Basic.Properties(headers={"trace": ""})), channel)) - 8
+    properties = commands.Basic.Properties(headers={"trace": "x" * (size - empty)})
+    made = method(channel, header.ContentHeader(body_size=len(payload), properties=properties))
+    return made + (raw_frame(3, channel, payload) if payload else b"")
+
+
 def greeting(
     *,
     vhost: str = "/",

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
-from support.wires.conversations import Talk, bytewise, randomly, rule
+from support.wires.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
 
 MIB = 1 << 20
 
@@ -64,6 +65,22 @@ def test_bodies_flow_through_without_being_collected() -> None:
     data = amqp.deliver(3, b"x" * 100_000)
     talk.broker(data[:5000])
     assert talk.to_client == data[:5000]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("said", [commands.Basic.Deliver("c", 1, False, "", "q"), commands.Basic.GetOk(1, False, "", "q", 0)])
+def test_headers_that_grew_above_frame_max_pass(said: Any, chunked: bool) -> None:
+    talk = talking(frame_max=4096)
+    data = amqp.method(3, said) + amqp.grown_header(3, 131_200, b"body") + amqp.ack(3, 1)
+    talk.broker(data, randomly(data, seed=3) if chunked else None)
+    assert talk.to_client == data
+
+
+def test_headers_above_max_frame_are_the_brokers_fault() -> None:
+    talk = talking(frame_max=4096)
+    talk.broker(amqp.method(3, commands.Basic.Deliver("c", 1, False, "", "q")))
+    with pytest.raises(ProtocolError, match=f"a frame of {MAX_FRAME + 1} bytes, at most {MAX_FRAME} are taken"):
+        talk.broker(b"\x02\x00\x03" + (MAX_FRAME + 1).to_bytes(4, "big"))
 
 
 def test_acks_are_translated_from_the_first_refusal_on() -> None:

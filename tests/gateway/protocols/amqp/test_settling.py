@@ -104,6 +104,15 @@ def test_mandatory_gets_its_own_message_back_before_the_nack(size: int, chunked:
     assert frames[-1].name == "Basic.Nack"
 
 
+def test_a_header_as_large_as_the_broker_takes_it_is_returned_too() -> None:
+    talk = talking(rule(messages=1, burst=1), confirms=(1,), frame_max=4096)
+    talk.client(amqp.publish(1, "orders"))
+    taken = amqp.grown_header(1, 4096, b"")  # RabbitMQ counts frame_max without the 8 bytes around the payload
+    talk.client(amqp.method(1, commands.Basic.Publish(routing_key="orders", mandatory=True)) + taken)
+    assert amqp.names(talk.to_client) == ["Basic.Return", "ContentHeader", "Basic.Nack"]
+    assert taken in talk.to_client
+
+
 def test_only_the_mandatory_ones_are_returned() -> None:
     talk = talking(rule(messages=1, burst=1), confirms=(1,))
     plain = amqp.publish(1, "orders")
