@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
-from support.brokers.name_servers import read_frame
+from support.brokers.name_servers import port_range, read_frame
 from support.brokers.rocketmq import VERSION, RocketMQ
 from support.gateways import Gateway
 from support.processes import LOOPBACK
@@ -39,7 +40,14 @@ CHEATS = {  # RocketMQ stores these in `shut`, which is not what a plain reading
 @pytest.fixture(scope="module")
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     rocketmq.create_topics("shut:1", "open:1")
-    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, RULES) as running:
+    names: dict[str, object] = {
+        "name": "names",
+        "protocol": "rocketmq-nameserver",
+        "bind": f"{LOOPBACK}:0",
+        "upstream": rocketmq.name_server,
+    }
+    names["broker_ports"] = "{}-{}".format(*port_range(8))
+    with Gateway(tmp_path_factory.mktemp("gateway"), [*rocketmq.listeners, names], RULES) as running:
         yield running
 
 
@@ -110,3 +118,90 @@ def test_properties_of_300_kb_are_answered_and_the_connection_goes_on(rocketmq: 
         client.sendall(send("open", opaque=8))
         answer = read_response(read_frame(client))
         assert (answer["opaque"], answer["code"]) == (8, 0), answer
+
+
+# ---- whatever the broker takes -------------------------------------------------------------------------------------------
+
+TEXTS = [
+    rb"hello \ud83d\u0002", rb"\ud83d", rb"\ude00\ud83d\ude00\ud83d", rb"\uD83D\uD83D", b"\x01raw\x02\n\t\x00", rb"\x41\x7f\xfF",
+    rb"\0\7\v\F\'", rb"\\ud83d", "\U0001f600 \uffff \u2028".encode(), rb"\q", rb"\u12", rb"\x4", b"\\\n", b"\xc4\xe3........", b"\xe5",
+    rb"\/",
+    b"\x7f", b"\x1a",
+]  # fmt: skip
+
+
+def header_with(text: bytes, opaque: int) -> bytes:
+    extra = EXT.replace('"b": "shut"', '"b": "open"').replace('"i": "WAIT\\u0001true\\u0002"', '"i": "KEYS\\u0001@@"').encode()
+    assert extra.count(b"@@") == 1
+    return b'{"code":310,"extFields":%b,"flag":0,"language":"JAVA","opaque":%d,"version":479}' % (extra.replace(b"@@", text), opaque)
+
+
+def at_random(count: int) -> list[bytes]:
+    """Texts that are wrong somewhere: pieces of those above, escapes and bytes of all kinds; ASCII before the quote that ends them."""
+    chance = random.Random(2026)
+    pieces = [*TEXTS, *(bytes([octet]) for octet in range(256) if octet not in b'"\\'), rb"\u0041", rb"\ud8", b"abcdef"]
+    return [b"".join(chance.choices(pieces, k=chance.randrange(1, 6))) + b"........" for _ in range(count)]
+
+
+def answers_of(rocketmq: RocketMQ, texts: list[bytes], *, directly: bool, before: int = 0) -> list[object]:
+    """The code of the answer to a send with each text, or "closed"; each on a connection that has sent `before` usual ones."""
+    found: list[object] = []
+    client: socket.socket | None = None
+    for text in texts:
+        if client is None:
+            client = connect(rocketmq, directly=directly)
+            for number in range(before):
+                client.sendall(frame(header_with(b"usual-%d" % number, number), b"body"))
+                assert read_response(read_frame(client))["code"] == 0
+        client.sendall(frame(header_with(text, 77), b"body"))
+        try:
+            answer = read_frame(client)
+        except ConnectionResetError:
+            answer = b""
+        if answer:
+            found.append(read_response(answer)["code"])
+        else:
+            client.close()
+            client = None
+            found.append("closed")
+    if client is not None:
+        client.close()
+    return found
+
+
+@pytest.mark.usefixtures("gateway")
+@pytest.mark.parametrize("before", [0, 5], ids=["first", "after others"])
+def test_a_send_with_any_text_is_answered_as_the_broker_answers_it(rocketmq: RocketMQ, before: int) -> None:
+    texts = TEXTS + at_random(250)
+    direct = answers_of(rocketmq, texts, directly=True)
+    through = answers_of(rocketmq, texts, directly=False, before=before)
+    assert [each for each in zip(texts, direct, through, strict=True) if each[1] != each[2]] == []
+    assert direct.count(0) > 50
+    assert direct.count("closed") > 5
+
+
+@pytest.mark.usefixtures("gateway")
+@pytest.mark.parametrize("code", [12, 14, 34, 36, 38, 310])
+@pytest.mark.parametrize("binary", [False, True], ids=["JSON", "binary"])
+def test_a_request_with_a_header_of_300_kb_is_answered_as_the_broker_answers_it(rocketmq: RocketMQ, code: int, binary: bool) -> None:
+    extra = json.loads(EXT) | {"b": "open", "topic": "open", "group": "g", "i": "LARGE\x01" + "x" * 300_000}
+    codes = []
+    for directly in (True, False):
+        with connect(rocketmq, directly=directly) as client:
+            client.sendall(encode_request(code, extra, b"body" if code == 310 else b"", opaque=5, binary=binary))
+            codes.append(read_response(read_frame(client))["code"])
+    assert codes[0] == codes[1]
+
+
+@pytest.mark.parametrize("size", [1000, 300_000, 2_000_000])
+@pytest.mark.parametrize("text", ["x", "\ud83d"])
+def test_a_name_server_takes_headers_of_any_length_and_text(rocketmq: RocketMQ, gateway: Gateway, size: int, text: str) -> None:
+    asked = encode_request(105, {"topic": "open", "x": text * (size // len(json.dumps(text)))}, opaque=9)
+    answers = []
+    for port in (int(rocketmq.name_server.rpartition(":")[2]), gateway.port("names")):
+        with socket.create_connection((LOOPBACK, port), timeout=20) as client:
+            client.sendall(asked)
+            answers.append(read_frame(client))
+    assert [json.loads(answer[8 : 8 + int.from_bytes(answer[5:8], "big")])["code"] for answer in answers] == [0, 0]
+    assert b"brokerAddrs" in answers[0]
+    assert b"brokerAddrs" in answers[1]

@@ -1,8 +1,8 @@
 """Requests: the bytes of a name server's client, cut into requests that pass and those that the gateway answers itself.
 
-Requests pass byte for byte, large ones as they come. Only those that brokers send (REGISTRATIONS) are held back. A broker registered
-through this listener would be known by an address that its own replicas and every other client of the name server could not use, and the
-addresses in its answers would lead it back here. Their bodies are thrown away as they come, whatever their size.
+Requests pass byte for byte, the bodies of large ones as they come. Only those that brokers send (REGISTRATIONS) are held back. A broker
+registered through this listener would be known by an address that its own replicas and every other client of the name server could not
+use, and the addresses in its answers would lead it back here. Their bodies are thrown away as they come, whatever their size.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gateway.protocols.rocketmq.size_checks import check_header, check_length, h
 
 PREFIX: Final = 8  # bytes before the header
 FIXED: Final = 21  # bytes of a binary header without remark and extFields
+BRACE: Final = 123
 
 # Sent to name servers by BrokerOuterAPI of 4.9.8 and 5.3.3 only. It also asks for routes, as clients do; without these requests no name
 # server knows it for a broker.
@@ -78,13 +79,17 @@ class Requests:
             length: i64 = check_length(data, at, self.max_frame)
             word: i64 = u32(data, at + 4)
             header: i64 = word & 0xFFFFFF
-            if not check_header(word >> 24, header, length):
-                raise header_too_long(header)
-            if there < PREFIX + header:
-                self.need = PREFIX + header
+            looked_at: i64 = header if word >> 24 == JSON else min(header, FIXED)
+            if not check_header(word >> 24, header, length):  # it is taken nevertheless, if it begins like one
+                if there == PREFIX:
+                    looked_at = 1
+                elif word >> 24 == JSON and data[at + PREFIX] != BRACE:
+                    raise header_too_long(header)
+            if there < PREFIX + looked_at:
+                self.need = PREFIX + looked_at
                 return at
             left -= 1
-            if self._passes(data, at + PREFIX, at + PREFIX + header, word >> 24):
+            if self._passes(data, at + PREFIX, at + PREFIX + looked_at, word >> 24):
                 self.streaming = 4 + length
             else:
                 self.swallowing = 4 + length

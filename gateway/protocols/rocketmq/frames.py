@@ -22,7 +22,7 @@ from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
 from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, POLLS, RESPONSE, SEND_BACK, Header, read_binary, read_fields, read_json
-from gateway.protocols.rocketmq.long_headers import LongHeader
+from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
@@ -130,7 +130,7 @@ class Frames:
 
     def _head(self, data: bytes, at: i64, size: i64) -> i64:
         """Where the frame at `at` ends, as it announces itself (`header_end`); 0, with `need` set, where more of it must be there first,
-        or where its header is too long (`long_header`)."""
+        or where its header is too long and may be a send's (`long_header`)."""
         there: i64 = size - at
         if there < PREFIX:
             if there >= 4:
@@ -143,8 +143,12 @@ class Frames:
         word: i64 = u32(data, at + 4)
         header: i64 = word & 0xFFFFFF
         if not check_header(word >> 24, header, length):
-            self.long_header = LongHeader(word >> 24, header, length - 4 - header)
-            return 0
+            if there < PREFIX + HEAD_BYTES and (there == PREFIX or word >> 24 != JSON or data[at + PREFIX] == BRACE):
+                self.need = PREFIX + HEAD_BYTES
+                return 0
+            if not begins_as_other(data, at + PREFIX, word >> 24):
+                self.long_header = LongHeader(word >> 24, header, length - 4 - header)
+                return 0
         self.header_end = at + PREFIX + header
         end: i64 = at + 4 + length
         if end > size:

@@ -23,6 +23,8 @@ NAMES: Final = frozenset(("code", "extFields", "flag", "language", "opaque", "re
 MAX_UNKNOWN_FIELDS: Final = 16  # names in a header that are not the protocol's; no client has any: a guess
 MAX_UNKNOWN_CHARACTERS: Final = 64  # of each: a guess
 
+MAX_SPELLED_BYTES: Final = 8192  # of a header whose names are spelled with escapes; no client spells them so: a guess
+
 decode_raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 FNV_BASIS: Final = 0xCBF29CE484222325  # of the 64-bit FNV-1a hash, which both fastjson use
@@ -50,20 +52,29 @@ def is_plain(text: bytes) -> bool:
 
 def refuse_ambiguous(text: bytes) -> None:
     """Raise ProtocolError where a field of the header `text`, known to be an object, is said twice or might be taken for another."""
+    if not is_plain(text) and not is_plain(msgspec.json.format(text, indent=-1)):
+        _refuse_repeated(text)
+    unknown = 0
+    for name in decode_raw(text):
+        if name not in NAMES:
+            unknown += 1
+            if unknown > MAX_UNKNOWN_FIELDS or len(name) > MAX_UNKNOWN_CHARACTERS or could_be_taken(name):
+                raise unreadable(f"field {name[:MAX_UNKNOWN_CHARACTERS]!r} is almost one of the protocol's")
+
+
+def _refuse_repeated(text: bytes) -> None:
+    """The same where one is said twice, of a header whose names are spelled with escapes, if none is."""
+    if len(text) > MAX_SPELLED_BYTES:
+        raise unreadable(f"a field is said twice, or spelled with escapes in more than {MAX_SPELLED_BYTES} bytes")
     try:
         members: Any = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError):
         raise unreadable("nested too deep, or not JSON") from None
     seen: set[str] = set()
-    unknown = 0
     for name, _ in members:
         if name in seen:
             raise unreadable(f"field {name[:MAX_UNKNOWN_CHARACTERS]!r} is said twice")
         seen.add(name)
-        if name not in NAMES:
-            unknown += 1
-            if unknown > MAX_UNKNOWN_FIELDS or len(name) > MAX_UNKNOWN_CHARACTERS or could_be_taken(name):
-                raise unreadable(f"field {name[:MAX_UNKNOWN_CHARACTERS]!r} is almost one of the protocol's")
 
 
 def could_be_taken(name: str) -> bool:

@@ -42,6 +42,7 @@ LOW_BITS: Final = 0x7F_7F7F_7F7F
 HIGH_BITS: Final = 0x80_8080_8080
 MAX_OPAQUE: Final = 0x7FFF_FFFF  # a Java int
 QUOTE: Final = 34
+ZERO: Final = 48
 BACKSLASH: Final = 92
 
 MEANINGFUL: Final = frozenset(
@@ -213,11 +214,10 @@ class HeaderTemplate:
                     at += 1
                     if at - after > 18:
                         return -1
-                if at == after:
+                if at == after or (data[after] == ZERO and at - after > 1):  # a parser would refuse it
                     return -1
                 if kind == OPAQUE:
-                    first: i64 = data[after]
-                    if number > MAX_OPAQUE or (first == 48 and at - after > 1):
+                    if number > MAX_OPAQUE:
                         return -1
                     opaque = number
             index += 1

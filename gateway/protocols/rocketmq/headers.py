@@ -7,10 +7,11 @@ which forgives almost everything; its behaviour was measured (2026-11, `Remoting
 * The last of two equal keys in `extFields` wins, `null` included; so with msgspec. At the top it may be either: refused
   (`header_ambiguity.py`).
 * Numbers and booleans in `extFields` become text (`5`, `true`). Accepted; a fraction, a list or an object as a topic is refused.
-* Single quotes, comments, bare keys, trailing commas, `\\x41`: fastjson takes them, no client sends them, we refuse them.
+* Within texts it takes what is no JSON: half a surrogate pair (`title.slice(0, 7)` of an emoji), control characters as they are, `\\x41`.
+  So do we (`loose_texts.py`).
+* Single quotes, comments, bare keys, trailing commas: fastjson takes them, no client sends them, we refuse them.
 * Top-level keys are matched *roughly* (`Code`, `ext_fields`). We refuse whatever it could take for one of its fields
   (`header_ambiguity.py`).
-* A header that is not UTF-8 is refused as a whole.
 
 To refuse means to close the connection, which is what the broker does with a header it cannot read.
 """
@@ -23,7 +24,8 @@ import msgspec
 from mypy_extensions import i64
 
 from gateway.protocols.octets import u16, u32
-from gateway.protocols.rocketmq.header_ambiguity import is_plain, refuse_ambiguous, unreadable
+from gateway.protocols.rocketmq.header_ambiguity import decode_raw, is_plain, refuse_ambiguous, unreadable
+from gateway.protocols.rocketmq.loose_texts import is_plain_text, is_utf8, tighten
 from limiter.protocols import RETRY_PREFIX
 
 JSON: Final = 0  # serialize types, the first byte of a frame's second word
@@ -36,6 +38,7 @@ SEND_BACK: Final = 36  # CONSUMER_SEND_MSG_BACK: the broker writes to %RETRY%<gr
 LONG_NAMES: Final = frozenset((10, 324, 370))  # SEND_MESSAGE, SEND_REPLY_MESSAGE, RECALL_MESSAGE: topic, producerGroup, batch
 SHORT_NAMES: Final = frozenset((310, 320, 325))  # SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2: b, a, m
 RETRY: Final = RETRY_PREFIX.encode()
+UNREADABLE: Final = "\ufffd"  # in the place of bytes that are not UTF-8
 MAX_NAME_BYTES: Final = 255  # of a topic or group by which it is known; the broker takes no longer topics (TopicValidator)
 ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`docs/design/rocketmq.md` 4.6); C++ clients always send it, empty
 
@@ -98,11 +101,11 @@ JsonHeader: Final[Any] = msgspec.defstruct(
         ("code", int, 0),
         ("extFields", ExtFields | None, None),
         ("flag", int, 0),
-        ("language", Any, None),
+        ("language", Text, None),
         ("opaque", int, 0),
-        ("remark", Any, None),
-        ("serializeTypeCurrentRPC", Any, None),
-        ("version", Any, None),
+        ("remark", msgspec.Raw, msgspec.Raw()),  # stepped over: values that nobody wants are not built, however large they are
+        ("serializeTypeCurrentRPC", msgspec.Raw, msgspec.Raw()),
+        ("version", Text, None),
     ],
     gc=False,
     forbid_unknown_fields=True,
@@ -110,6 +113,7 @@ JsonHeader: Final[Any] = msgspec.defstruct(
 
 decode_header: Final = msgspec.json.Decoder(JsonHeader).decode
 decode_any: Final = msgspec.json.Decoder().decode
+decode_scalar: Final = msgspec.json.Decoder(str | int | float | bool | None).decode
 
 
 def read_json(text: bytes) -> Header:
@@ -149,15 +153,24 @@ def read_json(text: bytes) -> Header:
 
 
 def read_fields(text: bytes) -> Any:
-    """A JsonHeader out of `text`."""
+    """A JsonHeader out of `text`. Raises ProtocolError."""
     try:
-        if not text.isascii():
-            text.decode()
+        if is_utf8(text):
+            return read_strict(text)
+    except msgspec.MsgspecError:
+        pass
+    try:
+        return read_strict(tighten(text))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise unreadable(str(error)) from None
+
+
+def read_strict(text: bytes) -> Any:
+    """The same of what is JSON; raises msgspec's errors too, where it is none."""
+    try:
         fields = decode_header(text)
     except msgspec.ValidationError:
         return read_unusual(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise unreadable(str(error)) from None
     except RecursionError:
         raise unreadable("nested too deep") from None
     if not is_plain(text):
@@ -167,26 +180,40 @@ def read_fields(text: bytes) -> Any:
 
 def read_unusual(text: bytes) -> Any:
     """The same for headers with keys or types no known client sends, but which the broker can read."""
+    members = _members(text, "the header")
+    refuse_ambiguous(text)
+    extra = members.get("extFields")
+    given = {} if extra is None or bytes(extra) == b"null" else _members(extra, "extFields")
+    return JsonHeader(
+        code=as_int(_scalar(members.get("code")), "code"),
+        flag=as_int(_scalar(members.get("flag")), "flag"),
+        opaque=as_int(_scalar(members.get("opaque")), "opaque"),
+        extFields=ExtFields(**{name: _scalar(given.get(name)) for name in ExtFields.__struct_fields__}),
+        language=_scalar(members.get("language")),
+        version=_scalar(members.get("version")),
+    )
+
+
+def _members(text: Any, what: str) -> dict[str, Any]:
+    """The members of the object `text`, each as it stands."""
     try:
-        found = decode_any(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise unreadable(str(error)) from None
+        found: dict[str, Any] = decode_raw(text)
+    except msgspec.ValidationError:
+        raise unreadable(f"{what} is not an object") from None
     except RecursionError:
         raise unreadable("nested too deep") from None
-    if not isinstance(found, dict):
-        raise unreadable("not an object")
-    refuse_ambiguous(text)
-    extra: object = found.get("extFields")
-    if extra is not None and not isinstance(extra, dict):
-        raise unreadable("extFields is not an object")
-    return JsonHeader(
-        code=as_int(found.get("code"), "code"),
-        flag=as_int(found.get("flag"), "flag"),
-        opaque=as_int(found.get("opaque"), "opaque"),
-        extFields=None if extra is None else ExtFields(**{name: extra.get(name) for name in ExtFields.__struct_fields__}),
-        language=found.get("language"),
-        version=found.get("version"),
-    )
+    return found
+
+
+def _scalar(raw: Any) -> object:
+    """The value that is spelled `raw`; None where there is none, and `raw` itself where it is a list or an object."""
+    if raw is None:
+        return None
+    try:
+        value: object = decode_scalar(raw)
+    except msgspec.ValidationError:
+        return raw
+    return value
 
 
 def as_int(value: object, name: str) -> int:
@@ -210,6 +237,8 @@ def _not_a_number(name: str) -> int:
 def as_bytes(value: object, text: bytes) -> bytes:
     """A value of extFields as the broker's map of strings holds it; b"" for null."""
     if isinstance(value, str):
+        if UNREADABLE in value and not is_plain_text(text):
+            raise unreadable("a topic, group or access key that is not UTF-8")
         return value.encode()
     if value is None:
         return b""

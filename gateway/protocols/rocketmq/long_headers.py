@@ -7,8 +7,10 @@ the memory with them: of it stay its first and its last bytes, where clients wri
     {"code":310,"extFields":{ … 300 kB … },"flag":0,"language":"JAVA","opaque":5,…}     Java, C++: names in order, so at the end
     {"code":310,"language":"GO","version":317,"opaque":5,"flag":0,"extFields":{ … }}    Go: at the beginning, as in the binary encoding
 
-Nothing of it reaches the broker, so it does no harm to read it less strictly than `headers.py` reads. What cannot be answered, because it
-is an answer itself or its opaque is not found, closes the connection; a one-way request is thrown away without a word.
+What begins as another request (`begins_as_other`) is kept until its header is there, read like any, and passes: what the broker answers
+depends on it. Of other headers nothing reaches the broker, so it does no harm to read them less strictly than `headers.py` reads. What
+cannot be answered, because it is an answer itself or its opaque is not found, closes the connection; a one-way request is thrown away
+without a word.
 """
 
 from __future__ import annotations
@@ -19,16 +21,20 @@ from typing import Final
 from mypy_extensions import i64
 
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.octets import u32
-from gateway.protocols.rocketmq.headers import FIXED, JSON, ONE_WAY, RESPONSE, signed32
+from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.headers import FIXED, JSON, LONG_NAMES, ONE_WAY, RESPONSE, SHORT_NAMES, signed32
 from gateway.protocols.rocketmq.refusals import build_refusals
 from gateway.protocols.rocketmq.size_checks import MAX_HEADER_BYTES, header_too_long
 
-MESSAGE_ILLEGAL: Final = 13  # what the broker answers to properties that are too long
+MESSAGE_ILLEGAL: Final = 13  # what the broker answers to properties that are too long,
+SYSTEM_ERROR: Final = 1  # and to most other requests that it cannot use
 KEPT_BYTES: Final = 4096  # of the beginning of a header, and of its end: a guess
 BRACE: Final = 123
+HEAD_BYTES: Final = 32  # by which a request that is no send is told
+CODE: Final = re.compile(rb'{"code":([1-9][0-9]{0,8}),')
+SENDS: Final = (LONG_NAMES | SHORT_NAMES) - {370}  # all but RECALL_MESSAGE, which has no properties
 
-NUMBER: Final = re.compile(rb'"(flag|opaque)"\s*:\s*(-?[0-9]{1,10})\s*[,}]')  # a quote within a text has a backslash before it
+NUMBER: Final = re.compile(rb'"(code|flag|opaque)"\s*:\s*(-?[0-9]{1,10})\s*[,}]')  # a quote within a text has a backslash before it
 
 
 class LongHeader:
@@ -71,14 +77,16 @@ class LongHeader:
 
     def reply(self) -> bytes:
         """The frame that answers it; b"" where the client expects none. Raises ProtocolError, each time, where it cannot be answered."""
-        flag, opaque = self._read_binary() if self.kind != JSON else self._read_json()
+        code, flag, opaque = self._read_binary() if self.kind != JSON else self._read_json()
         if opaque is None or flag & RESPONSE:
             self.fault = header_too_long(self.size)
             raise self.fault
-        return b"" if flag & ONE_WAY else build_refusals([opaque], MESSAGE_ILLEGAL, remark(self.size))
+        if flag & ONE_WAY:
+            return b""
+        return build_refusals([opaque], MESSAGE_ILLEGAL if code in SENDS else SYSTEM_ERROR, remark(self.size))
 
-    def _read_json(self) -> tuple[int, int | None]:
-        """Flag and opaque: of what stands before extFields, whose members may have such names, and behind them."""
+    def _read_json(self) -> tuple[int, int, int | None]:
+        """Code, flag and opaque: of what stands before extFields, whose members may have such names, and behind them."""
         before = self.head.partition(b'"extFields"')[0]
         behind = self.tail[self.tail.rfind(b"},") + 1 :]
         found: dict[bytes, int] = {}
@@ -87,14 +95,22 @@ class LongHeader:
         opaque = found.get(b"opaque")
         if opaque is not None and not -0x8000_0000 <= opaque <= 0x7FFF_FFFF:
             opaque = None
-        return found.get(b"flag", 0), opaque
+        return found.get(b"code", 0), found.get(b"flag", 0), opaque
 
-    def _read_binary(self) -> tuple[int, int | None]:
+    def _read_binary(self) -> tuple[int, int, int | None]:
         assert len(self.head) >= FIXED
-        return signed32(u32(self.head, 9)), signed32(u32(self.head, 5))
+        return u16(self.head, 0), signed32(u32(self.head, 9)), signed32(u32(self.head, 5))
 
     def __repr__(self) -> str:
         return f"<LongHeader size={self.size} header_left={self.header_left} body_left={self.body_left}>"
+
+
+def begins_as_other(data: bytes, at: i64, kind: i64) -> bool:
+    """Whether the header at `data[at]` is that of a request which is no send, by its first bytes: most clients write the code there."""
+    if kind != JSON:
+        return u16(data, at) not in SENDS
+    found = CODE.match(data, at, at + HEAD_BYTES)
+    return found is not None and int(found.group(1)) not in SENDS
 
 
 def remark(size: int) -> str:

@@ -55,7 +55,7 @@ def disagreement(header: Header, read: dict[str, Any] | None) -> str:
         return ""
     ext = read["ext"] or {}
     if read["code"] in CONSUMES:
-        theirs = ((ext.get("topic") or "")[:MAX_NAME_BYTES], (ext.get("consumerGroup") or "")[:MAX_NAME_BYTES])
+        theirs = tuple((ext.get(name) or "").encode(errors="replace").decode()[:MAX_NAME_BYTES] for name in ("topic", "consumerGroup"))
         ours = (header.source.decode(errors="replace"), header.group.decode(errors="replace"))
         return "" if ours == theirs else f"we read {ours}, the broker {theirs}"
     send = read.get("send")
@@ -68,7 +68,7 @@ def disagreement(header: Header, read: dict[str, Any] | None) -> str:
         group = topic.removeprefix("%RETRY%")  # whatever producer group it says (`headers.Header`)
     if not topic and not header.topic:
         return ""
-    topic, group = topic[:MAX_NAME_BYTES], group[:MAX_NAME_BYTES]
+    topic, group = (name.encode(errors="replace").decode()[:MAX_NAME_BYTES] for name in (topic, group))  # half surrogate pairs, as stored
     they = (topic, group, send["batch"], read["flag"] & ONE_WAY)
     we = (header.topic.decode(errors="replace"), header.group.decode(errors="replace"), header.batch, header.flag & ONE_WAY)
     return "" if we == they else f"we read {we}, the broker {they}"

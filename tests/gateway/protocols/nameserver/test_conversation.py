@@ -287,6 +287,19 @@ def test_a_description_names_the_clients_language_and_version() -> None:
     assert one.conversation.handshake_done
 
 
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+@pytest.mark.parametrize("cut", [1 << 16, 1 << 24], ids=["in reads", "at once"])
+def test_a_request_with_a_header_of_any_length_passes_and_its_route_leads_here(binary: bool, cut: int) -> None:
+    asked = rocketmq.encode_request(105, {"topic": "orders", "x": "y" * (15 << 20)}, opaque=-3, binary=binary)
+    asked += rocketmq.frame(b'{"code": 105, "extFields": {"x": "%b"}, "opaque": 4}' % (b"y" * 300_000)) + ask(5)
+    one = talk()
+    one.client(b"", [asked[at : at + cut] for at in range(0, len(asked), cut)])
+    assert one.to_broker == asked
+    for opaque in (-3, 4, 5):
+        one.broker(answer(opaque))
+    assert one.to_client == answer(-3, LED) + answer(4, LED) + answer(5, LED)
+
+
 # ---- bad bytes ---------------------------------------------------------------------------------------------------------
 
 BAD_REQUESTS = {

@@ -62,6 +62,32 @@ def test_it_is_answered_and_the_connection_goes_on(style: str, body: bytes, cut:
     assert talk.requests == [("orders", "producers", 1, 200)], "it was not charged to anybody"
 
 
+OTHERS = {
+    "a heartbeat": json_header(34, {"x": LONG}, opaque=7),
+    "a query, as Go writes it": as_go_writes_it(7).replace(b"310", b"14", 1),
+    "a send-back, binary": binary_header(36, {"group": "workers", "x": LONG}, opaque=7),
+    "a title cut within an emoji": json_header(34, {"x": LONG + "\ud83d"}, opaque=7),
+}
+
+
+@pytest.mark.parametrize("style", OTHERS)
+@pytest.mark.parametrize("cut", [1 << 16, 1 << 20])
+def test_what_is_no_send_passes_and_the_broker_says_what_it_says(style: str, cut: int) -> None:
+    data = frame(OTHERS[style], b"body", 1 if "binary" in style else 0) + send(opaque=8)
+    talk = Talk("rocketmq")
+    talk.client(b"", [data[:20], *(data[at : at + cut] for at in range(20, len(data), cut))])
+    assert (talk.to_broker, talk.to_client) == (data, b"")
+
+
+def test_what_begins_as_no_send_and_is_one_is_judged_or_refused() -> None:
+    limited = Talk("rocketmq", rule(messages=1000))
+    with pytest.raises(ProtocolError, match="said twice"):
+        limited.client(frame(json_header(34, extra(), opaque=7)[:-1] + b',"code":310}'))
+    limited = Talk("rocketmq", rule(messages=1000))
+    limited.client(frame(b'{"opaque":7,' + json_header(34, {"x": LONG})[1:].replace(b',"opaque":1', b"")))
+    assert codes(limited.to_client) == [(7, 1)]
+
+
 def test_the_end_of_one_is_the_beginning_of_the_next() -> None:
     data = b"".join([frame(json_header(310, extra(), opaque=number), b"b" * number) for number in range(5)])
     for chunks in ([data], randomly(data, 3)):
