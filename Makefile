@@ -217,7 +217,7 @@ e2e: $(PRODUCT) .venv/.spark $(if $(RABBITMQ_4),rabbitmq4) ## All tests but Spar
 # What make test has with a real broker runs here as pure Python, too; RABBITMQ and ROCKETMQ say on which.
 test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty nights, clusters of Spark, timers, hundreds of kills; and all with a broker, on the brokers before; an hour.
 	@$(SYSTEM) java maven go node ruby librabbitmq rabbitmq redis-server systemd iproute2 zsh fish rclone ssh strace
-	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and not bench and not airflow and not kubernetes and not storage and not packages)
+	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and (long or not bench) and not airflow and not kubernetes and not storage and not packages)
 
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.
 test-packages: .venv/.dependencies build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; a quarter of an hour.

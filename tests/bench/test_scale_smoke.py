@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.long]
 
 PROGRAM = Path(__file__).parents[2] / "bench" / "scale" / "run.py"
 KINDS = {"oneway", "request"}
