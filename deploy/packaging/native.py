@@ -30,6 +30,9 @@ from setuptools._distutils.sysconfig import get_config_var
 UNIT_BYTES: Final = 1_000_000  # of C; a folder with more is cut into units of about this size: two to four seconds of a core each
 KEPT: Final = 400  # compiled units in build/objects, those used last; a build has sixty
 
+# Of -O2 only what is worth its time here: -O1 with these takes gcc 0.62 of the time of -O2, and messages cost the same (2026-11).
+OPTIMISATION: Final = ("-fstrict-aliasing", "-finline-small-functions", "-freorder-blocks-and-partition", "-freorder-functions")
+
 # What compiled code calls where something went wrong, or where an integer is beyond 62 bits. mypyc checks nearly every step for an error,
 # and has the handling of it in between: a third of the code that a message brings into the processor's cache is never run. Marked as cold,
 # it is kept out of the way: AMQP's confirms cost 0.87 to 0.93 of what they did, all else the same or less (2026-11).
@@ -197,12 +200,13 @@ class NativeLibrary:
         root = Path.cwd()
         try:
             os.chdir(source_root)  # modules are called by their paths from here, also in tracebacks
-            first = mypycify(list(paths), opt_level="2", multi_file=True, group_name=self.name, target_dir=str(root / written))[0]
+            first = mypycify(list(paths), opt_level="1", multi_file=True, group_name=self.name, target_dir=str(root / written))[0]
         finally:
             os.chdir(root)
         self._include_dirs += sorted(os.path.relpath(path) if Path(path).is_relative_to(root) else path for path in first.include_dirs)
         self._arguments = [
             *first.extra_compile_args,
+            *OPTIMISATION,
             # To look for what to warn of takes gcc 12 two thirds of its time, and in code that a program has written that helps nobody.
             "-Wno-all",
             # Whose library and version this is must not depend on where it was built.
