@@ -98,9 +98,7 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ipv6_prefix: int | UnsetType = UNSET
     spool_size: str | UnsetType = UNSET
     max_age: str | UnsetType = UNSET
-    durable: bool | UnsetType = UNSET
     drop_expired: bool | UnsetType = UNSET
-    answer: str | UnsetType = UNSET
     scope: str | UnsetType = UNSET
     mode: str | UnsetType = UNSET
     candidate: dict[str, Any] | UnsetType = UNSET
@@ -164,20 +162,6 @@ class LogLevelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     level: str = ""
     duration: str | UnsetType | None = msgspec.field(name="for", default=UNSET)
-    reason: str | UnsetType | None = UNSET
-
-
-class SpoolPauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why nothing is to leave the spool, and for how long (`for: 30min`); without it until it is resumed."""
-
-    duration: str | UnsetType | None = msgspec.field(name="for", default=UNSET)
-    reason: str | UnsetType | None = UNSET
-
-
-class SpoolDrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The name of the new file in the state directory's folder `drained`, and why."""
-
-    to: str = ""
     reason: str | UnsetType | None = UNSET
 
 

@@ -13,9 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from limiter.judge import Judge
-from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
-from limiter.rules.rule_text import RuleFault
 
 JSONObject = dict[str, object]
 TopicPlace = tuple[str, str, str]  # protocol, topic as text, operation
@@ -72,9 +70,6 @@ class Gateway(Protocol):
     def warnings(self) -> list[str]:
         """Conditions that need an operator although traffic is served: memory full, disk low."""
 
-    def rule_faults(self, rule: Rule) -> list[RuleFault]:
-        """What this gateway's configuration lacks for `rule`, as a rules file is checked for it."""
-
     def listeners(self) -> list[JSONObject]:
         """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""
 
@@ -95,24 +90,7 @@ class Gateway(Protocol):
         """The spool as a whole: bytes it may take and takes, messages and topics that wait, what is wrong with it."""
 
     async def spooled_topics(self) -> list[JSONObject]:
-        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `waiting_seconds`, `paused`; and those paused."""
-
-    async def pause_spool(self, topic: tuple[str, str], pause: JSONObject) -> None:
-        """Let nothing of the topic (its protocol, its text) leave the spool, in all workers. `pause`: `until` (seconds since 1970, or
-        None), the same as text (`ends`), `reason` and `by`."""
-
-    async def resume_spool(self, topic: tuple[str, str]) -> bool:
-        """Let the topic go on; False: it was not paused."""
-
-    async def discard_spooled(self, topic: tuple[str, str], *, dry_run: bool) -> JSONObject:
-        """Give up what waits of the topic now; a dry run only looks. `messages`, `bytes`, `connections`, and `connection_ids` of some.
-
-        Beside it `faults`: why durable messages were not given up, or may come back.
-        """
-
-    async def drain_spool(self, topic: tuple[str, str], file: str, *, dry_run: bool) -> JSONObject:
-        """The same, once it is in a new file of this name in the state directory's folder `drained` (with several workers: in one of each).
-        Beside it the `files`. Raises FileExistsError, with the way out, where it is there already."""
+        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `waiting_seconds`."""
 
     def clients(self) -> list[JSONObject]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.

@@ -6,9 +6,6 @@ One gateway (the installed one, or SLUICE_COMMAND's) between publishers and `res
 have 1 KiB. Each round: all messages forwarded without a limit; as many spooled (limit 1/s) and then drained as fast as the broker takes
 them; as many spooled and drained at a limit, of which ten seconds are measured. A client beside it publishes to a topic without a limit,
 one message in flight: its p99 when all is calm, and while the last of them is spooled. Medians of the rounds.
-
-Then durable messages, of one sender: how many a second are committed to the disk (group commit), and after a SIGKILL how long the next
-process takes from its start to the first message that the broker has confirmed, with all of them waiting.
 """
 
 from __future__ import annotations
@@ -35,9 +32,6 @@ TOPIC = "bursts"
 LIMIT = 5_000  # a second
 DRAIN_S = 10
 RULE = {"name": "bursts", "match": {"protocol": "amqp", "queue": TOPIC}, "limit": {"messages": "1/s"}, "action": "spool"}
-
-
-DURABLE = {**RULE, "durable": True}
 
 
 def publisher_of(gateway: Gateway) -> dict[str, Any]:
@@ -107,44 +101,6 @@ class Round:
         return self.found
 
 
-def spool_of(gateway: Gateway) -> dict[str, Any]:
-    shown: dict[str, Any] = gateway.get("/v1/spool")["spool"]
-    return shown
-
-
-def durable(folder: Path, backend: int, messages: int) -> dict[str, float]:
-    """Committed messages a second, and seconds to the first replayed one."""
-    folder.mkdir()
-    (folder / "password").write_text("guest")
-    listener = amqp_listener(f"127.0.0.1:{backend}") | {"own_login": {"user": "guest", "password_file": str(folder / "password")}}
-    with Gateway(folder / "gateway", [listener], [DURABLE]) as gateway:
-        with NumberedPublisher(gateway.port("rabbit")) as publisher:
-            began = time.monotonic()
-            publisher.begin(messages, [TOPIC], SIZE)
-            wait_until(lambda: bool(gateway.get("/v1/connections")["items"]), within=60, what="the connection is shown")
-            wait_until(lambda: int(publisher_of(gateway)["held_messages"]) >= messages - 100, within=900, what="all wait")
-            wait_until(lambda: spool_of(gateway)["uncommitted_bytes"] == 0, within=300, what="all are committed")
-            elapsed = time.monotonic() - began
-            commits = int(spool_of(gateway)["commits"])
-            gateway.kill()
-        began = time.monotonic()
-        gateway.start()
-        size = int(spool_of(gateway)["replaying_bytes"])
-        wait_until(lambda: spool_of(gateway)["replayed_messages"] > 0, within=300, what="the first message is replayed")
-        first = time.monotonic() - began
-        limit_to(gateway, {"mode": "off"})
-        began, before = time.monotonic(), int(spool_of(gateway)["replayed_messages"])
-        time.sleep(DRAIN_S)
-        rate = (int(spool_of(gateway)["replayed_messages"]) - before) / (time.monotonic() - began)
-    return {
-        "durable messages/s": messages / elapsed,
-        "messages in a commit": messages / max(commits, 1),
-        "to be replayed MiB": size / (1 << 20),
-        "seconds to the first of them": first,
-        "replayed messages/s": rate,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
@@ -161,15 +117,12 @@ def main() -> None:
         for number in range(options.rounds):
             rounds.append(Round(gateway, options.messages).play())
             print(f"round {number + 1}: {json.dumps({name: round(value, 3) for name, value in rounds[-1].items()})}", flush=True)
-        after = durable(Path(folder) / "durable", backend, options.messages)
     print("\nmedians")
     medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
     for name, value in medians.items():
         print(f"  {name:34} {value:12,.3f}")
-    for name, value in after.items():
-        print(f"  {name:34} {value:12,.3f}")
     print(f"  {'spooled / forwarded':34} {medians['spooled messages/s'] / medians['forwarded messages/s']:12,.3f}")
-    keep(RESULTS / "spool.json", facts, {"messages": options.messages, "rounds": rounds, "durable": after})
+    keep(RESULTS / "spool.json", facts, {"messages": options.messages, "rounds": rounds})
 
 
 if __name__ == "__main__":

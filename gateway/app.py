@@ -34,7 +34,7 @@ from gateway.event_loop.event_loop import EventLoop
 from gateway.event_loop.memory_limit import MemoryLimit
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
-from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, spool_settings_of, watermarks_of
+from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, spool_directory, spool_settings_of, watermarks_of
 from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
 from gateway.lifecycle.spool_watch import SpoolWatch
@@ -44,7 +44,6 @@ from gateway.listeners.factory import listeners_of, open_listeners
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.resolver import Resolver
 from gateway.ports import LastReload, RuleSource
-from gateway.replay.replayer import Replayer
 from gateway.session.ending import close_gracefully
 from gateway.session.session import Session
 from gateway.session.shared import Shared
@@ -161,11 +160,10 @@ class Gateway:
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings)
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
-        self.spool = SpoolDisk(settings.spool.directory or settings.gateway.state_directory / "spool", *spool_settings_of(settings))
+        self.spool = SpoolDisk(spool_directory(settings), *spool_settings_of(settings))
         self.shared.spool = self.spool
         self.spool_watch = SpoolWatch(self.spool)
         self.sweeper.take_spool(self.spool)
-        self.replayer = Replayer(self.spool, self.listening, logins_of(settings), self._begin_session)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
         self.sweeper.watch_volume(self.shared, self.check_memory)
         self.brokers = brokers_of(settings, self.listening)
@@ -202,8 +200,8 @@ class Gateway:
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
-    def _begin_session(self, listener: Listener, arrival: Arrival) -> Session | None:
-        """Take over a client whose broker was dialled. None: its session has failed to begin."""
+    def _begin_session(self, listener: Listener, arrival: Arrival) -> None:
+        """Take over a client whose broker was dialled."""
         client, address, upstream, permit = arrival.client, arrival.address, arrival.upstream, arrival.permit
         greeted = arrival.broker_greeted
         assert upstream is not None
@@ -220,15 +218,12 @@ class Gateway:
             listener.active -= 1
             listener.count_closed("gateway_error")
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
-            return None
-        if arrival.own:
-            session.conversation.be_patient()
+            return
         upstream.heard.connections += 1
         if self.draining and not self.holding and self.hand_over is None:
             begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
         self.event_loop.wake()
-        return session
 
     def wake(self, session: Session) -> None:
         """Let the session take a turn."""
@@ -382,7 +377,6 @@ class Gateway:
                 if self.hand_over is None:
                     systemd.notify("STOPPING=1")
                 self.draining = self.holding = True
-                self.replayer.stop()
                 if self.hand_over is None:
                     await hold(self, asked)
                     self.holding = False
@@ -419,7 +413,7 @@ class Gateway:
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
         tasks: list[Callable[[], Awaitable[None]]] = [
             partial(every_tick, self), partial(every_second, self), partial(probe_lag, self), partial(probe_brokers, self.configured()),
-            partial(watch_lag, self.lag_watch), self.replayer.run,
+            partial(watch_lag, self.lag_watch),
         ]  # fmt: skip
         return tasks if self.remote_admin is None else [*tasks, self.remote_admin.run]
 

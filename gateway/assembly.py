@@ -75,7 +75,7 @@ def assemble(
     decode = Decode(conversation, reader, shared.accounts, forwarder)
     forward = Forward(conversation, upstream, forwarder, shared.accounts)
     spans = None if shared.spans is None else MessageSpans(shared.spans, conversation)
-    limit = RateLimit(conversation, reader, forwarder, shared.accounts, spans, shared.spool_control)
+    limit = RateLimit(conversation, reader, forwarder, shared.accounts, spans)
     deliveries = LimitDeliveries(conversation, shared.accounts, shared.hold_bytes)
     pipeline = Pipeline([decode, SpendCredit(reader), limit, forward])
     stages = Stages(conversation, decode, limit, forward, pipeline, deliveries, spans)

@@ -29,7 +29,6 @@ from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
 from gateway.fleet.figures import OwnFigures
-from gateway.lifecycle import spool_operations
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
@@ -40,8 +39,8 @@ from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively, run_cooperatively
+from gateway.lifecycle.spool_watch import clear_spool
 from gateway.remote_admin import RemoteAdmin
-from gateway.settings.checks import missing_logins
 from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, live_snapshot, spool, status
@@ -51,15 +50,12 @@ from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.series import SeriesStore
 from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
-from limiter.rules.rule_text import RuleFault
 
 if TYPE_CHECKING:
     from admin.store import Store
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.takeover import Takeover
-    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.settings import Settings
-    from limiter.rules.rule import Rule
     from limiter.rules.rule_set import RuleSet
 
 COUNTED: Final = ("/metrics", "/v1/topics", "/v1/clients")  # paths of the admin API whose answers fold the accounts first
@@ -126,9 +122,6 @@ class Standalone:
     def warnings(self) -> list[str]:
         return [*status.warnings(self.gateway), *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
-    def rule_faults(self, rule: Rule) -> list[RuleFault]:
-        return [RuleFault("durable", f"{message}; {remedy}") for message, remedy in missing_logins(rule, self.gateway.settings.listeners)]
-
     def listeners(self) -> list[dict[str, object]]:
         return status.listeners(self.gateway)
 
@@ -142,22 +135,10 @@ class Standalone:
         return self.gateway.close_connection(connection, reason)
 
     def spool(self) -> dict[str, object]:
-        return spool.figures(self.gateway.spool, self.gateway.shared.spool_control)
+        return spool.figures(self.gateway.spool)
 
     async def spooled_topics(self) -> list[dict[str, object]]:
-        return await collect_cooperatively(spool.topics(self.gateway.spool, self.gateway.shared.spool_control, now_ns()))
-
-    async def pause_spool(self, topic: SpooledTopic, pause: dict[str, object]) -> None:
-        spool_operations.act(self.gateway, "pause", topic, pause)
-
-    async def resume_spool(self, topic: SpooledTopic) -> bool:
-        return bool(spool_operations.act(self.gateway, "resume", topic, {})["resumed"])
-
-    async def discard_spooled(self, topic: SpooledTopic, *, dry_run: bool) -> dict[str, object]:
-        return await spool_operations.discard(self.gateway, topic, dry_run=dry_run)
-
-    async def drain_spool(self, topic: SpooledTopic, file: str, *, dry_run: bool) -> dict[str, object]:
-        return await spool_operations.drain(self.gateway, topic, file, dry_run=dry_run)
+        return await collect_cooperatively(spool.topics(self.gateway.spool, now_ns()))
 
     def clients(self) -> list[dict[str, object]]:
         return status.clients(self.gateway)
@@ -269,6 +250,7 @@ class Standalone:
             partial(expire_changes, self.store),
             partial(reload_on_change, lambda: self.gateway.settings, self.reload),
             partial(keep_fill_levels, self.fill_levels),
+            partial(clear_spool, self.gateway.spool.directory),
             self.log_keeping.run,
             self.hourly_raises.run,
             partial(self.webhooks.run, self.gateway.drain_requested),

@@ -63,7 +63,6 @@ class ProtocolNames:
     refuses_with: str = ""  # its one way to refuse, where `reply` gives no choice; "": `reply` chooses
     refuses_all: bool = True  # every message can be refused with an answer; else `fallback` says what happens instead
     spools: bool = False  # its messages may wait longer than clients wait for an answer: `action: spool`
-    replays: bool = False  # what is spooled of it can be published again after a crash: `durable: true`
     spools_only: str = ""  # which of them, in words; the others are refused. "": all
     system_topics: SystemTopics = SystemTopics()
     no_quota_prefixes: tuple[str, ...] = ()  # of topics, or of any part after the first, that get no quota
@@ -119,7 +118,6 @@ AMQP: Final = ProtocolNames(
     refuses_with="basic.nack",
     refuses_all=False,  # a channel without confirms has no answer
     spools=True,
-    replays=True,
     no_quota_prefixes=("amq.gen-", "amq.rabbitmq.reply-to"),  # RabbitMQ's generated queue names live as long as one connection
 )
 ROCKETMQ: Final = ProtocolNames(
@@ -136,7 +134,6 @@ ROCKETMQ: Final = ProtocolNames(
     max_delay_ns=2_500_000_000,  # docs/design/limiter.md 4: RocketMQ's clients time out at 3 s
     max_delay_reason="RocketMQ's clients give up after 3s",
     spools=True,
-    replays=True,
     spools_only="one-way sends",
     # apache/rocketmq common/topic/TopicValidator.java and MixAll.java, as listed in docs/design/rocketmq.md 2.1. Retry and dead-letter
     # topics are not among them: they carry users' messages, and a storm of retries is just what a limit is for.

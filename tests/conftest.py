@@ -49,7 +49,6 @@ ONCE = (
 TWICE = ("tests/contracts/test_protocols.py", "tests/fuzz/", "tests/gateway/protocols/", "tests/limiter/")
 RANDOM = (  # of TWICE, beside all that are hypothesis's
     "tests/fuzz/test_blind.py", "tests/fuzz/test_round.py", "tests/gateway/protocols/amqp/test_confirm_schedules.py",
-    "tests/gateway/protocols/amqp/test_crash_schedules.py",
 )  # fmt: skip
 # By marker: what is looked for, the target that installs it, and all that this target brings.
 PARTS = {"spark": ("pyspark", "make .venv/.spark", {"pyspark", "pandas", "duckdb"}), "site": ("sphinx", "make .venv/.docs", {"sphinx"})}

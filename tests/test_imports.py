@@ -63,7 +63,6 @@ assembly event_loop fleet remote_admin
 listeners
 ports
 broker_load
-replay
 telemetry
 lifecycle
 alerting
@@ -94,7 +93,6 @@ OUTER_RING = (
     "listeners/",
     "main.py",
     "remote_admin.py",
-    "replay/",
     "standalone.py",
     "transport/channel_io.py",
     "workers/",

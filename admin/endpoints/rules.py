@@ -154,13 +154,11 @@ async def _put_rule(context: Context, name: str) -> Answer:
     text = rule_text(body)
     try:
         name.encode()
-        found = context.gateway.rule_faults(store.rule_texts.read(name, text))
+        store.rule_texts.read(name, text)
     except UnicodeEncodeError:
-        found = []
         faults.append(Fault("/name", "is not UTF-8; write it like orders"))
     except RuleTextError as error:
-        found = error.faults
-    faults += [Fault("/" + fault.field.replace(".", "/") if fault.field else "", fault.message) for fault in found]
+        faults += [Fault("/" + fault.field.replace(".", "/") if fault.field else "", fault.message) for fault in error.faults]
     if faults:
         raise invalid("the rule cannot be used", faults)
     reason = body.reason if isinstance(body.reason, str) else context.reason

@@ -17,6 +17,8 @@ HIGH_PERCENT: Final = 30
 DELIVERY_PERCENT: Final = 20
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gateway.listeners.listener import Listener
     from gateway.ports import RunningGateway
     from gateway.settings import Settings
@@ -71,6 +73,10 @@ def watermarks_of(settings: Settings) -> tuple[int, int]:
     """`high_watermark` and `delivery_watermark` in bytes: as set, or what the process's limit leaves for them."""
     limit, memory = memory_limit_of(settings), settings.memory
     return min(memory.high_watermark, limit * HIGH_PERCENT // 100), min(memory.delivery_watermark, limit * DELIVERY_PERCENT // 100)
+
+
+def spool_directory(settings: Settings) -> Path:
+    return settings.spool.directory or settings.gateway.state_directory / "spool"
 
 
 def spool_settings_of(settings: Settings) -> tuple[int, int, int, int]:

@@ -5,7 +5,7 @@ off what its consumers have got last, acknowledge it and publish results, on new
 clients are served, new ones as well, and only /readyz says that the gateway goes. When none is left, or the time is nearly over, the drain
 begins, with what is left of it.
 
-Held messages go on passing as their limits allow, those of paused topics too (`sluice spool pause`), and so do parked deliveries that the
+Held messages go on passing as their limits allow, and so do parked deliveries that the
 broker has forgotten (no-ack). Shortly before the deadline they pass without a limit: a burst of what memory could hold is a smaller harm
 than messages lost without a word. Clients that are left at the deadline are told all the same; what is abandoned then is counted and
 logged.
@@ -23,7 +23,6 @@ import trio
 
 from gateway import log
 from gateway.clock import now_ns
-from gateway.lifecycle.spool_operations import resume_all
 from gateway.ports import RunningGateway
 from gateway.session import description
 from gateway.session.ending import send_close
@@ -69,7 +68,6 @@ async def drain(gateway: Gateway, asked: int) -> None:
     begin = begin_drain if gateway.hand_over is None else begin_drain_once_open
     for session in list(sessions.values()):
         gateway.sweeper.attempt(session, partial(begin, session, started))
-    resume_all(gateway)
     released = False
     while sessions and now_ns() < deadline:
         now = now_ns()

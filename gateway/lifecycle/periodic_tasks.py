@@ -75,7 +75,6 @@ def tick(gateway: Gateway) -> None:
         gateway.fleet.watch(now)
     gateway.check_memory(now)
     gateway.spool_watch.look()
-    gateway.shared.spool_control.forget_over(now)
     if gateway.sweeper.waiting():
         gateway.event_loop.wake()
 

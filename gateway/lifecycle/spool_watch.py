@@ -1,17 +1,43 @@
-"""Says in the log when the spool cannot be written any more, and when it can again: once each, however often a write is tried."""
+"""What the log says of the spool: what processes that are gone have left there, when it cannot be written any more, and when it can again.
+
+Each is said once, however often a write is tried.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from gateway import log
 from gateway.spool import UNWRITABLE
+from gateway.spool.left_behind import clear_left_behind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gateway.spool.disk import SpoolDisk
 
 OVER: Final = "nothing is to be done: it is written again"
+UNREADABLE: Final = "give the gateway's user the folder and all in it (chown)"
+UNRELEASED: Final = (
+    "a build that was never released wrote it, and this one leaves it alone: let that build forward its messages, or delete the folder"
+)
+
+
+async def clear_spool(directory: Path, *, tells: bool = True) -> None:
+    """Delete what processes that are gone have left in the spool. `tells`: at the start, also say what is not deleted."""
+    found = await trio.to_thread.run_sync(clear_left_behind, directory)
+    if found.files:
+        log.event(logging.WARNING, "spool_left_behind", files=found.files, bytes=found.size)
+    if not tells:
+        return
+    for folder, why in found.faults.items():
+        log.event(logging.WARNING, "spool_unreadable", folder=str(folder), err=why, remedy=UNREADABLE)
+    if found.kept:
+        folders = ", ".join(str(folder) for folder in found.kept)
+        log.event(logging.WARNING, "spool_not_ours", folders=folders, remedy=UNRELEASED)
 
 
 class SpoolWatch:

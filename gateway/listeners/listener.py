@@ -17,7 +17,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
@@ -38,14 +38,10 @@ from gateway.transport.proxy_protocol import Ends, plain
 from gateway.transport.tls.context import Hop
 from gateway.transport.trusted_proxies import TrustedProxies
 
-if TYPE_CHECKING:
-    from gateway.session.session import Session
-
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn
 OPENING_SHARE: Final = 4  # of handshake_timeout, for the first few bytes once one of them is there; they come in one segment (a guess)
 MAX_ACCEPTS_PER_TURN: Final = 64  # then trio's turn (a guess)
 LOG_EVERY_S: Final = 1.0  # between two log lines that descriptors are used up (a guess); a client is shed every 0.1 s
-OWN: Final = ("127.0.0.1", 0)  # where the gateway itself comes from, as operators see it
 REMEDIES: Final = {
     errno.EADDRINUSE: "; `ss -ltnp` shows who has it: stop that, or give the listener another `bind`",
     errno.EADDRNOTAVAIL: "; no interface of this machine has that address: correct `bind`",
@@ -64,10 +60,9 @@ class Arrival:
     permit: ConnectionPermit | None = None
     upstream: Channel | None = None
     broker_greeted: bool = False  # the broker has answered the protocol header
-    own: bool = False  # it is the gateway itself, which comes by no port
 
 
-Handover = Callable[["Listener", Arrival], "Session | None"]
+Handover = Callable[["Listener", Arrival], None]
 
 
 class Listener:
@@ -190,31 +185,14 @@ class Listener:
 
     async def _connect(self, sock: socket.socket, peer: tuple[str, int], handover: Handover) -> None:
         """From accept to handover, or to the way out."""
-        await self._bring_in(Arrival(Channel(sock), peer), handover)
-
-    async def let_in(self, sock: socket.socket, handover: Handover) -> Session | None:
-        """Serve the gateway itself, at the other end of `sock`, as any client: its session, or None where its broker cannot be reached.
-
-        It comes by no port, so no TLS and no PROXY header are before its first byte.
-        """
-        self.opened += 1
-        self.arriving += 1
-        return await self._bring_in(Arrival(Channel(sock), OWN, Ends(OWN, self.address), protected=True, own=True), handover)
-
-    async def _bring_in(self, arrival: Arrival, handover: Handover) -> Session | None:
+        arrival = Arrival(Channel(sock), peer)
         try:
-            if arrival.own:
-                await self._arrive_from_within(arrival)
-            else:
-                await self._arrive(arrival)
+            await self._arrive(arrival)
         except Exception as error:  # let it crash: this client only
             refusal = refusal_of(error)
             self._count_lost(arrival, refusal.cause)
             self.refusal_log.add(refusal, arrival.address, now_ns())
-            if arrival.own:
-                arrival.client.close()
-            else:
-                await self._reject(arrival, refusal)
+            await self._reject(arrival, refusal)
         except BaseException:  # cancelled: the gateway stops
             self._count_lost(arrival, "drain")
             arrival.client.close()
@@ -222,14 +200,7 @@ class Listener:
         else:
             self.arriving -= 1
             self.active += 1
-            return handover(self, arrival)
-        return None
-
-    async def _arrive_from_within(self, arrival: Arrival) -> None:
-        arrival.permit = self.admission.admit(None, now_ns())
-        greeting = self._greeting(b"")
-        arrival.upstream = await self.upstreams.dial(arrival.ends, greeting)
-        arrival.broker_greeted = bool(greeting)
+            handover(self, arrival)
 
     async def _arrive(self, arrival: Arrival) -> None:
         """A permit, the client's address, TLS, the protocol's first bytes; then the broker. Raises what `refusal_of` knows.

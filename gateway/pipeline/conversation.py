@@ -29,7 +29,6 @@ from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
 from gateway.pipeline.routes import Routes
-from gateway.pipeline.spool_orders import SpoolCopy, SpoolOrder
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -118,7 +117,6 @@ class Conversation:
         self.postpones_decoding = False  # what is not decoded waits for the broker's word, not for bytes; then `budget.blocking` counts it
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
-        self.patient = False  # `be_patient` was called
         self.has_spooled = False  # a rule has spooled something of this connection
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
@@ -200,9 +198,6 @@ class Conversation:
         """`hold`, and let what comes behind it wait on disk where it is too much for memory."""
         return False
 
-    def be_patient(self) -> None:
-        """The client is the gateway itself, which replays: what would be spooled is held here for as long as it takes."""
-
     def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
         """`part`, cut into runs of requests that are of use for the same time (ns; NEVER: they do not say); `part` itself comes last."""
         return [(part, NEVER)]
@@ -219,35 +214,13 @@ class Conversation:
         """Hold `part`, which was not judged, behind what is spooled of its ordering key; its `deadline` is as the rule of that has it."""
         raise NotImplementedError
 
-    def keep(self, part: Part, due: int) -> None:
-        """Hold `part`, which was spooled, on until `due`, unjudged: its topic is paused, or that of a part before it."""
-        raise NotImplementedError
-
     def spools(self, part: Part) -> bool:
         """Whether what is held of the ordering key of `part` waits in a spool."""
         return False
 
-    def may_be_spooled(self, part: Part) -> bool:
-        """Whether `part` is a message, which a rule may spool; what is no message is not held by a pause."""
-        return True
-
     def line_of(self, part: Part) -> object:
         """What has an order: parts of the same line wait behind each other, in a spool, and others do not."""
         return part.ordering_key
-
-    def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
-        """Order to give up what waits in the spool of `topic` (its text) now, by ordering key; none where nothing of it waits.
-
-        GIVE_UP leaves out what survives a crash: that is scanned and removed first (`copy_spooled`). `judged` are with the judge just now.
-        """
-        return []
-
-    def copy_spooled(self, topic: str, *, only_durable: bool = False) -> list[SpoolCopy]:
-        """Order the same of what has come whole, once it is copied: until the order says so it stays where it is."""
-        return []
-
-    def wake_spooled(self, topic: str) -> None:
-        """What waits in the spool of `topic` is to be looked at at once: a pause or an order is another now."""
 
     def may_expire(self, part: Part) -> bool:
         """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
@@ -271,15 +244,6 @@ class Conversation:
         """Whether something held must still reach the broker although the client has finished sending."""
         return self.budget.held_messages > 0
 
-    def lost_accepted(self) -> tuple[int, int]:
-        """Messages that the gateway has answered for: those that still wait here, and those that the broker was sent and has not
-        answered."""
-        return 0, 0
-
-    def reads_answers(self) -> bool:
-        """Whether answers of the broker are read here that the client does not get."""
-        return False
-
     def waits_for(self) -> Part | None:
         """One of the parts held by a rule (`part.rule`), for operators; None where none is, or it is with the judge just now."""
         return None
@@ -293,12 +257,6 @@ class Conversation:
         """The connection is over; give back what was taken from the judge."""
 
     # ---- a protocol whose requests hold slots in flight (`limiter/in_flight.py`) -----------------------------------
-
-    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
-        """A few times a second, and at the end: so many bytes were queued for the broker so far, and so many of them its machine has.
-
-        `read`: these were read there.
-        """
 
     def needs_ticks(self) -> bool:
         """Whether `tick` or `release_late_slots` may still have something to do, with nothing said by either side."""

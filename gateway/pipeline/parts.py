@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.pipeline.spool_orders import SpoolOrder
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.in_flight import Ending, end
 from limiter.keys import Key
-from limiter.limits import NEVER
 from limiter.request import Request
 
 PLAIN: Final = 0  # not limited: passes, in its place among the parts of its ordering key
@@ -37,14 +35,10 @@ class Part(Request):
         "expired",
         "had_turn",
         "held_at",
-        "kept",
         "kind",
         "ordering_key",
         "paid",
-        "place",
         "postponed",
-        "replays",
-        "spool_order",
         "spooled_at",
         "start",
     )
@@ -72,11 +66,7 @@ class Part(Request):
         self.blocking = False  # held, and its client is not read meanwhile
         self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
         self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
-        self.expired = False  # it has waited in the spool for longer than its rule allows, or is ordered so: it is given up, and not judged
-        self.replays = False  # its sender is never told whether it arrived: it is replayed after a crash, where its rule is durable
-        self.place = 0  # of `data` in durable files (`gateway/spool/removals.py`); 0: it is in none
-        self.kept = False  # its topic is paused, or it stands behind one of which that is so: it waits on, and is not judged
-        self.spool_order: SpoolOrder | None = None  # of an operator: it is to be given up
+        self.expired = False  # it has waited in the spool for longer than its rule allows: it is given up, and not judged
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
         self.had_turn = False  # one of its line (`Conversation.line_of`) has just passed: others that wait for the same limit go first
@@ -86,8 +76,6 @@ class Part(Request):
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""
         if self.start != 0 or self.end != len(self.data):
             self.data = self.data[self.start : self.end]
-            if self.place:
-                self.place += self.start
             self.end -= self.start
             self.start = 0
 
@@ -103,8 +91,6 @@ class Part(Request):
         head.again = self.again
         head.prepaid = self.prepaid
         head.flight = self.flight
-        head.replays = self.replays
-        head.place = self.place
         self.flight = None
         self.start = head.end
         self.count -= head.count
@@ -126,16 +112,6 @@ class Part(Request):
         self.prepaid = True
         self.again = True
         return True
-
-    def look_again(self) -> None:
-        """The part has passed the judge and waits in a spool: an operator may keep it there or give it up, so it is looked at when its turn
-        comes. The judge is asked for slots alone then."""
-        self.paid = False
-        self.passed = 0
-        self.prepaid = True
-        self.again = True
-        if self.deadline == 0:  # it is held from now on, for as long as it takes
-            self.deadline = NEVER
 
     def __repr__(self) -> str:
         kind = ("plain", "request", "body")[self.kind]

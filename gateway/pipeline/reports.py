@@ -47,21 +47,6 @@ class BusySignal:
         return f"<BusySignal {self.reason} period={self.period_ms}ms queued={self.queued}>"
 
 
-class LateRefusal:
-    """The broker has refused messages that the gateway had accepted: with that code (RocketMQ), in these words."""
-
-    __slots__ = ("code", "key", "messages", "remark")
-
-    def __init__(self, key: Key, messages: int, code: int, remark: str) -> None:
-        self.key = key
-        self.messages = messages
-        self.code = code
-        self.remark = remark
-
-    def __repr__(self) -> str:
-        return f"<LateRefusal {self.messages} {self.key} {self.code}>"
-
-
 class Reports:
     """One conversation's. `Conversation.reports`."""
 
@@ -73,11 +58,6 @@ class Reports:
         self.gateway_requests: list[Part] = []  # requests to the gateway itself: answered by `Conversation.answer`, never forwarded
         self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
         self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
-        # Of messages that the gateway has answered for before the broker has them (`answer: accepted_by_gateway`):
-        self.accepted = 0  # so many are new
-        self.dropped_accepted = 0  # so many were dropped since
-        self.ordered_accepted = 0  # so many were given up since because an operator says so
-        self.late_refusals: list[LateRefusal] = []  # these were refused by the broker since
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
 

@@ -30,8 +30,6 @@ def tick(session: Session, now: int) -> None:
     if client.hangup_pending and not session.first_end_at:
         session.first_end_at = now  # its end may come behind bytes that are not read for now
     session.conversation.release_late_slots(now)
-    if session.conversation.has_spooled:
-        session.mark_off(now)
     if session.reports.endings:
         session.end_in_flight(now)
         session.again = True

@@ -20,16 +20,14 @@ REFUSED_NS: Final = 10_000_000_000  # ns; how long a refusal is shown: as long a
 def bottleneck(session: Session, now: int) -> str:
     """What keeps this connection from being faster.
 
-    "broker_blocked" (the broker has said so), "paused" (what leaves the spool next waits for an operator), "spool" (it is full, or slower
-    than the client), "limit" (something is held by a rule: `held_by`), "client" (it does not read), "broker" (it takes its time),
-    "memory" (the gateway as a whole holds too much, and this client publishes), "limit" again (something was refused within the last
-    REFUSED_NS: `refused_by`), "limiter" (the judge takes its time), or "none". Credit shows for a second after it was used up.
+    "broker_blocked" (the broker has said so), "spool" (it is full, or slower than the client), "limit" (something is held by a rule:
+    `held_by`), "client" (it does not read), "broker" (it takes its time), "memory" (the gateway as a whole holds too much, and this client
+    publishes), "limit" again (something was refused within the last REFUSED_NS: `refused_by`), "limiter" (the judge takes its time), or
+    "none". Credit shows for a second after it was used up.
     """
     conversation = session.conversation
     if session.reports.broker_blocked:
         return "broker_blocked"
-    if session.budget.waiting() and session.paused(now):
-        return "paused"
     if session.spool_full():
         return "spool"
     if session.spool_waits_for_broker():

@@ -80,7 +80,7 @@ def _all_forwarded(session: Session, now: int) -> bool:
         return True  # what is held can never go: the frame before it will not end
     if conversation.holds_close():
         return False
-    if not conversation.knows_answers() or not (conversation.has_close_frames or conversation.reads_answers()):
+    if not conversation.knows_answers() or not conversation.has_close_frames:
         return True  # a FIN is the end: nobody reads the answers
     return conversation.settled() or now - max(session.first_end_at, session.upstream.sent_at) >= MAX_CONFIRM_WAIT_NS
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, u8
 
-from gateway.clock import now_ns
 from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
@@ -26,15 +25,13 @@ from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
-from gateway.pipeline.spool_orders import SpoolOrder
-from gateway.session.accepted_messages import note_accepted, note_lost
 from gateway.session.broker_flow import FlowWatch
 from gateway.session.heartbeats import Heartbeats
 from gateway.session.listener_config import ListenerConfig
 from gateway.session.shared import Shared
 from gateway.session.states import CLOSING, DRAINING, OPEN, OVER, STEPS
 from gateway.transport.channel import Channel
-from gateway.transport.channel_states import READ_EOF, WRITE_FAILED
+from gateway.transport.channel_states import READ_EOF
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.limits import NEVER
 
@@ -192,7 +189,6 @@ class Session:
         if reports.abandoned:
             self.abandon(reports.abandoned)
             reports.abandoned = []
-        note_accepted(reports, self.shared.spool_control, self.number)
         self.deliveries.count(now)
         self.flow.observe(now)
 
@@ -346,17 +342,6 @@ class Session:
         spool = self.shared.spool
         return 0 if spool is None else 3 * self.budget.spool_queues * spool.share()
 
-    def order_spooled(self, topic: str, state: int) -> list[SpoolOrder]:
-        """Order to give up what waits in this connection's spool of `topic` now (`Conversation.order_spooled`)."""
-        return self.conversation.order_spooled(topic, state, [] if self.batch is None else self.batch.parts)
-
-    def paused(self, now: int) -> bool:
-        """Whether what leaves next waits for an operator: its topic is paused, or is being copied."""
-        part = self.conversation.waits_for()
-        if part is None or part.key is None or not self.conversation.spools(part):
-            return False
-        return part.spool_order is not None or self.shared.spool_control.paused_until((part.key.origin.protocol, part.key.text), now) > 0
-
     def spool_waits_for_broker(self) -> bool:
         """Whether what comes out of the spool waits because the broker does not take it: memory would fill from the disk."""
         return self.budget.spool_queues > 0 and (self.upstream.backlog > self.shared.credit_bytes or self.forward.credit.credit <= 0)
@@ -470,11 +455,6 @@ class Session:
 
     def _count_abandoned(self) -> None:
         conversation = self.conversation
-        if conversation.has_spooled:
-            now = now_ns()
-            self.mark_off(now)
-            self.mark_off(now)  # what was settled since the last time, if the broker has it
-        note_lost(conversation, self.shared.spool_control, self.number)
         parts = conversation.abandon()
         if self.batch is not None:
             parts.extend(self.batch.parts)
@@ -484,13 +464,6 @@ class Session:
         self.abandon(parts)
         if self.spans is not None:
             self.spans.close()
-
-    def mark_off(self, now: int) -> None:
-        """Let the conversation forget what the broker has. Its FIN says that it has read all: with unread bytes it would be a reset."""
-        upstream = self.upstream
-        if not self.conversation.outbox and upstream.write_state != WRITE_FAILED:  # then what was queued is forgotten
-            read = upstream.read_state == READ_EOF
-            self.conversation.mark_off(upstream.queued, upstream.acknowledged(), now, read=read)
 
     def abandon(self, parts: list[Part]) -> None:
         """Count the messages of `parts` as abandoned."""

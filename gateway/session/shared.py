@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.message_spans import SpanRecorder
-from gateway.pipeline.spool_orders import SpoolControl
 from gateway.spool.disk import SpoolDisk
 from limiter.judge import Judge
 
@@ -40,7 +39,6 @@ class Shared:
         self.take_gateway_request: Callable[[object, Part], None] | None = None
         self.spans: SpanRecorder | None = None  # None: nothing is traced
         self.spool: SpoolDisk | None = None  # where messages wait that a rule spools; None: in memory
-        self.spool_control = SpoolControl()  # what an operator says of what waits there
         self.unchecked_bytes = 0  # read from either side since memory was last summed up (`gateway/event_loop/memory_watermark.py`)
         self.patience_divisor = 1  # time-outs are so much shorter while memory is scarce
         self.memory_full = False  # the gateway as a whole is above memory.high_watermark: a connection that holds something is not read

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +27,6 @@ from gateway.settings.rules import RuleText
 from gateway.settings.tls_files import usable as tls_files
 from gateway.settings.worker_checks import workers
 from limiter.executor import NEVER
-from limiter.rules.rule import Rule
 
 LOOPBACK: Final = re.compile(r"localhost|127(\.[0-9]+){3}|::1", re.IGNORECASE)
 MAX_SOCKET_PATH_BYTES: Final = 107  # bytes; sun_path has 108 with its final zero (unix(7))
@@ -350,31 +348,6 @@ def own_logins(reading: Reading) -> None:
             reading.add_problem(f"{path}.lag.queue", message, remedy)
 
 
-def replay_logins(reading: Reading) -> None:
-    """Durable messages are published again by the gateway itself, for which each listener that may have them needs a login."""
-    listeners = [value for _, value in reading.sections if isinstance(value, Listener)]
-    for path, value in reading.sections:
-        if isinstance(value, RuleText) and not reading.unread(f"{path}.match"):
-            for message, remedy in missing_logins(value, listeners):
-                reading.add_problem(f"{path}.durable", message, remedy)
-
-
-def missing_logins(rule: RuleText | Rule, listeners: Iterable[Listener]) -> list[tuple[str, str]]:
-    """Why durable messages of `rule` could not be published again, and what would do."""
-    if not rule.durable or rule.action != "spool":
-        return []
-    wanted = rule.match.listener
-    return [
-        (f"listener {listener.name} has no own_login, with which messages are published again after a crash", LOGIN_REMEDY)
-        for listener in listeners
-        if listener.speaks.authenticates_users
-        and listener.own_login is None
-        and rule.match.protocol in {None, listener.protocol}
-        and (wanted is None or fnmatchcase(listener.name, wanted))
-    ]
-
-
-LOGIN_REMEDY: Final = "add own_login: {user: ..., password_file: ...} to the listener, a user that may publish; or leave durable out"
 CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     unique_names,
     binds,
@@ -390,7 +363,6 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     takeover,
     workers,
     own_logins,
-    replay_logins,
     admin,
     webhooks,
     tls_files,

@@ -93,13 +93,12 @@ class UpstreamTls:
 
 @dataclass(frozen=True, slots=True)
 class OwnLogin:
-    """The gateway's own login at an AMQP broker, with which it looks at queues (algorithm: lag) and publishes again what a crash has left
-    (durable: true). Nothing but that is done with it."""
+    """The gateway's own login at an AMQP broker, with which it looks at queues (algorithm: lag). Nothing but that is done with it."""
 
     user: str = setting(
         Text("sluice", ".{1,255}", "a user name of 1 to 255 characters"),
         REQUIRED,
-        "User; all it needs is access to the virtual host, and for durable: true the right to write to the exchanges.",
+        "User; all it needs is access to the virtual host.",
     )
     password_file: Path = setting(PathName("secrets/rabbit.password"), REQUIRED, "File with the password, read at each login.")
 

@@ -143,12 +143,9 @@ def half_spooled(settings: Settings) -> Iterator[ConfigProblem]:
     """Rules with `action: spool` for a protocol of which only some messages can wait."""
     for number, rule in enumerate(settings.rules):
         names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
-        if rule.action == "spool" and rule.answer == "broker" and names is not None and names.spools_only:
+        if rule.action == "spool" and names is not None and names.spools_only:
             message = f"of {names.title} only {names.spools_only} are spooled; all others are refused, because {names.max_delay_reason}"
-            remedy = (
-                f"say delay, which holds them up to {names.max_delay_ns / SECOND:g}s, where those should wait, too; or answer: "
-                "accepted_by_gateway, with durable: true unless they may be lost when this gateway is killed"
-            )
+            remedy = f"say delay, which holds them up to {names.max_delay_ns / SECOND:g}s, where those should wait, too"
             yield settings.problem(f"rules[{number}].action", message, remedy)
 
 

@@ -18,7 +18,7 @@ SOURCE: Final = "the rule"  # the name of the text in problems
 RULE: Final = RuleKind()
 DEFAULTS: Final[dict[str, Any]] = {  # settings that are left out where they are so
     "algorithm": "token_bucket", "action": "reject", "fallback": "delay", "reply": "flow_control", "max_delay": "1s", "mode": "enforce",
-    "weight": 1, "protected": False, "durable": False, "drop_expired": False, "answer": "broker",
+    "weight": 1, "protected": False, "drop_expired": False,
     "match": {},
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from gateway.settings.document import Node
 from gateway.settings.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
@@ -25,7 +25,6 @@ from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.patterns import IPV6_BITS
 from limiter.rules.rule import (
     ACTIONS,
-    ANSWERS,
     DEFAULT_MAX_DELAY_NS,
     FALLBACKS,
     MAX_WEIGHT,
@@ -180,6 +179,10 @@ class AdaptText:
 class RuleText:
     """One rule of the limiter."""
 
+    gone: ClassVar[dict[str, str]] = {
+        "durable": "it was never released and is gone: remove it; a client that must know what has arrived uses confirms",
+        "answer": "it was never released and is gone: remove it; of RocketMQ only one-way sends wait in the spool",
+    }
     name: str = setting(Name("orders"), REQUIRED, "Name of the rule in metrics, refusals and live changes.")
     match: MatchText = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
     per: str = setting(
@@ -232,20 +235,6 @@ class RuleText:
         False,
         "With action spool: a message waits no longer than its own AMQP property expiration says; then it is given up as for max_age. "
         "Leave it out where expiration is a delay, as with a queue that dead-letters what expires.",
-    )
-    answer: str = setting(
-        Choice(*ANSWERS),
-        "broker",
-        "With action spool, of RocketMQ: accepted_by_gateway answers sends that are to wait with success at once, before the broker has "
-        "them. Without durable: true what waits is lost when the gateway is killed or the broker goes away, and senders are not told. "
-        "broker: only one-way sends wait.",
-    )
-    durable: bool = setting(
-        YesNo(),
-        False,
-        "With action spool: what waits is written at once, survives a crash and is replayed, as far as clients are not told what has "
-        "arrived (AMQP: no confirms, no transaction). A message may come twice then, with the header (RocketMQ: the property) "
-        "x-sluice-replayed. For AMQP it needs own_login.",
     )
     routing_key_words: int | None = setting(
         Whole(1, MAX_WORDS, 2),
@@ -425,9 +414,7 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
         ipv6_prefix=text.ipv6_prefix,
         spool_size=text.spool_size,
         max_age_ns=text.max_age_ns,
-        durable=text.durable,
         drop_expired=text.drop_expired,
-        answer=text.answer,
         scope=text.scope,
     )
 
@@ -492,9 +479,7 @@ def text_of(rule: Rule) -> RuleText:
         ipv6_prefix=rule.ipv6_prefix,
         spool_size=rule.spool_size,
         max_age_ns=rule.max_age_ns,
-        durable=rule.durable,
         drop_expired=rule.drop_expired,
-        answer=rule.answer,
         scope=rule.scope,
         mode=rule.mode,
         candidate=candidate_text(rule.candidate),

@@ -1,7 +1,8 @@
 """Sections: mappings of settings, lists of them, and how a settings type says what each of its fields is.
 
 A settings type is a frozen dataclass whose fields are made by `setting()`; the names in the file may differ from the fields' (units stand
-in field names, `roll_every_ns`, and in values, `5min`). `not_yet` in the class names keys of the contract this version does not do.
+in field names, `roll_every_ns`, and in values, `5min`). `not_yet` in the class names keys of the contract this version does not do, `gone`
+those that it does not do any more, with the way out.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Section(Kind[T]):
         self.cls = cls
         self.settings = settings_of(cls)
         self.not_yet: NotYets = getattr(cls, "not_yet", {})
+        self.gone: dict[str, str] = getattr(cls, "gone", {})
         self.placeholder = cls()
 
     def read(self, node: Node, path: str, reading: Reading) -> T:
@@ -120,6 +122,8 @@ class Section(Kind[T]):
         """The way out for an unknown key."""
         if key == "<<":
             return "merge keys are not supported: write the values out"
+        if key in self.gone:
+            return self.gone[key]
         meant = suggestion(key, [*self.settings, *self.not_yet])
         return f"did you mean `{meant}`?" if meant else f"known here: {', '.join(self.settings)}"
 

@@ -8,14 +8,8 @@ A job says where it writes, so a write that failed half way is repeated in the s
 repeats its job each RETRY_S and says why in `trouble`; nothing is lost meanwhile, because what is to be written stays in memory until it is
 written. That memory counts for its connection, which is not read when it has too much: a slow disk is felt by the sender.
 
-A durable write (`durable.py`) is done when it is on the medium. All that were written while the last fsync ran share the next one: so a
-slow disk makes commits larger, not more.
-
-What says which messages are given up (`removals.py`) lets files go, which makes room. So it is written also below the low watermark, and
-before a write that waits for room.
-
-Each process has a subdirectory of its own, locked as long as it lives. Of what a process has left that is gone, durable files are replayed
-(`left_behind.py`), and the others deleted.
+Each process has a subdirectory of its own, locked as long as it lives. What a process that is gone has left is deleted
+(`left_behind.py`).
 """
 
 from __future__ import annotations
@@ -35,10 +29,8 @@ from typing import Final
 
 from gateway.clock import now_ns
 from gateway.pipeline.parts import Part
-from gateway.spool.durable import POSITION_AT, SUFFIX, is_durable, position_of
 from gateway.spool.paging import Paging
 from gateway.spool.records import encode
-from gateway.spool.removals import REMOVED, is_removed, removed_name
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
@@ -50,16 +42,12 @@ OWN: Final = re.compile(r"\d+-[0-9a-f]{8}")  # a process's directory: its number
 WRITE: Final = 0
 READ: Final = 1
 DELETE: Final = 2
-MARK: Final = 3
-
-MAX_UNSYNCED: Final = 256  # files that are open until the next fsync (a guess)
 
 
 class Job:
-    """One thing to be done in a file: `parts` are written at `offset`; `length` bytes are read from there; it is deleted; or all before
-    `offset` is marked off."""
+    """One thing to be done in a file: `parts` are written at `offset`; `length` bytes are read from there; or it is deleted."""
 
-    __slots__ = ("batch", "cancelled", "data", "durable", "error", "kind", "length", "name", "offset", "owner", "parts", "removes")
+    __slots__ = ("batch", "cancelled", "data", "error", "kind", "length", "name", "offset", "owner", "parts")
 
     def __init__(self, owner: object, kind: int, name: str, offset: int = 0, length: int = 0, parts: list[Part] | None = None) -> None:
         self.owner = owner
@@ -69,14 +57,12 @@ class Job:
         self.length = length  # bytes; of a write: set when it is done
         self.parts: list[Part] = [] if parts is None else parts
         self.batch: object = None  # the owner's, of a write
-        self.durable = False  # a write is not done before it is synced; it writes `data`
-        self.removes = False  # a durable write that says what is given up: it waits neither for room nor for one that does
-        self.data = b""  # what was read, or is to be written
+        self.data = b""  # what was read
         self.error: Exception | None = None  # of a read or deletion that failed
         self.cancelled = False  # nobody waits for it any more: it is left out where it has not begun
 
     def __repr__(self) -> str:
-        return f"<Job {('write', 'read', 'delete', 'mark')[self.kind]} {self.name} at {self.offset}>"
+        return f"<Job {('write', 'read', 'delete')[self.kind]} {self.name} at {self.offset}>"
 
 
 class Waiting:
@@ -88,33 +74,6 @@ class Waiting:
         self.messages = 0
         self.bytes = 0
         self.since = since  # monotonic ns; something has waited ever since
-
-
-class ReplayCounts:
-    """What is replayed, and was since the start: kept by `gateway/replay/replayer.py`, read by whoever shows it."""
-
-    __slots__ = ("damages", "expired", "replayed", "set_aside", "streams", "troubles", "waiting", "waiting_bytes")
-
-    def __init__(self) -> None:
-        self.streams = 0  # queues that are to be replayed, or just are
-        self.waiting_bytes = 0  # of their files
-        self.waiting = 0  # of these queues: those that cannot go on for now
-        self.troubles: list[str] = []  # and why
-        self.replayed = 0  # messages that the broker has acked
-        self.set_aside = 0  # messages that it does not take
-        self.expired = 0  # messages that were too old by then
-        self.damages = 0  # stretches of bytes that are not what was written
-
-
-class Orphan:
-    """Durable files of a queue that is over, in order: they are to be replayed."""
-
-    __slots__ = ("names", "position", "size")
-
-    def __init__(self, names: list[str], position: int, size: int) -> None:
-        self.names = names  # in the process's directory
-        self.position = position  # in the first of them: what stands before it was handed on
-        self.size = size  # bytes of all of them, which are counted in `SpoolDisk.used`
 
 
 class SpoolDisk:
@@ -148,19 +107,13 @@ class SpoolDisk:
         self.topics: dict[tuple[str, str], Waiting] = {}  # by their protocol and text
         self.messages = 0  # of all topics
         self.messages_by_protocol: dict[str, int] = {}
-        self.commits = 0  # rounds of fsync, since the start
-        self.uncommitted = 0  # bytes that are on their way to durable files
-        self.replay = ReplayCounts()
-        self.orphans: deque[Orphan] = deque()  # for whoever replays
+        self.expired = 0  # messages that were given up because they were too old, since the start
         self.out_of_room: deque[object] = deque()  # owners that found no room for what they would write
         self._done: deque[Job] = deque()
         self._writes: SimpleQueue[Job | None] = SimpleQueue()
         self._reads: SimpleQueue[Job | None] = SimpleQueue()
-        self._removals: deque[Job] = deque()  # of `_writes`, those that remove and are not written yet
         self._threads: list[threading.Thread] = []
-        self._unsynced: list[tuple[Job, int]] = []  # written durably, with the open file (-1: not durable, but behind one that is)
         self._untried: Job | None = None  # without threads: a write that failed
-        self._waits = False  # the next write has failed
         self._closed = threading.Event()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._serial = 0
@@ -220,8 +173,6 @@ class SpoolDisk:
         """Hand a job to its thread."""
         if len(self._threads) < THREADS and not self._by_hand:
             self._start()
-        if job.removes:
-            self._removals.append(job)
         (self._writes if job.kind == WRITE else self._reads).put(job)
 
     def collect(self) -> list[Job]:
@@ -233,20 +184,8 @@ class SpoolDisk:
             jobs.append(self._done.popleft())
         return jobs
 
-    def release(self, size: int) -> None:
-        """Files of `size` bytes that were replayed are deleted."""
-        self.used -= size
-
-    def name(self) -> str:
-        """Of this process's directory; no other process had it, or will have."""
-        return self._name
-
-    def own(self) -> Path | None:
-        """This process's directory, once something is in it."""
-        return self._own
-
     def close(self, timeout: float) -> None:
-        """End the threads, within `timeout` seconds. Delete what is left but durable files: its messages are given up or answered by now.
+        """End the threads, within `timeout` seconds. Delete what is left: its messages are given up or answered by now.
 
         A thread that hangs in the disk keeps its descriptors, and the files stay: the next start deletes them.
         """
@@ -309,10 +248,7 @@ class SpoolDisk:
             if self._untried is None and not self._writes.empty():
                 self._untried = self._writes.get()
             job = self._untried
-            if job is None and self._unsynced:
-                self._sync()
-                return True
-            if job is not None and self._try(job):
+            if job is not None and self._try_write(job):
                 self._untried = None
             return job is not None
         if self._reads.empty():
@@ -324,36 +260,14 @@ class SpoolDisk:
 
     def _write_all(self) -> None:
         while (job := self._writes.get()) is not None:
-            while not self._try(job) and not self._closed.wait(RETRY_S):
+            while not self._try_write(job) and not self._closed.wait(RETRY_S):
                 pass
-            if self._unsynced and (self._writes.empty() or len(self._unsynced) >= MAX_UNSYNCED):
-                while not self._sync() and not self._closed.wait(RETRY_S):
-                    pass
-        if self._unsynced:
-            self._sync()
-
-    def _try(self, job: Job) -> bool:
-        """Whether the next write is done, or nobody waits for it any more. One that waits lets removals go first."""
-        if job.removes:
-            return self._write_removals()  # it may be done already
-        if self._removals and self._waits and self._write_removals():
-            self._sync()
-        self._waits = not self._try_write(job)
-        return not self._waits
-
-    def _write_removals(self) -> bool:
-        """Whether all of them are written."""
-        while self._removals:
-            if not self._try_write(self._removals[0]):
-                return False
-            self._removals.popleft()
-        return True
 
     def _try_write(self, job: Job) -> bool:
         """Whether the write is done, or nobody waits for it any more."""
         if not job.cancelled:
             try:
-                self._write(job, job.data if job.durable else encode(job.parts))
+                self._write(job, encode(job.parts))
             except FileNotFoundError:  # somebody has tidied up; what was written is lost, and found so when it is read
                 self._forget_own()
                 self.trouble = f"the spool's directory was deleted: {self.directory}"
@@ -366,43 +280,7 @@ class SpoolDisk:
                 return False
         if not job.cancelled or self._writes.empty():  # nobody waits for a write that may fail
             self.trouble = ""
-        if self._unsynced and not job.durable:  # it is told behind them, in order
-            self._unsynced.append((job, -1))
-        elif not job.durable:
-            self._finish(job)
-        return True
-
-    def _sync(self) -> bool:
-        """Commit what was written durably, and tell. After a failure all of it is written again: the kernel may have dropped it."""
-        unsynced = self._unsynced
-        try:
-            done: set[str] = set()
-            for job, descriptor in reversed(unsynced):
-                if descriptor >= 0 and job.name not in done:
-                    os.fsync(descriptor)
-                    done.add(job.name)
-            if any(descriptor >= 0 and job.offset == 0 for job, descriptor in unsynced):
-                sync_directory(self._own_directory())
-        except OSError as error:
-            trouble = f"{error.strerror or error}: {self.directory}"
-            self._unsynced = []
-            for job, descriptor in unsynced:
-                if descriptor < 0:
-                    self._unsynced.append((job, -1))
-                    continue
-                os.close(descriptor)
-                self.written -= job.length
-                while not self._try_write(job) and not self._closed.wait(RETRY_S):
-                    pass
-            self.trouble = trouble  # also where all could be written again: it is not committed
-            return False
-        self._unsynced = []
-        self.commits += 1
-        self.trouble = ""
-        for job, descriptor in unsynced:
-            if descriptor >= 0:
-                os.close(descriptor)
-            self._finish(job)
+        self._finish(job)
         return True
 
     def _own_directory(self) -> Path:
@@ -411,7 +289,6 @@ class SpoolDisk:
         if own is None:
             own = self.directory / self._name
             own.mkdir(parents=True, exist_ok=True, mode=0o700)
-            sync_directory(self.directory)
             descriptor = os.open(own / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -428,7 +305,7 @@ class SpoolDisk:
         own = self._own_directory()
         found = os.statvfs(own)
         mark = max(self.low_watermark, found.f_blocks * found.f_frsize * self.low_share // 1000)
-        if found.f_bavail * found.f_frsize - len(data) < mark and not job.removes:
+        if found.f_bavail * found.f_frsize - len(data) < mark:
             raise OSError(errno.ENOSPC, f"less than disk.low_watermark ({mark} bytes) free")
         descriptor = os.open(own / job.name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -438,12 +315,7 @@ class SpoolDisk:
                 count = os.pwrite(descriptor, view, at)
                 view = view[count:]
                 at += count
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if job.durable:
-            self._unsynced.append((job, descriptor))
-        else:
+        finally:
             os.close(descriptor)
         job.length = len(data)
         self.written += len(data)
@@ -459,10 +331,6 @@ class SpoolDisk:
             job.error = error
         self._finish(job)
 
-    def read_now(self, job: Job) -> None:
-        """Read on the caller's thread, beside the spool's own: for copies. Raises OSError."""
-        self._read(job)
-
     def _read(self, job: Job) -> None:
         own = self._own
         if own is None:  # nothing was ever written
@@ -470,11 +338,6 @@ class SpoolDisk:
         if job.kind == DELETE:
             with contextlib.suppress(FileNotFoundError):
                 (own / job.name).unlink()
-            if is_durable(job.name):
-                (own / removed_name(job.name)).unlink(missing_ok=True)
-            return
-        if job.kind == MARK:
-            mark(own / job.name, job.offset)
             return
         descriptor = os.open(own / job.name, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -496,39 +359,11 @@ class SpoolDisk:
         return f"<SpoolDisk {self.directory} used={self.used}/{self.max_bytes} {self.trouble}>"
 
 
-def mark(file: Path, position: int) -> None:
-    """What stands before `position` in a durable file was handed on. A file that is gone was handed on as a whole. Raises OSError."""
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return
-    try:
-        os.pwrite(descriptor, position_of(position), POSITION_AT)
-    finally:
-        os.close(descriptor)
-
-
-def sync_directory(directory: Path) -> None:
-    """Names of new files in `directory` are on the medium. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def empty(own: Path) -> None:
-    """Delete a process's files, and its directory, as far as nothing else is in it: a durable file keeps it. Raises OSError."""
-    names = {file.name for file in own.iterdir()}
-    for name in names:
-        if name.isdecimal() or is_stray(name, names):
-            (own / name).unlink(missing_ok=True)
-    if any(is_durable(name) for name in names):
-        return
+    """Delete a process's files, and its directory, as far as nothing else is in it. Raises OSError."""
+    for file in own.iterdir():
+        if file.name.isdecimal():
+            file.unlink(missing_ok=True)
     (own / LOCK).unlink(missing_ok=True)
-    own.rmdir()
-
-
-def is_stray(name: str, names: set[str]) -> bool:
-    """Whether this one of a directory's files says what is removed of a durable file that is gone."""
-    return is_removed(name) and name.removesuffix(REMOVED) + SUFFIX not in names
+    with contextlib.suppress(OSError):  # somebody has put something else there
+        own.rmdir()

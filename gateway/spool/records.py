@@ -18,7 +18,6 @@ from typing import Final
 
 from gateway.pipeline.parts import REQUEST, Part
 from limiter.keys import Key
-from limiter.limits import NEVER
 
 MAGIC: Final = 0x53_4C_53_31  # "SLS1"
 BATCH: Final = struct.Struct(">IIII")
@@ -28,8 +27,6 @@ PAID: Final = 2
 PREPAID: Final = 4
 AGAIN: Final = 8
 UNANSWERED: Final = 16
-REPLAYS: Final = 32
-EXPIRES: Final = 64  # it is of no use after its deadline: that is its age's or its own, and not of a rule that delays
 
 
 class DamagedError(Exception):
@@ -41,9 +38,7 @@ def encode(parts: list[Part]) -> bytes:
     pieces: list[bytes] = []
     for part in parts:
         flags = (COMPLETE if part.complete else 0) | (PAID if part.paid else 0) | (PREPAID if part.prepaid else 0)
-        flags |= (AGAIN if part.again else 0) | (UNANSWERED if part.unanswered else 0) | (REPLAYS if part.replays else 0)
-        if 0 < part.deadline < NEVER and (part.rule is None or part.rule.action == "spool"):
-            flags |= EXPIRES
+        flags |= (AGAIN if part.again else 0) | (UNANSWERED if part.unanswered else 0)
         length = part.end - part.start
         pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, part.spooled_at, length))
         pieces.append(part.data if length == len(part.data) else part.data[part.start : part.end])
@@ -53,51 +48,23 @@ def encode(parts: list[Part]) -> bytes:
     return BATCH.pack(MAGIC, zlib.crc32(body, zlib.crc32(head)), len(body), count) + body
 
 
-def batch_length(head: bytes) -> int:
-    """Bytes of the batch that begins with these 16. Raises DamagedError."""
-    if len(head) < BATCH.size:
-        raise DamagedError(f"{len(head)} bytes are left where a batch begins")
-    magic, _, length, _ = BATCH.unpack_from(head)
+def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> list[Part]:
+    """The parts of a batch. `key_of` names a request's key by its data. Raises DamagedError."""
+    if len(batch) < BATCH.size:
+        raise DamagedError(f"{len(batch)} bytes are left where a batch begins")
+    magic, checksum, length, count = BATCH.unpack_from(batch)
     if magic != MAGIC:
-        raise DamagedError(f"no batch begins here: {head[:4].hex()}")
-    return BATCH.size + int(length)
-
-
-def check(batch: bytes) -> int:
-    """How many records a batch has. Raises DamagedError where it is not whole."""
-    whole = batch_length(batch)
-    if whole != len(batch):
-        raise DamagedError(f"a batch of {whole - BATCH.size} bytes has {len(batch) - BATCH.size}")
-    _, checksum, _, count = BATCH.unpack_from(batch)
+        raise DamagedError(f"no batch begins here: {batch[:4].hex()}")
+    if BATCH.size + length != len(batch):
+        raise DamagedError(f"a batch of {length} bytes has {len(batch) - BATCH.size}")
     if zlib.crc32(memoryview(batch)[BATCH.size :], zlib.crc32(batch[8:16])) != checksum:
         raise DamagedError("its checksum does not fit")
-    return int(count)
-
-
-def decode_all(batches: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None], place: int = 0) -> list[Part]:
-    """The parts of batches that stand one behind the other, from `place` on (`removals.py`; 0: none is kept). Raises DamagedError."""
-    whole = batch_length(batches)
-    if whole >= len(batches):
-        return decode(batches, ordering_key, key_of, place)
-    parts: list[Part] = []
-    at = 0
-    while at < len(batches):
-        whole = batch_length(batches[at : at + BATCH.size])
-        parts.extend(decode(batches[at : at + whole], ordering_key, key_of, place + at if place else 0))
-        at += whole
-    return parts
-
-
-def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None], place: int = 0) -> list[Part]:
-    """The parts of a batch, which begins at `place`. `key_of` names a request's key by its data. Raises DamagedError."""
-    count = check(batch)
     parts: list[Part] = []
     at = BATCH.size
     for _ in range(count):
         kind, flags, requests, messages, size, deadline, spooled_at, data_length = RECORD.unpack_from(batch, at)
         at += RECORD.size
         data = batch[at : at + data_length]
-        begin = at
         at += data_length
         key = key_of(data) if kind == REQUEST else None
         part = Part(kind, ordering_key, data, 0, data_length, key, requests, messages, size, flags & COMPLETE != 0)
@@ -106,10 +73,7 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
         part.prepaid = flags & PREPAID != 0
         part.again = flags & AGAIN != 0
         part.unanswered = flags & UNANSWERED != 0
-        part.replays = flags & REPLAYS != 0
         part.deadline = deadline
         part.spooled_at = spooled_at
-        if place:
-            part.place = place + begin
         parts.append(part)
     return parts

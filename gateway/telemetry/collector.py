@@ -80,7 +80,7 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         ]
     parts += [
         memory_lines(gateway),
-        spool.metric_lines(gateway.spool, gateway.shared.spool_control),
+        spool.metric_lines(gateway.spool),
         single("sluice_log_lines_dropped_total", gateway.log_handler.dropped),
         process_lines(),
         families(others),

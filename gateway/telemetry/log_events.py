@@ -96,35 +96,15 @@ LIFE: Final = {
         "warning", fields="messages deliveries",
         meaning="A graceful stop let pass what limits held, so that nothing is lost: the broker gets so many at once."),
     "spool_left_behind": lines(
-        "warning", fields="files bytes recovered_files recovered_bytes",
+        "warning", fields="files bytes",
         meaning="A process that is gone has left messages in the spool. `files` were deleted: the clients know of none of their messages "
-        "that it was forwarded. `recovered_files`, of rules with `durable: true`, are replayed."),
+        "that it was forwarded."),
     "spool_unreadable": lines(
         "warning", fields="folder err remedy",
-        meaning="What a process that is gone has left in the spool cannot be looked at, so nobody knows whether it has messages, and they "
-        "are not replayed. Told once of each folder, and again when the reason changes."),
-    "spool_damaged_bytes": lines(
-        "warning", fields="file offset bytes err torn kept_in",
-        meaning="Bytes of a durable file are not what was written, and were copied to a file in `kept_in`. `torn`: they are its end, which "
-        "was being written when the process was killed, and no message in them was committed."),
-    "replay_waits": lines(
-        "warning", fields="listener vhost topic err",
-        meaning="Messages of rules with `durable: true` cannot be replayed for now. Nothing is lost; it is tried again all the time."),
-    "replay_set_aside": lines(
-        "warning", fields="listener exchange routing_key topic err kept_in",
-        meaning="The broker, or a rule, does not take a message that is replayed. It was put into the file `kept_in`, as JSON."),
-    "replay_failed": lines("error", fields="err trace", meaning="A replay has failed for a reason within the gateway. It is tried again."),
-    "spool_operation_failed": lines(
-        "error", fields="action topic err trace",
-        meaning="A discard or a drain has failed for a reason within the gateway: please report it. The answer says what was given up."),
-    "accepted_send_refused": lines(
-        "warning", fields="conn topic messages code err remedy",
-        meaning="The broker has refused a send that the gateway had accepted (`answer: accepted_by_gateway`): with this code, and `err` in "
-        "its words. Its client believes it stored."),
-    "accepted_sends_lost": lines(
-        "warning", fields="conn messages unanswered",
-        meaning="A connection ended with messages that the gateway had accepted (`answer: accepted_by_gateway`): `messages` still waited "
-        "and are lost, `unanswered` were sent to the broker, which has not said whether it has them."),
+        meaning="What a process that is gone has left in the spool cannot be deleted. Told at the start, once for each folder."),
+    "spool_not_ours": lines(
+        "warning", fields="folders remedy",
+        meaning="The spool has folders with files of a build that was never released. They are left alone. Told once, at the start."),
     "spool_trouble": lines(
         "error", "info", fields="err remedy",
         meaning="The spool cannot be written: clients whose messages are to be spooled are not read. Or (info) it is written again."),

@@ -73,7 +73,7 @@ def status(gateway: Gateway) -> dict[str, object]:
         "memory_full": gateway.shared.memory_full,
         "memory": gateway.memory.describe(),
         "memory_limit": memory_limit(gateway),
-        "spool": spool.figures(gateway.spool, gateway.shared.spool_control),
+        "spool": spool.figures(gateway.spool),
         "warnings": warnings(gateway),
         "access_log": None
         if gateway.access_log is None
@@ -124,7 +124,7 @@ def warnings(gateway: Gateway) -> list[str]:
             f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "
             f"not written, {access_log.lost_lines} lines are lost so far; free some space"
         )
-    found += spool.warnings(gateway.spool, gateway.shared.spool_control)
+    found += spool.warnings(gateway.spool)
     if gateway.fleet is not None and not gateway.fleet.reachable():
         found.append(gateway.fleet.warning())
     return found

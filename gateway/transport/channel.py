@@ -12,12 +12,9 @@ The backlog is bounded by its owner: a session stops reading one side while the 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
-import sys
-import termios
 from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr, u8
@@ -215,20 +212,6 @@ class Channel:
         for index, view in enumerate(backlog):
             if isinstance(view, memoryview) and isinstance(view.obj, bytes) and len(view) * 2 < len(view.obj):
                 backlog[index] = bytes(view)
-
-    def acknowledged(self) -> int:
-        """Bytes that the peer's machine is known to have; fewer than it has, over TLS.
-
-        What the kernel keeps until then (SIOCOUTQ, tcp(7), which Linux calls TIOCOUTQ as well) is lost with this process, where unread
-        bytes make its end a reset.
-        """
-        if self.closed:
-            return 0
-        try:
-            kept = fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4))
-        except OSError:
-            return 0
-        return self.sent - int.from_bytes(kept, sys.byteorder)
 
     def check(self) -> None:
         """The kernel announced an error: take it without reading."""

@@ -31,8 +31,6 @@ from gateway.workers.wire import (
     Grants,
     Outbox,
     Ready,
-    SpoolAction,
-    SpoolAnswer,
     StateQuery,
     StateReport,
     Up,
@@ -46,7 +44,6 @@ from limiter.topics import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.workers.named_series import NamedSeries
     from gateway.workers.retired_topics import RetiredTopics
     from gateway.workers.summed_seconds import SummedSeconds
@@ -101,7 +98,6 @@ class Child:
         self._candidate_counters: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # by the same ids, as reported last
         self._waiting: dict[int, trio.Event] = {}  # by the number of the request
         self._described: dict[int, list[dict[str, Any]]] = {}  # connections, until they are fetched; by the same numbers
-        self._spool_results: dict[int, dict[str, Any]] = {}  # likewise
 
     @property
     def serves(self) -> bool:
@@ -124,17 +120,6 @@ class Child:
         answered = self.expect(number)
         self.send(StateQuery(number, views))
         return answered
-
-    async def act_on_spool(self, number: int, action: str, topic: SpooledTopic, arguments: dict[str, object]) -> dict[str, Any] | None:
-        """Do something with what waits in its spool (`SpoolAction`); None when the worker is over: nothing waits there then."""
-        answered = self.expect(number)
-        self.send(SpoolAction(number, action, topic, arguments))
-        try:
-            await answered.wait()
-            return self._spool_results.get(number)
-        finally:
-            self._waiting.pop(number, None)
-            self._spool_results.pop(number, None)
 
     async def describe_connections(self, number: int, connections: list[int]) -> list[dict[str, Any]]:
         """Those of the connections that are still open; none when the worker is over."""
@@ -230,10 +215,6 @@ class Child:
                 for bucket, *counters in buckets:
                     self._add_bucket(bucket, counters)
                 self._answered(number)
-            case SpoolAnswer(number, result):
-                if number in self._waiting:  # else it is too late
-                    self._spool_results[number] = result
-                    self._answered(number)
             case Described(number, connections):
                 if number in self._waiting:  # else it is too late
                     self._described[number] = connections

@@ -23,7 +23,6 @@ as it was. Of connections only the numbers are gathered, and those of a page are
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import signal
 import socket
@@ -39,8 +38,8 @@ from gateway import log, systemd
 from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
-from gateway.lifecycle import spool_operations
 from gateway.lifecycle.admin_server import AdminServer
+from gateway.lifecycle.apply_settings import spool_directory
 from gateway.lifecycle.drain import AFTER_S
 from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
@@ -51,10 +50,10 @@ from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, run_cooperatively
+from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
-from gateway.settings.checks import missing_logins
 from gateway.settings.effective import values_with_origins
 from gateway.telemetry import exposition, glance, live_snapshot, spool
 from gateway.telemetry.glance import RecentOverhead
@@ -68,19 +67,16 @@ from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.settings_text import described
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.summed_seconds import SummedSeconds
-from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload, SpoolAction
+from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
-from limiter.rules.rule_text import RuleFault
 
 if TYPE_CHECKING:
     from admin.store import Store
     from gateway.lifecycle.takeover import Takeover
     from gateway.listeners.broker_listeners import BrokerListeners
-    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.settings import Settings
-    from limiter.rules.rule import Rule
     from limiter.rules.rule_set import RuleSet
 
 # Seconds; until a worker has put new rules in force. It takes milliseconds, seconds with 20,000 live changes; a guess.
@@ -169,7 +165,6 @@ class Parent:
         self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
-        self.paused: dict[SpooledTopic, dict[str, Any]] = {}  # as workers are told; some may be over
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
@@ -240,9 +235,6 @@ class Parent:
         told = [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
         return [*told, *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
-    def rule_faults(self, rule: Rule) -> list[RuleFault]:
-        return [RuleFault("durable", f"{message}; {remedy}") for message, remedy in missing_logins(rule, self.settings.listeners)]
-
     def listeners(self) -> list[dict[str, object]]:
         return summing.listeners(self.views("listeners"))
 
@@ -264,47 +256,6 @@ class Parent:
 
     async def spooled_topics(self) -> list[dict[str, object]]:
         return spool.summed_topics(view["topics"] for view in self.views("spool"))
-
-    async def pause_spool(self, topic: SpooledTopic, pause: dict[str, object]) -> None:
-        now = time.time()
-        self.paused = {each: told for each, told in self.paused.items() if told["until"] is None or told["until"] > now}
-        self.paused[topic] = pause
-        await self._act_on_spool("pause", topic, pause)
-
-    async def resume_spool(self, topic: SpooledTopic) -> bool:
-        self.paused.pop(topic, None)
-        return any(each["resumed"] for each in await self._act_on_spool("resume", topic, {}))
-
-    async def discard_spooled(self, topic: SpooledTopic, *, dry_run: bool) -> dict[str, object]:
-        """It takes as long as it takes to find what is durable."""
-        return spool_operations.summed(await self._act_on_spool("discard", topic, {"dry_run": dry_run}, math.inf))
-
-    async def drain_spool(self, topic: SpooledTopic, file: str, *, dry_run: bool) -> dict[str, object]:
-        """A file of each worker's. It takes as long as it takes. Raises FileExistsError, before any worker is asked."""
-        folder = self.settings.gateway.state_directory / spool_operations.FOLDER
-        for child in self.serving():
-            spool_operations.check_new(folder / spool_operations.of_worker(file, child.worker))
-        return spool_operations.summed(await self._act_on_spool("drain", topic, {"file": file, "dry_run": dry_run}, math.inf))
-
-    async def _act_on_spool(
-        self, action: str, topic: SpooledTopic, arguments: dict[str, object], within_s: float = ANSWER_S
-    ) -> list[dict[str, Any]]:
-        """What came of it in each worker. One that does not answer in time is killed, and what waits there is lost with it."""
-        found: list[dict[str, Any]] = []
-
-        async def ask(child: Child) -> None:
-            with trio.move_on_after(within_s) as late:
-                result = await child.act_on_spool(next(self.request_numbers), action, topic, arguments)
-                if result is not None:
-                    found.append(result)
-            if late.cancelled_caught:
-                child.kill(f"it has not answered to {action} of the spool within {within_s:g} s")
-                await child.over.wait()
-
-        async with trio.open_nursery() as nursery:
-            for child in self.serving():
-                nursery.start_soon(ask, child)
-        return found
 
     def clients(self) -> list[dict[str, object]]:
         return summing.clients(self.views("clients"))
@@ -437,6 +388,7 @@ class Parent:
             nursery.start_soon(expire_changes, self.store)
             nursery.start_soon(reload_on_change, lambda: self.settings, self._reload_everywhere)
             nursery.start_soon(keep_fill_levels, self.fill_levels)
+            nursery.start_soon(clear_spool, spool_directory(self.settings))
             nursery.start_soon(self.log_keeping.run)
             nursery.start_soon(self._every_second)
             nursery.start_soon(self.hourly_raises.run)
@@ -511,8 +463,6 @@ class Parent:
         child.begun = True
         child.send(self._begin(child))
         child.send(LogLevel(self.log_level()))
-        for topic, ordered in self.paused.items():
-            child.send(SpoolAction(0, "pause", topic, ordered))
 
     async def _attend(self, place: int, *, task_status: trio.TaskStatus[None]) -> None:
         """Keep a worker running at this place until the end. Started when the first one serves.
@@ -549,6 +499,7 @@ class Parent:
             self._close_leftovers(f"w{place}l{generation}")
             if self.draining:
                 return
+            await clear_spool(spool_directory(self.settings), tells=False)
             pause = PAUSE_S if time.monotonic() - child.started > SHORT_LIFE_S else min(2 * pause, MAX_PAUSE_S)
             ended = f"signal {-code[0]}" if code[0] < 0 else f"exit code {code[0]}"
             self.replaced += 1

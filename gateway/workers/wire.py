@@ -3,10 +3,10 @@
 A frame is four bytes of length and a MessagePack array: the message's name and its fields, in order. Both ends are the same version of the
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
-Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`, `SpoolAction`,
+Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`,
 `LogLevel`, `Drain`.
 Worker to parent: `Up` once it waits for `Begin`, `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`,
-`StateReport`, `Described`, `SpoolAnswer`.
+`StateReport`, `Described`.
 """
 
 from __future__ import annotations
@@ -87,15 +87,6 @@ class Close(Message, frozen=True):
     reason: str
 
 
-class SpoolAction(Message, frozen=True):
-    """Do something with what waits in the spool of a topic (`act` and `give_up` in `gateway/lifecycle/spool_operations.py`)."""
-
-    number: int  # answered by `SpoolAnswer`; 0: not at all
-    action: str
-    topic: tuple[str, str]  # its protocol, and its text
-    arguments: dict[str, Any]
-
-
 class LogLevel(Message, frozen=True):
     """Write lines of this level and above."""
 
@@ -170,15 +161,8 @@ class Described(Message, frozen=True):
     connections: list[dict[str, Any]]
 
 
-class SpoolAnswer(Message, frozen=True):
-    """What came of a `SpoolAction`."""
-
-    number: int
-    result: dict[str, Any]
-
-
-ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | SpoolAction | LogLevel | Drain
-ToParent: TypeAlias = Up | Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described | SpoolAnswer
+ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | LogLevel | Drain
+ToParent: TypeAlias = Up | Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described
 AnyMessage: TypeAlias = ToWorker | ToParent
 
 FOR_WORKERS: Final = msgspec.msgpack.Decoder(ToWorker)

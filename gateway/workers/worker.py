@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import trio
@@ -24,7 +24,6 @@ from gateway import log
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
-from gateway.lifecycle import spool_operations
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
@@ -60,8 +59,6 @@ from gateway.workers.wire import (
     Outbox,
     Ready,
     Reload,
-    SpoolAction,
-    SpoolAnswer,
     StateQuery,
     StateReport,
     Up,
@@ -77,7 +74,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from gateway.counting.accounts import TopicTotals
-    from gateway.pipeline.spool_orders import SpooledTopic
     from gateway.workers.wire import AnyMessage
     from limiter.rules.rule_set import RuleSet
 
@@ -232,24 +228,12 @@ class Worker:
                 self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
             case Close(connection, reason):
                 self.gateway.close_connection(connection, reason)
-            case SpoolAction(number, "drain" | "discard" as action, topic, arguments):
-                assert self.nursery is not None
-                self.nursery.start_soon(self._give_up_spooled, number, action, topic, arguments)
-            case SpoolAction(number, action, topic, arguments):
-                result = spool_operations.act(self.gateway, action, topic, arguments)
-                if number:
-                    self.outbox.put(SpoolAnswer(number, result))
             case LogLevel(level):
                 log.set_level(self.gateway.log_handler, level)
             case Drain(handed_over):
                 if handed_over:
                     self.gateway.hand_over = _nothing  # what only one can have is the parent's
                 self.gateway.drain_requested.set()
-
-    async def _give_up_spooled(self, number: int, action: str, topic: SpooledTopic, arguments: dict[str, Any]) -> None:
-        if "file" in arguments:
-            arguments = {**arguments, "file": spool_operations.of_worker(arguments["file"], self.begin.worker)}
-        self.outbox.put(SpoolAnswer(number, await spool_operations.give_up(self.gateway, action, topic, arguments)))
 
     def _put_in_force(self, number: int, rules: RuleSet) -> None:
         self.rule_cache.put(rules)
@@ -310,9 +294,8 @@ class Worker:
             case "over":
                 return encoded(self.gateway.limit_events.over())
             case "spool":
-                disk, control = self.gateway.spool, self.gateway.shared.spool_control
-                waiting = list(chain.from_iterable(spool.topics(disk, control, now_ns())))
-                return encoded({"figures": spool.figures(disk, control), "topics": waiting})
+                waiting = list(chain.from_iterable(spool.topics(self.gateway.spool, now_ns())))
+                return encoded({"figures": spool.figures(self.gateway.spool), "topics": waiting})
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":

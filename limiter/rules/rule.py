@@ -34,7 +34,6 @@ FALLBACKS: Final = ("delay", "drop", "close")
 MODES: Final = ("enforce", "shadow", "off")
 SCOPES: Final = ("fleet", "gateway")
 OPERATIONS: Final = ("produce", "consume")
-ANSWERS: Final = ("broker", "accepted_by_gateway")  # whose answer the sender of a spooled message gets
 REPLIES: Final = ("flow_control", "system_busy")
 NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # words of the contract that this version does not support: refused, never ignored
 
@@ -168,9 +167,7 @@ class Rule:
     part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
     whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
     (`limits.yaml:7`). `spool_size` (bytes of files) and `max_age_ns` bound what `action: spool` lets wait; None: no bound of its own.
-    `durable`: what waits so survives the process, where its sender is not told what has arrived. `drop_expired`: it waits no longer than
-    each message says that it is of use. `answer`: accepted_by_gateway, spooled messages are answered before the broker has them. Raises
-    RuleError.
+    `drop_expired`: it waits no longer than each message says that it is of use. Raises RuleError.
     """
 
     name: str
@@ -193,9 +190,7 @@ class Rule:
     ipv6_prefix: int | None = None
     spool_size: int | None = None
     max_age_ns: int | None = None
-    durable: bool = False
     drop_expired: bool = False
-    answer: str = "broker"
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -232,14 +227,6 @@ class Rule:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)
         check_spool(self.spool_size, self.max_age_ns)
-        if self.durable and self.action != "spool":
-            raise RuleError("durable", f"is for action: spool, and this rule's is {self.action}; say action: spool, or leave it out")
-        names = PROTOCOL_NAMES.get(self.match.spoken() or "")
-        if self.durable and names is not None and not names.replays:
-            raise RuleError("durable", f"what is spooled of {names.title} does not survive this process; leave it out")
-        check_choice("answer", self.answer, ANSWERS)
-        if self.answer != ANSWERS[0]:
-            check_answer(self.answer, self.action, self.match.spoken())
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
         if self.scope is not None:
@@ -315,17 +302,6 @@ def check_prefix(prefix: int, per: str) -> None:
         raise RuleError("ipv6_prefix", f"is for rules with per: client, and this rule's is {per}; say per: client")
     if not 1 <= prefix <= IPV6_BITS:
         raise RuleError("ipv6_prefix", f"{prefix} is outside 1 to {IPV6_BITS}; say 128 for one bucket per address")
-
-
-def check_answer(answer: str, action: str, protocol: str | None) -> None:
-    """Raise RuleError where nothing is spooled that the gateway could answer."""
-    if action != "spool":
-        raise RuleError("answer", f"{answer} is for action: spool, and this rule's is {action}; say action: spool, or leave it out")
-    names = PROTOCOL_NAMES.get(protocol or "")
-    if names is not None and not names.spools_only:
-        others = " and ".join(other.title for other in PROTOCOL_NAMES.values() if other.spools_only)
-        message = f"{names.title}'s senders wait for the broker's own answer, {answer} is {others}'s; leave it out"
-        raise RuleError("answer", message)
 
 
 def check_reply(reply: str | None, protocol: str | None) -> None:

@@ -158,14 +158,6 @@ async def test_every_fault_is_named_and_nothing_changes(api: Control, name: str,
     assert api.store.revision == 0
 
 
-async def test_a_rule_for_which_the_configuration_lacks_something_is_refused_as_in_a_file(api: Control) -> None:
-    rule = {"match": {"protocol": "amqp"}, "limit": {"messages": "7/s"}, "action": "spool", "durable": True}
-    answer = await api.ask("PUT", "/v1/rules/storm?force=1", rule)
-    (fault,) = answer.json()["errors"]
-    assert (answer.status, fault["pointer"], api.store.revision) == (422, "/durable", 0)
-    assert "no own_login" in fault["message"]
-
-
 async def test_a_body_too_long_is_refused(api: Control) -> None:
     answer = await api.ask("PUT", "/v1/rules/storm?force=1", {**STORM, "reason": "x" * 10**6})
     assert answer.status == 413

@@ -67,8 +67,6 @@ def body_of(route: Route) -> Any:
     body = (get_args(route.body) or (route.body,))[0]
     return {
         "LimitBody": {"messages": "5/s"}, "ConfirmBody": {"confirm": True}, "ReasonBody": {"reason": "test"}, "RotateBody": {},
-        "SpoolDrainBody": {"to": "orders.jsonl", "reason": "test"},
-        "SpoolPauseBody": {"for": "10min", "reason": "test"},
         "NewTokenBody": {"name": "new", "role": "viewer"},
         "LiveChangesBody": {"changes": {"limits/rocketmq/orders": {"messages": "5/s"}}},
     }[body.__name__]  # fmt: skip
@@ -80,8 +78,6 @@ LIVE_CHANGES: dict[str, Any] = {}  # what `prepare` makes, once one by one, and 
 async def prepare(api: Control) -> None:
     """Something there for every path to be about."""
     api.gateway.open_connections = [{"id": 7, "client": "127.0.0.1:5", "state": "open"}]
-    await api.gateway.pause_spool(("amqp", "%2F/orders/order.created"), {})
-    await api.gateway.pause_spool(("rocketmq", EXAMPLES["topic"]), {})
     if LIVE_CHANGES:
         assert (await api.ask("PUT", "/v1/live-changes?force=1", {"changes": LIVE_CHANGES})).status == 200
     else:
@@ -309,8 +305,6 @@ def test_the_contracts_paths_are_there() -> None:
         "/v1/listeners": {"GET"},
         "/v1/clients": {"GET"},
         "/v1/spool": {"GET"},
-        **{f"/v1/spool/amqp/{{vhost}}/{{exchange}}/{{routing_key}}:{verb}": {"POST"} for verb in ("pause", "resume", "discard", "drain")},
-        **{f"/v1/spool/rocketmq/{{topic}}:{verb}": {"POST"} for verb in ("pause", "resume", "discard", "drain")},
         "/v1/series": {"GET"},
         "/v1/status": {"GET"},
         "/v1/events": {"GET"},

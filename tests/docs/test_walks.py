@@ -30,12 +30,11 @@ RULES: Final = [
     {"name": "orders", "match": {"protocol": "rocketmq", "topic": "order*"}, "per": "topic", "limit": {"messages": "500/s"}},
     {"name": "amqp-topics", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "500/s"}},
 ]
-MEETS_A_GATEWAY: Final = ("docs/admin-api.md", "docs/changing-limits.md", "docs/how-a-decision-is-made.md")
+MEETS_A_GATEWAY: Final = ("docs/admin-api.md", "docs/changing-limits.md", "docs/how-a-decision-is-made.md", "docs/spooling.md")
 EVERY_NIGHT: Final = "tests/deploy/test_every_night.py"
 DEPLOY: Final = "tests/docs/test_deploy_pages.py"
 DEBIAN: Final = "tests/deploy/test_debian.py"
 INSTALLED: Final = "tests/deploy/test_installed.py"
-SPOOL: Final = "tests/end_to_end/test_spool_operations.py"
 BLOCKS: Final = "tests/docs/test_blocks.py"
 ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/access-log.md", "sluice log compact"): Ran(f"{BLOCKS}::test_the_log_is_compacted"),
@@ -84,11 +83,6 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/quotas.md", "SLUICE_GATEWAYS"): Ran(f"{BLOCKS}::test_tunnels_lead_to_gateways_that_nightly_takes"),
     ("docs/quotas.md", "sluice quotas backtest"): Ran(f"{BLOCKS}::test_quotas_are_computed_and_tried_on_days_that_were"),
     ("docs/quotas.md", "sluice quotas report"): Ran(f"{BLOCKS}::test_quotas_are_reported"),
-    ("docs/spooling.md", "sluice spool pause"): Ran(f"{SPOOL}::test_the_commands_of_the_page_can_be_run"),
-    ("docs/spooling.md", "import base64, json, socket"): Ran(
-        "tests/end_to_end/test_rocketmq_spool_operations.py::test_operators_pause_discard_and_drain_what_waits_before_a_real_broker"
-    ),
-    ("docs/spooling.md", "import base64, json, pika"): Ran(f"{SPOOL}::test_what_is_drained_can_be_published_again_as_the_page_says"),
     ("docs/reaching-the-admin-port.md", "sluice status --admin https"): Ran(f"{BLOCKS}::test_the_admin_port_is_reached_by_tls"),
     ("docs/reaching-the-admin-port.md", "sluice token new grafana"): Ran(f"{BLOCKS}::test_tokens_are_made_listed_rotated_and_revoked"),
 }

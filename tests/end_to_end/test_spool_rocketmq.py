@@ -5,25 +5,19 @@ The promises of `docs/spooling.md` that need a broker.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
-from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
-from support.gateways import Gateway, StartGateway, limit_path
-from support.processes import LOOPBACK, wait_until
-from support.rocketmq.frames import read_response, send
+from support.gateways import Gateway, limit_path
+from support.processes import wait_until
+from support.rocketmq.frames import send
 
 pytestmark = pytest.mark.rocketmq
 
@@ -37,14 +31,8 @@ RULE: dict[str, object] = {
     "action": "spool",
     "breaker": {"open_for": "0s"},
 }
-ACCEPTED = 500
-ACCEPTING = {
-    **RULE,
-    "name": "accepting",
-    "match": {"protocol": "rocketmq", "topic": "accepted-*"},
-    "limit": {"messages": "1/s"},  # their clients wait for each answer, so that sending takes a busy machine a minute
-    "answer": "accepted_by_gateway",
-}
+
+
 AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged-*"}, "max_age": "2s"}
 
 
@@ -52,15 +40,14 @@ AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
     settings = {"memory": {"target": "1MiB"}, "drain": {"timeout": "5s"}}
-    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE, AGED, ACCEPTING], settings) as running:
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE, AGED], settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(rocketmq: RocketMQ) -> None:
     uses = ("alone", "mixed", "stop", "killed", "random", "often")
-    kinds = ("burst", "aged", "accepted")
-    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in kinds for use in uses for version in ("5", "4")), "accepted-raw:1")
+    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in ("burst", "aged") for use in uses for version in ("5", "4")))
 
 
 def waiting(gateway: Gateway, topic: str) -> int:
@@ -152,169 +139,36 @@ def test_a_gateway_that_is_killed_loses_what_waits_and_leaves_no_file(
     )
 
 
-def test_accepted_sends_are_answered_at_once_and_all_are_stored_when_their_client_is_gone(
-    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
-) -> None:
-    """The client has had all its answers, and has ended, long before the broker has the last message."""
-    topic = name("alone", rocketmq_client, "accepted")
-    before = gateway.get("/v1/spool")["spool"]
-    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": ACCEPTED, "rate": 500}).result()
-    assert (line["ok"], line["codes"]) == (ACCEPTED, {})
-    assert waiting(gateway, topic) > 0
-    lift(gateway, topic)
-    wait_until(lambda: rocketmq.stored(topic) == {topic: ACCEPTED}, within=60, what="all is stored", every=1)
-    (read,) = rocketmq_client.consume(f"readers-{topic}", topic, expected=ACCEPTED, orderly=True).result()
-    assert sorted(read["consumed"]) == sorted(f"run-{topic}-0-{sequence}" for sequence in range(ACCEPTED))
-    after = gateway.get("/v1/spool")["spool"]
-    assert after["accepted"] - before["accepted"] > ACCEPTED / 4
-    assert [after[each] - before[each] for each in ("accepted_refused", "accepted_lost")] == [0, 0]
-    assert gateway.messages_by_fate("rocketmq", topic)["refused"] == 0
-
-
-def test_a_gateway_that_is_killed_loses_what_was_accepted_and_says_so(
-    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
-) -> None:
-    topic = name("killed", rocketmq_client, "accepted")
-    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": ACCEPTED, "rate": 1000, "size": 4000}).result()
-    assert (line["ok"], line["codes"]) == (ACCEPTED, {})
-    wait_until(lambda: any((gateway.directory / "state" / "spool").rglob("[0-9]*")), within=30, what="some is on disk")
-    forwarded = gateway.messages_by_fate("rocketmq", topic)["forwarded"]
-    gateway.kill()
-    gateway.start()
-    wait_until(lambda: '"spool_left_behind"' in gateway.log(), within=30, what="it says what it found")
-    (stored,) = rocketmq.stored(topic).values()
-    assert forwarded <= stored < ACCEPTED, "what was forwarded is there; what was accepted and waited is not"
-    assert waiting(gateway, topic) == 0
-
-
-def accept(start_gateway: StartGateway, broker: RocketMQ, **more: object) -> Gateway:
-    """A gateway of its own before `broker`, for raw frames: their clients need no address that a name server tells."""
-    listener: dict[str, object] = {
-        "name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{broker.port}",
-    }  # fmt: skip
-    return start_gateway([listener], [{**ACCEPTING, **more}], memory={"target": "1MiB"})
-
-
-def send_all(gateway: Gateway, stack: ExitStack, frames: list[bytes]) -> tuple[socket.socket, list[object]]:
-    """The connection, and the codes of all answers."""
-    client = stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=60))
-    client.sendall(b"".join(frames))
-    return client, [read_response(read_frame(client))["code"] for _ in frames]
-
-
-def counted(gateway: Gateway) -> dict[str, int]:
-    spool: dict[str, Any] = gateway.get("/v1/spool")["spool"]
-    return {name: int(spool[name]) for name in ("accepted", "accepted_refused", "accepted_lost", "expired")}
-
-
-def told(gateway: Gateway, event: str) -> list[dict[str, Any]]:
-    """Its lines of the log, as far as they are written."""
-    lines = [line for line in gateway.log().splitlines() if f'"event": "{event}"' in line and line.endswith("}")]
-    return [json.loads(line) for line in lines]
-
-
-def files(gateway: Gateway) -> list[Path]:
-    return [path for path in (gateway.directory / "state" / "spool").rglob("[0-9]*") if path.is_file()]
-
-
-def test_accepted_sends_that_are_too_old_are_dropped_and_all_others_are_stored(rocketmq: RocketMQ, start_gateway: StartGateway) -> None:
-    """Minutes of the limit at once, none older than two seconds."""
-    topic, count = "accepted-raw", 400
-    gateway = accept(start_gateway, rocketmq, max_age="2s")
-    with ExitStack() as stack:
-        _, codes = send_all(gateway, stack, [send(topic, b"%d" % number, opaque=4 * number) for number in range(count)])
-        assert codes == [0] * count
-        wait_until(lambda: counted(gateway)["expired"] > 0 and waiting(gateway, topic) == 0, within=60, what="nothing waits any more")
-        wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["waiting"] == 0, within=30, what="all is through, or dropped")
-    dropped = gateway.messages_by_fate("rocketmq", topic)["dropped"]
-    assert count / 2 < dropped < count
-    wait_until(lambda: rocketmq.stored(topic) == {topic: count - dropped}, within=60, what="all others are stored", every=1)
-    found = counted(gateway)
-    assert (found["expired"], found["accepted_lost"], found["accepted_refused"]) == (dropped, dropped, 0)
-    assert found["accepted"] >= dropped
-
-
-def test_what_the_broker_refuses_of_accepted_sends_is_counted_and_told(rocketmq: RocketMQ, start_gateway: StartGateway) -> None:
-    """A topic that is not there, made of one that is not there either."""
-    topic, count = "accepted-nowhere", 120
-    gateway = accept(start_gateway, rocketmq)
-    frames = [send(topic, b"%d" % number, opaque=4 * number).replace(b"TBW102", b"TBW10X") for number in range(count)]
-    with ExitStack() as stack:
-        _, codes = send_all(gateway, stack, frames)
-        accepted = codes.count(0)
-        assert set(codes) == {0, 17}, "what was below the limit has the broker's own answer: TOPIC_NOT_EXIST"
-        assert accepted > count / 3
-        lift(gateway, topic)
-        wait_until(lambda: counted(gateway)["accepted_refused"] == accepted, within=60, what="all refusals have come")
-    assert counted(gateway) == {"accepted": accepted, "accepted_refused": accepted, "accepted_lost": 0, "expired": 0}
-    wait_until(lambda: bool(told(gateway, "accepted_send_refused")), within=30, what="the log has the first lines")
-    assert 0 < sum(int(each["messages"]) for each in told(gateway, "accepted_send_refused")) <= accepted, (
-        "of a flood it has twenty a second"
-    )
-    assert all(f"topic[{topic}] not exist" in each["err"] for each in told(gateway, "accepted_send_refused"))
-    assert gateway.messages_by_fate("rocketmq", topic)["forwarded"] == count
-
-
-def test_a_broker_that_is_killed_loses_what_was_accepted_and_it_is_counted(tmp_path: Path, start_gateway: StartGateway) -> None:
-    topic, count = "accepted-lost", 1000
-    with RocketMQ(tmp_path / "broker") as broker, ExitStack() as stack:
-        gateway = accept(start_gateway, broker)
-        client, codes = send_all(gateway, stack, [send(topic, bytes(4000), opaque=4 * number) for number in range(count)])
-        assert codes == [0] * count
-        wait_until(lambda: bool(files(gateway)), within=30, what="some is on disk")
-        passed = count - counted(gateway)["accepted"]
-        wait_until(
-            lambda: gateway.messages_by_fate("rocketmq", topic)["forwarded"] > passed,
-            within=30,
-            what="some of what was accepted has gone on",
-        )
-        os.kill(broker.pid, signal.SIGKILL)
-        with suppress(ConnectionError):
-            assert read_frame(client) == b"", "the client is told, by the end of its connection"
-        wait_until(lambda: bool(told(gateway, "accepted_sends_lost")), within=60, what="the log says what is lost")
-    (line,) = told(gateway, "accepted_sends_lost")
-    lost = int(line["messages"]) + int(line["unanswered"])
-    assert lost > count / 2
-    assert (counted(gateway)["accepted_lost"], counted(gateway)["accepted_refused"]) == (lost, 0)
-    fates = gateway.messages_by_fate("rocketmq", topic)
-    assert (fates["abandoned"], fates["forwarded"]) == (line["messages"], count - line["messages"])
-    wait_until(lambda: files(gateway) == [], within=30, what="the files of what was given up are deleted")
-
-
 def kill_at_random(rocketmq: RocketMQ, client: RocketMQClient, gateway: Gateway, use: str, random: Random, rounds: int) -> None:
     """Send, kill at any moment, start again: of each connection the broker has what was sent first, and each message of it once."""
-    one_way = {name(use, client): True, name(use, client, "accepted"): False}
-    forwarded = dict.fromkeys(one_way, 0.0)
+    topic = name(use, client)
+    forwarded = 0.0
 
-    def come(topic: str, fate: str) -> float:
-        return gateway.messages_by_fate("rocketmq", topic)[fate]
+    def come() -> float:
+        return gateway.messages_by_fate("rocketmq", topic)["forwarded"]
 
     for turn in range(rounds):
-        with ExitStack() as stack:
-            for topic, silent in one_way.items():
-                producer = stack.enter_context(socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=60))
-                bodies = [
-                    f"kill-{topic}-{turn}-{number}.{'x' * random.choice((0, 1_000, 4_000))}" for number in range(random.randrange(50, 500))
-                ]
-                frames = [send(topic, body.encode(), opaque=4 * at, one_way=silent) for at, body in enumerate(bodies)]
-                producer.sendall(b"".join(frames))  # an `opaque` of fours: all go to queue 0
-            wait_until(lambda: all(come(topic, "forwarded") for topic in one_way), within=30, what="some of each have gone on")
+        with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=60) as producer:
+            bodies = [
+                f"kill-{topic}-{turn}-{number}.{'x' * random.choice((0, 1_000, 4_000))}" for number in range(random.randrange(50, 500))
+            ]
+            frames = [send(topic, body.encode(), opaque=4 * at, one_way=True) for at, body in enumerate(bodies)]
+            producer.sendall(b"".join(frames))  # an `opaque` of fours: all go to queue 0
+            wait_until(lambda: come() > 0, within=30, what="some have gone on")
             time.sleep(random.random())  # any moment will do: nothing is waited for
-            for topic in one_way:
-                forwarded[topic] += come(topic, "forwarded")
+            forwarded += come()
             gateway.kill()
         gateway.start()
-    for topic in one_way:
-        (stored,) = rocketmq.stored(topic).values()
-        assert stored >= forwarded[topic]
-        (read,) = client.consume(f"readers-{topic}", topic, expected=stored, orderly=True).result()
-        assert len(read["consumed"]) == len(set(read["consumed"])) == stored
-        turns: dict[str, set[int]] = {}
-        for each in read["consumed"]:
-            turn_of, _, number = each.rpartition("-")
-            turns.setdefault(turn_of, set()).add(int(number))
-        assert all(numbers == set(range(len(numbers))) for numbers in turns.values()), "one is lost in between"
-        assert len(turns) == rounds, "each time some had gone on"
+    (stored,) = rocketmq.stored(topic).values()
+    assert stored >= forwarded
+    (read,) = client.consume(f"readers-{topic}", topic, expected=stored, orderly=True).result()
+    assert len(read["consumed"]) == len(set(read["consumed"])) == stored
+    turns: dict[str, set[int]] = {}
+    for each in read["consumed"]:
+        turn_of, _, number = each.rpartition("-")
+        turns.setdefault(turn_of, set()).add(int(number))
+    assert all(numbers == set(range(len(numbers))) for numbers in turns.values()), "one is lost in between"
+    assert len(turns) == rounds, "each time some had gone on"
 
 
 def test_a_gateway_that_is_killed_at_any_moment_has_forwarded_what_was_sent_first_and_each_once(

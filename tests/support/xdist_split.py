@@ -31,7 +31,7 @@ QUOTA_JOB: Final = "spark, the quota job"
 SPOOL: Final = "rabbitmq, the spool"
 ROCKETMQ_SPOOL: Final = "rocketmq, the spool"
 PARTS: Final = (*SHARED, QUOTA_JOB, SPOOL, ROCKETMQ_SPOOL)
-OF_THE_SPOOL: Final = re.compile("spool|durable_sends")
+OF_THE_SPOOL: Final = re.compile("spool")
 
 
 @cache

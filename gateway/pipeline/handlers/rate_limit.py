@@ -16,7 +16,6 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
-from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolControl
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -33,10 +32,8 @@ class RateLimit(Handler):
         forwarder: Credit,
         accounts: Accounts,
         spans: MessageSpans | None = None,
-        spool_control: SpoolControl | None = None,
     ) -> None:
         self.conversation = conversation
-        self.spool_control = SpoolControl() if spool_control is None else spool_control
         self.accounts = accounts
         self.reader = reader  # credit the reader spends towards us; granted back as we handle
         self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
@@ -52,14 +49,12 @@ class RateLimit(Handler):
             self._look_at_spooled(parts, batch.now)
         asking = 0
         for part in parts:
-            if part.kind == REQUEST and not (part.paid or part.postponed or part.expired or part.kept):
+            if part.kind == REQUEST and not (part.paid or part.postponed or part.expired):
                 asking += 1
         if asking == len(parts):
             batch.requests = parts
         else:
-            batch.requests = [
-                part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired or part.kept)
-            ]
+            batch.requests = [part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired)]
         if asking:
             return False
         self._settle(batch)
@@ -72,7 +67,6 @@ class RateLimit(Handler):
         conversation = self.conversation
         now = batch.now
         handled = 0
-        paused = len(self.spool_control.paused) > 0
         passed: Part | None = None  # the last that did
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
@@ -92,18 +86,12 @@ class RateLimit(Handler):
                     handled += part.count if part.messages <= 1 else part.count * part.messages
                 self._expire(part, now)
                 continue
-            if part.kept:
-                part.kept = False
-                conversation.keep(part, self._keeps_until(part, now))
-                continue
             if part.deadline == 0:
                 handled += part.count if part.messages <= 1 else part.count * part.messages
             elif self.spans is not None:
                 self.spans.let_go(part, now)
             if part.shadow_refused or part.bypassed:
                 self._count_shadow_and_bypass(part)
-            if paused and part.passed > 0 and self._hold_paused(part, now):
-                continue
             if self.spans is not None and part.spooled_at != 0 and part.passed > 0:
                 self.spans.let_go_spooled(part, now)
             if part.passed >= part.count:
@@ -126,63 +114,28 @@ class RateLimit(Handler):
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
 
     def _look_at_spooled(self, parts: list[Part], now: int) -> None:
-        """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), what an
-        operator keeps here, with all behind it, and what is given up, for its age or because an operator says so."""
+        """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), and what is
+        given up for its age."""
         conversation = self.conversation
-        kept_lines: list[object] = []  # of which something is kept
         for part in parts:
             if part.kind != REQUEST or part.paid:
                 continue
             if part.deadline == 0 and not part.again:  # else it has passed before, and keeps its place
                 part.postponed = conversation.waits_behind(part)
                 part.expired = not part.postponed and conversation.would_overtake(part)
-            elif kept_lines and conversation.line_of(part) in kept_lines:
-                part.kept = True
-            elif part.spool_order is not None and self._is_ordered(part):
-                part.expired = True
-            elif self._keeps_until(part, now):
-                part.kept = True
-                kept_lines.append(conversation.line_of(part))
             elif 0 < part.deadline <= now:
                 part.expired = conversation.may_expire(part)
 
-    def _is_ordered(self, part: Part) -> bool:
-        """Whether an operator's order gives `part` up now. One that is not for it any more is forgotten."""
-        order = part.spool_order
-        assert order is not None
-        if order.state == COPYING:
-            return False
-        messages: int = part.count * part.messages
-        if order.state == GIVE_UP and order.left >= messages and self.conversation.may_expire(part):
-            order.left -= messages
-            return True
-        part.spool_order = None
-        return False
-
-    def _keeps_until(self, part: Part, now: int) -> int:
-        """Until when an operator keeps `part` here; 0: nothing keeps it."""
-        order, key = part.spool_order, part.key
-        if order is not None and order.state == COPYING:
-            return NEVER
-        if not self.spool_control.paused or key is None or not self.conversation.spools(part):
-            return 0
-        return self.spool_control.paused_until((key.origin.protocol, key.text), now)
-
     def _expire(self, part: Part, now: int) -> None:
-        order, key = part.spool_order, part.key
+        key = part.key
         assert key is not None
         self.accounts.tally_of(key)  # which is changed now
-        messages: int = part.count * part.messages
-        too_old = order is None and part.deadline != 0  # else it would have overtaken
+        too_old = part.deadline != 0  # else it would have overtaken
         outcome = expire(self.conversation, part, now)
         if outcome == HELD:
-            if order is not None:
-                order.left += messages
             return
-        if order is not None:
-            self.spool_control.given_up += messages
-        elif too_old:
-            self.spool_control.expired += messages
+        if too_old:
+            self._count_expired(part)
         if part.rule is None:  # it comes from the disk, which does not know it
             bucket = spooling_bucket(key)
             if bucket is not None:
@@ -191,31 +144,6 @@ class RateLimit(Handler):
         self._note_refused(part, key, now)
         if self.spans is not None:
             self.spans.settle(part, outcome, now, first=part not in self.spans.waiting)
-
-    def _hold_paused(self, part: Part, now: int) -> bool:
-        """Whether `part`, which has passed, is held all the same: its topic is paused, and a rule spools it."""
-        key = part.key
-        assert key is not None
-        until = self.spool_control.paused_until((key.origin.protocol, key.text), now)
-        if not until:
-            return False
-        if part.deadline != 0:
-            if not self.conversation.spools(part):
-                return False
-            part.release_slots(self.conversation.reports.endings)
-            part.passed = 0
-            self.conversation.keep(part, 0)
-            return True
-        bucket = spooling_bucket(key)
-        if bucket is None or not self.conversation.may_be_spooled(part):
-            return False
-        part.release_slots(self.conversation.reports.endings)
-        part.passed = 0
-        part.rule = bucket.effective.rule
-        part.bucket = bucket
-        part.wait_ns = until - now  # for what cannot wait, and is refused
-        self._refuse(part, now)
-        return True
 
     def _refuse(self, part: Part, now: int) -> None:
         key = part.key
@@ -235,11 +163,16 @@ class RateLimit(Handler):
         if outcome != HELD:
             self._note_refused(part, key, now)
             if spools and 0 < part.deadline <= now:  # it became too old while it was with the judge
-                self.spool_control.expired += part.count * part.messages
+                self._count_expired(part)
             if part.held_at != 0:
                 self._note_wait(part, now)
         elif part.held_at == 0 and not spools:
             part.held_at = now
+
+    def _count_expired(self, part: Part) -> None:
+        disk = self.conversation.context.spool
+        if disk is not None:
+            disk.expired += part.count * part.messages
 
     def _note_refused(self, part: Part, key: Key, now: int) -> None:
         """Note that `part` was refused or dropped, for whoever looks at the connection."""

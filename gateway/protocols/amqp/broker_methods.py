@@ -19,7 +19,6 @@ from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE_OK,
     CONNECTION_BLOCKED,
     CONNECTION_CLOSE,
-    CONNECTION_CLOSE_OK,
     CONNECTION_OPEN_OK,
     CONNECTION_START,
     CONNECTION_TUNE,
@@ -42,7 +41,6 @@ class BrokerMethods:
         self.crossed: list[AmqpChannel] = []  # the same where the gateway was closing it: not told to the client, to be answered
         self.finished: list[AmqpChannel] = []  # channels whose close by the gateway the broker has answered since then
         self.connection_closed = False  # the broker has sent connection.close
-        self.close_answered = False  # it has answered the client's since the conversation last looked: it has read all before that
         self.blocked = False  # it has sent connection.blocked
 
     def on_channel(self, method: int, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
@@ -88,8 +86,6 @@ class BrokerMethods:
             self.connection_closed = True
             for channel in self.channels.values():
                 self._on_close(CHANNEL_CLOSE, channel)
-        elif method == CONNECTION_CLOSE_OK:
-            self.close_answered = True
         elif method in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED):
             self.blocked = method == CONNECTION_BLOCKED
             if not self.replies.notices.broker_says(blocked=self.blocked):

@@ -76,7 +76,6 @@ class AmqpChannel:
     __slots__ = (
         "awaits",
         "broker_left",
-        "came",
         "client_state",
         "close_frames",
         "confirms",
@@ -85,7 +84,6 @@ class AmqpChannel:
         "discarding",
         "forwarding",
         "gateway_close",
-        "gone",
         "held",
         "lose_later",
         "method",
@@ -126,8 +124,6 @@ class AmqpChannel:
         self.held: deque[HeldPart] = deque()
         self.taken = 0  # held parts that are with the judge
         self.returned: list[HeldPart] = []
-        self.came = 0  # bytes of parts that were ever held
-        self.gone = 0  # of them: bytes of those that are settled, in the order in which they came
         self.spool: SpoolQueue | None = None  # what waits behind `held`, once a rule with `action: spool` has held something
         self.refill_at = 0  # so many held parts are left when more is taken out of the spool
         self.spooled_methods: list[

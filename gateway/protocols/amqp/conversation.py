@@ -12,9 +12,8 @@ from __future__ import annotations
 from gateway.admission import UNKNOWN_USER, RefusedError
 from gateway.pipeline.conversation import Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import SAMPLED
-from gateway.pipeline.spool_orders import COPYING, GIVE_UP, SpoolCopy, SpoolOrder
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
@@ -34,9 +33,7 @@ from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
-from gateway.protocols.amqp.spool_copy import ChannelCopy
 from gateway.protocols.amqp.traceparents import traceparents
-from gateway.spool.queue_copy import WaitingPart
 
 
 class AmqpConversation(Conversation):
@@ -106,38 +103,9 @@ class AmqpConversation(Conversation):
     def postpone(self, part: Part, now: int) -> None:
         self.settling.postpone(part, now)
 
-    def keep(self, part: Part, due: int) -> None:
-        self.settling.keep(part, due)
-
     def spools(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
         return channel is not None and channel.spool is not None
-
-    def order_spooled(self, topic: str, state: int, judged: list[Part]) -> list[SpoolOrder]:
-        orders: list[SpoolOrder] = []
-        for channel in self.held_parts.channels.values():
-            if channel.spool is None or channel.tx or (state == GIVE_UP and channel.spool.durable):
-                continue
-            order = SpoolOrder(topic, state)
-            self.held_parts.give_order(channel, order, judged)
-            if order.messages:
-                orders.append(order)
-        return orders
-
-    def copy_spooled(self, topic: str, *, only_durable: bool = False) -> list[SpoolCopy]:
-        copies: list[SpoolCopy] = []
-        for channel in self.held_parts.channels.values():
-            if channel.spool is None or channel.tx or (only_durable and not channel.spool.durable):
-                continue
-            order = SpoolOrder(topic, COPYING)
-            self.held_parts.give_order(channel, order, [])
-            if order.messages:
-                held = [WaitingPart(each.part, each.part, ours=each.part.spool_order is order) for each in channel.held]
-                copies.append(ChannelCopy(order, held, channel.spool))
-        return copies
-
-    def wake_spooled(self, topic: str) -> None:
-        self.held_parts.wake(topic)
 
     def may_expire(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
@@ -172,11 +140,7 @@ class AmqpConversation(Conversation):
         parts = self.reports.abandoned
         self.reports.abandoned = []
         parts.extend(self.held_parts.forget_all())
-        self.settling.leave()
         return parts
-
-    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
-        self.settling.mark_off(queued, acknowledged, now, read=read)
 
     def heartbeat(self) -> bytes:
         if self.held_parts.frame_left or not self.handshake.tuned or self.draining:
@@ -245,9 +209,6 @@ class AmqpConversation(Conversation):
         methods = stream.methods
         if methods.closed or methods.crossed or methods.finished:
             self._end_channels(methods)
-        if methods.close_answered:
-            methods.close_answered = False
-            self.settling.mark_all_off()
 
     def _report_busy(self) -> None:
         """The broker takes no more publishes for now: those it has not confirmed are reported as met by a busy broker."""
@@ -283,7 +244,7 @@ class AmqpConversation(Conversation):
         return False
 
     def needs_ticks(self) -> bool:
-        return self.broker_stream.replies.notices.gateway_blocks or len(self.settling.unmarked_queues) > 0
+        return self.broker_stream.replies.notices.gateway_blocks
 
     def tick(self) -> bool:
         notices = self.broker_stream.replies.notices
@@ -389,9 +350,6 @@ class AmqpConversation(Conversation):
             for parked_part in () if channel.parking is None else channel.parking.parked_parts:
                 if parked_part.part.rule is not None and not parked_part.part.paid:
                     return parked_part.part
-        for channel in self.held_parts.channels.values():
-            if channel.spool is not None and channel.held and channel.held[0].part.kind == REQUEST:  # an operator keeps it, unjudged
-                return channel.held[0].part
         return None
 
     def describe(self) -> dict[str, object]:

@@ -16,20 +16,15 @@ from typing import Final
 
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
-from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, HeldPart, held_cost
-from gateway.protocols.amqp.channel_states import NO_CLOSE
 from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
-    CONFIRM_SELECT,
     INTERNAL_ERROR,
-    TX_SELECT,
     client_error,
     method_of,
 )
-from gateway.spool.queue import SpoolQueue
 from limiter.limits import NEVER
 
 SPOOLED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -65,7 +60,6 @@ class HeldParts:
         part.copy_out()
         budget = self.budget
         budget.held_bytes += held_cost(part)
-        channel.came += part.end - part.start
         if part.kind == REQUEST:
             budget.held_messages += part.count * part.messages
         if self._add_to_spool(channel, part):
@@ -110,13 +104,6 @@ class HeldParts:
         self.unblock(part)
         if part.kind == REQUEST:
             self.budget.held_messages -= part.count * part.messages
-
-    def count_settled(self, channel: AmqpChannel, part: Part) -> None:
-        """`part`, which was held on `channel`, is settled: it no longer counts as held, and need not be kept."""
-        self.count_out(part)
-        channel.gone += part.end - part.start
-        if channel.spool is not None:
-            channel.spool.gone = channel.gone
 
     def block(self, part: Part) -> None:
         """The client is not read until `part`, which is held, is settled."""
@@ -187,20 +174,12 @@ class HeldParts:
         spool = channel.spool
         if spool is None:
             return False
-        spool.came = channel.came
         if spool.empty():
             if not channel.held:
-                spool.gone = channel.gone
-                spool.replays = channel.confirms is None and not channel.tx
-                spool.write_through(part)
-                self._look_at_method(spool, part)
                 return False
             last = channel.held[-1].part
             if last.kind == BODY and last.size > 0:  # it continues a frame, and those are not parted
-                spool.write_through(part)
                 return False
-            if spool.durable and spool.replays:
-                return self._add(channel, spool, part)
             front = 0
             most = spool.disk.share()
             for held in channel.held:
@@ -208,25 +187,11 @@ class HeldParts:
                 if front >= most:
                     break
             if front < most:
-                self._look_at_method(spool, part)
                 return False
-        return self._add(channel, spool, part)
-
-    def _add(self, channel: AmqpChannel, spool: SpoolQueue, part: Part) -> bool:
         spool.add(part)
         if part.kind == PLAIN and method_of(part) in SPOOLED_METHODS:
             channel.spooled_methods.append(part)
-        self._look_at_method(spool, part)
         return True
-
-    def _look_at_method(self, spool: SpoolQueue, part: Part) -> None:
-        """Whether the sender of what comes behind `part` is told what has arrived."""
-        if part.kind == PLAIN:
-            method = method_of(part)
-            if method in (CONFIRM_SELECT, TX_SELECT):
-                spool.replays = False
-            elif method == CHANNEL_OPEN:
-                spool.replays = True
 
     def _refill(self, channel: AmqpChannel) -> bool:
         """Take what is next out of the channel's spool, if half of what was taken before is gone; whether anything was there."""
@@ -257,59 +222,6 @@ class HeldParts:
         elif channel.taken == 0 and not channel.held and self._refill(channel):
             self.make_due(channel)
 
-    def give_order(self, channel: AmqpChannel, order: SpoolOrder, judged: list[Part]) -> None:
-        """Give up what waits on `channel` of the order's topic, when its turn comes; a preview only counts it.
-
-        What has passed the judge already, and waits behind others, is marked, too, and goes to the judge no more. A drain leaves out
-        those that are with the judge now: they may pass.
-        """
-        marks = order.state != PREVIEW
-        left_out = self.begun(channel) if order.state == COPYING else None
-        waiting = [held.part for held in channel.held]
-        if order.state != COPYING:
-            waiting += [part for part in judged if part.ordering_key == channel.number and part.deadline]
-        for part in waiting:
-            key = part.key
-            if part.kind != REQUEST or key is None or key.text != order.topic or part is left_out:
-                continue
-            if part.spool_order is not None and not part.spool_order.called_off():  # then it is that one's
-                continue
-            size = part.end - part.start
-            order.add(part.count * part.messages, size if part.complete else size + part.size)
-            if marks:
-                part.spool_order = order
-                if part.paid:
-                    part.look_again()
-        if channel.spool is not None:
-            channel.spool.give_order(order)
-
-    def begun(self, channel: AmqpChannel) -> Part | None:
-        """The part in memory whose last message is still coming in; None: there is none. What the queue knows itself is not looked at."""
-        spool = channel.spool
-        if spool is not None and not spool.empty() and (spool.messages.last_complete or spool.messages.last_place >= spool.messages.gone):
-            return None
-        last: Part | None = None
-        complete = spool is None or spool.empty()
-        for held in channel.held:
-            if held.part.kind == REQUEST:
-                last = held.part
-            if held.part.kind != PLAIN and (spool is None or spool.empty()):
-                complete = held.part.complete
-        return None if complete else last
-
-    def wake(self, topic: str) -> None:
-        """Let what is held of `topic` be looked at at once."""
-        for channel in self.channels.values():
-            if channel.gateway_close != NO_CLOSE:  # it waits for the broker
-                continue
-            for held in channel.held:
-                key = held.part.key
-                if held.part.kind == REQUEST and key is not None and key.text == topic:
-                    held.due = min(held.due, 1)  # long past, or only behind others
-                    if held.part.paid and channel.spool is not None:  # it has waited here since before the spool began
-                        held.part.look_again()
-        self.update_due()
-
     def settle(self, channel: AmqpChannel) -> list[Part]:
         """One of the parts taken is settled. After the last: the parts that no longer wait for anything, to be passed on."""
         channel.taken -= 1
@@ -323,7 +235,7 @@ class HeldParts:
             while True:
                 while held and (held[0].part.kind != REQUEST or held[0].part.paid):
                     part = held.popleft().part
-                    self.count_settled(channel, part)
+                    self.count_out(part)
                     free.append(part)
                 if channel.spool is None or not self._refill(channel):
                     break
@@ -338,7 +250,6 @@ class HeldParts:
         parts = channel.forget_held()
         for part in parts:
             self.count_out(part)
-            channel.came -= part.end - part.start  # as if it had never come: what is away with the judge may still be settled
         parts.extend(self._forget_spooled(channel))
         if channel.taken == 0:
             self.channels.pop(channel.number, None)
@@ -350,10 +261,7 @@ class HeldParts:
         spool = channel.spool
         if spool is None:
             return []
-        channel.came -= spool.inside
         parts = spool.forget()
-        if spool.given_up():  # it still marks off what has gone on
-            channel.spool = None
         for part in parts:
             self.budget.held_messages -= part.count
         parts.extend(channel.spooled_methods)

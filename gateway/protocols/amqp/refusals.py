@@ -92,9 +92,6 @@ def over_limit(part: Part) -> str:
     rule = part.rule
     bucket = part.bucket
     topic = "" if key is None else key.text
-    if part.spool_order is not None:
-        ordered = " was given up by an operator"
-        return f"{RATE_LIMITED}{cut(topic, MAX_TEXT_BYTES - len(RATE_LIMITED) - len(ordered))}{ordered}"
     over = " is over a limit"
     if rule is not None:
         of_rule = f" of rule {cut(rule.name, MAX_NAME_BYTES)}"

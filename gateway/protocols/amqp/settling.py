@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
 from gateway.pipeline.parts import BODY, REQUEST, Part
@@ -53,8 +52,6 @@ from gateway.spool.queue import SpoolQueue
 from limiter.keys import Key
 from limiter.limits import NEVER
 
-ALL_BYTES: Final = 1 << 62  # bytes; more than a connection carries
-
 
 class Settling:
     """Settles the parts of one connection. Keeps what its refusals still need; all else is with the channels and their held parts."""
@@ -79,7 +76,6 @@ class Settling:
         self.held_parts = held_parts
         self.channel_closes = ChannelCloses(conversation, channels, held_parts, broker_stream)
         self.sampler = ConfirmSample()
-        self.unmarked_queues: list[SpoolQueue] = []  # with durable messages that the broker's machine may not have yet
         self._reserved = 0  # bytes of refused contents that may be kept for their return; `unanswered_bytes` are
 
     # ---- verdicts --------------------------------------------------------------------------------------------------
@@ -93,13 +89,11 @@ class Settling:
         elif channel.waits():
             waits = part.requeue_without_slots(self.reports.endings)
             part.paid = part.kind == REQUEST and part.passed > 0 and not waits
-            if channel.spool is not None and (part.paid or waits):
-                part.look_again()
             self._hold(channel, part, 0)
         elif channel.gateway_close != NO_CLOSE:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
             self._hold(channel, part, NEVER)
         elif channel.taken:
-            self.held_parts.count_settled(channel, part)
+            self.held_parts.count_out(part)
             self._pass_all(channel, [part])
             self._settle(channel)
         else:
@@ -187,43 +181,10 @@ class Settling:
             context = self.conversation.context
             if context.spool is not None:
                 ready = partial(self.held_parts.spool_ready, channel)
-                channel.spool = SpoolQueue(
-                    context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready,
-                    self._origin(), self.unmarked_queues,
-                )  # fmt: skip
+                channel.spool = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
         if channel is not None and channel.spool is not None and part.rule is not None:
             channel.spool.take_rule(part.rule)
         return self.hold(part, due)
-
-    def _origin(self) -> dict[str, str]:
-        """Whose messages are spooled, for their replay."""
-        handshake = self.handshake
-        vhost = handshake.vhost or b"/"
-        return {
-            "listener": self.conversation.context.listener,
-            "vhost": vhost.decode("utf-8", "backslashreplace"),
-            "user": handshake.user or "",
-        }
-
-    def mark_off(self, queued: int, acknowledged: int, now: int, *, read: bool) -> None:
-        for queue in list(self.unmarked_queues):
-            queue.mark_off(queued, acknowledged, now, read=read)
-            if not queue.unsafe():
-                self.unmarked_queues.remove(queue)
-
-    def mark_all_off(self) -> None:
-        """The broker has answered the client's connection.close, so it has read all that was forwarded.
-
-        Not left to the connection's end: RabbitMQ answers the client's FIN, which comes next, with a reset.
-        """
-        for _ in range(2):  # what was asked for the last time, then what was settled since
-            self.mark_off(ALL_BYTES, ALL_BYTES, 0, read=True)
-
-    def leave(self) -> None:
-        """The connection is over, and what waited is given up: what is durable is to be replayed."""
-        for queue in self.unmarked_queues:
-            queue.leave()
-        self.unmarked_queues.clear()
 
     def postpone(self, part: Part, now: int) -> None:
         channel = self.channels.get(part.ordering_key)
@@ -239,13 +200,6 @@ class Settling:
         for run, lifetime in self.lifetimes(part):
             run.deadline = min(now + spool.max_age_ns, now + lifetime, NEVER)
             self._hold(channel, run, 0)
-
-    def keep(self, part: Part, due: int) -> None:
-        channel = self.channels.get(part.ordering_key)
-        if channel is None or channel.settled_state != PASSING:  # closed meanwhile
-            self.admit(part)
-            return
-        self._hold(channel, part, due)
 
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
@@ -393,13 +347,11 @@ class Settling:
         self.budget.unanswered_bytes -= unanswered.size()
 
     def _swallow(self, channel: AmqpChannel, part: Part) -> None:
-        """A request is settled without going on; so is what continues it. One that an operator gives up is removed already."""
-        if part.spool_order is None and channel.spool is not None:
-            channel.spool.remove(part)
+        """A request is settled without going on; so is what continues it."""
         if not part.complete:
             channel.discarding = True
         if channel.taken:
-            self.held_parts.count_settled(channel, part)
+            self.held_parts.count_out(part)
             self._settle(channel)
 
     def _discard_part(self, channel: AmqpChannel, part: Part) -> None:
@@ -407,7 +359,6 @@ class Settling:
         taken = channel.taken > 0
         if taken:
             self.held_parts.count_out(part)
-            channel.came -= part.end - part.start  # it goes nowhere
         method = method_of(part)
         if channel.is_closed_by_gateway():
             self.channel_closes.discard(channel, part)

@@ -1,9 +1,7 @@
 """The broker's stream to the client, with the gateway's own frames between the broker's.
 
-Nothing of the broker's is altered, and its bytes pass at once. Only answers to what the gateway has answered itself
-(`accepted_sends.py`) are kept from the client; while one of them may come, the head of a frame does not pass before it is whole. On the
-way the head of each frame is looked at (`Outstanding` is shown every answer), and where it ends: a reply of the gateway may stand between
-two frames only.
+Nothing of the broker's is kept back or altered: its bytes pass at once. On the way the head of each frame is looked at (`Outstanding` is
+shown every answer), and where it ends: a reply of the gateway may stand between two frames only.
 
 A head that comes in pieces is copied until it is whole, so at most MAX_HEAD_BYTES bytes are kept, and only while it is incomplete.
 """
@@ -27,16 +25,13 @@ MAX_HEAD_BYTES: Final = 1 << 18  # of a head that is looked at; properties are a
 class BrokerStream:
     """Knows where the broker's frames begin and end; holds the gateway's replies until one ends."""
 
-    __slots__ = ("head", "head_size", "keeps", "left", "outstanding", "replies", "reply_bytes", "whole_head", "withholds")
+    __slots__ = ("head", "head_size", "left", "outstanding", "replies", "reply_bytes")
 
     def __init__(self, outstanding: Outstanding) -> None:
         self.outstanding = outstanding
         self.left: i64 = 0  # bytes still to come of the frame under way, where its head has been looked at
         self.head = bytearray()  # the head of a frame, as far as it has come in pieces
         self.head_size: i64 = 0  # how long it is: 8 until its prefix is there, then with the header; 0: none has come in pieces
-        self.keeps = False  # the frame under way is kept from the client
-        self.withholds = False  # so may be the one whose head comes in pieces: what has come of it has not passed
-        self.whole_head = b""  # of that one, when it is whole and passes
         self.replies: list[bytes] = []
         self.reply_bytes = 0
 
@@ -69,27 +64,16 @@ class BrokerStream:
         while True:
             if self.head_size > 0:
                 at = self._go_on_with_head(data, at, size)
-                if self.withholds:
-                    sent = at
-                    if self.head_size == 0:
-                        self.withholds = False
-                        if self.whole_head:
-                            out.append(self.whole_head)
-                            self.whole_head = b""
             if self.left > 0:
                 step: i64 = min(self.left, size - at)
                 if self.outstanding.watched is not None:
                     self.outstanding.body(data, at, at + step, self.left == step)
                 self.left -= step
                 at += step
-            if self.keeps:
-                sent = at
-                self.keeps = self.left > 0
             if at == size:
                 break
             if self.reply_bytes and at > 0:
-                if at > sent:
-                    out.append(data[sent:at])
+                out.append(data[sent:at])
                 out.append(self.take())
                 sent = at
             if size - at >= PREFIX:
@@ -99,20 +83,13 @@ class BrokerStream:
                 if header + 4 > length:
                     raise broken(f"a header of {header} bytes in a frame of {length + 4}")
                 if head_end <= size:
-                    if self.outstanding.look_at(data, at + 4, head_end, length - 4 - header):
-                        self.keeps = True
-                        if at > sent:
-                            out.append(data[sent:at])
+                    self.outstanding.look_at(data, at + 4, head_end, length - 4 - header)
                     at = head_end
                     self.left = length - 4 - header
                     continue
             self.head_size = PREFIX
-            if self.outstanding.accepted:
-                self.withholds = True
-                if at > sent:
-                    out.append(data[sent:at])
-        if sent < size:
-            out.append(data[sent:] if sent > 0 else data)
+            at = self._go_on_with_head(data, at, size)
+        out.append(data[sent:] if sent > 0 else data)
         if self.reply_bytes and self.at_boundary():
             out.append(self.take())
 
@@ -143,10 +120,8 @@ class BrokerStream:
             if size_of_head == PREFIX:
                 self.left = length - 4  # no header, or one too long to be looked at: passes
             else:
-                answers_ours = self.outstanding.look_at(head, 4, size_of_head, length - 4 - header)
-                self.keeps = answers_ours and self.withholds  # else its beginning has passed
+                self.outstanding.look_at(head, 4, size_of_head, length - 4 - header)
                 self.left = length - 4 - header
-            self.whole_head = head if self.withholds and not self.keeps else b""
             return at
 
     def _check_length(self, length: i64) -> i64:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.parts import Part
-from gateway.pipeline.spool_orders import COPYING, PREVIEW, SpoolOrder
 from gateway.protocols.due_queue import DueQueue
 from gateway.protocols.rocketmq.requests import Sends, restored
 from gateway.spool.queue import SpoolQueue
@@ -30,7 +29,7 @@ PART_OVERHEAD: Final = 640  # bytes: part 180, opaques 100, bytes object 33, lis
 class HeldSends:
     """Sends that wait, in one line for each key; `due_queue` says when the first may be judged again."""
 
-    __slots__ = ("blocking", "bytes", "due_queue", "emptied", "lines", "messages", "patient", "resting", "spooled", "spooled_messages")
+    __slots__ = ("blocking", "bytes", "due_queue", "emptied", "lines", "messages", "spooled", "spooled_messages")
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -39,8 +38,6 @@ class HeldSends:
         self.lines: dict[Key, list[Sends]] = {}
         self.due_queue = DueQueue()
         self.spooled: dict[Key, SpoolQueue] = {}  # of keys whose one-way sends are spooled, while something of them waits
-        self.resting: dict[Key, SpoolQueue] = {}  # others of which nothing waits, and something durable is not marked off yet
-        self.patient = False  # nothing is spooled, all is held here: the client is the gateway itself
         self.spooled_messages = 0  # in these queues, beyond `messages`
         self.emptied: list[Key] = []  # of these: those whose line may go on with what is next in the queue
 
@@ -59,17 +56,8 @@ class HeldSends:
         return line is not None and (part.order == 0 or part.order > line[0].order)
 
     def hold_behind(self, part: Sends, *, paid: bool = True) -> None:
-        """Keep `part`, judged and passed, until those before it have gone; not `paid`: then it is judged again.
-
-        What nobody is told of is on the disk before it goes on, as what is before it. Of all else the client has the broker's answer.
-        """
+        """Keep `part`, judged and passed, until those before it have gone; not `paid`: then it is judged again."""
         part.copy_out()
-        assert part.key is not None
-        queue = self.spooled.get(part.key)
-        if queue is not None and not part.counted:
-            count(queue, part)
-            if part.one_way:
-                queue.write_through(part)
         part.paid = paid
         part.due = NEVER if paid else 0
         self._insert(part)
@@ -111,7 +99,6 @@ class HeldSends:
         assert key is not None
         part.copy_out()
         queue = self.spooled[key]
-        count(queue, part)
         queue.budget.held_bytes += held_cost(part)
         self.spooled_messages += part.count * part.messages
         queue.add(part)
@@ -129,55 +116,8 @@ class HeldSends:
             self._insert(sends)
         if key not in self.lines and queue.empty():
             del self.spooled[key]
-            if queue.unsafe():
-                self.resting[key] = queue
         else:
             queue.read_next()
-
-    def settle(self, part: Sends) -> None:
-        """`part` goes on, or is given up."""
-        if part.counted:
-            part.counted = False
-            assert part.key is not None
-            queue = self.spooled.get(part.key)
-            if queue is not None:
-                queue.gone += part.end - part.start
-
-    def give_order(self, key: Key, order: SpoolOrder, judged: list[Part]) -> None:
-        """Give up what waits of `key`, which is spooled, when its turn comes; a preview only counts it. What its client waits for is not
-        given up.
-
-        What has passed the judge, and waits behind others, goes there no more. A drain leaves out those that are with the judge now.
-        """
-        waiting: list[Part] = list(self.lines.get(key, ()))
-        if order.state != COPYING:
-            waiting += [part for part in judged if part.key is key and part.deadline]
-        for part in waiting:
-            assert isinstance(part, Sends)
-            if not (part.one_way or part.accepted) or (part.spool_order is not None and not part.spool_order.called_off()):
-                continue
-            order.add(part.count * part.messages, part.end - part.start)
-            if order.state != PREVIEW:
-                part.spool_order = order
-                if part.paid:
-                    part.look_again()
-                    part.due = 1  # when those before it have gone
-        self.spooled[key].give_order(order)
-
-    def wake(self, topic: str) -> None:
-        """Let what is spooled of `topic` be looked at at once."""
-        for key, line in self.lines.items():
-            if key.text != topic or not (self.patient or key in self.spooled):
-                continue
-            for part in line:
-                if not part.paid:
-                    due = min(part.due, 1)  # long past
-                    if self.due_queue.leads(part):
-                        self.due_queue.give_way(part)
-                        part.due = due
-                        self.due_queue.lead(part)
-                    else:
-                        part.due = due
 
     def abandon(self) -> list[Part]:
         """Everything held, in the order it came; of what is spooled one part a key, without bytes."""
@@ -187,7 +127,6 @@ class HeldSends:
         for queue in self.spooled.values():
             parts.extend(queue.forget())
         self.spooled.clear()
-        self.resting.clear()
         self.emptied = []
         self.spooled_messages = 0
         self.lines.clear()
@@ -223,13 +162,6 @@ class HeldSends:
 
     def __repr__(self) -> str:
         return f"<HeldSends {self.messages} messages, {self.bytes} bytes, {len(self.lines)} keys>"
-
-
-def count(queue: SpoolQueue, part: Sends) -> None:
-    """`part` comes to what waits of its key, in memory or on disk."""
-    if not part.counted:
-        part.counted = True
-        queue.came += part.end - part.start
 
 
 def held_cost(part: Part) -> int:

@@ -14,22 +14,18 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64, mypyc_attr
 
-from gateway.pipeline.reports import BusySignal, LateRefusal
+from gateway.pipeline.reports import BusySignal
 from gateway.protocols.octets import u16, u32
 from gateway.protocols.rocketmq.busy import busy_signal
 from gateway.protocols.rocketmq.headers import RESPONSE, signed32
 from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP
 from limiter.in_flight import Ending, Flight, end
-from limiter.keys import Key
 
 SUCCESS: Final = b'{"code":0,'  # how a broker's JSON for success begins (fastjson sorts the names); it asks nothing with code 0
 OPAQUES: Final = (b',"opaque":', b'{"opaque":')  # in a JSON string the first quote would have a backslash before it
 MAX_POLLS_TRACKED: Final = 8192  # of one connection, 300 bytes each; a client has one per queue; more only count: a guess
 STORED: Final[tuple[int, ...]] = (0, 10, 11, 12)  # codes for a send that is stored: success, or a disk or replica was slow
 MAX_SENDS_COUNTED: Final = 65_536  # of one connection, 100 bytes each, with a broker that answers nothing; more hold no slot: a guess
-MAX_ACCEPTED: Final = (
-    65_536  # of one connection, 200 bytes each, with a broker that answers nothing; of more the first are forgotten: a guess
-)
 LATE_NS: Final = 10_000_000_000  # no answer comes later: clients give up after 3 s; some one-way sends do not say that they are
 
 
@@ -54,36 +50,10 @@ AnswerHead: Final[Any] = msgspec.defstruct(
 decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
 
 
-class AcceptedRequest:
-    """A send that the gateway has answered itself, and the broker not yet: so many messages of that key."""
-
-    __slots__ = ("durable", "key", "messages")
-
-    def __init__(self, key: Key, messages: int, *, durable: bool = False) -> None:
-        self.key = key
-        self.messages = messages
-        self.durable = durable  # it is sent again if the connection ends before it is known to be with the broker
-
-    def __repr__(self) -> str:
-        return f"<AcceptedRequest {self.messages} {self.key}>"
-
-
 class Outstanding:
     """What one client waits for."""
 
-    __slots__ = (
-        "accepted",
-        "busy",
-        "endings",
-        "forgotten",
-        "late_refusals",
-        "polls",
-        "same_opaque",
-        "sends",
-        "unanswered",
-        "unread",
-        "watched",
-    )
+    __slots__ = ("busy", "endings", "polls", "same_opaque", "sends", "unanswered", "unread", "watched")
 
     def __init__(self, endings: list[Ending] | None = None) -> None:
         self.unanswered: i64 = 0  # requests the broker answers soon, and has not
@@ -93,9 +63,6 @@ class Outstanding:
         self.endings: list[Ending] = [] if endings is None else endings  # of `sends`; the session tells the judge
         self.sends: dict[int, Flight] = {}  # those of `unanswered` that hold slots, by opaque; their limits bound them
         self.same_opaque: dict[int, list[Flight]] = {}  # more of one opaque, where a client uses it twice at once
-        self.accepted: dict[int, AcceptedRequest] = {}  # those of `unanswered` whose answer the client has: the broker's goes to nobody
-        self.forgotten = 0  # messages of them that had to be forgotten before the broker answered
-        self.late_refusals: list[LateRefusal] = []  # of these: what the broker has refused
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; the session counts it
 
     def count_requests(self, count: int) -> None:
@@ -111,14 +78,6 @@ class Outstanding:
                 self.same_opaque.setdefault(opaque, []).append(flight)
             else:
                 self.sends[opaque] = flight
-
-    def track_accepted(self, key: Key, opaques: list[int], messages: int, *, durable: bool = False) -> None:
-        """Requests of so many `messages` each go to the broker whose answers the client has: the broker's are kept from it."""
-        for opaque in opaques:
-            if len(self.accepted) >= MAX_ACCEPTED:
-                first = self.accepted.pop(next(iter(self.accepted)))
-                self.forgotten += 0 if first.durable else first.messages
-            self.accepted[opaque] = AcceptedRequest(key, messages, durable=durable)
 
     def release_late_slots(self, now: int) -> None:
         """Free the slots of sends that the broker does not answer."""
@@ -166,56 +125,44 @@ class Outstanding:
         """Whether everything is answered, polls aside."""
         return self.unanswered <= 0
 
-    def look_at(self, data: bytes, start: i64, end: i64, size: i64) -> bool:
-        """The broker's next frame: its serialize type at `start`, its header to `end`, `size` bytes of body behind that. Whether it is kept
-        from the client: it answers what the gateway has answered."""
+    def look_at(self, data: bytes, start: i64, end: i64, size: i64) -> None:
+        """The broker's next frame: its serialize type at `start`, its header to `end`, `size` bytes of body behind that."""
         kind: i64 = data[start]
         at: i64 = start + 4
         self.watched = None
         if kind != 0:
             if end - at < 13 or not u32(data, at + 9) & RESPONSE:
-                return False
+                return
             code: i64 = u16(data, at)
-            remark = binary_remark(data, at, end) if code != 0 else ""
-            kept = self._answered(code, signed32(u32(data, at + 5)), size, data, at, end, remark)
+            self._answered(code, signed32(u32(data, at + 5)), size, data, at, end)
             if code != 0:
-                self._look_for_busy(code, remark)
-            return kept
+                self._look_for_busy(code, binary_remark(data, at, end))
+            return
         if end - at > len(SUCCESS) and data[at : at + len(SUCCESS)] == SUCCESS:  # `startswith` takes three times as long
-            if self.polls or self.sends or self.accepted:
-                return self._answered(0, find_opaque(data, at, end), size, data, at, end, "")
-            if self.unanswered > 0:
+            if self.polls or self.sends:
+                self._answered(0, find_opaque(data, at, end), size, data, at, end)
+            elif self.unanswered > 0:
                 self.unanswered -= 1
-            return False
+            return
         try:
             head = decode_head(data[at:end])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return False  # the client will see for itself
-        if not head.flag & RESPONSE or not (is_word(head.code) and is_word(head.opaque)):
-            return False
-        kept = self._answered(head.code, head.opaque, size, data, at, end, head.remark or "")
-        self._look_for_busy(head.code, head.remark or "")
-        return kept
+            return  # the client will see for itself
+        if head.flag & RESPONSE and is_word(head.code) and is_word(head.opaque):
+            self._answered(head.code, head.opaque, size, data, at, end)
+            self._look_for_busy(head.code, head.remark or "")
 
-    def _answered(self, code: i64, opaque: i64, size: i64, data: bytes, start: i64, end: i64, remark: str) -> bool:
-        """Note the answer; whether it is kept from the client."""
+    def _answered(self, code: i64, opaque: i64, size: i64, data: bytes, start: i64, end: i64) -> None:
         if opaque in self.polls:
             watcher = self.polls.pop(opaque)
             self.unread = True
             if watcher is not None and watcher.begin(code, size, data, start, end):
                 self.watched = watcher
-            return False
+            return
         if self.unanswered > 0:
             self.unanswered -= 1
         if self.sends:
             self._end_send(opaque, ANSWERED if code in STORED else FAILED if busy_signal(code, "") is None else BUSY)
-        accepted = self.accepted.pop(opaque, None) if self.accepted else None
-        if accepted is None:
-            return False
-        self.unread = True
-        if code not in STORED:
-            self.late_refusals.append(LateRefusal(accepted.key, accepted.messages, code, remark))
-        return True
 
     def body(self, data: bytes, start: i64, end: i64, last: bool) -> None:  # noqa: FBT001  -- positional for speed
         """The next bytes of the body that is watched."""

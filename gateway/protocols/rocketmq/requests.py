@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.due_queue import HeldRequest
-from gateway.protocols.rocketmq.accepted_sends import Question, opaques_of
 from gateway.protocols.rocketmq.polls.queues import PollQueue
 from gateway.protocols.rocketmq.polls.terms import PollTerms
 from limiter.keys import Key
@@ -13,7 +12,7 @@ from limiter.keys import Key
 class Sends(HeldRequest):
     """A run of like sends (or consumer send-backs): frames one behind the other, same key, same cost, all one-way or none."""
 
-    __slots__ = ("accepted", "counted", "durable", "one_way", "opaques", "questions", "send_backs", "streamed")
+    __slots__ = ("one_way", "opaques", "send_backs", "streamed")
 
     def __init__(
         self,
@@ -33,34 +32,21 @@ class Sends(HeldRequest):
         self.unanswered = one_way
         self.one_way = one_way  # no answer is expected
         self.streamed = streamed  # one frame too large to be kept whole: its body passes, or is thrown away, as it comes
-        self.accepted = False  # the gateway has answered them (`accepted_sends.py`); `opaques` are its own then
-        self.questions: list[Question] | None = None  # what it must know for that
-        self.counted = False  # its bytes are among those that came to its spool, and not among those that are settled
-        self.durable = False  # accepted, and answered once it is on the disk for good
         self.send_backs = False  # consumers' send-backs: not every client heeds their refusal (`refusals.py`)
         self.order = 0
         self.due = 0
 
 
 def restored(part: Part) -> Sends:
-    """Sends out of a part that the spool has read back. Of one-way sends nothing is ever said, so their opaques are not needed; the others
-    are accepted."""
+    """One-way sends, out of a part that the spool has read back: nothing is ever said about them, so their opaques are not needed."""
     assert part.key is not None
-    one_way = part.unanswered
-    opaques = [0] * part.count if one_way else opaques_of(part.data, part.start, part.end)
-    sends = Sends(part.data, part.start, part.end, part.key, part.messages, part.size, opaques, one_way, False, True)
-    sends.accepted = not one_way
+    sends = Sends(part.data, part.start, part.end, part.key, part.messages, part.size, [0] * part.count, True, False, True)
     sends.passed = part.passed
     sends.paid = part.paid
     sends.prepaid = part.prepaid
     sends.again = part.again
     sends.deadline = part.deadline
-    sends.spool_order = part.spool_order
     sends.spooled_at = part.spooled_at
-    sends.counted = True
-    sends.replays = part.replays
-    sends.durable = part.replays and not one_way
-    sends.place = part.place
     return sends
 
 

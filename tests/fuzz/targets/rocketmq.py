@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from dataclasses import replace
 
 from fuzz.scripts import LARGEST_HELD, LETTERS, Script, check_memory, cut, spool_disk
 
@@ -20,7 +19,6 @@ from support.wires.conversations import Talk, rule
 SECOND = 1_000_000_000
 LONGEST_SPOOLED = 60  # minutes; 200 acts bring some 1,500 messages, of which one a second leaves
 RULES = {action: rule(action, messages=1, burst=1, protocol="rocketmq", topic=letter, name=action) for action, letter in LETTERS.items()}
-RULES["spool"] = replace(RULES["spool"], answer="accepted_by_gateway")  # else only one-way sends are
 PULLS = Rule("pulls", Match(protocol="rocketmq", operation="consume"), limit=Limit(messages=Rate(5), messages_burst=3), open_for_ns=0)
 
 

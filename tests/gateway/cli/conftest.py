@@ -50,7 +50,6 @@ class Admin:
     history: list[dict[str, Any]] = field(default_factory=list)
     topics: list[dict[str, Any]] = field(default_factory=list)
     spool: dict[str, Any] = field(default_factory=dict)  # the figures of `GET /v1/spool`
-    remarks: list[str] = field(default_factory=list)  # of a pause
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)  # "METHOD path" -> an answer out of the ordinary
     race: Callable[[], None] | None = None  # what somebody else does between a GET and the write after it
@@ -109,8 +108,6 @@ class Handler(BaseHTTPRequestHandler):
             shown = [each for each in admin.topics if request.query.get("topic") in (None, each["topic"])]
             status, body, _ = page(shown, request)
             return status, {**body, "spool": admin.spool}, ""
-        if path.startswith("/v1/spool/"):
-            return self.spool_action(request)
         if path.startswith("/v1/connections/") and request.method == "DELETE":
             number = int(path.rpartition("/")[2])
             return (200, {"done": f"connection {number} is being closed"}, "") if number == 7 else problem(404, "not-found", "no such one")
@@ -153,20 +150,6 @@ class Handler(BaseHTTPRequestHandler):
             entries = [entry for entry in admin.history if entry["revision"] == wanted]
             return (200, {"entry": entries[0], "revision": 3}, "") if entries else None
         return None
-
-    def spool_action(self, request: Request) -> tuple[int, Any, str]:
-        topic, _, verb = request.path.removeprefix("/v1/spool/amqp/").rpartition(":")
-        waiting = next((each for each in self.admin.topics if each["topic"] == topic), {"messages": 0, "bytes": 0})
-        told = {"protocol": "amqp", "topic": topic}
-        if verb == "pause":
-            until = "2026-11-26T12:00:00.000Z" if request.body.get("for") else None
-            return 200, {**told, "until": until, "reason": request.body["reason"], "by": "me", "remarks": self.admin.remarks}, ""
-        if verb == "resume":
-            return (200, {"done": "goes on"}, "") if waiting.get("paused") else problem(404, "not-found", f"{topic} is not paused")
-        found = {"messages": waiting["messages"], "bytes": waiting["bytes"], "connections": 1, "connection_ids": [7]}
-        if verb == "drain":
-            found |= {"files": [] if self.admin.remarks else [f"state/drained/{request.body['to']}"], "faults": self.admin.remarks}
-        return 200, {**told, **found, "dry_run": request.query.get("dry_run") == "1"}, ""
 
     def put_quotas(self, request: Request) -> None:
         self.admin.quotas = request.body

@@ -73,9 +73,6 @@ EXAMPLES: Final = {
     "sluice rules promote orders --dry-run": Example(before=(CANDIDATE,)),
     "sluice rules promote orders --reason 'a week without refusals'": Example(before=(CANDIDATE,)),
     "sluice rules reset rocketmq-topics": Example(before=("sluice rules set rocketmq-topics --messages 40/s",)),
-    "sluice spool resume amqp / orders order.created --reason 'the consumer is back'": Example(
-        before=("sluice spool pause amqp / orders order.created --reason 'a test'",)
-    ),
     "sluice connections close 42 --reason 'runaway job'": Example(replaced={"42": "{connection} --yes"}),
     "sluice fleet rollback 41 --reason 'limit too low'": Example(before=(NEW_LIMIT, NEXT_LIMIT), replaced={"41": "{before} --yes"}),
     "sluice history rollback 41 --reason 'limit too low'": Example(before=(NEW_LIMIT, NEXT_LIMIT), replaced={"41": "{before} --yes"}),

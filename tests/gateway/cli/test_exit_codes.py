@@ -269,7 +269,7 @@ PROMISED = {  # verbs that scripts rely on; a group's in its help
     "audit": "list verify",
     "quotas": "show report compute plan apply rollback status backtest nightly",
     "log": "compact ship",
-    "spool": "list show pause resume discard drain",
+    "spool": "list show",
     "token": "new list revoke rotate",
 }
 

@@ -16,15 +16,15 @@ FIGURES = {
 
 
 def waiting(topic: str, messages: int) -> dict[str, Any]:
-    return {"protocol": "amqp", "topic": topic, "messages": messages, "bytes": 1024 * messages, "waiting_seconds": 95.5, "paused": None}
+    return {"protocol": "amqp", "topic": topic, "messages": messages, "bytes": 1024 * messages, "waiting_seconds": 95.5}
 
 
 def test_the_list_is_asked_for_by_most_messages_and_told_with_the_whole(sluice: Any, admin: Any) -> None:
     admin.topics, admin.spool = [waiting(JOBS, 1_200_000), waiting("%2F/orders/created", 400)], FIGURES
     ran = sluice("spool", "list")
     head, first, second = ran.out.splitlines()
-    assert head.split() == ["protocol", "topic", "messages", "bytes", "waiting", "s", "paused"]
-    assert first.split() == ["amqp", JOBS, "1200000", "1228800000", "95.5", "-"]
+    assert head.split() == ["protocol", "topic", "messages", "bytes", "waiting", "s"]
+    assert first.split() == ["amqp", JOBS, "1200000", "1228800000", "95.5"]
     assert second.split()[1:3] == ["%2F/orders/created", "400"]
     assert ran.err == "spool: 1.6M messages wait; 1.5 GiB of 10 GiB on disk\n"
     assert admin.requests[0].query["sort"] == "messages"
@@ -35,7 +35,7 @@ def test_the_list_is_filtered_sorted_and_had_by_programs(sluice: Any, admin: Any
     assert sluice("spool", "list", "-q", "job", "--sort", "wait", "--limit", "4", "-o", "json").json == admin.topics
     assert {name: admin.requests[0].query[name] for name in ("q", "sort", "limit")} == {"q": "job", "sort": "wait", "limit": "4"}
     assert sluice("spool", "list", "-o", "csv").out.splitlines() == [
-        "protocol,topic,messages,bytes,waiting_s,paused", f"amqp,{JOBS},3,3072,95.5,",
+        "protocol,topic,messages,bytes,waiting_s", f"amqp,{JOBS},3,3072,95.5",
     ]  # fmt: skip
     assert "messages: 3" in sluice("spool", "list", "-o", "yaml").out
 
@@ -98,81 +98,7 @@ def test_the_tightest_limit_that_spools_says_how_fast_it_drains(levels: list[dic
     assert spooling_rate({"levels": levels}) == rate
 
 
-KEY = ("amqp", "/", "amq.default", "jobs")
-
-
-def test_a_topic_is_paused_and_goes_on(sluice: Any, admin: Any) -> None:
-    ran = sluice("spool", "pause", *KEY, "--for", "30min", "--reason", "repairs")
-    assert (ran.code, ran.out, ran.err) == (0, "", "amqp / amq.default jobs is paused until 2026-11-26T12:00:00.000Z\n")
-    (request,) = admin.writes()
-    assert (request.path, request.body) == ("/v1/spool/amqp/%2F/amq.default/jobs:pause", {"for": "30min", "reason": "repairs"})
-    admin.remarks = ["no rule spools this topic"]
-    ran = sluice("spool", "pause", *KEY, "--reason", "repairs")
-    assert ran.err == "no rule spools this topic\namqp / amq.default jobs is paused until `sluice spool resume`\n"
-    assert sluice("spool", "resume", *KEY).code == 7, "it is not paused"
-    admin.topics = [{**waiting(JOBS, 3), "paused": {"until": None, "reason": "repairs", "by": "me"}}]
-    assert sluice("spool", "resume", *KEY).err == "amqp / amq.default jobs goes on\n"
-    assert sluice("spool", "pause", *KEY, "--reason", "x", "-o", "json").json["reason"] == "x"
-
-
-def test_a_pause_is_seen_in_the_list_and_of_one_topic(sluice: Any, admin: Any) -> None:
-    admin.topics, admin.spool = [{**waiting(JOBS, 1500), "paused": {"until": None, "reason": "repairs", "by": "me"}}], FIGURES
-    level = {"per": "topic", "action": "spool", "mode": "enforce", "limit": {"messages": "100/s", "messages_per_second": 100.0}}
-    admin.answers["GET /v1/limits/amqp/%2F/amq.default/jobs"] = (200, {"levels": [level]})
-    assert sluice("spool", "list", "-o", "wide").out.splitlines()[1].split()[-1] == "yes"
-    shown = sluice("spool", "show", *KEY, "-o", "json").json
-    assert shown["gone_in_seconds"] is None, "not before it is resumed"
-    words = in_words(shown)
-    assert (words["paused"], words["paused because"]) == ("yes", "repairs (me)")
-
-
-def test_what_waits_is_given_up_after_a_question(sluice: Any, admin: Any) -> None:
-    admin.topics = [waiting(JOBS, 1500)]
-    tried = sluice("spool", "discard", *KEY, "--reason", "a test", "--dry-run")
-    assert tried.err == "dry run, nothing is changed; would give up 1500 messages (1.46 MiB) of 1 connection\n"
-    asked = sluice("spool", "discard", *KEY, "--reason", "a test")
-    assert (asked.code, "There is no terminal to ask on: add --yes" in asked.err) == (2, True)
-    assert all(request.query.get("dry_run") == "1" for request in admin.writes())
-    done = sluice("spool", "discard", *KEY, "--reason", "a test", "--yes")
-    assert (done.code, done.err) == (0, "1500 messages (1.46 MiB) of 1 connection given up\n")
-    assert admin.writes()[-1].body == {"reason": "a test"}
-
-
-def test_nothing_is_paused_or_given_up_without_a_reason(sluice: Any, admin: Any) -> None:
-    for words in (["pause", *KEY], ["discard", *KEY, "--yes"], ["pause", *KEY, "--reason", " "]):
-        ran = sluice("spool", *words)
-        assert (ran.code, "say why: --reason TEXT" in ran.err) == (2, True)
-    assert admin.requests == []
-
-
-def test_what_waits_is_taken_out_into_a_file(sluice: Any, admin: Any) -> None:
-    admin.topics = [waiting(JOBS, 1500)]
-    words = ("spool", "drain", *KEY, "--to", "jobs.jsonl", "--reason", "a test")
-    assert sluice(*words, "--dry-run").err == (
-        "dry run, nothing is changed; would write 1500 messages (1.46 MiB) of 1 connection to jobs.jsonl and give them up\n"
-    )
-    assert sluice(*words).code == 2, "it asks"
-    done = sluice(*words, "--yes")
-    assert (done.code, done.err) == (0, "1500 messages (1.46 MiB) of 1 connection given up; written: state/drained/jobs.jsonl\n")
-    assert admin.writes()[-1].body == {"to": "jobs.jsonl", "reason": "a test"}
-    admin.remarks = ["No space left on device; nothing is given up"]
-    failed = sluice(*words, "--yes", "-o", "json")
-    assert (failed.code, "No space left on device" in failed.err) == (1, True)
-
-
-def test_a_rocketmq_topic_is_shown_by_its_name_and_its_actions_go_to_its_own_path(sluice: Any, admin: Any) -> None:
+def test_a_rocketmq_topic_is_shown_by_its_name(sluice: Any, admin: Any) -> None:
     admin.topics = [{**waiting("%RETRY%workers", 5), "protocol": "rocketmq"}]
     admin.answers["GET /v1/limits/rocketmq/%25RETRY%25workers"] = (200, {"levels": []})
     assert sluice("spool", "show", "rocketmq", "%RETRY%workers", "-o", "json").json["messages"] == 5
-    told = {"protocol": "rocketmq", "topic": "orders", "until": None, "reason": "x", "by": "me"}
-    admin.answers["POST /v1/spool/rocketmq/orders:pause"] = (200, told)
-    assert sluice("spool", "pause", "rocketmq", "orders", "--reason", "x").err == "rocketmq orders is paused until `sluice spool resume`\n"
-    assert admin.writes()[-1].path == "/v1/spool/rocketmq/orders:pause"
-
-
-def test_what_was_accepted_is_told_with_its_ends() -> None:
-    figures = {**FIGURES, "accepted": 9, "accepted_refused": 2, "accepted_lost": 3, "accepted_given_up": 4}
-    assert whole(figures)[1] == (
-        "9 messages were accepted by the gateway since the start (answer); of these the broker refused 2, 3 were lost, and operators "
-        "gave up 4"
-    )

@@ -16,7 +16,6 @@ from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
 from gateway.lifecycle.drain import AFTER_S, LAST_S, Gateway, begin_drain, close_overdue, drain, hold
 from gateway.pipeline.held_budget import HeldBudget
-from gateway.pipeline.spool_orders import SpoolControl
 from gateway.session.states import OPEN
 from gateway.settings.known_settings import Drain
 
@@ -54,7 +53,6 @@ async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
         settings=SimpleNamespace(drain=Drain()),
         listening={}, accounts=Accounts(), sweeper=floor, event_loop=SimpleNamespace(wake=done, stop=done),
         executor=SimpleNamespace(close=done), spool=SimpleNamespace(close=done), fill_levels=None, access_log=None, hand_over=None,
-        shared=SimpleNamespace(spool_control=SpoolControl()),
     )  # fmt: skip
     with trio.fail_after(30):
         await drain(cast(Gateway, gateway), now_ns() - Drain().timeout_ns)

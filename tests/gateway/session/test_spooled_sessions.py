@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pamqp import commands
 
 from gateway.clock import now_ns
 from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
@@ -22,8 +19,6 @@ from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from support.amqp import frames as amqp
 from support.amqp.link import Link, over_tcp
-from support.wires.spooling import elapse
-from support.wires.spooling import spooling as over_disk
 from support.wires.wires import Wires
 
 SECOND = 1_000_000_000
@@ -82,36 +77,6 @@ def test_messages_go_on_when_the_client_is_gone_and_answers_with_a_reset(tmp_pat
         link.broker.close()
         wires.elapse(1)
         assert wires.ended
-
-
-def test_nothing_durable_is_left_behind_a_close_that_the_broker_has_answered(tmp_path: Path) -> None:
-    """Its answer comes behind all that was forwarded; then RabbitMQ answers the client's FIN with a reset, so no FIN of its own says so."""
-    with over_disk(tmp_path, replace(spooled(Rate(50)), durable=True)) as (wires, disk):
-        link = over_tcp(wires, confirms=())
-        link.say(amqp.publish(1, "limited") * 30)
-        passed = 0
-        while passed < 30:
-            elapse(wires, disk, 1)
-            passed += published(link.at_broker())
-        assert len(durable_files(disk)) == 1, "not marked off yet: what was forwarded last may not have been read"
-        link.say(amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
-        link.answer(amqp.method(0, commands.Connection.CloseOk()))
-        elapse(wires, disk, 0.2)
-        link.client.shutdown(socket.SHUT_WR)
-        reset(link.broker)
-        elapse(wires, disk, 1)
-        assert wires.ended
-        assert durable_files(disk) == []
-
-
-def durable_files(disk: SpoolDisk) -> list[Path]:
-    own = disk.own()
-    return [] if own is None else list(own.glob("*.durable"))
-
-
-def reset(broker: socket.socket) -> None:
-    broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    broker.close()
 
 
 def test_a_delay_behind_spooled_messages_ends_in_its_time(tmp_path: Path) -> None:

@@ -252,25 +252,12 @@ def test_names_keep_their_masks_off(faults: Faults) -> None:
     assert "password_file: secrets/rabbit.password" in str(problem)
 
 
-def test_durable_messages_need_a_login_for_their_replay(faults: Faults, write: Callable[..., Path]) -> None:
-    rule = "rules: [{name: a, match: {protocol: amqp}, limit: {messages: 1/s}, action: spool, durable: true}]\n"
-    (problem,) = faults(LISTENERS + rule)
-    assert problem.path == "rules[0].durable"
-    assert "listener rabbit has no own_login" in str(problem)
-    assert "add own_login" in str(problem)
-    load(write(LISTENERS + rule.replace("amqp}", "amqp, listener: other}")), None, None)
-    load(write(LISTENERS.replace("amqp,", "amqp, own_login: {user: u, password_file: p},") + rule), None, None)
-
-
-def test_rocketmqs_sends_are_replayed_without_a_login(write: Callable[..., Path]) -> None:
-    rule = "rules: [{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, action: spool, durable: true}]\n"
-    load(write(LISTENERS + rule), None, None)
-    load(write(LISTENERS + rule.replace("spool,", "spool, answer: accepted_by_gateway,")), None, None)
-
-
-def test_only_what_is_spooled_can_be_durable(faults: Faults) -> None:
-    (problem,) = faults(LISTENERS + "rules: [{name: a, limit: {messages: 1/s}, action: delay, durable: true}]\n")
-    assert (problem.path, "say action: spool" in str(problem)) == ("rules[0].durable", True)
+@pytest.mark.parametrize(("key", "instead"), [("durable: true", "uses confirms"), ("answer: accepted_by_gateway", "only one-way sends")])
+def test_a_key_that_was_never_released_says_what_to_do_instead(faults: Faults, key: str, instead: str) -> None:
+    (problem,) = faults(f"{LISTENERS}rules: [{{name: a, limit: {{messages: 1/s}}, action: spool, {key}}}]\n")
+    assert (problem.path, problem.message) == (f"rules[0].{key.partition(':')[0]}", "unknown key")
+    assert "it was never released and is gone: remove it" in problem.remedy
+    assert instead in problem.remedy
 
 
 @pytest.mark.parametrize(

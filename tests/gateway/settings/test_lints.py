@@ -74,14 +74,11 @@ def test_expiration_is_amqps(write: Callable[..., Path]) -> None:
     assert "no effect with protocol: rocketmq" in said["rules[0].drop_expired"]
 
 
-def test_a_rule_of_rocketmq_that_spools_is_told_what_waits_unless_the_gateway_answers(write: Callable[..., Path]) -> None:
-    rule = "{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, action: spool"
-    said = {warning.path: str(warning) for warning in lint(load(write(f"{LISTENERS}rules:\n- {rule}}}\n")))}
-    assert (
-        "or answer: accepted_by_gateway, with durable: true unless they may be lost when this gateway is killed" in said["rules[0].action"]
-    )
-    told = {warning.path for warning in lint(load(write(f"{LISTENERS}rules:\n- {rule}, answer: accepted_by_gateway}}\n")))}
-    assert "rules[0].action" not in told
+def test_a_rule_of_rocketmq_that_spools_is_told_what_waits(write: Callable[..., Path]) -> None:
+    rule = "{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, action: spool}"
+    said = {warning.path: str(warning) for warning in lint(load(write(f"{LISTENERS}rules:\n- {rule}\n")))}
+    assert "only one-way sends are spooled" in said["rules[0].action"]
+    assert "say delay, which holds them up to 2.5s" in said["rules[0].action"]
 
 
 @pytest.mark.parametrize(("rules", "line", "column", "path", "said"), LINTED)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +17,9 @@ import pytest
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, SpoolDisk
-from gateway.spool.left_behind import take_left_behind
+from gateway.spool.left_behind import clear_left_behind
 from gateway.spool.queue import SpoolQueue
 from gateway.spool.queue_files import SEGMENT_BYTES
-from gateway.spool.removals import encode_removal, place_of
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import Limit, Rate
@@ -310,34 +306,8 @@ def test_a_rule_with_a_size_writes_no_more_than_that_and_goes_on_as_it_is_read(b
         bench.add(message(number, 1000))
     bench.wait(lambda: bench.queue.waits_for_room and not bench.queue.writing, "its part is full")
     assert size - 2 * MIN_BATCH_BYTES < bench.disk.used_by["r"] <= size
-    assert not bench.queue.has_room(size)
     assert bench.take(count) == list(range(count))
     assert bench.holds_nothing()
-
-
-def durable_rule() -> Rule:
-    return Rule("r", Match(protocol="amqp"), limit=Limit(messages=Rate(1)), action="spool", durable=True)
-
-
-@pytest.mark.parametrize("replays", [True, False])
-def test_of_a_durable_queue_is_replayed_what_its_sender_is_not_told_of(bench: Bench, *, replays: bool) -> None:
-    bench.queue.take_rule(durable_rule())
-    bench.queue.replays = replays
-    part = message(1)
-    bench.add(part)
-    assert part.replays is replays
-    assert (bench.disk.uncommitted > 0) is replays
-
-
-def test_what_is_written_through_counts_as_many_bytes_as_its_file_has(bench: Bench) -> None:
-    """Also from the middle of a read."""
-    bench.queue.take_rule(durable_rule())
-    bench.queue.replays = True
-    read = bytes(700) + message(7).data + bytes(300)
-    bench.queue.write_through(Part(REQUEST, 1, read, 700, 800, KEY, 1, 1, 100))
-    bench.wait(lambda: bench.disk.commits > 0, "it is committed")
-    (file,) = bench.files()
-    assert bench.disk.used == file.stat().st_size
 
 
 def test_counts_are_right_when_a_topic_has_another_key_by_now(bench: Bench) -> None:
@@ -359,8 +329,8 @@ def test_nothing_else_is_deleted_that_looks_alike(tmp_path: Path) -> None:
     ours.mkdir()
     for name in ("lock", "1", "notes.txt"):
         (ours / name).touch()
-    found = take_left_behind(tmp_path)
-    assert (found.files, found.size, found.left) == (1, 0, [])
+    found = clear_left_behind(tmp_path)
+    assert (found.files, found.size, found.kept) == (1, 0, [])
     assert (foreign / "lock").exists()
     assert [path.name for path in ours.iterdir()] == ["notes.txt"]
 
@@ -384,180 +354,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}, check=False, timeout=60
     )  # fmt: skip
     assert len(bench.files()) == 2
-    found = take_left_behind(tmp_path / "spool")
-    assert (found.files, found.size > 100_000, found.left) == (1, True, [])
-    assert take_left_behind(tmp_path / "spool").files == 0
+    found = clear_left_behind(tmp_path / "spool")
+    assert (found.files, found.size > 100_000, found.faults) == (1, True, {})
+    assert clear_left_behind(tmp_path / "spool").files == 0
     assert bench.take(1_000) == list(range(1_000))
-
-
-SLOW_S = 0.2  # seconds; of one fsync: a slow disk
-
-
-def test_on_a_slow_disk_a_durable_message_is_committed_within_two_fsyncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand messages, one each few milliseconds: the commits get larger, not more, and none is older than two of them."""
-    sync = os.fsync
-
-    syncs: list[float] = []
-
-    def slow(descriptor: int) -> None:
-        begun = time.monotonic()
-        time.sleep(SLOW_S / 2)  # the disk's own time; a new file is synced with its directory
-        sync(descriptor)
-        syncs.append(time.monotonic() - begun)
-
-    monkeypatch.setattr(os, "fsync", slow)
-    bench = Bench(tmp_path / "spool", memory=1 << 20)
-    bench.queue.durable = True
-    came: list[float] = []
-    lag: list[float] = []
-    for number in range(300):
-        bench.add(message(number))
-        came.append(time.monotonic())
-        bench.turn(0.004)
-        waiting = len(bench.queue.tail) + sum(len(batch.parts) for batch in bench.queue.writing)
-        if waiting and waiting < len(came):
-            lag.append(time.monotonic() - came[-waiting])
-    bench.wait(lambda: bench.queue.unmarked.in_flight == 0, "all is committed")
-    assert bench.disk.commits <= (came[-1] - came[0]) / (SLOW_S / 2) + 3, "a commit for each message"
-    assert statistics.median(lag) < 4 * max(syncs), "each commit may be two syncs"
-    assert bench.disk.uncommitted == 0
-    assert bench.take(300) == list(range(300))
-    bench.queue.forget()
-    bench.disk.close(5)
-
-
-def test_after_a_sync_that_failed_all_is_written_again_and_nothing_counts_as_committed_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel may have dropped what it could not write (EIO), and says so once only: so the bytes are written again, not only synced."""
-    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
-    bench = Bench(tmp_path / "spool")
-    bench.queue.durable = True
-    failing = True
-    synced: list[int] = []
-    sync = os.fsync
-
-    def fails(descriptor: int) -> None:
-        if failing:
-            os.ftruncate(descriptor, 0)  # what was to be written is lost
-            synced.append(descriptor)
-            raise OSError(errno.EIO, "Input/output error")
-        sync(descriptor)
-
-    monkeypatch.setattr(
-        os, "fsync", lambda descriptor: fails(descriptor) if Path(f"/proc/self/fd/{descriptor}").is_file() else sync(descriptor)
-    )
-    for number in range(20):
-        bench.add(message(number))
-    bench.wait(lambda: len(synced) > 2, "it is tried again")
-    bench.wait(lambda: "Input/output error" in bench.disk.trouble, "it is told")
-    assert bench.disk.uncommitted > 0
-    failing = False
-    bench.wait(lambda: bench.disk.uncommitted == 0, "all is committed")
-    assert bench.disk.trouble == ""
-    bench.queue.forget()
-    bench.queue.leave()
-    bench.disk._forget_own()
-    [left] = take_left_behind(tmp_path / "spool").left
-    found: list[int] = []
-    for stream in left.streams:
-        while (batch := stream.read()) is not None:
-            records, damages = batch
-            assert damages == []
-            found += [int.from_bytes(record.data[:8], "big") for record in records]
-    assert found == list(range(20))
-    left.close()
-    bench.disk.close(5)
-
-
-def durable_files(bench: Bench, count: int, size: int = 1_000) -> None:
-    """`count` messages in durable files, one in each."""
-    bench.queue.durable = True
-    for number in range(count):
-        bench.queue.came += size
-        bench.add(message(number, size))
-        bench.wait(lambda: bench.queue.unmarked.in_flight == 0, "it is committed")
-
-
-def give_up_all(bench: Bench, count: int) -> None:
-    """The turn of each has come, and each is given up."""
-    taken = 0
-    while taken < count:
-        parts = bench.queue.take()
-        for part in parts:
-            bench.budget.held_bytes -= cost_of(part)
-            bench.queue.remove(part)
-            bench.queue.gone += part.end - part.start
-        taken += len(parts)
-        if not parts:
-            bench.wait(lambda: bool(bench.queue.read_ahead), "the next batch is read")
-    for _ in range(3):
-        bench.queue.mark_off(0, 0, 1, read=True)
-
-
-def test_what_is_given_up_makes_room_on_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write waits for room, and what would be written behind it says which messages are given up: their files go all the same."""
-    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
-    bench = Bench(tmp_path / "spool")
-    durable_files(bench, 3, SEGMENT_BYTES)
-    used = bench.disk.used
-    bench.disk.low_watermark = ENDLESS
-    bench.queue.came += 1_000
-    bench.add(message(3, 1_000))
-    bench.wait(lambda: "free" in bench.disk.trouble, "the write is refused")
-    monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
-    give_up_all(bench, 4)
-    bench.wait(lambda: bench.disk.used < used // 2, "the files are deleted")
-    assert bench.queue.unmarked.in_flight == 1, "nothing is written yet"
-    monkeypatch.undo()
-    bench.disk.low_watermark = 0
-    bench.wait(lambda: bench.queue.unmarked.in_flight == 0 and bench.queue.files.removals.in_flight == 0, "all is written")
-    bench.queue.mark_off(0, 0, 1, read=True)
-    bench.wait(lambda: bench.files() == [], "no file stays")
-    bench.disk.close(5)
-
-
-def test_below_the_low_watermark_an_operator_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is given up is written down before what waits for room, and committed."""
-    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
-    bench = Bench(tmp_path / "spool")
-    durable_files(bench, 2)
-    bench.disk.low_watermark = ENDLESS
-    bench.add(message(2, 1_000))
-    bench.wait(lambda: "free" in bench.disk.trouble, "the write is refused")
-    answered: list[bool] = []
-    [segment] = bench.queue.files.removals.segments.values()
-    place = place_of(segment.serial, bench.queue.stored[0].offset)
-    bench.queue.remove_all([], [(place, place + 10)], lambda: answered.append(True))
-    bench.wait(lambda: answered == [True], "it is committed")
-    assert bench.queue.unmarked.in_flight == 1, "the write still waits"
-    bench.wait(lambda: "free" in bench.disk.trouble, "and it is told why")
-    bench.queue.forget()
-    bench.disk.close(5)
-
-
-def test_a_removal_that_cannot_be_committed_is_written_again_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file does not grow with each try."""
-    monkeypatch.setattr("gateway.spool.disk.RETRY_S", 0.01)
-    bench = Bench(tmp_path / "spool")
-    durable_files(bench, 1)
-    tries: list[int] = []
-    sync = os.fsync
-
-    def fails(descriptor: int) -> None:
-        tries.append(descriptor)
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fails)
-    answered: list[bool] = []
-    place = place_of(1, bench.queue.stored[0].offset)
-    for number in range(2):
-        bench.queue.remove_all([], [(place + number, place + number + 1)], lambda: answered.append(True))
-    bench.wait(lambda: len(tries) > 10, "it is tried again")
-    monkeypatch.setattr(os, "fsync", sync)
-    bench.wait(lambda: len(answered) == 2, "it is committed")
-    [file] = [each for each in bench.files() if each.name == "1.removed"]
-    first = bench.queue.stored[0].offset
-    assert file.read_bytes() == b"".join(encode_removal([(byte, byte + 1)]) for byte in (first, first + 1))
-    bench.queue.forget()
-    bench.disk.close(5)

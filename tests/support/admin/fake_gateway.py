@@ -17,9 +17,7 @@ from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
 from limiter.keys import Origin
 from limiter.request import Request
-from limiter.rules.rule import Rule
 from limiter.rules.rule_set import RuleSet
-from limiter.rules.rule_text import RuleFault
 from limiter.topics import TopicName
 
 
@@ -41,9 +39,6 @@ class FakeGateway:
         self.seen_topics: list[dict[str, object]] = []
         self.seen_clients: list[dict[str, object]] = []
         self.spooled: list[dict[str, object]] = []
-        self.paused: dict[tuple[str, str], dict[str, object]] = {}
-        self.drain_faults: list[str] = []
-        self.drained_files: list[str] = []  # that are there already
         self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
         self.reload_errors: list[str] = []
         self.reloads = 0
@@ -89,9 +84,6 @@ class FakeGateway:
     def ready(self) -> list[str]:
         return self.not_ready
 
-    def rule_faults(self, rule: Rule) -> list[RuleFault]:
-        return [RuleFault("durable", "listener rabbit has no own_login")] if rule.durable else []
-
     def listeners(self) -> list[dict[str, object]]:
         return [{"name": "rocket", "protocol": "rocketmq", "bind": "127.0.0.1:10911"}]
 
@@ -115,26 +107,6 @@ class FakeGateway:
 
     async def spooled_topics(self) -> list[dict[str, object]]:
         return self.spooled
-
-    async def pause_spool(self, topic: tuple[str, str], pause: dict[str, object]) -> None:
-        self.paused[topic] = pause
-
-    async def resume_spool(self, topic: tuple[str, str]) -> bool:
-        return self.paused.pop(topic, None) is not None
-
-    async def discard_spooled(self, topic: tuple[str, str], *, dry_run: bool) -> dict[str, object]:
-        found = [item for item in self.spooled if (item["protocol"], item["topic"]) == topic]
-        if not dry_run:
-            self.spooled = [item for item in self.spooled if item not in found]
-        messages, size = (sum(int(str(item[name])) for item in found) for name in ("messages", "bytes"))
-        return {"messages": messages, "bytes": size, "connections": len(found), "connection_ids": [7] * len(found)}
-
-    async def drain_spool(self, topic: tuple[str, str], file: str, *, dry_run: bool) -> dict[str, object]:
-        if file in self.drained_files:
-            raise FileExistsError(f"{file} is there already")
-        if self.drain_faults:
-            return {"messages": 0, "bytes": 0, "connections": 0, "connection_ids": [], "files": [], "faults": self.drain_faults}
-        return {**await self.discard_spooled(topic, dry_run=dry_run), "files": [f"state/drained/{file}"], "faults": []}
 
     def clients(self) -> list[dict[str, object]]:
         return self.seen_clients

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from gateway.pipeline.conversation import LATER, REFUSED, UNABLE, ConversationContext
 from gateway.pipeline.parts import REQUEST
-from gateway.pipeline.spool_orders import COPYING
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
 from limiter.limits import NEVER
@@ -164,11 +163,6 @@ class Schedule:
             if part.expired:
                 part.expired = False
                 self._give_up(part)
-                continue
-            if part.kept:
-                part.kept = False
-                order = part.spool_order
-                conversation.keep(part, NEVER if order is not None and order.state == COPYING else 0)
                 continue
             part.passed = part.count if random() < self.kindness else int(random() * int(part.count))
             if part.passed >= part.count:

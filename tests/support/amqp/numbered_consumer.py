@@ -20,12 +20,10 @@ CALM_S: Final = 0.5  # seconds; in which nothing more came once all that is expe
 PATIENCE_S: Final = 20.0  # seconds; without a message while some that are expected have not come
 UNKNOWN_S: Final = 2.0  # seconds; without a message where their number is not known: what a killed gateway sent may still be on its way
 METHOD, HEADER, BODY = 1, 2, 3
-REPLAYED = b"\x11x-sluice-replayedt\x01"  # a header, as a table has it: its name's length, its name, true
 
 
 class Arrived(NamedTuple):
     number: int
-    replayed: bool  # whether it is marked as a repetition
     size: int  # bytes of the body
 
 
@@ -59,7 +57,7 @@ def _messages(connection: socket.socket) -> Iterator[Arrived | None]:
     """Each message, and None for each CALM_S without a byte. Raises ConnectionError where the broker ends the connection."""
     connection.settimeout(CALM_S)
     rest = b""
-    properties, missing = b"", 0
+    missing = 0
     parts: list[bytes] = []
     while True:
         try:
@@ -77,11 +75,11 @@ def _messages(connection: socket.socket) -> Iterator[Arrived | None]:
             if kind == METHOD and payload[:4] in CLOSES:
                 raise ConnectionError(f"the broker has closed: {payload[7:]!r}")
             if kind == HEADER:
-                properties, parts, missing = payload, [], int.from_bytes(payload[4:12], "big")
+                parts, missing = [], int.from_bytes(payload[4:12], "big")
             elif kind == BODY:
                 parts.append(payload)
                 missing -= size
                 if missing == 0:
                     body = b"".join(parts)
-                    yield Arrived(number_of(body), REPLAYED in properties, len(body))
+                    yield Arrived(number_of(body), len(body))
         rest = rest[at:]

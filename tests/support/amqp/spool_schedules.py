@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import REQUEST
-from gateway.spool.disk import READ, WRITE, Job, SpoolDisk
+from gateway.spool.disk import READ, WRITE, SpoolDisk
 from gateway.spool.queue import SpoolQueue
 from support.amqp.confirm_schedules import Schedule
 
@@ -52,9 +52,7 @@ class SpoolSchedule(Schedule):
 
     def _collect(self) -> None:
         """As `gateway.event_loop.sweeper` does."""
-        jobs = self.disk.collect()
-        self._note(jobs)
-        for job in jobs:
+        for job in self.disk.collect():
             queue = job.owner
             assert isinstance(queue, SpoolQueue)
             queue.done(job)
@@ -62,9 +60,6 @@ class SpoolSchedule(Schedule):
             waiting = self.disk.out_of_room.popleft()
             assert isinstance(waiting, SpoolQueue)
             waiting.room_again()
-
-    def _note(self, jobs: list[Job]) -> None:
-        """`jobs` are done, and nobody knows of it yet."""
 
     def _look(self, batch: list[Part]) -> None:
         """As `gateway.pipeline.handlers.rate_limit` does."""
@@ -80,26 +75,13 @@ class SpoolSchedule(Schedule):
     def _take_due(self) -> None:
         if not self.batch and self.conversation.budget.next_due <= self.now:
             self.batch = self.conversation.take_due(self.now, 1 + int(self.random.random() * 8))
-            kept: set[int] = set()
             for part in self.batch:
                 if part.kind == REQUEST and not part.paid:
-                    part.kept = part.ordering_key in kept or self._keeps(part)
-                    if part.kept:
-                        kept.add(part.ordering_key)
-                    else:
-                        part.expired = (self._is_ordered(part) or self.random.random() < self.hurry) and self.conversation.may_expire(part)
+                    part.expired = self.random.random() < self.hurry and self.conversation.may_expire(part)
             self._settle()
         self.disk.low_watermark = 0
         if self.random.random() < 0.5:
             self._work()
-
-    def _keeps(self, part: Part) -> bool:
-        """Whether an operator keeps `part` here."""
-        return False
-
-    def _is_ordered(self, part: Part) -> bool:
-        """Whether an operator gives `part` up."""
-        return False
 
     def _finish(self) -> None:
         self._play_out()
@@ -113,17 +95,12 @@ class SpoolSchedule(Schedule):
         for _ in range(1_000):
             super()._finish()
             self.disk.low_watermark = 0
-            worked = self._end_round()
-            worked = self.disk.work(WRITE) or self.disk.work(READ) or worked
+            worked = self.disk.work(WRITE) or self.disk.work(READ)
             self._collect()
-            if not worked and not self.conversation.needs_ticks():
+            if not worked:
                 break
         super()._finish()
         super()._check_end()
-
-    def _end_round(self) -> bool:
-        """What else comes to its end; whether there was something."""
-        return False
 
     def _check_end(self) -> None:
         """What waits on the disk is not at its end yet."""

@@ -1,18 +1,14 @@
-"""Sends that hold slots, or whose answer the client has, by opaque: bounded, in their order, and ended by what the broker answers."""
+"""Sends that hold slots, by opaque: bounded, in their order, and ended by what the broker answers."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
-from gateway.protocols.rocketmq.outstanding import LATE_NS, MAX_ACCEPTED, MAX_SENDS_COUNTED, Outstanding
+from gateway.protocols.rocketmq.outstanding import LATE_NS, MAX_SENDS_COUNTED, Outstanding
 from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP
 from limiter.in_flight import Flight
-from limiter.keys import Key, Origin
-from limiter.topics import rocketmq_topic
 from support.rocketmq.frames import binary_header, frame, response
-
-KEY = Key(Origin("rocketmq", "rocket", "10.0.0.7", None, b""), rocketmq_topic(b"orders"), None, "produce")
 
 
 def flying(count: int, since: int) -> Flight:
@@ -57,25 +53,12 @@ def test_only_late_sends_are_given_up() -> None:
 def test_what_is_stored_is_no_refusal_however_slow_a_disk_or_a_replica_was(code: int, outcome: int, *, binary: bool) -> None:
     outstanding = Outstanding()
     outstanding.track_sends(flying(1, 1), [7])
-    outstanding.track_accepted(KEY, [8], 3)
-    outstanding.count_requests(2)
+    outstanding.count_requests(1)
     stream = BrokerStream(outstanding)
     out: list[bytes] = []
-    for opaque in (7, 8):
-        stream.relay(frame(binary_header(code, None, opaque=opaque, flag=1), kind=1) if binary else response(opaque, code), out)
+    stream.relay(frame(binary_header(code, None, opaque=7, flag=1), kind=1) if binary else response(7, code), out)
     assert [(ending.count, ending.outcome) for ending in outstanding.endings] == [(1, outcome)]
-    late = [(each.key, each.messages, each.code) for each in outstanding.late_refusals]
-    assert late == ([] if outcome == ANSWERED else [(KEY, 3, code)])
     assert outstanding.settled()
-
-
-def test_of_too_many_accepted_sends_the_first_are_forgotten_with_all_their_messages() -> None:
-    outstanding = Outstanding()
-    outstanding.track_accepted(KEY, [1], 3, durable=True)
-    outstanding.track_accepted(KEY, [2], 3)
-    outstanding.track_accepted(KEY, list(range(3, MAX_ACCEPTED + 3)), 1)
-    assert len(outstanding.accepted) == MAX_ACCEPTED
-    assert outstanding.forgotten == 3, "one that is sent again after the connection's end is not lost"
 
 
 def test_each_send_of_an_opaque_that_is_used_again_gives_its_slot_back() -> None:
