@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_to_bytes
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ, protocol_of_level
 from limiter.rules.level_keys import LevelKey, plain_client
 from limiter.rules.subject import Subject
-from limiter.topics import TopicName, amqp_topic, parse_topic, rocketmq_topic
+from limiter.topics import TopicName, amqp_topic, parse_topic, parts_of_path, path_segment, rocketmq_topic
 
 CONSUME: Final = "consume"
 PRODUCE: Final = "produce"
@@ -94,7 +94,7 @@ def level_target(key: LevelKey) -> str:
     """The target of a key; also its path below /v1/."""
     word, parts = parts_of(key)
     first = ["limits", CONSUME] if key.operation == CONSUME else ["limits"]
-    return "/".join([*first, word, *(quote(part, safe="") for part in parts)])
+    return "/".join([*first, word, *map(path_segment, parts)])
 
 
 @lru_cache(maxsize=65536)  # all of them are asked for at each change of one
@@ -105,7 +105,7 @@ def level_key_of(target: str) -> LevelKey:
         raise ValueError(f"{target!r} is not the path of a limit")
     operation = CONSUME if rest[0] == CONSUME else PRODUCE
     word, *parts = rest[1:] if operation == CONSUME else rest
-    return level_key(operation, word, [unquote_to_bytes(part) for part in parts])
+    return level_key(operation, word, parts_of_path("/".join(parts)))
 
 
 def words_of(key: LevelKey) -> str:

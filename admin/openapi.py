@@ -121,7 +121,8 @@ def document(routes: list[Route]) -> dict[str, Any]:
         "info": {
             "title": "sluice admin API",
             "version": VERSION,
-            "description": "Limits, their live changes and history; the traffic through the gateway; the gateway as a process.",
+            "description": "Limits, their live changes and history; the traffic through the gateway; the gateway as a process. In a path "
+            "a name `.` or `..` is written `~.` or `~..`, because clients take segments of dots out of a path.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

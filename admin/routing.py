@@ -1,7 +1,8 @@
 """Routes: the handler of each method and path, the role it needs, and its body.
 
 A template's segments are literal, `{name}`, or `{name}:verb`; a path is split at its slashes first and decoded after, so that a virtual
-host `/` travels as `%2F`. Segments may be empty only where the last one is a name (an AMQP routing key may be empty).
+host `/` travels as `%2F`. Names `.` and `..` travel as `~.` and `~..` (`limiter.topics.path_segment`). Segments may be empty only where
+the last one is a name (an AMQP routing key may be empty).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 from admin.auth import Actor, Role
 from admin.http import Head
 from admin.problems import Fault, ProblemError, invalid, not_found, suggestion
+from limiter.topics import part_of
 
 if TYPE_CHECKING:
     from admin.context import Context
@@ -180,7 +182,7 @@ def _match(shape: list[str], segments: list[bytes]) -> dict[str, bytes] | None:
         name, _, verb = pattern[1:].partition("}")
         if not segment.endswith(verb.encode()):
             return None
-        value = segment.removesuffix(verb.encode())
+        value = part_of(segment.removesuffix(verb.encode()))
         if not value and (at != len(shape) - 1 or not shape[at - 1].startswith("{")):
             return None
         names[name] = value

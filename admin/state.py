@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar, cast
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -22,7 +21,7 @@ from admin.journal import Change
 from admin.level_targets import is_level_target, level_key_of
 from limiter.limits import LimitChange
 from limiter.rules.rule import Override, RuleError
-from limiter.topics import TopicName, topic_of_parts
+from limiter.topics import TopicName, parts_of_path, topic_of_parts
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
 
 VERSION: Final = 2  # 2 has live rules, and live changes of other things than topics
@@ -202,9 +201,9 @@ def key_target(name: TopicName) -> str:
 def key_of(target: str) -> TopicName:
     """The inverse of `key_target`; raises StateError."""
     try:
-        group, protocol, *parts = target.split("/")
+        group, protocol, path = target.split("/", 2)
         if group == "limits":
-            return topic_of_parts(protocol, [unquote_to_bytes(part) for part in parts])
+            return topic_of_parts(protocol, parts_of_path(path))
     except (KeyError, ValueError):  # no such protocol; another number of parts
         pass
     raise StateError(f"{target!r} is not the path of a key")

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
 
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ
+
+DOTS: Final = re.compile(rb"~*\.\.?")
+
+
+def path_segment(part: bytes) -> str:
+    """`part` as a segment of a path: percent-encoded, and `~` before `.` and `..`.
+
+    Clients take segments of dots out of a path, percent-encoded ones too, and would ask for another resource.
+    """
+    segment = quote_from_bytes(part, safe="")
+    return f"~{segment}" if DOTS.fullmatch(part) else segment
+
+
+def part_of(segment: bytes) -> bytes:
+    """The part of a decoded segment: the inverse of `path_segment`, but for the percent-encoding."""
+    return segment[1:] if segment.startswith(b"~") and DOTS.fullmatch(segment) else segment
+
+
+def parts_of_path(path: str) -> list[bytes]:
+    """The parts whose segments are joined in `path`."""
+    return [part_of(unquote_to_bytes(segment)) for segment in path.split("/")]
 
 
 class TopicName(NamedTuple):
@@ -27,9 +49,9 @@ class TopicName(NamedTuple):
             return quote_from_bytes(self.topic, safe="%/")
 
     def encoded_parts(self) -> list[str]:
-        """Each part that the protocol uses, percent-encoded, as in a path."""
+        """Each part that the protocol uses, as in a path."""
         parts = (self.vhost, self.exchange, self.topic)
-        return [quote_from_bytes(parts[at] or empty, safe="") for at, empty in TOPIC_PARTS[self.protocol]]
+        return [path_segment(parts[at] or empty) for at, empty in TOPIC_PARTS[self.protocol]]
 
 
 # The parts of each protocol's topics: which of `vhost`, `exchange` and `topic`, and how an empty one is written.
@@ -62,9 +84,9 @@ def parse_topic(protocol: str, text: str) -> TopicName:
     """The inverse of `TopicName.text`; raises ValueError for a text without the parts of that protocol's topics."""
     if protocol not in SEVERAL_PARTS:
         return TopicName(protocol, b"", b"", text.encode())
-    parts = text.split("/")
+    parts = parts_of_path(text)
     names = PROTOCOL_NAMES[protocol]
     if len(parts) != len(names.topic_parts):
         shape, example = "/".join(part.word for part in names.topic_parts), "/".join(quote(part, safe="") for part in names.example)
         raise ValueError(f"{text!r}: a topic of {names.title} is {shape}, each percent-encoded, e.g. {example}")
-    return topic_of_parts(protocol, [unquote_to_bytes(part) for part in parts])
+    return topic_of_parts(protocol, parts)

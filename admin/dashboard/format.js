@@ -1,5 +1,6 @@
 // Numbers, times and names as people read them, in the language chosen.
 
+import { partOf } from "./router.js";
 import { language, t } from "./text.js";
 
 const NONE = "–";
@@ -103,7 +104,7 @@ const decode = (text) => {
 /** A topic's name, short: without the default virtual host, decoded for reading. Its full text stands in the title. */
 export function topicName(item) {
   if (item.protocol !== "amqp") return item.topic;
-  const parts = String(item.topic).split("/").map(decode);
+  const parts = String(item.topic).split("/").map((part) => partOf(decode(part)));
   if (parts[0] === "/") parts.shift();
   return parts.join(" / ");
 }

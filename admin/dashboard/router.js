@@ -15,6 +15,12 @@ const ROUTES = [
   [/^\/t\/([^/]+)\/([^/]+)$/, "my_topic", ["protocol", "topic"]],
 ];
 
+/** A word as a segment of a path. Browsers take `.` and `..` out of paths, percent-encoded ones too, so `~` stands before them. */
+export const segment = (word) => encodeURIComponent(word).replace(/^~*\.\.?$/, "~$&");
+
+/** The word of a decoded segment. */
+export const partOf = (decoded) => (/^~+\.\.?$/.test(decoded) ? decoded.slice(1) : decoded);
+
 /** {screen, params, query} of the present address; screen "missing" where there is none. */
 export function here() {
   for (const [pattern, screen, names] of ROUTES) {
@@ -22,8 +28,7 @@ export function here() {
     if (!found) continue;
     const params = {};
     try {
-      names.forEach((name, at) => (params[name] = decodeURIComponent(found[at + 1])));
-      if (params.topic?.split("/").some((part) => [".", ".."].includes(decodeURIComponent(part)))) break; // a browser would take them out of the API's path
+      names.forEach((name, at) => (params[name] = partOf(decodeURIComponent(found[at + 1]))));
     } catch {
       break;
     }
@@ -61,8 +66,6 @@ document.addEventListener("click", (event) => {
   go(url.pathname + url.search);
 });
 
-const segment = encodeURIComponent;
-
 export const topicLink = (item, more = "") => {
   const query = new URLSearchParams(more);
   if (item.operation === "consume") query.set("operation", "consume");
@@ -70,9 +73,9 @@ export const topicLink = (item, more = "") => {
   return `/topics/${item.protocol}/${segment(item.topic)}${text ? `?${text}` : ""}`;
 };
 
-/** The API's path of a topic's limits. The text of an AMQP topic is percent-encoded already, part by part. */
+/** The API's path of a topic's limits. The text of an AMQP topic is encoded already, part by part, but where a person has typed it. */
 export const limitPath = (item) => {
-  const name = item.protocol === "amqp" ? item.topic : segment(item.topic);
+  const name = item.protocol === "amqp" ? item.topic.split("/").map((part) => part.replace(/^\.\.?$/, "~$&")).join("/") : segment(item.topic);
   if (item.operation !== "consume") return `/v1/limits/${item.protocol}/${name}`;
   return item.protocol === "amqp" ? `/v1/limits/consume/queue/${name}` : `/v1/limits/consume/rocketmq/${name}`;
 };
@@ -81,7 +84,7 @@ export const limitPath = (item) => {
 export function topicOf(target) {
   const found = /^limits\/(amqp|rocketmq)\/(.+)$/.exec(target);
   if (!found) return null;
-  return { protocol: found[1], topic: found[1] === "amqp" ? found[2] : decodeURIComponent(found[2]) };
+  return { protocol: found[1], topic: found[1] === "amqp" ? found[2] : partOf(decodeURIComponent(found[2])) };
 }
 
 export const seriesPath = (item, range) =>

@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
 import { address, badge, bar, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, table, topicAnchor } from "./parts.js";
-import { limitPath } from "./router.js";
+import { limitPath, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
 import { t } from "./text.js";
@@ -119,7 +119,7 @@ export default function topic({ protocol, topic: name }, query) {
       const now = fresh();
       return [
         topicHead(item, path, item.operation === "consume" && badge(t("consume"))),
-        h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${encodeURIComponent(name)}` }, t("page_for_team"))]),
+        h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
         problem(data.error),
         unseenTopic(data),
         facts(now),

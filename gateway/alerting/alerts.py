@@ -14,11 +14,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
-from urllib.parse import unquote
 
 from gateway import log
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.shell_words import joined
+from limiter.topics import parts_of_path
 
 ALERT_NAME: Final = "SluiceLimitReached"
 RUNBOOK: Final = "docs/runbooks.md#sluicethrottledtoolong"  # as the alerts of deploy/prometheus name theirs
@@ -172,7 +172,7 @@ def command(facts: Facts) -> str:
     names = PROTOCOL_NAMES.get(facts["protocol"])
     if names is None or len(topic) > MAX_COMMAND_CHARS:
         return "sluice topics --sort refused"
-    words = [topic] if len(names.topic_parts) == 1 else [unquote(part) for part in topic.split("/")]
+    words = [topic] if len(names.topic_parts) == 1 else [part.decode(errors="replace") for part in parts_of_path(topic)]
     if len(words) != len(names.topic_parts) or any(not word.isprintable() or "\ufffd" in word for word in words):
         return "sluice topics --sort refused"
     return f"sluice why {names.name} {joined(words)}"

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from gateway.cli.admin_address import AdminAddress, ClientTls
 from gateway.cli.exits import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE, CommandError
 from gateway.cli.token_search import FoundToken, look_for_token
+from limiter.topics import path_segment
 
 CODES: Final = {
     401: NOT_AUTHORISED,
@@ -41,13 +42,8 @@ class Reply:
 
 
 def path(*words: str) -> str:
-    """A path of raw words, each percent-encoded: `path("rules", "a/b")` is `/v1/rules/a%2Fb`."""
-    return "/v1/" + "/".join(_segment(word) for word in words)
-
-
-def _segment(word: str) -> str:
-    encoded = quote(word.encode(errors="surrogateescape"), safe="")  # an argument that is not UTF-8 keeps its bytes
-    return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
+    """A path of raw words, each a segment: `path("rules", "a/b")` is `/v1/rules/a%2Fb`. An argument that is not UTF-8 keeps its bytes."""
+    return "/v1/" + "/".join(path_segment(word.encode(errors="surrogateescape")) for word in words)
 
 
 class AdminClient:

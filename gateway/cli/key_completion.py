@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,6 +15,7 @@ from gateway.cli.exits import CommandError
 from gateway.cli.keys import CONSUME, OF_LEVELS
 from gateway.cli.output import clean
 from limiter.protocols import AMQP, PROTOCOL_NAMES, ROCKETMQ
+from limiter.topics import parts_of_path
 
 PATIENCE_S: Final = 1.0  # seconds; a shell waits for no longer
 MAX_TOPICS: Final = 500  # topics or connections; asked for
@@ -47,7 +47,7 @@ def _next_words(topics: list[str], given: list[str], parts: int, incomplete: str
     """The words after `given` (a protocol, and the first parts of a topic) that begin so, of topics with so many parts."""
     found: dict[str, None] = {}
     for topic in topics:
-        words = [unquote(word) for word in topic.split("/")] if parts > 1 else [topic]
+        words = [part.decode(errors="replace") for part in parts_of_path(topic)] if parts > 1 else [topic]
         if len(given) <= len(words) == parts and words[: len(given) - 1] == given[1:] and words[len(given) - 1].startswith(incomplete):
             found[words[len(given) - 1]] = None
     return [CompletionItem(word) for word in found]
@@ -88,7 +88,7 @@ def _keys(context: click.Context, word: str) -> Iterator[list[str]]:
         yield from ([text.rpartition(":")[0].strip("[]") if word == "client" else text] for text in texts if text)
     elif word in {"exchange", "queue"}:
         for item in _items(context, "/v1/topics", {"protocol": AMQP.name, "sort": "rate"}):
-            vhost, exchange, *rest = [unquote(part) for part in str(item.get("topic")).split("/")] + [""]
+            vhost, exchange, *rest = [part.decode(errors="replace") for part in parts_of_path(str(item.get("topic")))] + [""]
             if word == "exchange" and item.get("operation") != CONSUME:
                 yield [vhost, exchange]
             elif word == "queue" and item.get("operation") == CONSUME:

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.shell_words import joined, quoted
-from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic
+from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic, parts_of_path
 
 CONSUME: Final = "consume"
 PRODUCE: Final = "produce"
@@ -46,7 +46,7 @@ def typed_path(path: str) -> str:
         word, _, name = rest.removeprefix("consume/").partition("/")
         if word in SEVERAL_PARTS and not consume:
             return f"{word} {typed(word, name)}"
-        key = " ".join([word, *(quoted(unquote(part)) for part in name.split("/"))])
+        key = " ".join([word, *(quoted(part.decode(errors="replace")) for part in parts_of_path(name))])
         default = (CONSUME if word in CONSUMED else PRODUCE) if word not in PROTOCOL_NAMES else PRODUCE
         return key if (CONSUME if consume else PRODUCE) == default else f"{key} --operation {CONSUME if consume else PRODUCE}"
     if kind in {"rules", "live-rules"} and rest:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 import trio
@@ -122,6 +123,11 @@ async def test_delete_returns_to_the_rule(api: Control) -> None:
         ("/v1/limits/rocketmq/%25RETRY%25group", rocketmq_topic(b"%RETRY%group"), "%RETRY%group"),
         ("/v1/limits/rocketmq/%FF%00", rocketmq_topic(b"\xff\x00"), "%FF%00"),
         ("/v1/limits/rocketmq/%2E%2E", rocketmq_topic(b".."), ".."),
+        ("/v1/limits/rocketmq/~.", rocketmq_topic(b"."), "."),
+        ("/v1/limits/rocketmq/~~.", rocketmq_topic(b"~."), "~."),
+        ("/v1/limits/rocketmq/~", rocketmq_topic(b"~"), "~"),
+        ("/v1/limits/amqp/~./~../~~..", amqp_topic(b".", b"..", b"~.."), "~./~../~~.."),
+        ("/v1/limits/amqp/%2F/orders/.", amqp_topic(b"/", b"orders", b"."), "%2F/orders/~."),
         ("/v1/limits/rocketmq/a:rollback", rocketmq_topic(b"a:rollback"), "a:rollback"),
     ],
 )
@@ -131,6 +137,14 @@ async def test_any_name_can_be_a_key(api: Control, path: str, name: object, topi
     view = (await api.ask("GET", path)).json()
     assert view["topic"] == topic
     assert (await api.ask("GET", view["path"])).json() == view
+    assert urljoin("http://gateway/", view["path"]) == f"http://gateway{view['path']}", "a client takes a segment out"
+
+
+async def test_other_things_called_like_dots_keep_their_paths(api: Control) -> None:
+    for path in ("/v1/limits/exchange/%2F/~.", "/v1/limits/consume/queue/~../~.", "/v1/limits/user/~..", "/v1/limits/group/~~."):
+        await put(api, path, messages="7/s")
+        view = (await api.ask("GET", path)).json()
+        assert view["path"] == path
 
 
 @pytest.mark.parametrize(
