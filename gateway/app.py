@@ -333,9 +333,14 @@ class Gateway:
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force for the next batch."""
-        if not self.limits_lifted and self.judge.replace(rules, now_ns()):
+        if not self.limits_lifted:
+            renamed = self.judge.replace(rules, now_ns())
             for session in list(self.sweeper.sessions.values()):
-                self.sweeper.attempt(session, session.conversation.rules_changed)
+                if renamed:
+                    self.sweeper.attempt(session, session.conversation.rules_changed)
+                if session.conversation.follows_limits():
+                    self.sweeper.attempt(session, session.conversation.limits_changed)
+                    self.sweeper.wake(session)
         if self.access_log is not None:
             self.access_log.revision = rules.revision
 

@@ -32,6 +32,7 @@ from limiter.keys import Key, Origin
 from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
+from limiter.limits import NEVER
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from limiter.limits import Rate
     from limiter.request import Request
-    from limiter.rules.rule_set import Identity, RuleSet
+    from limiter.rules.rule_set import Effective, Identity, RuleSet
 
 __all__ = ["Judge", "LimitState"]
 
@@ -114,6 +115,18 @@ class Judge:
     def limited(self, key: Key) -> bool:
         """Whether any rule in force looks at messages of `key`: where none does, asking for a verdict is not worth its time."""
         return self.origins.limited(key)
+
+    def enforced(self, key: Key) -> list[Effective]:
+        """The rules in force that keep messages of `key` waiting: those in shadow mode do not."""
+        return self.origins.enforced(key)
+
+    def wait_of(self, key: Key, size: int, now: int) -> int:
+        """How long (ns) one message of `size` bytes of `key` would have to wait; 0: it would pass. For a caller that only looks."""
+        with self._lock:
+            self._begin_look(now)
+            if key.generation != self._in_force.generation:
+                self._in_force.match(key, now)
+            return min(max([bucket.peek_ns(now, size) for bucket in key.buckets if not bucket.shadow], default=0), NEVER)
 
     # ---- verdicts, on the limiter's threads ------------------------------------------------------------------------
 

@@ -253,6 +253,13 @@ class Conversation:
     def rules_changed(self) -> None:
         """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
 
+    def follows_limits(self) -> bool:
+        """Whether it is to hear of other limits by `limits_changed`."""
+        return False
+
+    def limits_changed(self) -> None:
+        """Other rules are in force. Called behind `rules_changed`."""
+
     def ended(self) -> None:
         """The connection is over; give back what was taken from the judge."""
 

@@ -161,10 +161,10 @@ class Bucket:
         """The true time until one such request would pass this bucket; 0: now."""
         return max(self.breaker.remaining_ns(now), self.algorithm.wait_ns(messages, size, now))
 
-    def peek_ns(self, now: int) -> int:
-        """The wait of one message (of no bytes), for a caller that only looks."""
+    def peek_ns(self, now: int, size: int = 0) -> int:
+        """The wait of one message of `size` bytes, for a caller that only looks."""
         algorithm = self.algorithm
-        wait = algorithm.peek_ns(1, 0, now) if isinstance(algorithm, LeasedBucket) else algorithm.wait_ns(1, 0, now)
+        wait = algorithm.peek_ns(1, size, now) if isinstance(algorithm, LeasedBucket) else algorithm.wait_ns(1, size, now)
         return max(self.breaker.remaining_ns(now), wait)
 
     def refuse(self, count: int, messages: int, size: int, now: int) -> bool:

@@ -17,7 +17,7 @@ from limiter.rules.subject import Subject
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:
-    from limiter.rules.rule_set import RuleSet
+    from limiter.rules.rule_set import Effective, Identity, RuleSet
 
 KEYS_PER_ORIGIN: Final = 20_000  # keys, some 1 kB each; more topics than any client uses at a time; a guess
 
@@ -32,12 +32,13 @@ def subject_of(key: Key) -> Subject:
 class Origins:
     """All origins with a session, and their keys, under the rules in force."""
 
-    __slots__ = ("_count", "_origins", "_rules", "limit")
+    __slots__ = ("_count", "_origins", "_rules", "consumers", "limit")
 
     def __init__(self, rules: RuleSet, limit: int) -> None:
         self.limit = limit  # keys of all origins together
         self._rules = rules
         self._count = 0
+        self.consumers: dict[Identity, int] = {}  # how many consumers share a limit; counted by the sessions
         self._origins: OrderedDict[tuple[str, str, str, str | None, bytes, int], Origin] = OrderedDict()
 
     def replace(self, rules: RuleSet) -> bool:
@@ -124,6 +125,10 @@ class Origins:
             key.limited = any(effective.rule.mode != "off" for effective in rules.matched(subject_of(key)))
             key.limited_in = rules.generation
         return key.limited
+
+    def enforced(self, key: Key) -> list[Effective]:
+        """The rules in force that keep messages of `key` waiting."""
+        return [effective for effective in self._rules.matched(subject_of(key)) if effective.rule.mode == "enforce"]
 
     def _forget_keys(self, origin: Origin) -> None:
         self._count -= len(origin.keys)

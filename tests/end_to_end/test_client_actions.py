@@ -1,6 +1,6 @@
 """Nine client libraries against every action: what the application sees when a limit bites, and that its other channels live on.
 
-The table below is the table of `docs/rabbitmq.md` (and of `docs/design/amqp.md` 1.7) in executable form: a row per situation, a word per
+The table below is the table of `docs/rabbitmq.md` (and of `docs/design/amqp.md` 1.8) in executable form: a row per situation, a word per
 library. What the libraries have in common (what arrived, what was returned, the state of the channel) stands once per row.
 """
 

@@ -53,12 +53,21 @@ class BrokerMethods:
             taken = intake.begin(channel, method, passthrough.data, pos, stop)
         else:
             channel.broker_left = 0
+            told: bytes | None = None
             if method in ANSWERS:
-                self.deliveries.consumers.answer(method, channel.number, passthrough.data[pos + 11 : stop - 1])
+                told = self.deliveries.consumers.answer(method, channel.number, passthrough.data[pos + 11 : stop - 1])
             if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
                 if channel.parking is not None:
                     passthrough.insert(pos, self.deliveries.ends.lose(channel, by_client=method == CHANNEL_CLOSE_OK))
+                if method == CHANNEL_CLOSE:
+                    self.deliveries.requests.forget(channel.number)
                 self._on_close(method, channel)
+                if told is not None:
+                    passthrough.take_out(pos, stop)
+                    passthrough.insert(stop, told)
+                return
+            if told is not None:
+                self._tell_instead(told, passthrough, pos, stop, channel)
                 return
             if method == BASIC_RECOVER_OK:
                 self.deliveries.ends.recover(channel)
@@ -67,6 +76,12 @@ class BrokerMethods:
             passthrough.take_out(pos, stop)
         else:
             channel.answer(method)
+
+    def _tell_instead(self, told: bytes, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
+        """The answer at `pos` is to something that the gateway has asked: the client gets `told`, if it is to get anything."""
+        passthrough.take_out(pos, stop)
+        if told and not self.deliveries.intake.other(channel, told, 0, len(told)):
+            passthrough.insert(stop, told)
 
     def on_connection(self, method: int, passthrough: Passthrough, pos: i64, stop: i64) -> None:
         """A method on channel 0."""

@@ -81,6 +81,7 @@ class BrokerStream:
         """The gateway closes `channel`: the client is sent `frame`, behind everything else and as the last of that channel."""
         if channel.client_state != CLIENT_CLOSED:  # else the client has closed it itself
             self.deliveries.consumers.ask(CHANNEL_CLOSE, channel.number, b"")
+        self.deliveries.requests.forget(channel.number)
         kept = self.deliveries.ends.lose(channel, by_client=False)
         self.replies.close(channel, kept + frame)
 

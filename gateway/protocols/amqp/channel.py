@@ -44,8 +44,8 @@ from limiter.limits import NEVER
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
     from gateway.protocols.amqp.deliveries.parked import Parking
-    from gateway.protocols.amqp.deliveries.pending_requests import Consumer
     from gateway.protocols.amqp.deliveries.settlements import Settlements
+    from gateway.protocols.amqp.deliveries.subscription import Consumer
     from gateway.protocols.amqp.refusals import Unanswered
 
 AWAITS_METHOD: Final = 0

@@ -153,7 +153,12 @@ class ClientStream:
                     continue
                 if method in LOOKED_AT:
                     if method in ASKS:
-                        self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
+                        instead = self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
+                        if instead is not None:
+                            last = None
+                            parts.append(instead)
+                            pos = stop
+                            continue
                     if method == CHANNEL_CLOSE:
                         channel.close_by_client()
                     alone = method in WATCHED

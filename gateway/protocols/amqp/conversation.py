@@ -20,6 +20,7 @@ from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
+from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
 from gateway.protocols.amqp.frames import (
     CONNECTION_FORCED,
     HEARTBEAT_FRAME,
@@ -43,10 +44,10 @@ class AmqpConversation(Conversation):
         super().__init__(context)
         self.channels: dict[int, AmqpChannel] = {}
         self.handshake = Handshake(context.max_frame, context.certificate_user, lends_certificate=context.lends_certificate)
-        self.deliveries = Deliveries(context.judge, self.budget, self.reports, context.connection)
+        self.deliveries = Deliveries(context.judge, self.budget, self.reports, context.connection, self.channels)
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
-        self.held_parts = HeldParts(self)
+        self.held_parts = HeldParts(self, self.deliveries.requests, self.deliveries.windows)
         key_of = self.client_stream.publishes.key_of
         self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts, key_of)
         self._over = False
@@ -98,7 +99,11 @@ class AmqpConversation(Conversation):
 
     def waits_behind(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
-        return channel is not None and channel.spool is not None and channel.taken == 0 and channel.waits()
+        waits = channel is not None and channel.spool is not None and channel.taken == 0 and channel.waits()
+        return waits and part.reservation is None  # a basic.get is judged all the same
+
+    def patience_with(self, part: Part) -> int:
+        return PATIENCE_NS
 
     def postpone(self, part: Part, now: int) -> None:
         self.settling.postpone(part, now)
@@ -336,7 +341,14 @@ class AmqpConversation(Conversation):
             publishes.forget_names()
             self.deliveries.consumers.move(publishes.origin)
 
+    def follows_limits(self) -> bool:
+        return self.deliveries.consumers.follows
+
+    def limits_changed(self) -> None:
+        self.deliveries.windows.limits_changed()
+
     def ended(self) -> None:
+        self.deliveries.consumers.end()
         origin = self.client_stream.publishes.origin
         if origin is not None and not self._over:
             self.context.judge.release(origin)

@@ -16,7 +16,9 @@ from typing import Final
 
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
+from gateway.protocols.amqp.broker_requests import BrokerRequests
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel, HeldPart, held_cost
+from gateway.protocols.amqp.deliveries.windows import Windows
 from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -33,12 +35,15 @@ SPOOLED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
 class HeldParts:
     """Those of one connection. Parts that went to the judge again are `taken` until each is settled (`settle`) or held anew."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, requests: BrokerRequests, windows: Windows) -> None:
         self.conversation = conversation
         self.budget = conversation.budget
         self.channels: dict[int, AmqpChannel] = {}  # those with held parts, or with parts away with the judge
         self.behind_close: list[Part] = []  # connection.close and what follows it, until `channels` is empty
         self.ready: list[Part] = []  # parts that wait for nothing but the next take
+        self.requests = requests  # the gateway's own, which do as well
+        requests.wake = self.update_due
+        self.windows = windows
         self.taken = 0  # parts away with the judge, of all channels
         self.frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
         self.damage = ""  # why the rest of a channel's spool is lost
@@ -147,6 +152,7 @@ class HeldParts:
             raise client_error(INTERNAL_ERROR, self.damage, "spool_damaged")
         if self.frame_left or self.taken:
             return parts
+        self.windows.tick(now)
         if self.channels:
             due = [channel for channel in self.channels.values() if channel.number != flowing and channel.due() <= now]
             last = self.channels.get(flowing)  # because it leaves the upstream within a frame
@@ -166,6 +172,8 @@ class HeldParts:
         if self.ready:
             parts = self.ready + parts
             self.ready = []
+        if self.requests.channels:
+            parts = self.requests.take() + parts
         self.update_due()
         return parts
 
@@ -291,7 +299,8 @@ class HeldParts:
         if self.frame_left == 0 and self.taken == 0:
             for channel in self.channels.values():
                 due = min(due, channel.due())
-            if self.ready or (self.behind_close and not self.channels):
+            due = min(due, self.windows.due)
+            if self.ready or (self.behind_close and not self.channels) or self.requests.any_ready():
                 due = 0
         if self.damage:
             due = 0

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
-from gateway.pipeline.parts import BODY, REQUEST, Part
+from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.pipeline.reports import NOT_SAMPLED
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
@@ -82,6 +82,8 @@ class Settling:
 
     def admit(self, part: Part) -> None:
         channel = self.channels.get(part.ordering_key)
+        if part.reservation is not None:  # a basic.get that has passed
+            part.kind = PLAIN
         if channel is None:
             self._admit_to_connection(part)
         elif channel.settled_state >= CLOSED_WHILE_HELD:
@@ -135,6 +137,8 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if channel is None:
             return DROPPED
+        if part.reservation is not None:
+            return self._refuse_get(channel, part)
         if channel.settled_state != PASSING:
             self._swallow(channel, part)
             return REFUSED if channel.is_closed_by_gateway() else DROPPED
@@ -158,10 +162,23 @@ class Settling:
         self._swallow(channel, part)
         return REFUSED
 
+    def _refuse_get(self, channel: AmqpChannel, part: Part) -> int:
+        """`part`, a basic.get, has waited long enough."""
+        if channel.settled_state == PASSING:
+            if channel.waits():
+                self._hold(channel, part, 1)  # long past
+                return LATER
+            self.replies.reply(channel, self.deliveries.gets.empty(part))
+        self._swallow(channel, part)
+        return REFUSED
+
     def hold(self, part: Part, due: int) -> bool:
         channel = self.channels.get(part.ordering_key)
         if channel is None or channel.settled_state != PASSING:
             return False
+        if part.reservation is not None and channel.spool is not None:
+            self.deliveries.gets.goes_unjudged(part)
+            due = 0
         self.held_parts.unblock(part)
         self._hold(channel, part, due)
         return True
@@ -271,6 +288,8 @@ class Settling:
                 return
             channel.forwarding = not part.complete
             self.held_parts.set_frame_left(part.size)
+            if part.complete and self.held_parts.requests.channels:
+                self.held_parts.update_due()
         elif part.data[part.start] == METHOD:
             self._look_at_method(channel, part)
         self.conversation.outbox.append(part)
@@ -302,7 +321,7 @@ class Settling:
                 channel.begin()
             channel.expect_open_ok()
         elif method == BASIC_CANCEL:
-            self.deliveries.cancel(channel, part.data[part.start + 11 : part.end - 1])
+            self.deliveries.cancel(channel, part)
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():
             channel.begin()
             if channel.over():

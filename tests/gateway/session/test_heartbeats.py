@@ -256,10 +256,11 @@ def test_while_deliveries_are_held_the_client_hears_beats_and_the_broker_is_not_
     slow = Rule(
         "slow", Match(protocol="amqp", operation="consume"), "rule", Limit(messages=Rate(1, 60_000_000_000)), open_for_ns=0, action="delay"
     )
-    with Wires(slow, hold_bytes=4_000) as wires:
+    with Wires(hold_bytes=4_000) as wires:
         link = Link(wires, heartbeat=AGREED)
         link.say(amqp.method(1, commands.Basic.Consume(queue="q", consumer_tag="c", no_ack=True)))
         link.answer(amqp.method(1, commands.Basic.ConsumeOk("c")))
+        wires.judge.replace(RuleSet((slow,)))  # behind the consumer, whose deliveries the broker forgets
         link.flood(link.broker, amqp.deliver(1, b"d" * 10_000))
         assert not link.session.reads_broker()
         link.at_client()

@@ -69,6 +69,7 @@ class RabbitMQ:
         tls: tuple[Path, Path, Path] | None = None,
         plugins: tuple[str, ...] = (),
         settings: tuple[str, ...] = (),
+        erlang: str = "",
     ) -> None:
         """`bind` is where it listens for AMQP (default: a free port on 127.0.0.1), for clients that do not let themselves be told."""
         if UNPACKED:
@@ -79,6 +80,7 @@ class RabbitMQ:
         self.directory = directory
         self.management = management
         self.settings = settings  # further lines of its configuration file
+        self.erlang = erlang  # further arguments of its Erlang: what its configuration file has no word for
         self.plugins = plugins  # beside those the other arguments ask for
         self.proxy_protocol = proxy_protocol  # every connection must begin with a PROXY header
         self.port, self.management_port, self._distribution_port, self._epmd_port = free_ports(4)
@@ -119,7 +121,7 @@ class RabbitMQ:
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
             "ERL_EPMD_ADDRESS": LOOPBACK,
             "ERL_EPMD_PORT": str(self._epmd_port),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{127,0,0,1}} +S 2:2 {NO_BUSY_WAITING}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{127,0,0,1}} +S 2:2 {NO_BUSY_WAITING} {self.erlang}",
         }
 
     def start(self) -> RabbitMQ:

@@ -4,8 +4,9 @@
 `basic.get-ok` names none of them. So the client's requests are overheard (as decoded), and the broker's answers are laid beside them (as
 relayed):
 
-* basic.consume: the tag holds from consume-ok on, which also brings the tag where the broker makes it. Several may be pending, and their
-  answers come in order. Without an answer (nowait) it holds at once.
+* basic.consume: the tag holds from consume-ok on, which also brings the tag where the broker makes it. Several may be pending; an answer is
+  to the one of its tag, else to the first that names none. Without an answer (nowait) it holds at once, and the gateway makes the tag
+  where the client names none.
 * basic.get: get-ok and get-empty come in order.
 * An empty queue name is the one declared last on that channel; where the broker makes that name, it comes with declare-ok.
 * basic.cancel, overheard when it goes on to the broker: until cancel-ok, deliveries still come. Without an answer (nowait) the tag is kept
@@ -14,15 +15,30 @@ relayed):
 The answers of each kind come in their own order only: RabbitMQ sends a consume-ok by way of the queue, behind a get-ok asked for later.
 Closing a channel forgets all of it; a close-ok forgets what was asked before the close, because a client may already have asked for more.
 
+What the gateway itself has asked of the broker (`windows.py`) is answered here, too, and not for the client: it is told nothing, or
+something else.
+
 Names are bytes. At most MAX_REMEMBERED things are remembered per connection; a consumer beyond that is not known, and what is not known
 passes.
 """
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
+from os import urandom
 from typing import TYPE_CHECKING, Final
 
-from gateway.protocols.amqp.deliveries.pending_requests import ChannelConsumers, Consumer, Declared, PendingRequest
+from gateway.protocols.amqp.broker_requests import cancel, consume
+from gateway.protocols.amqp.deliveries.pending_requests import ChannelConsumers, PendingRequest
+from gateway.protocols.amqp.deliveries.subscription import (
+    AWAY,
+    HERE,
+    NO_ACK,
+    NO_WAIT,
+    Consumer,
+    Declared,
+    Subscription,
+)
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     BASIC_CANCEL_OK,
@@ -31,30 +47,40 @@ from gateway.protocols.amqp.frames import (
     BASIC_DELIVER,
     BASIC_GET,
     BASIC_GET_EMPTY,
+    BASIC_QOS,
+    BASIC_QOS_OK,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
+    NOT_ALLOWED,
     QUEUE_DECLARE,
     QUEUE_DECLARE_OK,
+    client_error,
+    method_frame,
     read_short_string,
+    short_string,
 )
 from limiter.topics import amqp_topic
 
 if TYPE_CHECKING:
+    from gateway.protocols.amqp.deliveries.mover import SubscriptionMover
     from limiter.judge import Judge
     from limiter.keys import Key, Origin
 
 MAX_REMEMBERED: Final = 16_384  # consumers and pending requests of one connection, about 300 bytes each: a guess, more than any client has
 MAX_CANCELLED_TAGS: Final = 16  # of one channel, cancelled without an answer; deliveries on their way are still limited: a guess
 
-ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_CONSUME, BASIC_GET, CHANNEL_CLOSE})  # of the client, as decoded
+ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_QOS, BASIC_CONSUME, BASIC_GET, CHANNEL_CLOSE})  # of the client, as decoded
 ANSWERS: Final = frozenset(
-    {QUEUE_DECLARE_OK, BASIC_CONSUME_OK, BASIC_CANCEL, BASIC_CANCEL_OK, BASIC_GET_EMPTY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK}
+    {QUEUE_DECLARE_OK, BASIC_QOS_OK, BASIC_CONSUME_OK, BASIC_CANCEL, BASIC_CANCEL_OK, BASIC_GET_EMPTY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK}
 )  # of the broker
 
-NO_ACK: Final = 2  # basic.consume's bits; in basic.get it is the first
-NO_WAIT: Final = 8
 CANCEL_NO_WAIT: Final = 1
+DECLARE_PASSIVE: Final = 1
+DECLARE_AUTO_DELETE: Final = 8
 DECLARE_NO_WAIT: Final = 16
+EXPIRES: Final = b"\x09x-expires"  # of queue.declare's arguments, as it stands there
+GLOBAL: Final = 1  # the bit of basic.qos
+MADE_TAG_BYTES: Final = 16  # of chance in a tag that the gateway makes, as many as RabbitMQ has in its own
 
 
 class Consumers:
@@ -64,56 +90,111 @@ class Consumers:
         self.judge = judge
         self.origin: Origin | None = None  # known from connection.open on
         self.channels: dict[int, ChannelConsumers] = {}
+        self.windows: SubscriptionMover | None = None
+        self.follows = False  # something was consumed
         self.kept = 0  # entries remembered, of all channels
         self.max_kept = MAX_REMEMBERED
+        self.going: set[bytes] = set()  # queues declared here that go with the last of their consumers, or some time later
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
-    def ask(self, method: int, channel_id: int, arguments: bytes) -> None:
-        """The client says one of ASKS, or basic.cancel, on channel `channel_id`. Arguments that do not parse are the broker's to judge."""
+    def ask(self, method: int, channel_id: int, arguments: bytes) -> bytes:
+        """The client says one of ASKS, or basic.cancel, on channel `channel_id`.
+
+        Returns what goes to the broker in its place; b"": it goes as it is. Arguments that do not parse are the broker's to judge. Raises
+        ProtocolError for a tag that is in use.
+        """
         channel = self.channels.get(channel_id)
         if method == CHANNEL_CLOSE:
             if channel is not None:
                 self._mark_close(channel, channel_id)
-            return
-        if self.kept >= self.max_kept and method != BASIC_CANCEL:
+            return b""
+        if self.kept >= self.max_kept and method not in (BASIC_CANCEL, BASIC_QOS):
             if channel is not None:
                 self._ask_beyond(channel, method)
-            return
+            return b""
         if channel is None:
             if method == BASIC_CANCEL:
-                return
+                return b""
             channel = self.channels[channel_id] = ChannelConsumers()
         before = channel.size()
+        instead = b""
         if method == BASIC_CONSUME:
-            self._ask_consume(channel, arguments)
+            instead = self._ask_consume(channel, channel_id, arguments)
+        elif method == BASIC_QOS:
+            if len(arguments) >= 7 and not arguments[6] & GLOBAL:
+                channel.prefetch = int.from_bytes(arguments[4:6], "big")
         elif method == BASIC_GET:
             queue, at = read_short_string(arguments, 2)
             channel.gets.put(PendingRequest(channel.queue(queue), b"", no_ack=(octet(arguments, at) & 1) != 0))
         elif method == QUEUE_DECLARE:
-            queue, at = read_short_string(arguments, 2)
-            declared = Declared(queue or None)
-            channel.declared = declared
-            if not octet(arguments, at) & DECLARE_NO_WAIT:
-                channel.declares.append(declared)
+            self._ask_declare(channel, arguments)
         else:
-            tag, at = read_short_string(arguments, 0)
-            consumer = channel.tags.get(tag)
-            if consumer is not None and octet(arguments, at) & CANCEL_NO_WAIT:
-                self._keep_cancelled(channel, tag)
-            elif consumer is not None:
-                consumer.cancel()
+            instead = self._ask_cancel(channel, arguments)
         self.kept += channel.size() - before
+        return instead
 
-    def _ask_consume(self, channel: ChannelConsumers, arguments: bytes) -> None:
+    def _ask_declare(self, channel: ChannelConsumers, arguments: bytes) -> None:
+        queue, at = read_short_string(arguments, 2)
+        bits = octet(arguments, at)
+        declared = Declared(queue or None)
+        if not bits & DECLARE_PASSIVE and (bits & DECLARE_AUTO_DELETE or EXPIRES in arguments):
+            declared.stays_while_consumed = True
+            if queue and len(self.going) < self.max_kept:
+                self.going.add(queue)
+        channel.declared = declared
+        if not bits & DECLARE_NO_WAIT:
+            channel.declares.append(declared)
+
+    def _ask_cancel(self, channel: ChannelConsumers, arguments: bytes) -> bytes:
+        tag, at = read_short_string(arguments, 0)
+        subscription = channel.subscriptions.pop(tag, None)
+        if subscription is None:
+            return b""
+        if self.windows is not None:
+            self.windows.end(subscription)
+        consumer = subscription.consumer
+        if consumer is None or subscription.state != HERE:
+            return b""
+        bits = octet(arguments, at)
+        if bits & CANCEL_NO_WAIT:
+            self._keep_cancelled(channel, consumer.tag or tag)
+        else:
+            consumer.cancel()
+        return cancel(subscription.channel, consumer.tag, answered=not bits & CANCEL_NO_WAIT) if consumer.tag else b""
+
+    def _ask_consume(self, channel: ChannelConsumers, channel_id: int, arguments: bytes) -> bytes:
         queue, at = read_short_string(arguments, 2)
         tag, at = read_short_string(arguments, at)
         bits = octet(arguments, at)
-        request = PendingRequest(channel.queue(queue), tag, no_ack=(bits & NO_ACK) != 0)
+        self.follows = True
+        before = channel.subscriptions.get(tag)
+        if before is not None and (before.state != HERE or (before.consumer is not None and before.consumer.tag)):
+            raise client_error(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag.decode('utf-8', 'replace')}'")
+        declared = channel.queue(queue)
+        if queue in self.going:
+            declared.stays_while_consumed = True
+        subscription = Subscription(channel_id, tag, declared, bits, arguments[at + 1 :] or bytes(4), channel.prefetch)
+        if not tag and bits & NO_WAIT:
+            tag = subscription.tag = make_tag()  # else nobody would know it but the broker
+        instead = b""
+        if self.windows is not None and declared.name is not None:
+            instead = self.windows.begin(subscription)
+        if subscription.state == AWAY:
+            subscription.tag = tag or make_tag()
+            channel.subscriptions[subscription.tag] = subscription
+            sought = Declared(declared.name)
+            sought.sought_for = subscription
+            channel.declares.append(sought)
+            return instead
+        if tag and not instead and not octet(arguments, 3 + len(queue)):  # the client has named none
+            instead = consume(channel_id, queue, subscription.tag, bits, subscription.rest)
+        request = PendingRequest(declared, tag, no_ack=subscription.without_ack() and subscription.window == 0, subscription=subscription)
         if bits & NO_WAIT:
             self._begin(channel, tag, request)
         else:
             channel.consumes.put(request)
+        return instead
 
     def _ask_beyond(self, channel: ChannelConsumers, method: int) -> None:
         """There is no room to remember what is asked, only that it is."""
@@ -126,6 +207,7 @@ class Consumers:
 
     def _mark_close(self, channel: ChannelConsumers, channel_id: int) -> None:
         before = channel.size()
+        self._end(channel)
         if self.kept >= self.max_kept:
             del self.channels[channel_id]
             self.kept -= before
@@ -140,40 +222,97 @@ class Consumers:
 
     # ---- what the broker answers -----------------------------------------------------------------------------------
 
-    def answer(self, method: int, channel_id: int, arguments: bytes) -> None:
-        """The broker says one of ANSWERS on channel `channel_id`."""
+    def answer(self, method: int, channel_id: int, arguments: bytes) -> bytes | None:
+        """The broker says one of ANSWERS on channel `channel_id`: what the client is told instead, b"" nothing; None: it passes."""
         channel = self.channels.get(channel_id)
         if channel is None:
-            return
+            return None
         before = channel.size()
+        told: bytes | None = None
         if method == CHANNEL_CLOSE:
+            self._end(channel)
             del self.channels[channel_id]
             self.kept -= before
-            return
+            return sought_refused(channel, arguments)
         if method == CHANNEL_CLOSE_OK:
             channel.forget_closed()
-            if channel.size() == 0 and channel.declared is None:
+            if channel.size() == 0 and channel.declared is None and channel.prefetch == 0:
                 del self.channels[channel_id]
         elif method == BASIC_CONSUME_OK:
             tag, _ = read_short_string(arguments, 0)
-            request = channel.consumes.answer()
-            if request is not None and request.tag in {b"", tag}:
+            request = channel.consumes.answer_tag(tag)
+            if request is not None and channel.consumes.closes():
+                consumer = self._consumer(request)
+                if consumer is not None:
+                    channel.old_tags[tag] = consumer
+            elif request is not None:
                 self._begin(channel, tag, request)
+        elif method == BASIC_QOS_OK:
+            if channel.closing > 0:
+                channel.closing -= 1
+                told = b""
+            elif channel.hidden_qos > 0:
+                channel.hidden_qos -= 1
+                told = b""
         elif method == QUEUE_DECLARE_OK:
             declared = channel.declares.popleft() if channel.declares else None
-            if declared is not None:
+            if declared is not None and declared.sought_for is not None:
+                told = self._begin_away(channel, declared.sought_for)
+            elif declared is not None:
                 declared.name, _ = read_short_string(arguments, 0)
         elif method == BASIC_GET_EMPTY:
-            channel.gets.answer()
+            request = channel.gets.answer()
+            consumer = None if request is None else self._consumer(request)
+            if request is not None and request.reservation is not None and consumer is not None and self.windows is not None:
+                self.windows.get_answered(consumer.key, request.reservation, 0, 0)
         else:  # cancel-ok, or the broker's own cancel, because the queue is gone
-            tag, _ = read_short_string(arguments, 0)
-            channel.tags.pop(tag, None)
+            told = self._cancelled(channel, method, arguments)
         self.kept += channel.size() - before
+        return told
+
+    def _begin_away(self, channel: ChannelConsumers, subscription: Subscription) -> bytes:
+        """The queue of one that stays away is there: the client gets its consume-ok, if it waits for one."""
+        if self.windows is not None:
+            self.windows.look_at(subscription, 0)
+        if subscription.bits & NO_WAIT:
+            return b""
+        return method_frame(subscription.channel, BASIC_CONSUME_OK, short_string(subscription.tag))
+
+    def _cancelled(self, channel: ChannelConsumers, method: int, arguments: bytes) -> bytes | None:
+        tag, _ = read_short_string(arguments, 0)
+        for tags in (channel.tags, channel.old_tags):
+            consumer = tags.get(tag)
+            subscription = None if consumer is None else consumer.subscription
+            if consumer is None or subscription is None or self.windows is None:
+                continue
+            if consumer.leaves:
+                del tags[tag]
+                self.windows.left(subscription, consumer)
+                return b""
+            if method == BASIC_CANCEL_OK and not subscription.ended:
+                return None  # of one before it, of the same tag
+            if channel.subscriptions.get(subscription.tag) is subscription:
+                del channel.subscriptions[subscription.tag]
+            self.windows.end(subscription)
+            del tags[tag]
+            if consumer.tag:
+                return method_frame(subscription.channel, method, short_string(subscription.tag) + arguments[1 + len(tag) :])
+            return None
+        return None
+
+    def _end(self, channel: ChannelConsumers) -> None:
+        """What is consumed on `channel` ends with it."""
+        assert self.windows is not None
+        for subscription in channel.subscriptions.values():
+            self.windows.end(subscription)
+        for request in channel.consumes.kept:
+            if request.subscription is not None:
+                self.windows.end(request.subscription)
 
     def of_tag(self, channel_id: int, tag: bytes) -> Consumer | None:
         """The consumer a basic.deliver with that tag is for; None: not known."""
         channel = self.channels.get(channel_id)
-        return None if channel is None else channel.tags.get(tag)
+        return None if channel is None else channel.consumer(tag)
 
     def delivered(self, method: int, channel_id: int, arguments: bytes) -> Consumer | None:
         """The consumer of the delivery that begins with `method` (BASIC_DELIVER or BASIC_GET_OK); None: not known."""
@@ -182,11 +321,14 @@ class Consumers:
             return None
         if method == BASIC_DELIVER:
             tag, _ = read_short_string(arguments, 0)
-            return channel.tags.get(tag)
+            return channel.consumer(tag)
         before = len(channel.gets.kept)
         request = channel.gets.answer()
         self.kept += len(channel.gets.kept) - before
-        return None if request is None else self._consumer(request)
+        consumer = None if request is None else self._consumer(request)
+        if request is not None and consumer is not None:
+            consumer.reservation = request.reservation
+        return consumer
 
     def _begin(self, channel: ChannelConsumers, tag: bytes, request: PendingRequest) -> None:
         consumer = self._consumer(request)
@@ -194,6 +336,11 @@ class Consumers:
             channel.tags.pop(tag, None)
         else:
             channel.tags[tag] = consumer
+            subscription = request.subscription
+            if subscription is not None and self.windows is not None:
+                subscription.tag = tag
+                channel.subscriptions[tag] = subscription
+                self.windows.begun(subscription, consumer)
         if tag in channel.cancelled_tags:
             channel.cancelled_tags.remove(tag)
 
@@ -203,6 +350,36 @@ class Consumers:
         if queue is None or origin is None:
             return None
         return Consumer(queue, self._key(origin, queue), no_ack=request.no_ack)
+
+    def begin_anew(self, subscription: Subscription) -> Consumer:
+        """What the broker sends for `subscription` from now on is of another consumer than what it has sent before."""
+        queue = subscription.queue.name
+        origin = self.origin
+        assert queue is not None
+        assert origin is not None
+        consumer = Consumer(queue, self._key(origin, queue), no_ack=subscription.without_ack() and subscription.window == 0)
+        consumer.subscription = subscription
+        consumer.tag = make_tag()
+        subscription.consumer = consumer
+        self.channels[subscription.channel].tags[consumer.tag] = consumer
+        self.kept += 1
+        return consumer
+
+    def subscriptions(self) -> list[Subscription]:
+        """All that the client consumes."""
+        found: list[Subscription] = []
+        for channel in self.channels.values():
+            found.extend(channel.subscriptions.values())
+        return found
+
+    def end(self) -> None:
+        """The connection is over."""
+        for channel in self.channels.values():
+            self._end(channel)
+
+    def key_of(self, queue: bytes) -> Key | None:
+        """The key of what is consumed from `queue`."""
+        return None if self.origin is None else self._key(self.origin, queue)
 
     def _key(self, origin: Origin, queue: bytes) -> Key:
         raw = b"\xff" + queue  # no publish has such: its exchange would be 255 bytes long, and this is 256 at most
@@ -216,7 +393,7 @@ class Consumers:
         """The connection has another origin now: its keys are that one's."""
         self.origin = origin
         for channel in self.channels.values():
-            for consumer in channel.tags.values():
+            for consumer in [*channel.tags.values(), *channel.old_tags.values()]:
                 consumer.key = self._key(origin, consumer.queue)
 
     def any_limited(self, channel_id: int) -> bool:
@@ -239,6 +416,19 @@ def takes_without_ack(method: int, arguments: bytes) -> bool:
         return (octet(arguments, at) & 1) != 0
     _, at = read_short_string(arguments, at)
     return (octet(arguments, at) & NO_ACK) != 0
+
+
+def make_tag() -> bytes:
+    """A consumer tag, as RabbitMQ makes them."""
+    return b"amq.ctag-" + urlsafe_b64encode(urandom(MADE_TAG_BYTES)).rstrip(b"=")
+
+
+def sought_refused(channel: ChannelConsumers, arguments: bytes) -> bytes | None:
+    """The broker closes `channel`: where it does so because of the passive declare in the place of a basic.consume, that is to blame."""
+    first = channel.declares[0] if channel.declares else None
+    if first is None or first.sought_for is None or arguments[-4:] != QUEUE_DECLARE.to_bytes(4, "big"):
+        return None
+    return method_frame(first.sought_for.channel, CHANNEL_CLOSE, arguments[:-4] + BASIC_CONSUME.to_bytes(4, "big"))
 
 
 def octet(data: bytes, at: int) -> int:

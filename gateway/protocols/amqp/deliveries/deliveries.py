@@ -3,7 +3,7 @@
 The naive way to slow a consumer down, reading the broker more slowly, stops everything else the broker has to say on that connection:
 confirms, other channels, heartbeats. So deliveries of queues with such a rule are cut out of the stream, run by run of like ones, and
 **parked** at their channel until the judge lets them pass; none is ever dropped for a limit. Where no rule looks at a queue, its
-deliveries are only counted, and pass as they come::
+deliveries are only counted, and pass as they come. How many come is another matter (`windows.py`), and so is basic.get (`gets.py`)::
 
     broker's frames ─► intake ─► nobody limits it ──────────────────────────────────────────────► client
                          │
@@ -28,14 +28,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.protocols.amqp.broker_requests import BrokerRequests
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.consumers import Consumers, takes_without_ack
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
+from gateway.protocols.amqp.deliveries.gets import LimitedGets
 from gateway.protocols.amqp.deliveries.intake import DeliveryIntake
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.settlements import Settlements
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
+from gateway.protocols.amqp.deliveries.windows import Windows
 from gateway.protocols.amqp.frames import (
     BASIC_ACK,
     BASIC_CANCEL,
@@ -61,30 +64,46 @@ SETTLES: Final = frozenset({BASIC_ACK, BASIC_NACK, BASIC_REJECT, BASIC_RECOVER, 
 class Deliveries:
     """The parts that deal with the deliveries of one connection, put together."""
 
-    def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports, connection: int) -> None:
+    def __init__(self, judge: Judge, budget: HeldBudget, reports: Reports, connection: int, channels: dict[int, AmqpChannel]) -> None:
         self.consumers = Consumers(judge)
+        self.requests = BrokerRequests()
         self.lot = ParkingLot(budget, reports)
         self.verdicts = DeliveryVerdicts(judge, self.lot, connection)
+        self.windows = Windows(judge, channels, self.consumers, self.lot, self.verdicts, self.requests)
+        self.consumers.windows = self.lot.windows = self.verdicts.windows = self.windows
         self.ends = DeliveryEnds(self.lot, self.verdicts)
-        self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends)
+        self.gets = LimitedGets(judge, self.consumers, self.windows)
+        self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends, self.windows)
 
     @property
     def parked(self) -> dict[int, AmqpChannel]:
         """The channels on which something is parked."""
         return self.lot.parked
 
-    def overhear(self, method: int, channel: AmqpChannel, arguments: bytes) -> None:
-        """The client says one of `consumers.ASKS` on an open channel."""
-        self.consumers.ask(method, channel.number, arguments)
+    def overhear(self, method: int, channel: AmqpChannel, arguments: bytes) -> Part | None:
+        """The client says one of `consumers.ASKS` on an open channel: what goes on in its place; None: it goes as it is."""
+        instead = self.consumers.ask(method, channel.number, arguments)
         if method in (BASIC_CONSUME, BASIC_GET):
-            self._keep_account(method, channel, arguments)
+            self._keep_account(method, channel, arguments, changed=len(instead) > 0)
         if method == CHANNEL_CLOSE:
+            self.requests.forget(channel.number)
             self.ends.close_by_client(channel)
+        if method == BASIC_GET and channel.spool is None:
+            return self.gets.ask(channel, arguments)
+        return Part(PLAIN, channel.number, instead, 0, len(instead)) if instead else None
 
     def settle(self, method: int, channel: AmqpChannel, frame: bytes) -> bytes | None:
         """The client settles deliveries by `frame`, one of SETTLES: what goes to the broker in its place, b"" nothing; None: as it is."""
         settlements = channel.settlements
-        if settlements is None or settlements.unsure:
+        if settlements is None:
+            return None
+        if settlements.watched:
+            if method in (BASIC_RECOVER, BASIC_RECOVER_ASYNC):
+                settlements.forget_watched()
+            elif len(frame) == OVERHEAD + 13:
+                all_before = method != BASIC_REJECT and (frame[19] & 1) != 0
+                settlements.settle_watched(int.from_bytes(frame[11:19], "big"), all_before=all_before)
+        if settlements.unsure:
             return None
         if method in (BASIC_RECOVER, BASIC_RECOVER_ASYNC) or len(frame) != OVERHEAD + 13 or channel.tx:
             settlements.lose_track()
@@ -114,17 +133,23 @@ class Deliveries:
                 unseen += parked_part.part.count
         return unseen
 
-    def _keep_account(self, method: int, channel: AmqpChannel, arguments: bytes) -> None:
+    def _keep_account(self, method: int, channel: AmqpChannel, arguments: bytes, *, changed: bool) -> None:
         """The client consumes on `channel`: from now on it is noted what it settles there."""
         settlements = channel.settlements
         if settlements is None:
             settlements = channel.settlements = Settlements()
-        if takes_without_ack(method, arguments):
+        if not takes_without_ack(method, arguments):
+            settlements.by_client = True
+        elif method == BASIC_GET or not changed:
             settlements.lose_track()
 
-    def cancel(self, channel: AmqpChannel, arguments: bytes) -> None:
+    def cancel(self, channel: AmqpChannel, part: Part) -> None:
         """A basic.cancel of the client's goes on to the broker. Not before: behind a held publish the consumer would be free meanwhile."""
-        self.consumers.ask(BASIC_CANCEL, channel.number, arguments)
+        instead = self.consumers.ask(BASIC_CANCEL, channel.number, part.data[part.start + 11 : part.end - 1])
+        if instead:
+            part.data = instead
+            part.start = 0
+            part.end = len(instead)
         self.ends.let_go(channel)
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from collections import deque
 
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST
 from gateway.protocols.amqp.channel import AmqpChannel
-from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking
+from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, give_clients_tag
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
 from limiter.limits import NEVER
@@ -53,6 +53,8 @@ class DeliveryEnds:
                     continue
                 lot.count(part.key, 0, part.count, part.count * part.size)
                 self.verdicts.charge(part)
+                if parked_part.consumer is not None:
+                    give_clients_tag(part, parked_part.consumer)
             elif part.kind == BODY and not passes:
                 continue
             pieces.append(part.data[part.start : part.end])

@@ -19,7 +19,8 @@ from gateway.protocols.amqp.deliveries.consumers import Consumers
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.parked import Parking, extends
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
-from gateway.protocols.amqp.deliveries.pending_requests import Consumer
+from gateway.protocols.amqp.deliveries.subscription import Consumer
+from gateway.protocols.amqp.deliveries.windows import Windows
 from gateway.protocols.amqp.frames import BASIC_DELIVER, BODY_FRAME, END, HEADER, METHOD, OVERHEAD
 from gateway.protocols.octets import same, u16, u32, u64
 
@@ -34,11 +35,12 @@ SHORT_TAG_BYTES: Final = 16  # consumer tags compared where they lie; longer one
 class DeliveryIntake:
     """Where all deliveries of one connection come in. `reads` is counted up by the caller."""
 
-    def __init__(self, judge: Judge, consumers: Consumers, lot: ParkingLot, ends: DeliveryEnds) -> None:
+    def __init__(self, judge: Judge, consumers: Consumers, lot: ParkingLot, ends: DeliveryEnds, windows: Windows) -> None:
         self.judge = judge
         self.consumers = consumers
         self.lot = lot
         self.ends = ends
+        self.windows = windows
         self.reads = 0  # number of the read that is looked at; where two frames touch, they are of the same
         self.count: i64 = 0  # what `_alike` found: deliveries,
         self.bytes: i64 = 0  # and the bytes of their bodies
@@ -59,7 +61,7 @@ class DeliveryIntake:
         name = data[pos + 12 : pos + 12 + tag]
         consumer = self.consumers.of_tag(channel.number, name)
         if parking is None:
-            if consumer is not None and self._limits(consumer):
+            if consumer is not None and (consumer.watched or self._limits(consumer)):
                 return pos
             found = self._alike(data, pos, channel.number, limit, name, -1)
             self.received += self.count
@@ -145,14 +147,16 @@ class DeliveryIntake:
             channel.settlements.delivered += 1
         parking = channel.parking
         if parking is None:
-            if consumer is None or not self._limits(consumer):
+            if consumer is None or consumer.reservation is not None or not (consumer.watched or self._limits(consumer)):
                 channel.consumer = consumer
                 return False
             channel.consumer = None
             parking = self.lot.open(channel)
         self._flush_method(channel, parking)
         parking.passing = False
-        parking.swallows = consumer is not None and (self.ends.over or channel.client_state == CLIENT_CLOSED)
+        parking.swallows = consumer is not None and (self.ends.over or channel.client_state == CLIENT_CLOSED or consumer.returns)
+        if consumer is not None and consumer.returns:
+            self.windows.return_to_broker(channel, data, pos, 1)
         parking.consumer = consumer
         parking.method = data[pos:stop]
         parking.method_end = stop
@@ -167,6 +171,8 @@ class DeliveryIntake:
             if consumer is not None:
                 channel.consumer = None
                 self.lot.count(consumer.key, 1, 1, size)
+                if consumer.reservation is not None:
+                    self.windows.get_answered(consumer.key, consumer.reservation, 1, size)
             return False
         if parking.passing:
             return False
@@ -197,9 +203,11 @@ class DeliveryIntake:
             self.lot.extend(last.part, stop, 1)
             return
         part = Part(REQUEST, channel.number, data, start, stop, key, 1, 1, size, size == 0)
-        part.paid = consumer is None or not self._limits(consumer)
+        part.paid = consumer is None or consumer.reservation is not None or not self._limits(consumer)
         if consumer is not None:
             part.reservation = consumer.overdraft
+            if consumer.reservation is not None:
+                self.windows.get_answered(consumer.key, consumer.reservation, 1, size)
         self.lot.park(channel, parking, part, consumer)
 
     def body(self, channel: AmqpChannel, data: bytes, pos: int, stop: int, *, complete: bool) -> bool:

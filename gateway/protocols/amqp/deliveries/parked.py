@@ -6,10 +6,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import REQUEST, Part
+from gateway.protocols.amqp.frames import short_string
+from gateway.protocols.amqp.refusals import publish_end
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
-    from gateway.protocols.amqp.deliveries.pending_requests import Consumer
+    from gateway.protocols.amqp.deliveries.subscription import Consumer
     from limiter.keys import Key
 
 
@@ -76,6 +78,28 @@ def release_read_buffer(part: Part) -> None:
     """Let go of the read `part` came in where it is less than half of it; not for each delivery, it is a copy."""
     if (part.end - part.start) * 2 < len(part.data):
         part.copy_out()
+
+
+def give_clients_tag(part: Part, consumer: Consumer) -> None:
+    """`part`, a run of deliveries for `consumer`, leaves: under the tag by which the client knows it."""
+    subscription = consumer.subscription
+    if not consumer.tag or subscription is None:
+        return
+    data = part.data
+    name = short_string(subscription.tag)
+    pieces: list[bytes] = []
+    at: int = part.start
+    for left in range(part.count, 0, -1):
+        stop: int = part.end if left == 1 else publish_end(data, at, part.end)  # a delivery is built like a publish
+        before = data[at + 11] + 1
+        size = int.from_bytes(data[at + 3 : at + 7], "big") + len(name) - before
+        pieces.append(
+            b"%b%b%b%b%b" % (data[at : at + 3], size.to_bytes(4, "big"), data[at + 7 : at + 11], name, data[at + 11 + before : stop])
+        )
+        at = stop
+    part.data = b"".join(pieces)
+    part.start = 0
+    part.end = len(part.data)
 
 
 def count_shadow_and_bypass(part: Part) -> None:

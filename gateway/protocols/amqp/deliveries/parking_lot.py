@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.reports import Delivered, Reports
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
-from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, release_read_buffer
+from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, give_clients_tag, release_read_buffer
 from gateway.protocols.amqp.frames import method_of
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.pipeline.held_budget import HeldBudget
-    from gateway.protocols.amqp.deliveries.pending_requests import Consumer
+    from gateway.protocols.amqp.deliveries.mover import SubscriptionMover
+    from gateway.protocols.amqp.deliveries.subscription import Consumer
     from limiter.keys import Key
 
 
@@ -36,6 +37,8 @@ class ParkingLot:
         self.fresh: list[Part] = []  # parked since the read began that is looked at
         self.frame_left = 0  # bytes to come of a body frame that is taken out of the stream, its end octet included
         self.frame_channel_id = 0  # its channel
+        self.windows: SubscriptionMover | None = None
+        self.releasing = False  # parked parts leave just now
 
     # ---- in --------------------------------------------------------------------------------------------------------
 
@@ -87,6 +90,14 @@ class ParkingLot:
         """Append what may leave; called where the client's stream stands between frames. Returns what it then lacks of a frame (or 0)."""
         out.extend(self.remainders)
         self.remainders.clear()
+        self.releasing = True
+        left = self._release_all(out)
+        self.releasing = False
+        if self.windows is not None:
+            self.windows.take_back()
+        return left
+
+    def _release_all(self, out: list[bytes]) -> int:
         collecting = self.free.get(self.frame_channel_id) if self.frame_left else None
         for channel in list(self.free.values()):
             if channel is not collecting and not channel.within_message():
@@ -106,10 +117,15 @@ class ParkingLot:
         data = b""
         start = end = 0
         while parking.stands_free():
-            part = parking.parked_parts.popleft().part
+            parked_part = parking.parked_parts.popleft()
+            part = parked_part.part
             self.unpark(part)
             if part.kind == REQUEST:
                 self.count(part.key, 0, part.count, part.count * part.size)
+                consumer = parked_part.consumer
+                if consumer is not None and self.windows is not None:
+                    self.windows.passes(channel, consumer, part)
+                    give_clients_tag(part, consumer)
             else:
                 channel.answer(method_of(part))
             if part.data is data and part.start == end:

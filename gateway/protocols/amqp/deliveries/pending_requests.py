@@ -6,49 +6,22 @@ The theory is in `consumers.py`.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-from limiter.reservation import Overdraft
-
-if TYPE_CHECKING:
-    from limiter.keys import Key
-
-
-class Declared:
-    """A queue's name; None until the broker has made it."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: bytes | None) -> None:
-        self.name = name
+from gateway.protocols.amqp.deliveries.subscription import Consumer, Declared, Subscription
+from limiter.reservation import Reservation
 
 
 class PendingRequest:
     """A basic.consume or basic.get without an answer yet; `queue` None: a mark left by the client's channel.close."""
 
-    __slots__ = ("no_ack", "queue", "tag")
+    __slots__ = ("no_ack", "queue", "reservation", "subscription", "tag")
 
-    def __init__(self, queue: Declared | None, tag: bytes, *, no_ack: bool) -> None:
+    def __init__(self, queue: Declared | None, tag: bytes, *, no_ack: bool, subscription: Subscription | None = None) -> None:
         self.queue = queue
         self.tag = tag  # b"": the broker makes it, or it is a basic.get
         self.no_ack = no_ack
-
-
-class Consumer:
-    """Where the deliveries of one tag, or of one basic.get, come from. With `no_ack` the broker has forgotten them once they are sent."""
-
-    __slots__ = ("key", "no_ack", "overdraft", "queue")
-
-    def __init__(self, queue: bytes, key: Key, *, no_ack: bool) -> None:
-        self.queue = queue
-        self.key = key
-        self.no_ack = no_ack
-        self.overdraft: Overdraft | None = None  # the client has cancelled it and waits for cancel-ok: what is on its way passes by this
-
-    def cancel(self) -> None:
-        """The client has cancelled it, and waits for cancel-ok."""
-        if self.overdraft is None:
-            self.overdraft = Overdraft()
+        self.subscription = subscription  # of a basic.consume
+        self.reservation: Reservation | None = None  # of a limited basic.get, by which it has passed the judge
 
 
 class PendingRequests:
@@ -66,6 +39,34 @@ class PendingRequests:
             self.beyond += 1
         else:
             self.kept.append(request)
+
+    def answer_tag(self, tag: bytes) -> PendingRequest | None:
+        """The basic.consume that is answered now: RabbitMQ answers by way of the queue, so those of two queues come in either order."""
+        first: PendingRequest | None = None  # of those whose tag the broker makes
+        for request in self.kept:
+            if request.queue is None:  # behind it are those of another channel
+                break
+            if request.tag == tag:
+                self.kept.remove(request)
+                return request
+            if not request.tag and first is None:
+                first = request
+        if first is not None:
+            self.kept.remove(first)
+        elif not self.kept:
+            self.beyond = max(self.beyond - 1, 0)
+        return first
+
+    def of(self, reservation: Reservation) -> PendingRequest | None:
+        """The basic.get that has this reservation."""
+        for request in self.kept:
+            if request.reservation is reservation:
+                return request
+        return None
+
+    def closes(self) -> bool:
+        """Whether the client has closed the channel behind those that are answered now."""
+        return any(request.queue is None for request in self.kept)
 
     def answer(self) -> PendingRequest | None:
         """The one that is answered now."""
@@ -85,19 +86,32 @@ class PendingRequests:
 class ChannelConsumers:
     """What one channel consumes."""
 
-    __slots__ = ("cancelled_tags", "consumes", "declared", "declares", "gets", "tags")
+    __slots__ = (
+        "cancelled_tags", "closing", "consumes", "declared", "declares", "gets", "hidden_qos", "old_tags", "prefetch", "subscriptions",
+        "tags",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.declared: Declared | None = None  # last, by the client
         self.declares: deque[Declared | None] = deque()  # not yet answered; None: the client closed the channel here
         self.consumes = PendingRequests()
         self.gets = PendingRequests()
-        self.tags: dict[bytes, Consumer] = {}
+        self.tags: dict[bytes, Consumer] = {}  # as the broker has them
+        self.subscriptions: dict[bytes, Subscription] = {}  # by the client's tags
+        self.old_tags: dict[bytes, Consumer] = {}  # of the channel that the client has closed, until the broker has answered that
         self.cancelled_tags: deque[bytes] = deque()
+        self.prefetch = 0  # the client's for consumers that begin now; 0: none
+        self.hidden_qos = 0  # qos-oks to come that are not for the client
+        self.closing = 0  # the same of the channel that the client has closed
 
     def size(self) -> int:
         """How many entries are remembered."""
-        return len(self.declares) + len(self.consumes.kept) + len(self.gets.kept) + len(self.tags)
+        return len(self.declares) + len(self.consumes.kept) + len(self.gets.kept) + len(self.tags) + len(self.old_tags)
+
+    def consumer(self, tag: bytes) -> Consumer | None:
+        """The consumer of that tag."""
+        consumer = self.tags.get(tag)
+        return self.old_tags.get(tag) if consumer is None and self.old_tags else consumer
 
     def queue(self, name: bytes) -> Declared:
         """The queue of that name; of an empty one, what was declared last."""
@@ -108,14 +122,21 @@ class ChannelConsumers:
     def mark_close(self) -> None:
         """The client closes the channel: what it asks for from now on is another channel's."""
         self.declared = None
+        self.prefetch = 0
+        self.subscriptions = {}
+        self.old_tags.update(self.tags)
+        self.tags = {}
+        self.cancelled_tags.clear()
+        self.closing += self.hidden_qos
+        self.hidden_qos = 0
         self.declares.append(None)
         self.consumes.kept.append(PendingRequest(None, b"", no_ack=False))
         self.gets.kept.append(PendingRequest(None, b"", no_ack=False))
 
     def forget_closed(self) -> None:
         """The client's channel.close is answered: forget what it asked for before that."""
-        self.tags.clear()
-        self.cancelled_tags.clear()
+        self.closing = 0
+        self.old_tags.clear()
         self.consumes.forget_closed()
         self.gets.forget_closed()
         while self.declares and self.declares.popleft() is not None:

@@ -12,7 +12,11 @@ acknowledgement, and in transactions.
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.protocols.amqp.deliveries.subscription import Consumer
 
 MAX_ABOVE: Final = 65_536  # tags settled out of order, 60 bytes or so each; the largest prefetch count (u16)
 
@@ -20,13 +24,16 @@ MAX_ABOVE: Final = 65_536  # tags settled out of order, 60 bytes or so each; the
 class Settlements:
     """The deliveries of one channel."""
 
-    __slots__ = ("above", "delivered", "low", "unsure")
+    __slots__ = ("above", "by_client", "delivered", "low", "unsure", "watched", "watched_tags")
 
     def __init__(self) -> None:
         self.delivered = 0  # tags given by the broker so far
         self.low = 0  # all tags up to this one are settled
         self.above: set[int] = set()  # and these
         self.unsure = False
+        self.by_client = False  # the client settles some of them itself
+        self.watched: dict[int, Consumer] = {}  # those with the client that use a window up (`windows.py`), by tag
+        self.watched_tags: deque[int] = deque()  # the same in order, and some that are settled
 
     def settle(self, tag: int, *, multiple: bool) -> None:
         """The client settles `tag`, which is not 0, or everything up to it."""
@@ -54,6 +61,36 @@ class Settlements:
             seen -= 1
         return seen if seen > self.low else 0
 
+    # ---- what uses a window up ---------------------------------------------------------------------------------------
+
+    def watch(self, first: int, count: int, consumer: Consumer) -> None:
+        """`count` deliveries from tag `first` on go to the client, for `consumer`."""
+        if len(self.watched_tags) + count > MAX_ABOVE:
+            self.forget_watched()
+        for tag in range(first, first + count):
+            self.watched[tag] = consumer
+            self.watched_tags.append(tag)
+        count_open(consumer, count)
+
+    def settle_watched(self, tag: int, *, all_before: bool) -> None:
+        """The client settles `tag`; with `all_before` all up to it, and 0 is all."""
+        if not all_before:
+            consumer = self.watched.pop(tag, None)
+            if consumer is not None:
+                count_open(consumer, -1)
+        tags = self.watched_tags
+        while tags and (tags[0] not in self.watched or (all_before and (tag == 0 or tags[0] <= tag))):
+            consumer = self.watched.pop(tags.popleft(), None)
+            if consumer is not None:
+                count_open(consumer, -1)
+
+    def forget_watched(self) -> None:
+        """They are settled, or too many."""
+        for consumer in self.watched.values():
+            count_open(consumer, -1)
+        self.watched.clear()
+        self.watched_tags.clear()
+
     def lose_track(self) -> None:
         """From now on tag 0 passes as it is."""
         self.unsure = True
@@ -61,3 +98,10 @@ class Settlements:
 
     def __repr__(self) -> str:
         return f"<Settlements {self.low}+{len(self.above)}/{self.delivered}{' unsure' if self.unsure else ''}>"
+
+
+def count_open(consumer: Consumer, more: int) -> None:
+    """So many more deliveries for `consumer` are with the client."""
+    consumer.open += more
+    if consumer.subscription is not None:
+        consumer.subscription.open += more

@@ -21,6 +21,7 @@ from limiter.request import Request
 from limiter.reservation import Overdraft
 
 if TYPE_CHECKING:
+    from gateway.protocols.amqp.deliveries.mover import SubscriptionMover
     from limiter.judge import Judge
 
 MAX_DELIVERIES_ASKED: Final = 512  # judged in one go, per connection; as many as Decode's MAX_MESSAGES_PER_TURN
@@ -34,6 +35,8 @@ class DeliveryVerdicts:
         self.connection = connection  # its number, not 0
         self.lot = lot
         self.asked: dict[int, list[Part]] = {}  # with the judge, by channel
+        self.windows: SubscriptionMover | None = None
+        self.settlements: list[Part] = []  # of reservations (`windows.py`)
         self.asking = False  # even where `asked` is empty, because those channels were closed meanwhile
 
     def ask(self, now: int) -> list[Part]:
@@ -51,6 +54,8 @@ class DeliveryVerdicts:
                 self.asked[channel.number] = parts
                 found.extend(parts)
                 room -= sum([part.count for part in parts])
+        found.extend(self.settlements)
+        self.settlements = []
         self.asking = len(found) > 0
         self.update_due()
         return found
@@ -70,6 +75,9 @@ class DeliveryVerdicts:
     def settle(self, now: int) -> None:
         """The verdicts are there. Deliveries that pass leave with `ParkingLot.release`."""
         self.asking = False
+        windows = self.windows
+        assert windows is not None
+        windows.judged(now)
         for channel_id, parts in self.asked.items():
             channel = self.lot.parked[channel_id]
             parking = channel.parking
@@ -77,6 +85,7 @@ class DeliveryVerdicts:
             self._settle_channel((self.connection << 16) + channel_id, parking, parts, now)
             self.lot.set_free(channel, parking)
         self.asked = {}
+        windows.take_back()
         self.update_due()
 
     def overdraw(self, channel: AmqpChannel, parking: Parking) -> None:
@@ -112,12 +121,15 @@ class DeliveryVerdicts:
             for channel in self.lot.parked.values():
                 assert channel.parking is not None
                 earliest = min(earliest, channel.parking.due)
+            if self.settlements:
+                earliest = 0
         self.lot.budget.ask_due = earliest
 
     def _settle_channel(self, who: int, parking: Parking, parts: list[Part], now: int) -> None:
         """Mark what passes as paid, cut where a run passes in part, and set when to ask again. `who`: the channel, among all that wait."""
         parked_parts = parking.parked_parts
         settled: list[ParkedPart] = []
+        over: list[ParkedPart] = []
         waits = NEVER
         had_turn = False
         for part in parts:
@@ -145,12 +157,16 @@ class DeliveryVerdicts:
                 part.had_turn = had_turn
                 waits = min(waits, turn_of(who, part, now))
             refuse(part)
+            over.append(parked_part)
         for parked_part in parked_parts:
             if waits == NEVER and parked_part.part.kind == REQUEST and not parked_part.part.paid:
                 waits = now  # there was no room to ask for that one
             release_read_buffer(parked_part.part)
         parked_parts.extendleft(reversed(settled))
         parking.due = waits
+        for parked_part in over:
+            assert self.windows is not None
+            self.windows.refused(parked_part.consumer, parked_part.part)
 
     def split(self, part: Part, count: int) -> Part:
         """Cut the first `count` deliveries off `part`, paid."""

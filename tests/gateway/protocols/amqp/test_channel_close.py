@@ -373,10 +373,10 @@ def test_draining_does_not_wait_for_confirms_of_a_closed_channel() -> None:
 def consuming(*, no_ack: bool = False) -> Talk:
     """Channel 1 consumes from `jobs`, one delivery a second, and may publish one message a second."""
     limit = Limit(messages=Rate(1), messages_burst=1)
-    talk = talking(
-        rule("close", messages=1, burst=1), Rule("consume", Match(queue="jobs", operation="consume"), limit=limit, open_for_ns=0)
-    )
+    talk = talking()  # the rules come behind the consumer, which is so as its client has said
     talk.client(amqp.method(1, commands.Basic.Consume(queue="jobs", consumer_tag="c", nowait=True, no_ack=no_ack)))
+    consume = Rule("consume", Match(queue="jobs", operation="consume"), limit=limit, open_for_ns=0)
+    talk.judge.replace(RuleSet((rule("close", messages=1, burst=1), consume)))
     talk.to_broker = talk.to_client = b""
     return talk
 

@@ -10,7 +10,7 @@ from pamqp import commands
 
 from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.limits import NEVER, Limit, Rate
-from limiter.rules.rule_set import Match, Rule
+from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
 from support.wires.conversations import SECOND, Talk
 
@@ -39,12 +39,13 @@ class Schedule:
     """A pretend broker's words to a client that consumes from every queue on every channel and publishes with confirms."""
 
     def __init__(self, cuts: list[int], *, later: bool) -> None:
-        self.talk = Talk("amqp", SLOW, HEAVY)
+        self.talk = Talk("amqp")
         self.talk.client(amqp.greeting(channels=CHANNELS, confirms=CHANNELS, frame_max=4096))
         self.talk.broker(amqp.broker_start() + amqp.method(0, commands.Connection.OpenOk()))
         for channel in CHANNELS:
             for queue in QUEUES:
                 self.talk.client(amqp.method(channel, commands.Basic.Consume(queue=queue, consumer_tag=queue, nowait=True)))
+        self.talk.judge.replace(RuleSet((SLOW, HEAVY)))  # behind the consumers, which are so as their client has said
         self.talk.to_client = b""
         self.talk.later = later
         self.cuts = cuts

@@ -1,0 +1,424 @@
+"""Windows: how much of a limited queue the broker may have on its way to one consumer.
+
+The naive way takes what the client's prefetch allows, without one as much as fits, and parks it. What is parked the broker counts as
+delivered: it runs into `consumer_timeout`, past its TTL, past messages of a higher priority, into a quorum queue's delivery limit with each
+reconnect; and what was taken without acknowledgement is lost with the connection. So the gateway takes what passes within WINDOW_NS, and
+none while nothing passes:
+
+* A consumer that a rule limits has a prefetch of the gateway's own (`basic.qos` before and behind its `basic.consume`), unless the client's
+  is smaller. One without acknowledgement becomes one with, and the gateway acknowledges what it passes on.
+* While its limit lets nothing pass within FAR_NS it is not at the broker: AWAY (`subscription.py`). One that begins then is not sent there
+  at all. The broker is asked whether the queue is there (a passive declare, so its refusals reach the client), and the gateway answers. One
+  that is there is cancelled by the gateway; what is parked of it and what still comes goes back to the queue, and only when the broker's
+  cancel-ok is there it may come again, so that the order of the queue stays.
+* Limits of less than a message in FAR_NS: it is there for one message each time, and cancelled before that is acknowledged.
+* A client that keeps a whole window unsettled for GRACE_NS gets another one on top: it may be waiting for more, up to the prefetch it asked
+  for, before it settles them together.
+* A prefetch holds for consumers that begin behind it. So where a limit comes, goes or changes by much, the consumer is begun anew.
+
+What may not be away stays where it is: the consumer of a queue that goes with its last one (auto-delete, `x-expires`, as far as it was
+declared on this connection), which is begun anew before it is cancelled. And in a transaction, where settling waits for a commit, all is
+as the client says. What comes then is parked, as much as the memory allows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
+from gateway.protocols.amqp.broker_requests import acknowledge, cancel, consume, give_back, look_for, qos, takes_requests
+from gateway.protocols.amqp.deliveries.mover import SubscriptionMover
+from gateway.protocols.amqp.deliveries.subscription import AWAY, HERE, LEAVING, NO_ACK, NO_WAIT, Subscription
+from limiter.limits import NEVER, SECOND
+
+if TYPE_CHECKING:
+    from gateway.protocols.amqp.broker_requests import BrokerRequests
+    from gateway.protocols.amqp.channel import AmqpChannel
+    from gateway.protocols.amqp.deliveries.consumers import Consumers
+    from gateway.protocols.amqp.deliveries.parked import ParkedPart
+    from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+    from gateway.protocols.amqp.deliveries.subscription import Consumer
+    from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
+    from limiter.judge import Judge
+    from limiter.keys import Key
+    from limiter.reservation import Reservation
+
+WINDOW_NS: Final = SECOND  # what a limit lets pass in so long may be on its way; a guess: many times any way to the broker and back
+FAR_NS: Final = 2 * SECOND  # a message that would have to wait for longer stays with the broker
+SOON_NS: Final = SECOND // 2  # and is fetched when it would have to wait no longer than this
+GRACE_NS: Final = SECOND // 2  # in which a client that acknowledges each message has acknowledged one; a guess
+PARKED_NS: Final = SECOND // 10  # between two looks whether what was taken without acknowledgement has gone; a guess
+MOST: Final = 65_535  # a prefetch, as AMQP has room for
+
+
+class Windows(SubscriptionMover):
+    """Those of one connection."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        channels: dict[int, AmqpChannel],
+        consumers: Consumers,
+        lot: ParkingLot,
+        verdicts: DeliveryVerdicts,
+        requests: BrokerRequests,
+    ) -> None:
+        self.judge = judge
+        self.channels = channels
+        self.consumers = consumers
+        self.lot = lot
+        self.verdicts = verdicts
+        self.requests = requests
+        self.timed: dict[Subscription, int] = {}  # when to look at one again; monotonic ns
+        self.due = NEVER  # the first of these
+        self.now = 0  # monotonic ns; of the last verdicts, or later
+        self.returning: list[Subscription] = []  # what is parked of these goes back
+
+    # ---- how large ---------------------------------------------------------------------------------------------------
+
+    def _limit_of(self, subscription: Subscription) -> int:
+        """How many messages its limits let pass in WINDOW_NS, its share of it, at least 1; 0: none limits it. Sets `slow`."""
+        key = None if subscription.queue.name is None else self.consumers.key_of(subscription.queue.name)
+        subscription.slow = False
+        if key is None or self.channels[subscription.channel].tx or not self.judge.limited(key):
+            return 0
+        window = 0
+        for effective in self.judge.enforced(key):
+            limit = effective.limit
+            sharing = max(self.judge.origins.consumers.get(effective.identity, 1), 1)
+            if limit.cost_ns(1, subscription.size) > FAR_NS:
+                subscription.slow = True
+            if limit.messages is not None:
+                most = -(-limit.messages.tokens_in(WINDOW_NS) // sharing)
+                window = min(window or MOST, max(most, 1))
+            if limit.bytes is not None:
+                most = limit.bytes.tokens_in(WINDOW_NS) // (subscription.size * sharing)
+                window = min(window or MOST, max(most, 1))
+        return 1 if subscription.slow else window
+
+    def _window_of(self, subscription: Subscription) -> int:
+        """The prefetch it is to have at the broker; 0: the client's own."""
+        window = self._limit_of(subscription)
+        if not subscription.without_ack() and 0 < subscription.prefetch <= window:
+            return 0
+        return window
+
+    def _stays(self, subscription: Subscription) -> bool:
+        """Whether its queue must not be without it for a moment."""
+        return subscription.queue.stays_while_consumed
+
+    def _may_move(self, subscription: Subscription) -> bool:
+        """Whether its channel is open."""
+        channel = self.channels.get(subscription.channel)
+        return channel is not None and takes_requests(channel)
+
+    # ---- it begins ---------------------------------------------------------------------------------------------------
+
+    def begin(self, subscription: Subscription) -> bytes:
+        """The client's basic.consume has come: what goes to the broker in its place; b"": it goes as it is."""
+        self._share(subscription)
+        subscription.window = self._window_of(subscription)
+        channel = subscription.channel
+        if subscription.slow:
+            subscription.state = AWAY
+            assert subscription.queue.name is not None
+            return look_for(channel, subscription.queue.name)
+        if subscription.window == 0:
+            return b""
+        return self._frames(subscription, subscription.window, subscription.bits, subscription.tag)
+
+    def begun(self, subscription: Subscription, consumer: Consumer) -> None:
+        """It has a tag, and `consumer` is what comes for it from now on."""
+        subscription.consumer = consumer
+        consumer.subscription = subscription
+        consumer.capacity = subscription.window
+        consumer.watched = subscription.window > 0
+        self._follow(subscription)  # the rules may be others by now, or the queue had no name before
+
+    def _frames(self, subscription: Subscription, prefetch: int, bits: int, tag: bytes) -> bytes:
+        """basic.consume with a prefetch of its own; that of the channel is the client's again behind it."""
+        channel = subscription.channel
+        consumers = self.consumers.channels[channel]
+        consumers.hidden_qos += 2
+        name = subscription.queue.name
+        assert name is not None
+        if subscription.window > 0:
+            bits &= ~NO_ACK
+        return qos(channel, min(prefetch, MOST)) + consume(channel, name, tag, bits, subscription.rest) + qos(channel, consumers.prefetch)
+
+    def _come(self, subscription: Subscription) -> None:
+        """It comes (again) to the broker."""
+        channel = self.channels[subscription.channel]
+        subscription.window = self._window_of(subscription)
+        subscription.state = HERE
+        prefetch = subscription.prefetch
+        consumer = self.consumers.begin_anew(subscription)
+        consumer.watched = True
+        if subscription.window > 0:
+            room = subscription.window if prefetch == 0 or subscription.without_ack() else prefetch - subscription.open
+            prefetch = consumer.capacity = max(min(subscription.window, room), 1)
+        elif consumer.no_ack and channel.settlements is not None:
+            channel.settlements.lose_track()
+        self.requests.send(channel, self._frames(subscription, prefetch, subscription.bits | NO_WAIT, consumer.tag))
+
+    def _replace(self, subscription: Subscription) -> None:
+        """It is begun anew, with the window that its limit asks for now; what is on its way of it comes."""
+        before = subscription.consumer
+        if subscription.exclusive():
+            self.leave(subscription, returns=False)
+        elif before is not None and subscription.state == HERE and not subscription.ended and self._may_move(subscription):
+            self._come(subscription)
+            self._cancel(subscription, before)
+
+    # ---- it leaves ---------------------------------------------------------------------------------------------------
+
+    def leave(self, subscription: Subscription, *, returns: bool) -> None:
+        """Cancel it at the broker; with `returns` what is parked of it and what still comes goes back, if it can."""
+        consumer = subscription.consumer
+        if consumer is None or subscription.state != HERE or subscription.ended:
+            return
+        if self._stays(subscription) or self.channels[subscription.channel].tx or not self._may_move(subscription):
+            return
+        subscription.state = LEAVING
+        self._cancel(subscription, consumer)
+        if returns and not consumer.no_ack:
+            consumer.returns = consumer.watched = True
+            self.returning.append(subscription)
+            self.take_back()
+
+    def _cancel(self, subscription: Subscription, consumer: Consumer) -> None:
+        """Cancel `consumer` at the broker."""
+        consumer.leaves = True
+        channel = self.channels[subscription.channel]
+        self.requests.send(channel, cancel(channel.number, consumer.tag or subscription.tag, answered=True))
+
+    def left(self, subscription: Subscription, consumer: Consumer) -> None:
+        """The broker has cancelled `consumer`."""
+        if subscription.state == LEAVING and subscription.consumer is consumer:
+            subscription.state = AWAY
+            self.look_at(subscription, 0)
+
+    def take_back(self) -> None:
+        """Give back what is parked of those that leave, unless the judge has it, or parked parts leave just now: then behind that."""
+        if not self.returning or self.verdicts.asking or self.lot.releasing:
+            return
+        returning, self.returning = self.returning, []
+        for subscription in returning:
+            self._give_back(subscription)
+
+    def _give_back(self, subscription: Subscription) -> None:
+        channel = self.channels[subscription.channel]
+        parking = channel.parking
+        if parking is None:
+            return
+        lot = self.lot
+        kept: deque[ParkedPart] = deque()
+        waits = False  # whether what is kept needs a verdict
+        goes = False  # the last delivery does, and its body with it
+        whole = True  # it is
+        for parked_part in parking.parked_parts:
+            part = parked_part.part
+            if part.kind == REQUEST:
+                consumer = parked_part.consumer
+                goes = consumer is not None and consumer.subscription is subscription and consumer.returns and not part.paid
+                waits = waits or not (goes or part.paid)
+            if goes and part.kind in (REQUEST, BODY):
+                whole = part.complete
+                lot.unpark(part)
+                if part.kind == REQUEST:
+                    lot.give_up(part)
+                    self.return_to_broker(channel, part.data, part.start, part.count)
+                continue
+            kept.append(parked_part)
+        parking.parked_parts = kept
+        if not waits:
+            parking.due = NEVER
+        within = goes and not whole
+        if parking.method and parking.consumer is not None and parking.consumer.subscription is subscription:
+            self.return_to_broker(channel, parking.method, 0, 1)
+            within = True
+        if within:
+            parking.passing = False
+            parking.swallows = True
+        lot.free.pop(channel.number, None)
+        lot.set_free(channel, parking)
+        lot.leave_if_empty(channel, parking, within=within or parking.swallows or parking.passing)
+        self.verdicts.update_due()
+
+    def return_to_broker(self, channel: AmqpChannel, data: bytes, start: int, count: int) -> None:
+        """`count` deliveries, the first of which begins at `data[start]`, go back to their queue."""
+        first = delivery_tag(data, start)
+        self.requests.send(channel, give_back(channel.number, first, count))
+        settlements = channel.settlements
+        if settlements is not None:
+            for tag in range(first, first + count):
+                settlements.settle(tag, multiple=False)
+
+    # ---- what passes -------------------------------------------------------------------------------------------------
+
+    def passes(self, channel: AmqpChannel, consumer: Consumer, part: Part) -> None:
+        """`part`, a run of deliveries for `consumer`, leaves for the client."""
+        subscription = consumer.subscription
+        if subscription is None or subscription.ended:
+            return
+        if subscription.slow:
+            self.leave(subscription, returns=True)
+        settlements = channel.settlements
+        if not consumer.watched or settlements is None:
+            return
+        first = delivery_tag(part.data, part.start)
+        count = part.count
+        if subscription.without_ack():
+            if not consumer.no_ack:
+                self.requests.send(channel, acknowledge(channel.number, first, count, all_before=not settlements.by_client))
+                for tag in range(first, first + count):
+                    settlements.settle(tag, multiple=False)
+            return
+        if consumer.capacity == 0:
+            return
+        settlements.watch(first, count, consumer)
+        subscription.size = max(part.size, 1)
+        if consumer.capacity <= consumer.open and subscription not in self.timed:
+            self.look_at(subscription, self.now + GRACE_NS)
+
+    def judged(self, now: int) -> None:
+        """The judge has looked at deliveries."""
+        self.now = now
+
+    def get_answered(self, key: Key, reservation: Reservation, messages: int, size: int) -> None:
+        """The broker's answer to a basic.get that has passed by `reservation` brings so many messages and bytes."""
+        if reservation.taken:
+            settlement = Part(PLAIN, 0, b"", 0, 0, key, 1, messages, size)
+            settlement.reservation = reservation
+            self.verdicts.settlements.append(settlement)
+            self.verdicts.update_due()
+
+    def refused(self, consumer: Consumer | None, part: Part) -> None:
+        """`part` has to wait."""
+        subscription = None if consumer is None else consumer.subscription
+        if subscription is not None and part.wait_ns > FAR_NS:
+            subscription.size = max(part.size, 1)
+            self.leave(subscription, returns=True)
+
+    # ---- in time -----------------------------------------------------------------------------------------------------
+
+    def look_at(self, subscription: Subscription, due: int) -> None:
+        """Look at it again at `due`."""
+        self.timed[subscription] = due
+        self.due = min(self.due, due)
+        if self.requests.wake is not None:
+            self.requests.wake()
+
+    def tick(self, now: int) -> None:
+        """Look at those whose time has come."""
+        if self.due > now:
+            return
+        self.now = now
+        coming = [subscription for subscription, due in self.timed.items() if due <= now]
+        for subscription in coming:
+            del self.timed[subscription]
+        self.due = min(self.timed.values(), default=NEVER)
+        for subscription in coming:
+            if not subscription.ended:
+                self._look(subscription, now)
+
+    def _look(self, subscription: Subscription, now: int) -> None:
+        if subscription.state == AWAY:
+            if not self._may_move(subscription):
+                return
+            if self._parks(subscription):
+                self.look_at(subscription, now + PARKED_NS)
+                return
+            wait = self._wait(subscription, now)
+            if wait == 0:
+                self._come(subscription)
+            elif wait < NEVER:
+                self.look_at(subscription, now + wait)
+            return
+        consumer = subscription.consumer
+        if consumer is None or subscription.state != HERE or not 0 < consumer.capacity <= consumer.open:
+            return
+        if self._parks(subscription) or 0 < subscription.prefetch <= subscription.open:
+            self.look_at(subscription, now + GRACE_NS)
+        elif not subscription.slow:
+            self._replace(subscription)
+
+    def _wait(self, subscription: Subscription, now: int) -> int:
+        """How long it has to stay away; NEVER: until its limit is another one."""
+        if self._limit_of(subscription) == 0:
+            return 0
+        assert subscription.queue.name is not None
+        key = self.consumers.key_of(subscription.queue.name)
+        wait = 0 if key is None else self.judge.wait_of(key, subscription.size, now)
+        if subscription.slow:
+            return wait
+        return 0 if wait <= SOON_NS else min(wait, NEVER + SOON_NS) - SOON_NS
+
+    def _parks(self, subscription: Subscription) -> bool:
+        """Whether something of it is parked."""
+        parking = self.channels[subscription.channel].parking
+        if parking is None:
+            return False
+        for parked_part in parking.parked_parts:
+            if parked_part.consumer is not None and parked_part.consumer.subscription is subscription:
+                return True
+        return False
+
+    # ---- other limits ------------------------------------------------------------------------------------------------
+
+    def limits_changed(self) -> None:
+        """Other rules are in force."""
+        for subscription in self.consumers.subscriptions():
+            self._follow(subscription)
+
+    def _follow(self, subscription: Subscription) -> None:
+        """Its limit may be another one than that which it has its window by."""
+        self._unshare(subscription)
+        self._share(subscription)
+        if subscription.state == AWAY:
+            self.look_at(subscription, 0)
+            return
+        before = subscription.window
+        slow = subscription.slow
+        window = self._window_of(subscription)
+        if subscription.slow and not slow:
+            self.leave(subscription, returns=True)
+        elif 0 < window < (before or MOST) and (before == 0 or 2 * window < before) and not self._stays(subscription):
+            self.leave(subscription, returns=True)
+        elif (window == 0) != (before == 0) or window > 2 * before:
+            self._replace(subscription)
+
+    def _share(self, subscription: Subscription) -> None:
+        key = None if subscription.queue.name is None else self.consumers.key_of(subscription.queue.name)
+        if key is None or not self.judge.limited(key):
+            return
+        counts = self.judge.origins.consumers
+        for effective in self.judge.enforced(key):
+            counts[effective.identity] = counts.get(effective.identity, 0) + 1
+            subscription.shares.append(effective.identity)
+
+    def _unshare(self, subscription: Subscription) -> None:
+        counts = self.judge.origins.consumers
+        for identity in subscription.shares:
+            left = counts.get(identity, 1) - 1
+            if left > 0:
+                counts[identity] = left
+            else:
+                counts.pop(identity, None)
+        subscription.shares = []
+
+    def end(self, subscription: Subscription) -> None:
+        """The client has cancelled it, or its channel is closed."""
+        subscription.ended = True
+        self._unshare(subscription)
+        self.timed.pop(subscription, None)
+
+    def __repr__(self) -> str:
+        return f"<Windows timed={len(self.timed)} due={self.due}>"
+
+
+def delivery_tag(data: bytes, start: int) -> int:
+    """The tag of the basic.deliver that begins at `data[start]`."""
+    at = start + 12 + data[start + 11]
+    return int.from_bytes(data[at : at + 8], "big")

@@ -1,0 +1,294 @@
+"""Consumers of a limited queue on a real broker: the gateway takes what passes within a second or two, and nothing while nothing passes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+
+from support.brokers.rabbitmq import RabbitMQ
+from support.gateways import Gateway, amqp_listener
+from support.processes import HANG_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.rabbitmq
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+TIMEOUT_S = 6  # after which the broker closes the channel of a consumer that has not acknowledged
+
+
+@pytest.fixture(scope="module")
+def limits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limits]:
+    rules = [
+        {"name": name, "match": {"queue": f"{name}.*", "operation": "consume"}, "limit": {"messages": rate, "burst": {"messages": 1}}}
+        for name, rate in {"shut": "0/s", "live": "100000/s", "twenty": "20/s", "fifty": "50/s", "rare": "20/min"}.items()
+    ]
+    timeouts = f"-rabbit consumer_timeout {1000 * TIMEOUT_S} -rabbit channel_tick_interval 500"
+    rabbitmq = RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), erlang=timeouts)
+    gateway = Gateway(tmp_path_factory.mktemp("gateway"), [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], rules)
+    with rabbitmq, gateway:
+        found = Limits(rabbitmq, gateway)
+        with found.past:
+            yield found
+
+
+@pytest.fixture(autouse=True)
+def none_outlives(limits: Limits) -> Iterator[None]:
+    """The clients of a test end with it."""
+    yield
+    for taker in limits.takers:
+        taker.close()
+    limits.takers.clear()
+    limits.set("shut", "0/s")
+    limits.set("live", "100000/s")
+
+
+class Limits:
+    """A gateway with a rule `shut`, `live`, `twenty`, `fifty`, `rare` for the queues whose names begin so, and a way past it."""
+
+    def __init__(self, rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+        self.rabbitmq = rabbitmq
+        self.gateway = gateway
+        self.past = pika.BlockingConnection(pika.URLParameters(f"{rabbitmq.url}?heartbeat=0"))
+        self.direct = self.past.channel()
+        self.direct.confirm_delivery()
+        self.takers: list[Taker] = []
+
+    def queue(self, name: str, count: int = 0, **arguments: Any) -> str:
+        """A fresh queue with so many messages, numbered from 0."""
+        with suppress(ChannelClosedByBroker):
+            self.direct.queue_delete(name)
+        self.direct.queue_declare(name, durable=bool(arguments.get("x-queue-type")), arguments=arguments)
+        for number in range(count):
+            self.direct.basic_publish("", name, b"%d" % number)
+        return name
+
+    def ready(self, queue: str) -> int:
+        return int(self.direct.queue_declare(queue, passive=True).method.message_count)
+
+    def set(self, rule: str, rate: str) -> None:
+        self.gateway.put(f"/v1/rules/{rule}", {"messages": rate})
+
+    def connect(self) -> pika.BlockingConnection:
+        return pika.BlockingConnection(pika.URLParameters(f"{self.gateway.amqp_url()}?heartbeat=0"))
+
+
+class Taker:
+    """A client that consumes on one channel, and notes what comes and when."""
+
+    def __init__(self, limits: Limits, prefetch: int = 0) -> None:
+        self.connection = limits.connect()
+        limits.takers.append(self)
+        self.channel = self.connection.channel()
+        if prefetch:
+            self.channel.basic_qos(prefetch_count=prefetch)
+        self.got: list[int] = []
+        self.tags: list[int] = []
+        self.redelivered = 0
+        self.at: list[float] = []
+
+    def consume(self, queue: str, *, ack: bool = True, auto_ack: bool = False, exclusive: bool = False) -> str:
+        def take(channel: Any, method: Any, _: Any, body: bytes) -> None:
+            self.got.append(int(body))
+            self.tags.append(method.delivery_tag)
+            self.redelivered += method.redelivered
+            self.at.append(time.monotonic())
+            if ack and not auto_ack:
+                channel.basic_ack(method.delivery_tag)
+
+        return str(self.channel.basic_consume(queue, take, auto_ack=auto_ack, exclusive=exclusive))
+
+    def until(self, there: Callable[[], bool], within: float = HANG_S) -> None:
+        end = time.monotonic() + within
+        while not there():
+            assert time.monotonic() < end, f"{len(self.got)} have come: {self.got[-10:]}"
+            self.connection.process_data_events(0.02)
+
+    def run(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.connection.process_data_events(0.02)
+
+    def close(self) -> None:
+        if self.connection.is_open:
+            self.connection.close()
+
+
+def test_a_shut_queue_is_left_alone_however_often_its_consumer_comes(limits: Limits) -> None:
+    """A quorum queue drops what was delivered more often than its delivery limit, whoever saw it."""
+    queue = limits.queue("shut.quorum", 5, **QUORUM, **{"x-delivery-limit": 3})
+    for _ in range(6):
+        taker = Taker(limits)
+        taker.consume(queue)
+        taker.run(0.3)
+        assert limits.ready(queue) == 5
+        taker.close()
+    taker = Taker(limits)
+    taker.consume(queue)
+    limits.set("shut", "1000/s")
+    taker.until(lambda: taker.got == [0, 1, 2, 3, 4])
+    assert taker.redelivered == 0
+
+
+def test_a_prompt_client_meets_no_consumer_timeout(limits: Limits) -> None:
+    queue = limits.queue("fifty.prompt", 400)
+    taker = Taker(limits)
+    taker.consume(queue)
+    taker.until(lambda: len(taker.got) == 400)
+    assert taker.got == list(range(400))
+    assert taker.at[-1] - taker.at[0] > TIMEOUT_S
+
+
+@pytest.mark.parametrize("prefetch", [0, 1000])
+def test_a_limit_set_on_a_consumer_that_is_there_holds_likewise(limits: Limits, prefetch: int) -> None:
+    queue = limits.queue("live.there", 1)
+    taker = Taker(limits, prefetch)
+    taker.consume(queue)
+    taker.until(lambda: taker.got == [0])
+    limits.set("live", "20/s")
+    for number in range(1, 200):
+        limits.direct.basic_publish("", queue, b"%d" % number)
+    taker.until(lambda: len(taker.got) > 20)
+    assert limits.ready(queue) >= 200 - len(taker.got) - 40  # what passes within two seconds
+    taker.until(lambda: len(taker.got) > 120)  # longer than the broker lets a delivery be unsettled
+    limits.set("live", "0/s")
+    taker.run(0.5)
+    before = len(taker.got)
+    assert limits.ready(queue) == 200 - before
+    taker.run(TIMEOUT_S + 2)
+    assert len(taker.got) == before
+    limits.set("live", "100000/s")
+    taker.until(lambda: len(taker.got) == 200)
+    assert taker.got == list(range(200))
+
+
+def test_messages_keep_their_lifetime_and_their_priority(limits: Limits) -> None:
+    queue = limits.queue("twenty.priority", 0, **{"x-max-priority": 9})
+    for number in range(200):
+        limits.direct.basic_publish("", queue, b"%d" % number, pika.BasicProperties(priority=0, expiration="3000"))
+    taker = Taker(limits)
+    taker.consume(queue)
+    taker.until(lambda: len(taker.got) > 10)
+    limits.direct.basic_publish("", queue, b"1000", pika.BasicProperties(priority=9))
+    asked = time.monotonic()
+    taker.until(lambda: 1000 in taker.got)
+    assert time.monotonic() - asked < 3
+    taker.run(5)
+    assert len(taker.got) < 120  # 3 s of 20/s, and what was on its way
+    assert limits.ready(queue) == 0
+
+
+def test_an_auto_ack_consumer_that_ends_loses_no_more_than_directly(limits: Limits) -> None:
+    queue = limits.queue("fifty.auto", 300)
+    taker = Taker(limits)
+    other = taker.connection.channel()
+    taker.consume(queue, auto_ack=True)
+    taker.until(lambda: len(taker.got) >= 60)
+    assert other.queue_declare(queue, passive=True).method.message_count > 150  # a sibling is answered at once
+    taker.close()
+    wait_until(lambda: limits.ready(queue) + len(taker.got) >= 300 - 10, within=20, what="what the broker still had")  # pika drops a few
+    assert limits.ready(queue) + len(taker.got) <= 300
+
+
+def test_single_messages_over_the_limit_are_answered_like_those_of_an_empty_queue(limits: Limits) -> None:
+    queue = limits.queue("shut.gets", 3)
+    with limits.connect() as connection:
+        channel = connection.channel()
+        for _ in range(2):
+            asked = time.monotonic()
+            assert channel.basic_get(queue)[0] is None
+            assert 0.5 < time.monotonic() - asked < 5
+        assert limits.ready(queue) == 3
+
+
+@pytest.mark.parametrize("auto_ack", [False, True])
+def test_consumers_that_no_answer_names_are_limited(limits: Limits, auto_ack: bool) -> None:
+    """basic.consume without an answer and without a tag, which no library says."""
+    queue = limits.queue("twenty.nameless", 200)
+    taker = Taker(limits, 50)
+    got: list[int] = []
+    impl = taker.channel._impl
+
+    def take(method: Any, _: Any, body: bytes) -> None:
+        got.append(int(body))
+        if not auto_ack:
+            impl.basic_ack(method.method.delivery_tag)
+
+    impl._on_deliver = take
+    impl._send_method(pika.spec.Basic.Consume(queue=queue, consumer_tag="", nowait=True, no_ack=auto_ack))
+    begun = time.monotonic()
+    while len(got) < 40:
+        taker.connection.process_data_events(0.02)
+        assert time.monotonic() - begun < HANG_S
+    took = time.monotonic() - begun
+    assert took >= (40 - 2) / 20 * 0.99
+    assert limits.ready(queue) >= 200 - len(got) - 41
+
+
+@pytest.mark.parametrize("auto_ack", [False, True])
+def test_consuming_and_cancelling_in_turns_is_no_way_round_a_limit(limits: Limits, auto_ack: bool) -> None:
+    queue = limits.queue("twenty.turns", 1000)
+    taker = Taker(limits, 0 if auto_ack else 100)
+    path = f"%2F/amq.default/{queue}"
+    before = limits.gateway.messages_by_fate("amqp", path, "consume")["forwarded"]
+    begun = time.monotonic()
+    while time.monotonic() - begun < 6:
+        tag = taker.consume(queue, auto_ack=auto_ack)
+        taker.run(0.05)
+        taker.channel.basic_cancel(tag)
+    took = time.monotonic() - begun
+    got = limits.gateway.messages_by_fate("amqp", path, "consume")["forwarded"] - before  # pika keeps those that come with the cancel-ok
+    assert 20 * 3 <= got <= 20 * (took + 3) + 1
+
+
+@pytest.mark.parametrize("arguments", [{}, QUORUM], ids=["classic", "quorum"])
+def test_a_client_that_acknowledges_many_at_once_gets_as_many(limits: Limits, arguments: dict[str, str]) -> None:
+    queue = limits.queue("fifty.batches", 240, **arguments)
+    taker = Taker(limits, 120)
+    taker.consume(queue, ack=False)
+    taker.until(lambda: len(taker.got) == 120)
+    taker.channel.basic_ack(taker.tags[-1], multiple=True)
+    taker.until(lambda: len(taker.got) == 240)
+    assert taker.got == list(range(240))
+    taker.channel.basic_ack(0, multiple=True)
+    taker.close()
+    assert limits.ready(queue) == 0
+
+
+def test_refusals_of_the_broker_reach_a_consumer_of_a_shut_queue(limits: Limits) -> None:
+    with limits.connect() as connection, limits.connect() as owner:
+        owner.channel().queue_declare("shut.mine", exclusive=True)
+        for queue, code in (("shut.missing", 404), ("shut.mine", 405)):
+            channel = connection.channel()
+            with pytest.raises(ChannelClosedByBroker) as closed:
+                channel.basic_consume(queue, print)
+            assert closed.value.reply_code == code
+        again = connection.channel()
+        queue = limits.queue("shut.twice", 1)
+        again.basic_consume(queue, print, consumer_tag="one")
+        again._impl._send_method(pika.spec.Basic.Consume(queue=queue, consumer_tag="one"))
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as reused:
+            again.queue_declare(queue, passive=True)
+        assert reused.value.reply_code == 530
+
+
+def test_a_limit_of_a_few_a_minute_takes_one_at_a_time(limits: Limits) -> None:
+    queue = limits.queue("rare.ones", 5, **QUORUM, **{"x-delivery-limit": 1})
+    taker = Taker(limits)
+    taker.consume(queue, auto_ack=False)
+    taker.until(lambda: len(taker.got) == 1)
+    assert limits.ready(queue) == 4
+    taker.run(1)
+    assert (len(taker.got), limits.ready(queue)) == (1, 4)
+    taker.until(lambda: len(taker.got) == 3)
+    assert taker.got == [0, 1, 2]
+    assert taker.redelivered == 0
+    taker.close()

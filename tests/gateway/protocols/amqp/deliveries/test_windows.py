@@ -1,0 +1,359 @@
+"""What the gateway makes of a consumer that a rule limits: a window of its own at the broker, away while nothing passes.
+
+On a real broker: `tests/end_to_end/test_rabbitmq_windows.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pamqp import base, commands
+
+from gateway.pipeline.errors import ProtocolError
+from gateway.protocols.amqp.conversation import AmqpConversation
+from limiter.limits import Limit, Rate
+from limiter.rules.rule_set import Match, Rule, RuleSet
+from support.amqp import frames as amqp
+from support.wires.conversations import SECOND, Talk
+
+CONSUME = commands.Basic.Consume
+OKS = commands.Basic.QosOk()
+
+
+def limit(messages: int | None = 10, *, size: int | None = None, burst: int | None = 1, per_ns: int = SECOND) -> Rule:
+    rate = None if messages is None else Rate(messages, per_ns)
+    limit = Limit(messages=rate, messages_burst=None if messages is None else burst, bytes=None if size is None else Rate(size))
+    return Rule("jobs", Match(queue="jobs", operation="consume"), limit=limit, open_for_ns=0)
+
+
+def talking(*rules: Rule) -> Talk:
+    talk = Talk("amqp", *rules)
+    talk.client(amqp.greeting(channels=(1,), frame_max=4096))
+    talk.broker(amqp.broker_opens())
+    talk.broker(amqp.opened(1))
+    talk.to_broker = talk.to_client = b""
+    return talk
+
+
+def says(talk: Talk, *said: base.Frame) -> list[Any]:
+    """What goes to the broker when the client says that."""
+    talk.client(b"".join(amqp.method(1, one) for one in said))
+    return to_broker(talk)
+
+
+def to_broker(talk: Talk) -> list[Any]:
+    talk.wait(0)
+    data, talk.to_broker = talk.to_broker, b""
+    return [frame.value for frame in amqp.read(data)]
+
+
+def answers(talk: Talk, *said: base.Frame) -> list[str]:
+    """What the client gets of these answers of the broker's."""
+    talk.to_client = b""
+    talk.broker(b"".join(amqp.method(1, one) for one in said))
+    return amqp.names(talk.to_client)
+
+
+def consuming(rule: Rule, *, prefetch: int = 0, **more: Any) -> tuple[Talk, str]:
+    """A client that consumes from `jobs` by tag `c`; and its tag at the broker."""
+    talk = talking(rule)
+    if prefetch:
+        says(talk, commands.Basic.Qos(prefetch_count=prefetch))
+        answers(talk, OKS)
+    said = says(talk, CONSUME(queue="jobs", consumer_tag="c", **more))
+    answers(talk, *(OKS for one in said if one.name == "Basic.Qos"), commands.Basic.ConsumeOk("c"))
+    return talk, "c"
+
+
+def names(frames: list[Any]) -> list[str]:
+    return [frame.name for frame in frames]
+
+
+def deliver(talk: Talk, tag: str, *numbers: int, size: int = 5) -> list[Any]:
+    """The broker delivers these; what the client gets at once."""
+    talk.to_client = b""
+    talk.broker(b"".join(amqp.deliver(1, b"x" * size, tag=number, consumer_tag=tag, cut=4088) for number in numbers))
+    return [frame.value for frame in amqp.read(talk.to_client) if frame.name == "Basic.Deliver"]
+
+
+def change(talk: Talk, *rules: Rule) -> list[Any]:
+    """Other rules are in force; what goes to the broker."""
+    talk.judge.replace(RuleSet(rules), talk.now)
+    assert talk.conversation.follows_limits()
+    talk.conversation.limits_changed()
+    return to_broker(talk)
+
+
+@pytest.mark.parametrize(("prefetch", "window"), [(0, 10), (11, 10), (10, None), (3, None)])
+def test_a_limited_consumer_has_what_passes_in_a_second_unless_its_own_prefetch_is_less(prefetch: int, window: int | None) -> None:
+    talk = talking(limit())
+    if prefetch:
+        assert names(says(talk, commands.Basic.Qos(prefetch_count=prefetch))) == ["Basic.Qos"]
+        assert answers(talk, OKS) == ["Basic.QosOk"]
+    said = says(talk, CONSUME(queue="jobs", consumer_tag="c"), CONSUME(queue="mail", consumer_tag="m"))
+    if window is None:
+        assert names(said) == ["Basic.Consume", "Basic.Consume"]
+        return
+    assert names(said) == ["Basic.Qos", "Basic.Consume", "Basic.Qos", "Basic.Consume"]
+    assert (said[0].prefetch_count, said[2].prefetch_count) == (window, prefetch)
+    assert answers(talk, OKS, commands.Basic.ConsumeOk("c"), OKS, commands.Basic.ConsumeOk("m")) == ["Basic.ConsumeOk"] * 2
+
+
+def test_those_that_share_a_limit_share_the_window() -> None:
+    talk = talking(limit())
+    windows = [says(talk, CONSUME(queue="jobs", consumer_tag=tag, nowait=True))[0].prefetch_count for tag in ("a", "b", "c")]
+    assert windows == [10, 5, 4]
+    says(talk, commands.Basic.Cancel("a", nowait=True), commands.Basic.Cancel("b", nowait=True), commands.Basic.Cancel("c", nowait=True))
+    assert says(talk, CONSUME(queue="jobs", consumer_tag="d"))[0].prefetch_count == 10
+    talk.conversation.ended()
+    assert talk.judge.origins.consumers == {}
+
+
+def test_a_limit_of_bytes_asks_for_few_until_it_knows_their_size() -> None:
+    talk = talking(limit(None, size=41_000))
+    assert says(talk, CONSUME(queue="jobs", consumer_tag="c"))[0].prefetch_count == 10
+
+
+def test_one_without_acknowledgement_is_acknowledged_as_it_passes() -> None:
+    talk, tag = consuming(limit(), no_ack=True)
+    assert [one.delivery_tag for one in deliver(talk, tag, 1, 2)] == [1]
+    (ack,) = to_broker(talk)
+    assert (ack.name, ack.delivery_tag) == ("Basic.Ack", 1)
+    talk.wait(SECOND // 10)
+    assert [one.delivery_tag for one in to_broker(talk)] == [2]
+    assert not talk.conversation.keeps_forgotten()
+
+
+def test_beside_a_consumer_that_acknowledges_only_its_own_are() -> None:
+    talk, tag = consuming(limit(1000, burst=10), no_ack=True)
+    says(talk, CONSUME(queue="mail", consumer_tag="m"))
+    answers(talk, commands.Basic.ConsumeOk("m"))
+    deliver(talk, "m", 1)
+    deliver(talk, tag, 2, 3)
+    assert [(one.delivery_tag, one.multiple) for one in to_broker(talk)] == [(2, False), (3, False)]
+    deliver(talk, "m", 4)
+    (ack,) = says(talk, commands.Basic.Ack(0, multiple=True))
+    assert (ack.delivery_tag, ack.multiple) == (4, True)
+
+
+@pytest.mark.parametrize("rule", [limit(0, burst=None), limit(1, per_ns=60 * SECOND)])
+def test_where_nothing_passes_for_long_the_broker_is_asked_for_the_queue_alone(rule: Rule) -> None:
+    talk = talking(rule)
+    deliver(talk, "c")
+    talk.judge.decide([], talk.now)
+    (sought,) = says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    assert (sought.name, sought.queue, sought.passive) == ("Queue.Declare", "jobs", True)
+    assert answers(talk, commands.Queue.DeclareOk("jobs", 5, 0)) == ["Basic.ConsumeOk"]
+
+
+@pytest.mark.parametrize("nowait", [False, True])
+def test_a_consumer_of_nothing_comes_when_its_limit_does(nowait: bool) -> None:
+    talk = talking(limit(0, burst=None))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c", nowait=nowait))
+    assert answers(talk, commands.Queue.DeclareOk("jobs", 5, 0)) == ([] if nowait else ["Basic.ConsumeOk"])
+    assert to_broker(talk) == []
+    qos, consume, _ = change(talk, limit())
+    assert (qos.prefetch_count, consume.queue, consume.nowait) == (10, "jobs", True)
+    assert answers(talk, OKS, OKS) == []
+    talk.wait(SECOND // 10)
+    assert [one.consumer_tag for one in deliver(talk, consume.consumer_tag, 1)] == ["c"]
+
+
+def test_a_consumer_of_nothing_is_refused_as_the_broker_refuses_it() -> None:
+    talk = talking(limit(0, burst=None))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    talk.to_client = b""
+    talk.broker(amqp.method(1, commands.Channel.Close(404, "NOT_FOUND - no queue 'jobs' in vhost '/'", 50, 10)))
+    (close,) = [frame.value for frame in amqp.read(talk.to_client)]
+    assert (close.reply_code, close.class_id, close.method_id) == (404, 60, 20)
+
+
+def test_a_tag_in_use_is_refused_also_where_the_broker_does_not_know_it() -> None:
+    talk = talking(limit(0, burst=None))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    with pytest.raises(ProtocolError, match="attempt to reuse consumer tag 'c'"):
+        says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+
+
+def test_a_client_that_cancels_what_the_broker_does_not_know_is_answered_by_it() -> None:
+    talk = talking(limit(0, burst=None))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    answers(talk, commands.Queue.DeclareOk("jobs", 5, 0))
+    assert names(says(talk, commands.Basic.Cancel("c"))) == ["Basic.Cancel"]
+    assert answers(talk, commands.Basic.CancelOk("c")) == ["Basic.CancelOk"]
+    assert change(talk, limit()) == []
+
+
+def test_a_limit_that_becomes_nothing_takes_the_consumer_away_and_gives_back_what_waits() -> None:
+    talk, tag = consuming(limit())
+    assert len(deliver(talk, tag, 1, 2, 3)) == 1
+    said = change(talk, limit(0, burst=None))
+    assert names(said) == ["Basic.Cancel", "Basic.Nack", "Basic.Nack"]
+    assert [(one.delivery_tag, one.multiple, one.requeue) for one in said[1:]] == [(2, False, True), (3, False, True)]
+    assert deliver(talk, tag, 4, size=9000) == []  # on its way
+    assert [one.delivery_tag for one in to_broker(talk)] == [4]
+    assert answers(talk, commands.Basic.CancelOk("c")) == []
+    talk.wait(100 * SECOND)
+    assert (to_broker(talk), talk.conversation.budget.parked_bytes) == ([], 0)
+    _, consume, _ = change(talk, limit())
+    assert consume.consumer_tag != "c"
+    talk.wait(SECOND // 10)
+    assert [one.consumer_tag for one in deliver(talk, consume.consumer_tag, 5)] == ["c"]
+    (cancel,) = says(talk, commands.Basic.Cancel("c"))
+    assert cancel.consumer_tag == consume.consumer_tag
+    talk.to_client = b""
+    talk.broker(amqp.method(1, OKS) * 2 + amqp.method(1, commands.Basic.CancelOk(consume.consumer_tag)))
+    assert [frame.value.consumer_tag for frame in amqp.read(talk.to_client)] == ["c"]
+
+
+def test_what_is_half_there_when_it_goes_back_does_not_reach_the_client() -> None:
+    talk, tag = consuming(limit())
+    deliver(talk, tag, 1)
+    whole = amqp.deliver(1, b"x" * 9000, tag=2, consumer_tag=tag, cut=4088)
+    for cut in (20, 80, 5000):
+        talk, tag = consuming(limit())
+        deliver(talk, tag, 1)
+        talk.to_client = b""
+        talk.broker(whole[:cut])
+        assert names(change(talk, limit(0, burst=None))) == ["Basic.Cancel", *(["Basic.Nack"] if cut > 20 else [])]
+        talk.broker(whole[cut:] + amqp.method(1, commands.Basic.CancelOk("c")) + amqp.HEARTBEAT)
+        assert talk.to_client == amqp.HEARTBEAT
+        assert names(to_broker(talk)) == ([] if cut > 20 else ["Basic.Nack"])
+        assert talk.conversation.budget.parked_bytes == 0
+
+
+def test_a_limit_of_less_than_one_in_two_seconds_takes_one_at_a_time() -> None:
+    talk = talking(limit(1, per_ns=10 * SECOND))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    answers(talk, commands.Queue.DeclareOk("jobs", 5, 0))
+    for number in range(1, 4):
+        qos, consume, _ = to_broker(talk)
+        assert qos.prefetch_count == 1
+        assert len(deliver(talk, consume.consumer_tag, number)) == 1
+        (cancel,) = to_broker(talk)  # before the client can acknowledge it
+        assert cancel.name == "Basic.Cancel"
+        says(talk, commands.Basic.Ack(number))
+        answers(talk, OKS, OKS, commands.Basic.CancelOk(consume.consumer_tag))
+        assert to_broker(talk) == []
+        talk.wait(10 * SECOND)
+
+
+def test_a_limit_that_comes_and_goes_holds_for_a_consumer_that_is_there() -> None:
+    talk = talking()
+    says(talk, commands.Basic.Qos(prefetch_count=1000))
+    answers(talk, OKS)
+    assert names(says(talk, CONSUME(queue="jobs", consumer_tag="c"))) == ["Basic.Consume"]
+    answers(talk, commands.Basic.ConsumeOk("c"))
+    assert len(deliver(talk, "c", 1, 2, 3)) == 3
+    assert names(change(talk, limit())) == ["Basic.Cancel"]
+    assert deliver(talk, "c", 4, 5) == []
+    assert names(to_broker(talk)) == ["Basic.Nack", "Basic.Nack"]
+    answers(talk, commands.Basic.CancelOk("c"))
+    qos, consume, after = to_broker(talk)
+    assert (qos.prefetch_count, after.prefetch_count) == (10, 1000)
+    assert len(deliver(talk, consume.consumer_tag, 6, 7)) == 1
+    qos, again, _, cancel = change(talk)
+    assert (qos.prefetch_count, cancel.consumer_tag) == (1000, consume.consumer_tag)
+    talk.wait(SECOND)
+    answers(talk, OKS, OKS, OKS, OKS, commands.Basic.CancelOk(consume.consumer_tag))
+    assert [one.consumer_tag for one in deliver(talk, again.consumer_tag, 8, 9, 10)] == ["c"] * 3
+
+
+def test_a_client_that_keeps_a_window_unsettled_gets_another() -> None:
+    talk, tag = consuming(limit(10, burst=30), prefetch=25)
+    assert len(deliver(talk, tag, *range(1, 11))) == 10
+    assert to_broker(talk) == []
+    talk.wait(SECOND // 2)
+    qos, consume, _, cancel = to_broker(talk)
+    assert (qos.prefetch_count, cancel.consumer_tag) == (10, "c")
+    assert len(deliver(talk, consume.consumer_tag, *range(11, 21))) == 10
+    talk.wait(SECOND // 2)
+    qos, consume, _, _ = to_broker(talk)
+    assert qos.prefetch_count == 5  # as many as the client asked for in all
+    assert len(deliver(talk, consume.consumer_tag, *range(21, 26))) == 5
+    talk.wait(5 * SECOND)
+    assert to_broker(talk) == []
+    says(talk, commands.Basic.Ack(25, multiple=True))
+    talk.wait(5 * SECOND)
+    assert to_broker(talk) == []
+
+
+def test_a_prompt_client_keeps_its_window() -> None:
+    talk, tag = consuming(limit(10, burst=30))
+    for number in range(1, 31):
+        deliver(talk, tag, number)
+        assert names(says(talk, commands.Basic.Ack(number))) == ["Basic.Ack"]
+    talk.wait(5 * SECOND)
+    assert to_broker(talk) == []
+
+
+def test_in_a_transaction_all_is_as_the_client_says() -> None:
+    talk = talking(limit())
+    says(talk, commands.Tx.Select())
+    answers(talk, commands.Tx.SelectOk())
+    assert names(says(talk, CONSUME(queue="jobs", consumer_tag="c", no_ack=True))) == ["Basic.Consume"]
+    answers(talk, commands.Basic.ConsumeOk("c"))
+    assert change(talk, limit(0, burst=None)) == []
+
+
+def test_a_queue_that_goes_with_its_last_consumer_is_not_left() -> None:
+    talk = talking()
+    says(talk, commands.Queue.Declare(queue="jobs", auto_delete=True))
+    answers(talk, commands.Queue.DeclareOk("jobs", 0, 0))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    answers(talk, commands.Basic.ConsumeOk("c"))
+    assert names(change(talk, limit())) == ["Basic.Qos", "Basic.Consume", "Basic.Qos", "Basic.Cancel"]
+    assert change(talk, limit(0, burst=None)) == []
+
+
+def test_what_the_gateway_says_waits_for_the_end_of_the_clients_message() -> None:
+    talk, tag = consuming(limit())
+    deliver(talk, tag, 1, 2)
+    publish = amqp.publish(1, "orders", b"x" * 9000, cut=4000)
+    talk.client(publish[:5000])
+    talk.judge.replace(RuleSet((limit(0, burst=None),)), talk.now)
+    talk.conversation.limits_changed()
+    talk.wait(0)
+    assert "Basic.Cancel" not in amqp.names(talk.to_broker[: len(publish)])
+    talk.client(publish[5000:])
+    talk.wait(0)
+    assert talk.to_broker.startswith(publish)
+    assert amqp.names(talk.to_broker[len(publish) :]) == ["Basic.Cancel", "Basic.Nack"]
+
+
+def test_a_get_over_its_limit_waits_and_is_then_answered_as_of_an_empty_queue() -> None:
+    talk = talking(limit(2))
+    got = amqp.method(1, commands.Basic.GetOk(1, exchange="x", routing_key="y", message_count=0)) + amqp.content(1, b"hello")
+    assert names(says(talk, commands.Basic.Get(queue="jobs"), commands.Basic.Get(queue="jobs"))) == ["Basic.Get"]
+    talk.to_client = b""
+    talk.broker(got)
+    assert talk.to_client == got
+    talk.wait(SECOND // 2)
+    assert names(to_broker(talk)) == ["Basic.Get"]
+    assert answers(talk, commands.Basic.GetEmpty()) == ["Basic.GetEmpty"]
+    assert names(says(talk, commands.Basic.Get(queue="jobs"))) == ["Basic.Get"]  # an empty queue costs nothing
+    answers(talk, commands.Basic.GetEmpty())
+    change_to_nothing(talk)
+    assert says(talk, commands.Basic.Get(queue="jobs")) == []
+    talk.to_client = b""
+    talk.wait(SECOND)
+    assert amqp.names(talk.to_client) == ["Basic.GetEmpty"]
+    conversation = talk.conversation
+    assert isinstance(conversation, AmqpConversation)
+    key = conversation.deliveries.consumers.key_of(b"jobs")
+    assert key is not None
+    assert (key.tally.refused, key.tally.received) == (1, 1)
+
+
+def change_to_nothing(talk: Talk) -> None:
+    talk.judge.replace(RuleSet((limit(0, burst=None),)), talk.now)
+
+
+def test_a_get_behind_a_held_publish_keeps_its_place() -> None:
+    held = Rule("orders", Match(routing_key="orders"), limit=Limit(messages=Rate(1), messages_burst=1), open_for_ns=0)
+    talk = talking(held, limit())
+    talk.client(amqp.publish(1, "orders") * 2 + amqp.method(1, commands.Basic.Get(queue="jobs")))
+    assert names(to_broker(talk)).count("Basic.Get") == 0
+    talk.wait(SECOND)
+    assert names(to_broker(talk))[-1] == "Basic.Get"
