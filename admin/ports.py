@@ -90,7 +90,7 @@ class Gateway(Protocol):
         """The spool as a whole: bytes it may take and takes, messages and topics that wait, what is wrong with it."""
 
     async def spooled_topics(self) -> list[JSONObject]:
-        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `waiting_seconds`."""
+        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `disk_messages`, `disk_bytes`, `waiting_seconds`."""
 
     def clients(self) -> list[JSONObject]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.

@@ -166,7 +166,7 @@ CONNECTIONS: Final = (
 )  # fmt: skip
 SPOOL: Final = (
     column("protocol", "protocol"), column("topic", "topic"), column("messages", "messages"), column("bytes", "bytes"),
-    column("waiting_s", "waiting_seconds"),
+    column("disk_messages", "disk_messages"), column("disk_bytes", "disk_bytes"), column("waiting_s", "waiting_seconds"),
 )  # fmt: skip
 LIMITS: Final = (
     column("protocol", "protocol"), column("operation", "operation"), column("per", "level.per"), column("for", "level.thing"),

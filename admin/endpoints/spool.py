@@ -20,10 +20,11 @@ SORTS: Final[dict[str, str]] = {"messages": "messages", "bytes": "bytes", "wait"
 class SpoolPage(msgspec.Struct, frozen=True):
     """The topics that wait in the spool (`items`), and the spool as a whole, over all workers.
 
-    Of a topic: `messages`, `bytes` of its publishes, and `waiting_seconds`: seconds that something of it has waited without an end.
-    `spool`: `size_bytes` that its files may take and `used_bytes` that they take; `messages` and `topics` that wait, in memory or on
-    disk; since the start `written_bytes`, `read_bytes`, `damaged_batches` (that could not be read back) and messages `expired` (given up
-    for their age); `full`: whether a client waits for room; `trouble`: why nothing can be written just now, or null.
+    Of a topic: `messages` that wait, in memory and on disk, `bytes` of these publishes, of both what is on disk (`disk_messages`,
+    `disk_bytes`), and `waiting_seconds`: seconds that something of it has waited without an end. `spool`: `size_bytes` that its files may
+    take and `used_bytes` that they take; `messages` and `topics` that wait, and of the messages `disk_messages` on disk; since the start
+    `written_bytes`, `read_bytes`, `damaged_batches` (that could not be read back) and messages `expired` (given up for their age);
+    `full`: whether a client waits for room; `trouble`: why nothing can be written just now, or null.
     """
 
     items: list[dict[str, Any]]

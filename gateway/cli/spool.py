@@ -26,6 +26,7 @@ WAITING: Final[list[TableColumn]] = [
     column("topic", "topic", rank=0, people=topic_of),
     column("messages", "messages", rank=1, figure=figures.count),
     column("bytes", "bytes", rank=2, figure=figures.size),
+    column("disk messages", "disk_messages", rank=4, short="on disk", figure=figures.count),
     column("waiting s", "waiting_seconds", rank=3, short="for", figure=figures.duration),
 ]
 KEY: Final = click.argument(
@@ -51,8 +52,8 @@ def spool() -> None:
 def list_(remote: Remote, query: str | None, sort: str, most: int | None) -> None:
     """List the topics that wait in the spool, most messages first, and how full it is.
 
-    For: since when something of the topic has waited. Bytes: those of its publishes. A short burst waits in memory and takes no disk;
-    files are deleted when all in them has left, so their bytes fall in steps.
+    Messages: that wait, in memory and on disk. Bytes: those of their publishes. For: since when something of the topic has waited. A short
+    burst waits in memory and takes no disk; files are deleted when all in them has left, so their bytes fall in steps.
     """
     found = list(remote.client.items("/v1/spool", {"q": query or "", "sort": sort}, most=most))
     remote.emit(found, WAITING, empty=f"no topic that waits in the spool has {query} in its name" if query else NOTHING)
@@ -67,7 +68,8 @@ def whole(figures_: dict[str, Any]) -> list[str]:
     if "used_bytes" not in figures_:
         return []
     used, size = figures.size(figures_["used_bytes"]), figures.size(figures_["size_bytes"])
-    lines = [f"spool: {figures.count(figures_['messages'])} messages wait; {used} of {size} on disk"]
+    messages, on_disk = (figures.count(figures_.get(name) or 0) for name in ("messages", "disk_messages"))
+    lines = [f"spool: {messages} messages wait, {on_disk} of them on disk; {used} of {size} used"]
     if figures_.get("trouble"):
         lines.append(f"it cannot be written: {figures_['trouble']}; {UNWRITABLE}")
     if figures_.get("full"):
@@ -95,7 +97,7 @@ def show(remote: Remote, key: tuple[str, ...]) -> None:
     text = topic_of_parts(protocol, parts).text()
     body = remote.client.ask("GET", "/v1/spool", query={"protocol": protocol, "topic": text}).body
     items = body.get("items") if isinstance(body, dict) else None
-    none = {"protocol": protocol, "topic": text, "messages": 0, "bytes": 0, "waiting_seconds": None}
+    none = {"protocol": protocol, "topic": text, "messages": 0, "bytes": 0, "disk_messages": 0, "disk_bytes": 0, "waiting_seconds": None}
     waiting: dict[str, Any] = items[0] if items else none
     rate = spooling_rate(remote.client.ask("GET", target).body)
     gone = round(waiting["messages"] / rate, 3) if rate else None
@@ -130,6 +132,7 @@ def in_words(shown: dict[str, Any]) -> dict[str, object]:
     found = {
         "topic": topic_of(shown),
         "messages": figures.count(shown["messages"]),
+        "on disk": figures.count(shown["disk_messages"]),
         "bytes": figures.size(shown["bytes"]),
         "waiting for": None if waited is None else figures.duration(waited),
         "limit": None if rate is None else figures.rate(rate),

@@ -255,10 +255,13 @@ class Conversation:
 
     def follows_limits(self) -> bool:
         """Whether it is to hear of other limits by `limits_changed`."""
-        return False
+        return self.has_spooled
 
     def limits_changed(self) -> None:
-        """Other rules are in force. Called behind `rules_changed`."""
+        """Other rules are in force: what has passed by those before, and still waits in a spool or behind what does, is judged by these.
+
+        Called behind `rules_changed`.
+        """
 
     def ended(self) -> None:
         """The connection is over; give back what was taken from the judge."""

@@ -12,6 +12,7 @@ from typing import Final
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.in_flight import Ending, end
 from limiter.keys import Key
+from limiter.limits import NEVER
 from limiter.request import Request
 
 PLAIN: Final = 0  # not limited: passes, in its place among the parts of its ordering key
@@ -35,6 +36,7 @@ class Part(Request):
         "expired",
         "had_turn",
         "held_at",
+        "in_spool",
         "kind",
         "ordering_key",
         "paid",
@@ -67,6 +69,7 @@ class Part(Request):
         self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
         self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
         self.expired = False  # it has waited in the spool for longer than its rule allows: it is given up, and not judged
+        self.in_spool = False  # it is counted among what waits in the spool (`gateway/spool/waiting_messages.py`)
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
         self.had_turn = False  # one of its line (`Conversation.line_of`) has just passed: others that wait for the same limit go first
@@ -88,6 +91,7 @@ class Part(Request):
         head.deadline = self.deadline
         head.held_at = self.held_at
         head.spooled_at = self.spooled_at
+        head.in_spool = self.in_spool
         head.again = self.again
         head.prepaid = self.prepaid
         head.flight = self.flight
@@ -112,6 +116,15 @@ class Part(Request):
         self.prepaid = True
         self.again = True
         return True
+
+    def forget_verdict(self) -> None:
+        """The part has passed by rules that are not in force any more, and still waits: it is judged when its turn comes."""
+        if self.paid or self.prepaid:
+            self.paid = self.prepaid = False
+            self.passed = 0
+            self.again = True
+            if self.deadline == 0:  # it is held from now on, for as long as it takes
+                self.deadline = NEVER
 
     def __repr__(self) -> str:
         kind = ("plain", "request", "body")[self.kind]

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from gateway.pipeline.parts import Part
 from gateway.spool.disk import Job
-from limiter.keys import Key
-
-
-class KeyWaiting:
-    """Messages of one key that wait in a queue, or in a batch of it."""
-
-    __slots__ = ("bytes", "key", "messages")
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.messages = 0
-        self.bytes = 0
+from gateway.spool.waiting_messages import KeyCount
 
 
 class Batch:
     """Parts that are written and read together."""
 
-    __slots__ = ("cost", "counts", "job", "offset", "parts", "rule", "segment", "size", "taken")
+    __slots__ = ("cost", "counts", "job", "offset", "parts", "rule", "rules", "segment", "size", "taken")
 
-    def __init__(
-        self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str, counts: dict[str, KeyWaiting]
-    ) -> None:
+    def __init__(self, parts: list[Part], cost: int, size: int, segment: Segment, job: Job, rule: str, rules: int) -> None:
         self.parts = parts  # empty once written
         self.cost = cost  # bytes of memory, as the budget counts them
         self.size = size  # bytes on disk
         self.segment = segment
         self.job = job  # its write
         self.rule = rule  # which it counts for
-        self.counts = counts  # its messages, by the text of their key when they came
+        self.rules = rules  # `SpoolQueue.rules` when it was written
+        self.counts: dict[str, KeyCount] = {}  # its messages, once they are on disk only
         self.offset = job.offset  # in its file
         self.taken = False  # before it was written
 

@@ -27,10 +27,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from gateway.clock import now_ns
 from gateway.pipeline.parts import Part
 from gateway.spool.paging import Paging
 from gateway.spool.records import encode
+from gateway.spool.waiting_messages import WaitingMessages
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
@@ -65,17 +65,6 @@ class Job:
         return f"<Job {('write', 'read', 'delete')[self.kind]} {self.name} at {self.offset}>"
 
 
-class Waiting:
-    """What waits in the spool of one topic."""
-
-    __slots__ = ("bytes", "messages", "since")
-
-    def __init__(self, since: int) -> None:
-        self.messages = 0
-        self.bytes = 0
-        self.since = since  # monotonic ns; something has waited ever since
-
-
 class SpoolDisk:
     """The files of one process's spool. Bytes; every method but the threads' is called on the loop."""
 
@@ -104,9 +93,7 @@ class SpoolDisk:
         self.lost_batches = 0  # read back damaged, since the start
         self.written = 0  # bytes, since the start
         self.read = 0
-        self.topics: dict[tuple[str, str], Waiting] = {}  # by their protocol and text
-        self.messages = 0  # of all topics
-        self.messages_by_protocol: dict[str, int] = {}
+        self.waiting = WaitingMessages()
         self.expired = 0  # messages that were given up because they were too old, since the start
         self.out_of_room: deque[object] = deque()  # owners that found no room for what they would write
         self._done: deque[Job] = deque()
@@ -156,18 +143,6 @@ class SpoolDisk:
     def share(self) -> int:
         """Bytes of memory that a queue may have of each: what leaves next, what is read ahead, what is to be written."""
         return max(min(self.memory // (3 * max(self.queues, 1)), self.most), self.least)
-
-    def count(self, protocol: str, topic: str, messages: int, size: int) -> None:
-        """So many messages of `topic`, of so many bytes, have come, or (below zero) gone."""
-        waiting = self.topics.get((protocol, topic))
-        if waiting is None:
-            waiting = self.topics[(protocol, topic)] = Waiting(now_ns())
-        waiting.messages += messages
-        waiting.bytes += size
-        self.messages += messages
-        self.messages_by_protocol[protocol] = self.messages_by_protocol.get(protocol, 0) + messages
-        if waiting.messages == 0:
-            del self.topics[(protocol, topic)]
 
     def submit(self, job: Job) -> None:
         """Hand a job to its thread."""

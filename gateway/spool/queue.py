@@ -12,10 +12,10 @@ A short burst never touches the disk: a batch is written once `tail` is as large
 in memory when its turn comes is taken from there, written or not. A batch ends where a frame ends. Where all queues together have too much
 in memory, the largest tails are written before that (`paging.py`).
 
-Two parts have modules of their own: which messages wait (`waiting_messages.py`), and the files they are written to (`queue_files.py`).
+The files have a module of their own (`queue_files.py`).
 
 Everything here is called on the event loop. The budget's `held_bytes` counts what is in memory, `spooled_bytes` what is on disk only, and
-`held_messages` (which is not changed here) both.
+`held_messages` (which is not changed here) both. What is taken out still counts as waiting (`waiting_messages.py`), until it goes on.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.pipeline.held_budget import HeldBudget
-from gateway.pipeline.parts import BODY, Part
-from gateway.spool.batches import Batch, KeyWaiting
+from gateway.pipeline.parts import BODY, REQUEST, Part
+from gateway.spool.batches import Batch
 from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
 from gateway.spool.paging import PageableQueue
 from gateway.spool.queue_files import QueueFiles
 from gateway.spool.records import BATCH, RECORD, DamagedError, decode
-from gateway.spool.waiting_messages import WaitingMessages
+from gateway.spool.waiting_messages import counts_of
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.rules.rule import Rule
@@ -62,10 +62,8 @@ class SpoolQueue(PageableQueue):
         self.cost_of = cost_of  # bytes of memory a held part takes
         self.on_ready = on_ready  # called when `take` has something again
         self.damage = ""  # why the parts that follow are lost; nothing is taken out any more
-        self.messages = WaitingMessages(disk)
+        self.waiting = disk.waiting
         self.files = QueueFiles(disk, self)
-        self.tail_counts: dict[str, KeyWaiting] = {}  # the messages in `tail`, by topic
-        self.read_counts: dict[str, KeyWaiting] = {}  # of `read_ahead`
         self.tail: list[Part] = []
         self.tail_size = BATCH.size
         self.within_frame = False  # the last part added ends within a frame: the next one goes where it went
@@ -80,6 +78,7 @@ class SpoolQueue(PageableQueue):
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
         self.drop_expired = False  # nor longer than it says itself
+        self.rules = 0  # how often others have come in force
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 
@@ -97,7 +96,7 @@ class SpoolQueue(PageableQueue):
         self.tail_cost += cost
         self.tail_size += RECORD.size + part.end - part.start
         self.within_frame = part.kind == BODY and part.size > 0
-        self.messages.add(part, self.tail_counts)
+        self.waiting.begin(part)
         self.paging.grown(self, cost)
         if self.tail_cost >= self.disk.share():
             self.write_tail()
@@ -116,7 +115,6 @@ class SpoolQueue(PageableQueue):
             return parts
         if self.read_ahead:
             parts = self.read_ahead
-            counts = self.read_counts
             self.read_ahead = []
             self._count_read(0)
         elif self.reading is not None:
@@ -127,14 +125,13 @@ class SpoolQueue(PageableQueue):
         elif self.writing:
             batch = self.writing.popleft()
             parts = batch.parts
-            counts = batch.counts
+            if batch.rules != self.rules:
+                forget_all_verdicts(parts)
             self._leave(batch)
         else:
             parts = self.tail
-            counts = self.tail_counts
             self.within_frame = False  # what continues this frame follows it, past this queue
             self._begin_tail()
-        self.messages.take_out(counts)
         if parts and self.empty():
             self._end_use()
         return parts
@@ -148,17 +145,19 @@ class SpoolQueue(PageableQueue):
         """Give up all that waits here: its messages, one part for each key, without bytes. `AmqpChannel` keeps what else must be known."""
         if self.empty():
             return []
-        parts = self.messages.give_up(self.ordering_key)
+        in_memory = [*self.read_ahead, *self.tail]
         for batch in self.writing:
+            in_memory += batch.parts
             self._leave(batch)
-            self.budget.held_bytes -= batch.cost
-        on_disk = list(self.stored) if self.reading is None else [self.reading, *self.stored]
-        for batch in on_disk:
-            self.budget.spooled_bytes -= batch.size
-            self.files.consume(batch)
-        self.budget.held_bytes -= self.tail_cost
-        for part in self.read_ahead:
+        for part in in_memory:
             self.budget.held_bytes -= self.cost_of(part)
+            self.waiting.end(part)
+        gone = [counts_of(in_memory)]
+        for batch in [*self.stored] if self.reading is None else [self.reading, *self.stored]:
+            self.budget.spooled_bytes -= batch.size
+            self.waiting.forget(batch.counts)
+            self.files.consume(batch)
+            gone.append(batch.counts)
         self.stored.clear()
         self.writing.clear()
         self.reading = None
@@ -167,7 +166,19 @@ class SpoolQueue(PageableQueue):
         self._count_read(0)
         self.within_frame = False
         self._end_use()
-        return parts
+        given_up: dict[str, Part] = {}
+        for counts in gone:
+            for text, each in counts.items():
+                if text not in given_up:
+                    given_up[text] = Part(REQUEST, self.ordering_key, b"", 0, 0, each.key, 0, 1)
+                given_up[text].count += each.messages
+        return list(given_up.values())
+
+    def forget_verdicts(self) -> None:
+        """Other rules are in force: what has passed by those before, and waits here all the same, is judged by these."""
+        self.rules += 1
+        forget_all_verdicts(self.read_ahead)
+        forget_all_verdicts(self.tail)
 
     def _leave(self, batch: Batch) -> None:
         """`batch`, which is on its way to the disk, is taken out or given up before it is there."""
@@ -197,10 +208,13 @@ class SpoolQueue(PageableQueue):
             return
         assert self.writing[0] is batch, "the writer keeps the order"
         self.writing.popleft()
+        parts = batch.parts
         batch.parts = job.parts = []
         self._count_writing(-batch.cost)
         self.budget.held_bytes -= batch.cost
         self.budget.spooled_bytes += batch.size
+        batch.counts = counts_of(parts)
+        self.waiting.stored(batch.counts)
         self.stored.append(batch)
 
     def _have_read(self, job: Job) -> None:
@@ -220,7 +234,9 @@ class SpoolQueue(PageableQueue):
         self.read_job = None
         self.budget.spooled_bytes -= batch.size
         self.read_ahead = parts
-        self.read_counts = batch.counts
+        if batch.rules != self.rules:
+            forget_all_verdicts(parts)
+        self.waiting.read(batch.counts, parts)
         cost = 0
         for part in parts:
             cost += self.cost_of(part)
@@ -242,7 +258,7 @@ class SpoolQueue(PageableQueue):
                 self.disk.out_of_room.append(self)
             return
         self._count_writing(self.tail_cost)
-        self.writing.append(self.files.write(self.tail, self.tail_cost, size, self.rule, self.tail_counts))
+        self.writing.append(self.files.write(self.tail, self.tail_cost, size, self.rule, self.rules))
         self._begin_tail()
 
     def room_again(self) -> None:
@@ -258,7 +274,6 @@ class SpoolQueue(PageableQueue):
 
     def _begin_tail(self) -> None:
         self.tail = []
-        self.tail_counts = {}
         self.paging.emptied(self, self.tail_cost)
         self.tail_cost = 0
         self.tail_size = BATCH.size
@@ -287,3 +302,8 @@ class SpoolQueue(PageableQueue):
 
     def __repr__(self) -> str:
         return f"<SpoolQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"
+
+
+def forget_all_verdicts(parts: list[Part]) -> None:
+    for part in parts:
+        part.forget_verdict()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.parts import Part
-from gateway.spool.batches import Batch, KeyWaiting, Segment
+from gateway.spool.batches import Batch, Segment
 from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
 
 SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
@@ -22,7 +22,7 @@ class QueueFiles:
         self.owner = owner
         self.segment: Segment | None = None  # that is being written
 
-    def write(self, parts: list[Part], cost: int, size: int, rule: str, counts: dict[str, KeyWaiting]) -> Batch:
+    def write(self, parts: list[Part], cost: int, size: int, rule: str, rules: int) -> Batch:
         """The batch of `parts`, on its way to the disk."""
         disk = self.disk
         segment = self.segment
@@ -30,7 +30,7 @@ class QueueFiles:
             self.end_segment()
             segment = self.segment = Segment(disk.new_name())
         job = Job(self.owner, WRITE, segment.name, segment.size, size, parts)
-        batch = Batch(parts, cost, size, segment, job, rule, counts)
+        batch = Batch(parts, cost, size, segment, job, rule, rules)
         job.batch = batch
         disk.add(rule, size)
         segment.size += size

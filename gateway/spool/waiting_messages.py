@@ -1,58 +1,128 @@
-"""WaitingMessages: how many messages wait in one queue, by topic.
+"""WaitingMessages: what waits because a rule spools, by topic, in memory and on disk. Of one process.
+
+A part counts from when its rule holds it, or what is before it in its order, until it goes on or is given up; it says itself whether it
+does (`Part.in_spool`). What is on disk only has no parts: a batch keeps the counts of those that it had.
 
 Everything here is called on the event loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from gateway.clock import now_ns
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.spool.batches import KeyWaiting
-from gateway.spool.disk import SpoolDisk
+from limiter.keys import Key
+
+
+class Waiting:
+    """What waits of one topic; bytes are those of its publishes."""
+
+    __slots__ = ("bytes", "disk_bytes", "disk_messages", "messages", "since")
+
+    def __init__(self, since: int) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.disk_messages = 0  # of these, those on disk only
+        self.disk_bytes = 0
+        self.since = since  # monotonic ns; something has waited ever since
+
+
+class KeyCount:
+    """Messages of one key in a batch."""
+
+    __slots__ = ("bytes", "key", "messages")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.messages = 0
+        self.bytes = 0
 
 
 class WaitingMessages:
-    """Of one queue."""
+    """`topics` by their protocol and text."""
 
-    def __init__(self, disk: SpoolDisk) -> None:
-        self.disk = disk
-        self.topics: dict[str, KeyWaiting] = {}  # what waits, by the text its key had when it came: rules change, and keys with them
+    def __init__(self) -> None:
+        self.topics: dict[tuple[str, str], Waiting] = {}
+        self.messages = 0  # of all of them
+        self.disk_messages = 0
+        self.messages_by_protocol: dict[str, int] = {}
 
-    def add(self, part: Part, batch: dict[str, KeyWaiting]) -> None:
-        """`part` waits from now on; `batch` are the counts of the batch that it belongs to."""
+    def begin(self, part: Part) -> None:
+        """`part`, in memory, waits from now on. One that does already counts once."""
         key = part.key
-        if part.kind != REQUEST or key is None:
+        if part.in_spool or part.kind != REQUEST or key is None:
             return
-        text = key.text
-        messages: int = int(part.count) * int(part.messages)
-        size: int = part.end - part.start
-        if not part.complete:
-            size += part.size  # of its body, which comes in parts of its own
-        for counts in (self.topics, batch):
-            counted = counts.get(text)
-            if counted is None:
-                counted = counts[text] = KeyWaiting(key)
-            counted.messages += messages
-            counted.bytes += size
-        self.disk.count(key.origin.protocol, text, messages, size)
+        part.in_spool = True
+        self.count(key.origin.protocol, key.text, messages_of(part), size_of(part))
 
-    def take_out(self, batch: dict[str, KeyWaiting]) -> None:
-        """A batch leaves, with the counts it came in with."""
-        for text, gone in batch.items():
-            waiting = self.topics[text]
-            waiting.messages -= gone.messages
-            waiting.bytes -= gone.bytes
-            if waiting.messages == 0:
-                del self.topics[text]
-            self.disk.count(gone.key.origin.protocol, text, -gone.messages, -gone.bytes)
+    def end(self, part: Part) -> None:
+        """`part`, in memory, goes on or is given up."""
+        key = part.key
+        if part.in_spool and key is not None:
+            part.in_spool = False
+            self.count(key.origin.protocol, key.text, -messages_of(part), -size_of(part))
 
-    def give_up(self, ordering_key: int) -> list[Part]:
-        """All leave: one part for each key, without bytes."""
-        parts: list[Part] = []
-        for text, waiting in self.topics.items():
-            parts.append(Part(REQUEST, ordering_key, b"", 0, 0, waiting.key, waiting.messages, 1))
-            self.disk.count(waiting.key.origin.protocol, text, -waiting.messages, -waiting.bytes)
-        self.topics = {}
-        return parts
+    def stored(self, counts: dict[str, KeyCount]) -> None:
+        """Messages are on disk only from now on."""
+        self._count_on_disk(counts, 1)
+
+    def read(self, counts: dict[str, KeyCount], parts: Iterable[Part]) -> None:
+        """Messages are in memory again. Rules change, and the texts of keys with them; so they may be another topic's than they were."""
+        for part in parts:
+            self.begin(part)
+        self.forget(counts)
+
+    def forget(self, counts: dict[str, KeyCount]) -> None:
+        """Messages on disk are given up."""
+        self._count_on_disk(counts, -1)
+        for text, each in counts.items():
+            self.count(each.key.origin.protocol, text, -each.messages, -each.bytes)
+
+    def count(self, protocol: str, text: str, messages: int, size: int) -> None:
+        """So many messages of a topic, of so many bytes, have come, or (below zero) gone."""
+        waiting = self.topics.get((protocol, text))
+        if waiting is None:
+            waiting = self.topics[(protocol, text)] = Waiting(now_ns())
+        waiting.messages += messages
+        waiting.bytes += size
+        self.messages += messages
+        self.messages_by_protocol[protocol] = self.messages_by_protocol.get(protocol, 0) + messages
+        if waiting.messages == 0:
+            del self.topics[(protocol, text)]
+
+    def _count_on_disk(self, counts: dict[str, KeyCount], sign: int) -> None:
+        for text, each in counts.items():
+            waiting = self.topics[(each.key.origin.protocol, text)]
+            waiting.disk_messages += sign * each.messages
+            waiting.disk_bytes += sign * each.bytes
+            self.disk_messages += sign * each.messages
 
     def __repr__(self) -> str:
-        return f"<WaitingMessages {len(self.topics)} topics>"
+        return f"<WaitingMessages {self.messages} of {len(self.topics)} topics, {self.disk_messages} on disk>"
+
+
+def counts_of(parts: Iterable[Part]) -> dict[str, KeyCount]:
+    """The messages of `parts`, by the text of their keys."""
+    counts: dict[str, KeyCount] = {}
+    for part in parts:
+        key = part.key
+        if part.kind != REQUEST or key is None:
+            continue
+        counted = counts.get(key.text)
+        if counted is None:
+            counted = counts[key.text] = KeyCount(key)
+        counted.messages += messages_of(part)
+        counted.bytes += size_of(part)
+    return counts
+
+
+def messages_of(part: Part) -> int:
+    messages: int = int(part.count) * int(part.messages)
+    return messages
+
+
+def size_of(part: Part) -> int:
+    """Bytes of its publishes; of a body that comes in parts of its own, too."""
+    size: int = part.end - part.start
+    return size if part.complete else size + int(part.size)

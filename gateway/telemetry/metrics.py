@@ -409,6 +409,8 @@ PROCESS: Final = (
     gauge("sluice_spool_bytes", "Bytes of the spool's files on disk, and of those about to be written. Compare sluice_spool_size_bytes.",
           workers=SUM),
     gauge("sluice_spool_size_bytes", "Bytes that the spool's files may take: spool.max_size.", workers=SUM),
+    gauge("sluice_spool_disk_messages", "Of the messages that wait in the spool: those on disk, of which nothing is in memory.",
+          workers=SUM),
     gauge("sluice_spool_messages", "Messages that wait in the spool, on disk or in memory, until their limit lets them pass.",
           workers=SUM),
     counter("sluice_spool_written_bytes_total", "Bytes that were written to the spool. Short bursts wait in memory and are not in it."),

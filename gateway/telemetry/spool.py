@@ -1,6 +1,7 @@
 """What operators see of the spool: its figures, the topics that wait in it, its metrics and what is wrong with it.
 
-Reads only. The bytes of a topic are those of its publishes; `used_bytes` are those of files, which are deleted as a whole and hold records.
+Reads only. What waits does so in memory or on disk; of a topic both are told. Its bytes are those of its publishes; `used_bytes` are those
+of files, which are deleted as a whole and hold records.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from gateway.spool import UNWRITABLE
 from gateway.telemetry.exposition import Sample, families
 
 if TYPE_CHECKING:
-    from gateway.spool.disk import SpoolDisk, Waiting
+    from gateway.spool.disk import SpoolDisk
+    from gateway.spool.waiting_messages import Waiting
 
 MAX_TOPICS_PER_SLICE: Final = 200  # topics; described between two turns of the event loop: 0.2 ms; a guess
 COUNTS: Final = (  # summed over workers
-    "size_bytes", "used_bytes", "messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "expired",
+    "size_bytes", "used_bytes", "messages", "disk_messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "expired",
 )  # fmt: skip
 
 
@@ -27,8 +29,9 @@ def figures(disk: SpoolDisk) -> dict[str, object]:
         "directory": str(disk.directory),
         "size_bytes": disk.max_bytes,
         "used_bytes": disk.used,
-        "messages": disk.messages,
-        "topics": len(disk.topics),
+        "messages": disk.waiting.messages,
+        "disk_messages": disk.waiting.disk_messages,
+        "topics": len(disk.waiting.topics),
         "written_bytes": disk.written,
         "read_bytes": disk.read,
         "damaged_batches": disk.lost_batches,
@@ -58,7 +61,7 @@ def summed(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def topics(disk: SpoolDisk, now: int) -> Iterator[list[dict[str, object]]]:
     """The topics that wait, in slices. One that has gone meanwhile is told as it was."""
-    known = [(*place, waiting) for place, waiting in disk.topics.items()]
+    known = [(*place, waiting) for place, waiting in disk.waiting.topics.items()]
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
         yield [_topic(*each, now) for each in known[first : first + MAX_TOPICS_PER_SLICE]]
 
@@ -69,6 +72,8 @@ def _topic(protocol: str, text: str, waiting: Waiting, now: int) -> dict[str, ob
         "topic": text,
         "messages": waiting.messages,
         "bytes": waiting.bytes,
+        "disk_messages": waiting.disk_messages,
+        "disk_bytes": waiting.disk_bytes,
         "waiting_seconds": round(max(0, now - waiting.since) / 1e9, 3),
     }
 
@@ -85,8 +90,7 @@ def summed_topics(views: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]
                 continue
             found[place] = {
                 **item,
-                "messages": known["messages"] + item["messages"],
-                "bytes": known["bytes"] + item["bytes"],
+                **{name: known[name] + item[name] for name in ("messages", "bytes", "disk_messages", "disk_bytes")},
                 "waiting_seconds": max(known["waiting_seconds"], item["waiting_seconds"]),
             }
     return list(found.values())
@@ -94,7 +98,7 @@ def summed_topics(views: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]
 
 def spooled(disk: SpoolDisk, protocol: str, topic: str, operation: str) -> int:
     """Messages of a topic that wait in the spool."""
-    waiting = disk.topics.get((protocol, topic)) if operation == PRODUCE else None
+    waiting = disk.waiting.topics.get((protocol, topic)) if operation == PRODUCE else None
     return 0 if waiting is None else waiting.messages
 
 
@@ -103,7 +107,8 @@ def metric_lines(disk: SpoolDisk) -> Iterator[str]:
     return families({
         "sluice_spool_bytes": [((), disk.used)],
         "sluice_spool_size_bytes": [((), disk.max_bytes)],
-        "sluice_spool_messages": [((), disk.messages)],
+        "sluice_spool_messages": [((), disk.waiting.messages)],
+        "sluice_spool_disk_messages": [((), disk.waiting.disk_messages)],
         "sluice_spool_written_bytes_total": [((), disk.written)],
         "sluice_spool_read_bytes_total": [((), disk.read)],
         "sluice_spool_damaged_batches_total": [((), disk.lost_batches)],
@@ -115,7 +120,7 @@ def metric_lines(disk: SpoolDisk) -> Iterator[str]:
 def topic_samples(disk: SpoolDisk, shown: Iterable[Place]) -> list[Sample]:
     """`sluice_topic_spooled_messages`: of each topic with series of its own, the sum of all others under `__other__`."""
     samples: list[Sample] = []
-    others = dict(disk.messages_by_protocol)  # of all that have ever spooled something
+    others = dict(disk.waiting.messages_by_protocol)  # of all that have ever spooled something
     for place in shown:
         if place[0] in others and place[2] == PRODUCE:
             found = spooled(disk, *place)

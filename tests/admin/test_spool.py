@@ -6,7 +6,15 @@ from support.admin.admin_client import Control
 
 
 def waiting(topic: str, messages: int, size: int, seconds: float) -> dict[str, object]:
-    return {"protocol": "amqp", "topic": topic, "messages": messages, "bytes": size, "waiting_seconds": seconds}
+    return {
+        "protocol": "amqp",
+        "topic": topic,
+        "messages": messages,
+        "bytes": size,
+        "disk_messages": 0,
+        "disk_bytes": 0,
+        "waiting_seconds": seconds,
+    }
 
 
 def fill(api: Control) -> None:
@@ -44,4 +52,7 @@ async def test_it_can_be_had_as_a_table_for_spreadsheets(api: Control) -> None:
     fill(api)
     answer = await api.ask("GET", "/v1/spool?format=csv&sort=name")
     head, first = answer.body.decode().splitlines()[:2]
-    assert (head, first) == ("protocol,topic,messages,bytes,waiting_s", "amqp,%2F/orders/created,5,900,1.0")
+    assert (head, first) == (
+        "protocol,topic,messages,bytes,disk_messages,disk_bytes,waiting_s",
+        "amqp,%2F/orders/created,5,900,0,0,1.0",
+    )

@@ -311,6 +311,77 @@ def test_a_limit_that_is_raised_lets_more_go_at_once_and_without_its_rule_the_re
         wait_until(lambda: files(gateway) == [], within=30, what="the files are deleted")
 
 
+def waits(gateway: Gateway, queue: Queue) -> dict[str, int]:
+    """What `GET /v1/spool` tells of it."""
+    items = [each for each in gateway.get("/v1/spool")["items"] if each["topic"] == f"%2F/amq.default/{queue.name}"]
+    return {name: int(items[0][name]) if items else 0 for name in ("messages", "disk_messages")}
+
+
+def limit(gateway: Gateway, queue: Queue, *words: str) -> None:
+    """As an operator changes it."""
+    gateway.cli("limits", "set", "amqp", "/", "amq.default", queue.name, *words, "--reason", "a test")
+
+
+@pytest.mark.parametrize(("count", "size"), [(10_000, KIB), (40, 100)], ids=["on disk", "in memory"])
+def test_a_limit_of_nothing_pauses_and_a_live_drop_gives_up_what_waits(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, count: int, size: int
+) -> None:
+    """Of a client without confirms it is dropped, of one with confirms nacked; what comes when the limit is back goes its way."""
+    gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled(10)], memory={"target": "1MiB"})
+    port = gateway.port("rabbit")
+    with Queue(rabbitmq.url, "burst-paused") as queue, Queue(rabbitmq.url, "free") as free, NumberedPublisher(port) as plain:
+        with NumberedPublisher(port, confirms=True) as asking, NumberedPublisher(port, confirms=True) as other:
+            for publisher in (plain, asking):
+                publisher.begin(count, [queue.name], size)
+            wait_until(lambda: taken(gateway) == 2 * count, within=60, what="all is taken")
+            limit(gateway, queue, "--messages", "0/s")
+            wait_until(lambda: waits(gateway, queue)["messages"] == 2 * count - queue.depth(), within=30, what="all that waits is told")
+            assert (waits(gateway, queue)["disk_messages"] > 0) is (count > 1_000)
+            stored = queue.depth()
+            other.begin(2_000, [free.name])
+            wait_until(lambda: len(other.acked) == 2_000, within=60, what="others go on")
+            assert (queue.depth(), waits(gateway, queue)["messages"]) == (stored, 2 * count - stored)
+            limit(gateway, queue, "--messages", "0/s", "--action", "drop")
+            wait_until(lambda: waits(gateway, queue)["messages"] == held(gateway) == 0, within=60, what="what waits is given up")
+            wait_until(lambda: len(asking.acked) + len(asking.nacked) == count, within=30, what="all is answered")
+            assert (queue.depth(), files(gateway)) == (stored, [])
+            fates = gateway.messages_by_fate("amqp", f"%2F/amq.default/{queue.name}")
+            assert (fates["refused"], fates["dropped"]) == (len(asking.nacked), 2 * count - stored - len(asking.nacked))
+            gateway.cli("limits", "unset", "amqp", "/", "amq.default", queue.name, "--reason", "a test")
+            plain.begin(3, [queue.name])
+            wait_until(lambda: queue.depth() == stored + 3, within=30, what="what comes later is stored")
+
+
+def test_a_live_reject_nacks_what_waits_and_what_cannot_be_refused_waits_on(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    count = 10_000
+    port = gateway.port("rabbit")
+    with Queue(rabbitmq.url, "burst-refused") as queue, NumberedPublisher(port) as plain, NumberedPublisher(port, confirms=True) as asking:
+        limit(gateway, queue, "--messages", "0/s")
+        for publisher in (plain, asking):
+            publisher.begin(count, [queue.name])
+        wait_until(lambda: waits(gateway, queue)["messages"] == 2 * count, within=60, what="all waits")
+        limit(gateway, queue, "--messages", "0/s", "--action", "reject")
+        wait_until(lambda: len(asking.nacked) == count, within=60, what="what can be refused is")
+        assert (waits(gateway, queue)["messages"], queue.depth()) == (count, 0)
+        gateway.cli("limits", "unset", "amqp", "/", "amq.default", queue.name, "--reason", "a test")
+        lift(gateway, queue)
+        assert numbers(queue, count) == list(range(count))
+
+
+def test_a_paused_topic_keeps_what_is_behind_it_on_its_channel(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
+    """Given up, it lets the others go on, of which none is lost."""
+    with Queue(rabbitmq.url, "burst-first") as first, Queue(rabbitmq.url, "behind") as behind:
+        limit(gateway, first, "--messages", "0/s")
+        with NumberedPublisher(gateway.port("rabbit")) as publisher:
+            publisher.begin(10_000, [first.name, behind.name])
+            wait_until(lambda: taken(gateway) == 10_000, within=60, what="all is taken")
+            assert (first.depth(), behind.depth()) == (0, 0)
+            assert waits(gateway, first)["messages"] + waits(gateway, behind)["messages"] == 10_000
+            limit(gateway, first, "--messages", "0/s", "--action", "drop")
+            assert numbers(behind, 5_000) == list(range(1, 10_000, 2))
+            assert first.depth() == 0
+
+
 def test_a_transaction_is_committed_when_all_of_it_was_forwarded_and_rolled_back_whole(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
     """Three seconds of the limit in each."""
     with Queue(rabbitmq.url, "burst-tx") as queue, pika.BlockingConnection(pika.URLParameters(gateway.amqp_url())) as client:

@@ -46,7 +46,7 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(rocketmq: RocketMQ) -> None:
-    uses = ("alone", "mixed", "stop", "killed", "random", "often")
+    uses = ("alone", "mixed", "dropped", "stop", "killed", "random", "often")
     rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in ("burst", "aged") for use in uses for version in ("5", "4")))
 
 
@@ -115,6 +115,29 @@ def test_one_way_sends_that_are_too_old_are_dropped_and_all_others_are_stored(
     assert COUNT / 4 < dropped < COUNT - RATE
     wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT - dropped}, within=60, what="all others are stored", every=1)
     assert gateway.get("/v1/spool")["spool"]["expired"] - before == dropped
+
+
+def test_a_live_drop_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway) -> None:
+    """A limit of nothing keeps all of it before that, in memory and on disk."""
+    topic = name("dropped", rocketmq_client)
+    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
+    assert line["ok"] == COUNT
+
+    def fates() -> dict[str, float]:
+        return gateway.messages_by_fate("rocketmq", topic)
+
+    wait_until(lambda: fates()["received"] == COUNT, within=30, what="all has come")
+    gateway.cli("limits", "set", "rocketmq", topic, "--messages", "0/s", "--reason", "a test")
+    wait_until(lambda: waiting(gateway, topic) == COUNT - fates()["forwarded"], within=30, what="all that waits is told")
+    (item,) = [each for each in gateway.get("/v1/spool")["items"] if each["topic"] == topic]
+    assert 0 < item["disk_messages"] < item["messages"]
+    gateway.cli("limits", "set", "rocketmq", topic, "--messages", "0/s", "--action", "drop", "--reason", "a test")
+    wait_until(lambda: waiting(gateway, topic) == fates()["waiting"] == 0, within=60, what="what waits is given up")
+    assert fates()["dropped"] == COUNT - fates()["forwarded"] == item["messages"]
+    gateway.cli("limits", "unset", "rocketmq", topic, "--reason", "a test")
+    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": 3, "rate": 10}).result()
+    stored = fates()["forwarded"]
+    wait_until(lambda: rocketmq.stored(topic) == {topic: stored}, within=60, what="what passed is stored, and nothing else", every=1)
 
 
 def test_a_gateway_that_is_killed_loses_what_waits_and_leaves_no_file(

@@ -65,7 +65,7 @@ def check_memory(talk: Talk, size: int) -> None:
     conversation.ended()
     if talk.disk is not None:
         talk.work()
-        assert (talk.disk.used, talk.disk.queues, talk.disk.topics) == (0, 0, {}), "something of the spool stays"
+        assert (talk.disk.used, talk.disk.queues, talk.disk.waiting.topics) == (0, 0, {}), "something of the spool stays"
         talk.disk.close(0)
 
 

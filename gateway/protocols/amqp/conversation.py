@@ -342,9 +342,11 @@ class AmqpConversation(Conversation):
             self.deliveries.consumers.move(publishes.origin)
 
     def follows_limits(self) -> bool:
-        return self.deliveries.consumers.follows
+        return self.has_spooled or self.deliveries.consumers.follows
 
     def limits_changed(self) -> None:
+        if self.has_spooled:
+            self.held_parts.forget_verdicts()
         self.deliveries.windows.limits_changed()
 
     def ended(self) -> None:

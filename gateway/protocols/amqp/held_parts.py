@@ -27,6 +27,7 @@ from gateway.protocols.amqp.frames import (
     client_error,
     method_of,
 )
+from gateway.spool.queue import SpoolQueue
 from limiter.limits import NEVER
 
 SPOOLED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -57,6 +58,8 @@ class HeldParts:
 
     def hold(self, channel: AmqpChannel, part: Part, due: int) -> list[Part]:
         """Hold `part` behind the others of its channel, or, where it was taken from there, in its old place. Returns what `settle` does."""
+        if channel.spool is not None:
+            channel.spool.waiting.begin(part)
         if channel.taken:
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
                 part.copy_out()
@@ -109,6 +112,13 @@ class HeldParts:
         self.unblock(part)
         if part.kind == REQUEST:
             self.budget.held_messages -= part.count * part.messages
+            self._end_wait(part)
+
+    def _end_wait(self, part: Part) -> None:
+        """`part` does not wait in the spool any more, if it did."""
+        disk = self.conversation.context.spool
+        if part.in_spool and disk is not None:
+            disk.waiting.end(part)
 
     def block(self, part: Part) -> None:
         """The client is not read until `part`, which is held, is settled."""
@@ -176,6 +186,20 @@ class HeldParts:
             parts = self.requests.take() + parts
         self.update_due()
         return parts
+
+    def begin_spool(self, channel: AmqpChannel, spool: SpoolQueue) -> None:
+        """What comes on `channel` waits in `spool`, behind what is held there."""
+        channel.spool = spool
+        for held in channel.held:
+            spool.waiting.begin(held.part)
+
+    def forget_verdicts(self) -> None:
+        """As `Conversation.limits_changed`."""
+        for channel in self.channels.values():
+            if channel.spool is not None:
+                for held in (*channel.returned, *channel.held):
+                    held.part.forget_verdict()
+                channel.spool.forget_verdicts()
 
     def _add_to_spool(self, channel: AmqpChannel, part: Part) -> bool:
         """Put `part` behind what waits in the channel's spool, or begin that where enough waits in memory; whether it is there."""
@@ -249,6 +273,7 @@ class HeldParts:
                     break
             if not held and not channel.spools():
                 self.channels.pop(channel.number, None)
+                channel.spool = None
         if self.taken == 0:
             self.update_due()
         return free
@@ -270,6 +295,7 @@ class HeldParts:
         if spool is None:
             return []
         parts = spool.forget()
+        channel.spool = None
         for part in parts:
             self.budget.held_messages -= part.count
         parts.extend(channel.spooled_methods)
@@ -285,6 +311,8 @@ class HeldParts:
         parts.extend(self.behind_close)
         self.behind_close = []
         self.ready = []
+        for part in parts:
+            self._end_wait(part)
         self.channels.clear()
         self.taken = 0
         self.budget.held_bytes = 0

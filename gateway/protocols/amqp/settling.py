@@ -194,13 +194,14 @@ class Settling:
     def spool(self, part: Part, due: int) -> bool:
         channel = self.channels.get(part.ordering_key)
         self.conversation.has_spooled = True
-        if channel is not None and channel.spool is None:
-            context = self.conversation.context
-            if context.spool is not None:
+        context = self.conversation.context
+        if channel is not None and context.spool is not None:
+            if channel.spool is None:
                 ready = partial(self.held_parts.spool_ready, channel)
-                channel.spool = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
-        if channel is not None and channel.spool is not None and part.rule is not None:
-            channel.spool.take_rule(part.rule)
+                queue = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
+                self.held_parts.begin_spool(channel, queue)
+            if channel.spool is not None and part.rule is not None:
+                channel.spool.take_rule(part.rule)
         return self.hold(part, due)
 
     def postpone(self, part: Part, now: int) -> None:

@@ -58,6 +58,7 @@ class HeldSends:
     def hold_behind(self, part: Sends, *, paid: bool = True) -> None:
         """Keep `part`, judged and passed, until those before it have gone; not `paid`: then it is judged again."""
         part.copy_out()
+        self.begin_wait(part)
         part.paid = paid
         part.due = NEVER if paid else 0
         self._insert(part)
@@ -118,6 +119,28 @@ class HeldSends:
             del self.spooled[key]
         else:
             queue.read_next()
+
+    def begin_spool(self, key: Key, queue: SpoolQueue) -> None:
+        """What comes of `key` waits in `queue`, behind what is held of it."""
+        self.spooled[key] = queue
+        for part in self.lines.get(key, ()):
+            queue.waiting.begin(part)
+
+    def begin_wait(self, part: Sends) -> None:
+        """`part` waits in the spool, if what is held of its key does."""
+        assert part.key is not None
+        queue = self.spooled.get(part.key)
+        if queue is not None:
+            queue.waiting.begin(part)
+
+    def forget_verdicts(self) -> None:
+        """As `Conversation.limits_changed`."""
+        for key, queue in self.spooled.items():
+            for part in self.lines.get(key, ()):
+                if part.paid:
+                    part.forget_verdict()
+                    part.due = 0  # once those before it have gone
+            queue.forget_verdicts()
 
     def abandon(self) -> list[Part]:
         """Everything held, in the order it came; of what is spooled one part a key, without bytes."""

@@ -47,6 +47,7 @@ def restored(part: Part) -> Sends:
     sends.again = part.again
     sends.deadline = part.deadline
     sends.spooled_at = part.spooled_at
+    sends.in_spool = part.in_spool
     return sends
 
 

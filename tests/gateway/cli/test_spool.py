@@ -10,23 +10,31 @@ from gateway.cli.spool import in_words, spooling_rate, whole
 
 JOBS = "%2F/amq.default/jobs"
 FIGURES = {
-    "size_bytes": 10 << 30, "used_bytes": 1536 << 20, "messages": 1_600_000, "topics": 2, "written_bytes": 9, "read_bytes": 9,
-    "damaged_batches": 0, "full": False, "trouble": None,
+    "size_bytes": 10 << 30, "used_bytes": 1536 << 20, "messages": 1_600_000, "disk_messages": 1_500_000, "topics": 2,
+    "written_bytes": 9, "read_bytes": 9, "damaged_batches": 0, "full": False, "trouble": None,
 }  # fmt: skip
 
 
 def waiting(topic: str, messages: int) -> dict[str, Any]:
-    return {"protocol": "amqp", "topic": topic, "messages": messages, "bytes": 1024 * messages, "waiting_seconds": 95.5}
+    return {
+        "protocol": "amqp",
+        "topic": topic,
+        "messages": messages,
+        "bytes": 1024 * messages,
+        "disk_messages": messages // 3,
+        "disk_bytes": 1024 * (messages // 3),
+        "waiting_seconds": 95.5,
+    }
 
 
 def test_the_list_is_asked_for_by_most_messages_and_told_with_the_whole(sluice: Any, admin: Any) -> None:
     admin.topics, admin.spool = [waiting(JOBS, 1_200_000), waiting("%2F/orders/created", 400)], FIGURES
     ran = sluice("spool", "list")
     head, first, second = ran.out.splitlines()
-    assert head.split() == ["protocol", "topic", "messages", "bytes", "waiting", "s"]
-    assert first.split() == ["amqp", JOBS, "1200000", "1228800000", "95.5"]
+    assert head.split() == ["protocol", "topic", "messages", "bytes", "disk", "messages", "waiting", "s"]
+    assert first.split() == ["amqp", JOBS, "1200000", "1228800000", "400000", "95.5"]
     assert second.split()[1:3] == ["%2F/orders/created", "400"]
-    assert ran.err == "spool: 1.6M messages wait; 1.5 GiB of 10 GiB on disk\n"
+    assert ran.err == "spool: 1.6M messages wait, 1.5M of them on disk; 1.5 GiB of 10 GiB used\n"
     assert admin.requests[0].query["sort"] == "messages"
 
 
@@ -35,7 +43,7 @@ def test_the_list_is_filtered_sorted_and_had_by_programs(sluice: Any, admin: Any
     assert sluice("spool", "list", "-q", "job", "--sort", "wait", "--limit", "4", "-o", "json").json == admin.topics
     assert {name: admin.requests[0].query[name] for name in ("q", "sort", "limit")} == {"q": "job", "sort": "wait", "limit": "4"}
     assert sluice("spool", "list", "-o", "csv").out.splitlines() == [
-        "protocol,topic,messages,bytes,waiting_s", f"amqp,{JOBS},3,3072,95.5",
+        "protocol,topic,messages,bytes,disk_messages,waiting_s", f"amqp,{JOBS},3,3072,1,95.5",
     ]  # fmt: skip
     assert "messages: 3" in sluice("spool", "list", "-o", "yaml").out
 
@@ -63,8 +71,8 @@ def test_one_topic_is_shown_with_its_limit_and_when_it_is_gone(sluice: Any, admi
     shown = sluice("spool", "show", "amqp", "/", "amq.default", "jobs", "-o", "json").json
     assert shown == {**waiting(JOBS, 1500), "messages_per_second": 100.0, "gone_in_seconds": 15.0}
     assert in_words(shown) == {
-        "topic": "/ amq.default jobs", "messages": "1.5k", "bytes": "1.46 MiB", "waiting for": "1min 36s", "limit": "100/s",
-        "gone in": "15s",
+        "topic": "/ amq.default jobs", "messages": "1.5k", "on disk": "500", "bytes": "1.46 MiB", "waiting for": "1min 36s",
+        "limit": "100/s", "gone in": "15s",
     }  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def test_one_way_sends_wait_on_disk_and_pass_at_the_limit_in_order(tmp_path: Pat
         assert wires.received(client) == b""
         budget = wires.session().budget
         assert (budget.held_bytes, budget.spooled_bytes, budget.held_messages, budget.spool_queues) == (0, 0, 0, 0)
-        assert disk.topics == {}
+        assert disk.waiting.topics == {}
         work(disk)
         wires.run()
         assert disk.used == 0
@@ -154,7 +154,7 @@ def test_a_broker_that_goes_away_gives_up_what_waits(tmp_path: Path) -> None:
         elapse(wires, disk, 1)
         assert len(wires.ended) == 1
         assert wires.totals("rocketmq", "orders")["abandoned"] == 60 - passed
-        assert disk.topics == {}
+        assert disk.waiting.topics == {}
 
 
 def test_a_full_disk_stops_the_sender_of_one_way_sends(tmp_path: Path) -> None:

@@ -19,25 +19,25 @@ def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
 
 
 def test_messages_are_counted_by_topic_and_in_all(disk: SpoolDisk) -> None:
-    disk.count("amqp", "a", 3, 300)
-    disk.count("amqp", "b", 1, 50)
-    disk.count("amqp", "a", -1, -100)
-    assert {text: (each.messages, each.bytes) for (_, text), each in disk.topics.items()} == {"a": (2, 200), "b": (1, 50)}
-    assert disk.messages == 3
-    disk.count("amqp", "b", -1, -50)
-    assert (list(disk.topics), disk.messages) == ([("amqp", "a")], 2)
+    disk.waiting.count("amqp", "a", 3, 300)
+    disk.waiting.count("amqp", "b", 1, 50)
+    disk.waiting.count("amqp", "a", -1, -100)
+    assert {text: (each.messages, each.bytes) for (_, text), each in disk.waiting.topics.items()} == {"a": (2, 200), "b": (1, 50)}
+    assert disk.waiting.messages == 3
+    disk.waiting.count("amqp", "b", -1, -50)
+    assert (list(disk.waiting.topics), disk.waiting.messages) == ([("amqp", "a")], 2)
 
 
 def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: SpoolDisk) -> None:
     before = now_ns()
-    disk.count("amqp", "a", 1, 10)
-    since = disk.topics["amqp", "a"].since
-    disk.count("amqp", "a", 1, 10)
-    disk.count("amqp", "a", -1, -10)
-    assert disk.topics["amqp", "a"].since == since >= before
-    disk.count("amqp", "a", -1, -10)
-    disk.count("amqp", "a", 1, 10)
-    assert disk.topics["amqp", "a"].since >= since
+    disk.waiting.count("amqp", "a", 1, 10)
+    since = disk.waiting.topics["amqp", "a"].since
+    disk.waiting.count("amqp", "a", 1, 10)
+    disk.waiting.count("amqp", "a", -1, -10)
+    assert disk.waiting.topics["amqp", "a"].since == since >= before
+    disk.waiting.count("amqp", "a", -1, -10)
+    disk.waiting.count("amqp", "a", 1, 10)
+    assert disk.waiting.topics["amqp", "a"].since >= since
 
 
 def test_a_rule_has_room_up_to_its_own_bytes_and_all_rules_up_to_the_spool_s(disk: SpoolDisk) -> None:

@@ -22,7 +22,7 @@ from gateway.spool.queue import SpoolQueue
 from gateway.spool.queue_files import SEGMENT_BYTES
 from limiter.judge import Judge
 from limiter.keys import Key
-from limiter.limits import Limit, Rate
+from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from limiter.topics import amqp_topic
 from support.processes import wait_until
@@ -94,6 +94,7 @@ class Bench:
                 continue
             for part in parts:
                 self.budget.held_bytes -= cost_of(part)
+                self.disk.waiting.end(part)
             taken += [number_of(part) for part in parts]
         return taken
 
@@ -101,7 +102,7 @@ class Bench:
         return [path for path in self.disk.directory.rglob("*") if path.is_file() and path.name != "lock"]
 
     def holds_nothing(self) -> bool:
-        return (self.budget.held_bytes, self.budget.spooled_bytes, self.budget.spool_queues, self.disk.topics) == (0, 0, 0, {})
+        return (self.budget.held_bytes, self.budget.spooled_bytes, self.budget.spool_queues, self.disk.waiting.topics) == (0, 0, 0, {})
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_a_long_one_comes_back_in_order_and_leaves_no_file(bench: Bench) -> None
     bench.wait(lambda: not bench.queue.writing, "all is written")
     assert bench.budget.held_bytes < 2 * MIN_BATCH_BYTES
     assert bench.budget.spooled_bytes > 50_000 * 100 - MIN_BATCH_BYTES
-    assert bench.disk.topics[KEY.origin.protocol, KEY.text].messages == 50_000
+    assert bench.disk.waiting.topics[KEY.origin.protocol, KEY.text].messages == 50_000
     assert bench.take(50_000) == list(range(50_000))
     assert bench.holds_nothing()
     bench.wait(lambda: bench.disk.used == 0, "the files are deleted")
@@ -215,11 +216,13 @@ def test_a_queue_that_is_given_up_takes_its_own_part_of_a_topic_along(bench: Ben
     other = SpoolQueue(bench.disk, HeldBudget(), 2, 1, key_of, cost_of, lambda: None)
     for number in range(3):
         bench.add(message(number, 100))
-    other.add(message(0, 1_000))
+    one = message(0, 1_000)
+    other.add(one)
     bench.queue.forget()
-    assert (bench.disk.topics[KEY.origin.protocol, KEY.text].messages, bench.disk.topics[KEY.origin.protocol, KEY.text].bytes) == (1, 1_000)
+    left = bench.disk.waiting.topics[KEY.origin.protocol, KEY.text]
+    assert (left.messages, left.bytes) == (1, 1_000)
     other.forget()
-    assert bench.disk.topics == {}
+    assert bench.disk.waiting.topics == {}
 
 
 def test_a_full_disk_loses_nothing_and_says_so(bench: Bench) -> None:
@@ -282,7 +285,7 @@ def test_a_damaged_file_ends_the_queue_with_a_reason(bench: Bench, fault: str) -
     [given_up] = bench.queue.forget()
     assert given_up.count == 1_000
     bench.wait(lambda: bench.disk.used == 0, "nothing is kept of it")
-    assert (bench.disk.queues, bench.disk.messages, bench.disk.topics) == (0, 0, {})
+    assert (bench.disk.queues, bench.disk.waiting.messages, bench.disk.waiting.topics) == (0, 0, {})
 
 
 def test_a_directory_that_somebody_has_deleted_is_made_again(bench: Bench, tmp_path: Path) -> None:
@@ -310,6 +313,26 @@ def test_a_rule_with_a_size_writes_no_more_than_that_and_goes_on_as_it_is_read(b
     assert bench.holds_nothing()
 
 
+def test_what_waits_is_told_in_memory_and_on_disk(bench: Bench) -> None:
+    """Also what is read ahead, and what is out of the queue and has not gone on."""
+    for number in range(1_000):
+        bench.add(message(number))
+    bench.wait(lambda: not bench.queue.writing, "it is written")
+    waiting = bench.disk.waiting.topics[KEY.origin.protocol, KEY.text]
+    in_memory = len(bench.queue.tail)
+    assert (waiting.messages, waiting.disk_messages) == (1_000, 1_000 - in_memory)
+    assert (waiting.bytes, waiting.disk_bytes) == (100_000, 100 * (1_000 - in_memory))
+    assert bench.queue.take() == []
+    bench.wait(lambda: bool(bench.queue.read_ahead), "the first batch is read")
+    parts = bench.queue.take()
+    assert (waiting.messages, waiting.disk_messages) == (1_000, 1_000 - in_memory - len(parts)), "they are held before the queue"
+    for part in parts:
+        bench.disk.waiting.end(part)
+    assert waiting.messages == bench.disk.waiting.messages == 1_000 - len(parts)
+    bench.queue.forget()
+    assert (bench.disk.waiting.messages, bench.disk.waiting.disk_messages, bench.disk.waiting.topics) == (0, 0, {})
+
+
 def test_counts_are_right_when_a_topic_has_another_key_by_now(bench: Bench) -> None:
     """As after a reload that groups topics by the first words of their routing keys."""
     for number in range(100):
@@ -319,6 +342,26 @@ def test_counts_are_right_when_a_topic_has_another_key_by_now(bench: Bench) -> N
     bench.queue.key_of = lambda data: other
     assert bench.take(100) == list(range(100))
     assert bench.holds_nothing()
+
+
+@pytest.mark.parametrize("where", ["in memory", "on its way", "on disk"])
+def test_what_has_passed_by_other_rules_is_judged_again(bench: Bench, where: str) -> None:
+    bench.disk.low_watermark = ENDLESS if where == "on its way" else 0
+    most = 3 if where == "in memory" else 30
+    for number in range(most):
+        part = message(number)
+        part.paid, part.passed = True, 1
+        bench.add(part)
+    if where == "on disk":
+        bench.wait(lambda: len(bench.queue.stored) > 0 and not bench.queue.writing, "it is written")
+    bench.queue.forget_verdicts()
+    found: list[Part] = []
+    while len(found) < most:
+        more = bench.queue.take()
+        found += more
+        if not more:
+            bench.wait(lambda: bool(bench.queue.read_ahead), "the next batch is read")
+    assert [(part.paid, part.passed, part.again, part.deadline) for part in found] == [(False, 0, True, NEVER)] * most
 
 
 def test_nothing_else_is_deleted_that_looks_alike(tmp_path: Path) -> None:

@@ -39,20 +39,28 @@ def scraped(standalone: Standalone) -> dict[str, float]:
 async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "MAX_TOPICS_PER_SLICE", 2)
     for number, name in enumerate(("a", "b", "c"), 1):
-        disk.count("amqp", name, number, 100 * number)
-    disk.topics["amqp", "a"].since = 4_000_000_000
+        disk.waiting.count("amqp", name, number, 100 * number)
+    disk.waiting.topics["amqp", "a"].since = 4_000_000_000
     slices = list(spool.topics(disk, 6_500_000_000))
     assert [len(each) for each in slices] == [2, 1]
-    assert slices[0][0] == {"protocol": "amqp", "topic": "a", "messages": 1, "bytes": 100, "waiting_seconds": 2.5}
+    assert slices[0][0] == {
+        "protocol": "amqp",
+        "topic": "a",
+        "messages": 1,
+        "bytes": 100,
+        "disk_messages": 0,
+        "disk_bytes": 0,
+        "waiting_seconds": 2.5,
+    }
 
 
 async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Standalone, disk: SpoolDisk) -> None:
-    disk.count("amqp", ORDERS[1], 7, 700)
+    disk.waiting.count("amqp", ORDERS[1], 7, 700)
     standalone.gateway.accounts.totals(*ORDERS)
     standalone.gateway.accounts.totals("amqp", ORDERS[1], "consume")
     assert standalone.status()["spool"] == standalone.spool() == {
-        "directory": str(disk.directory), "size_bytes": 16 << 20, "used_bytes": 0, "messages": 7, "topics": 1, "written_bytes": 0,
-        "read_bytes": 0, "damaged_batches": 0, "expired": 0, "full": False, "trouble": None,
+        "directory": str(disk.directory), "size_bytes": 16 << 20, "used_bytes": 0, "messages": 7, "disk_messages": 0, "topics": 1,
+        "written_bytes": 0, "read_bytes": 0, "damaged_batches": 0, "expired": 0, "full": False, "trouble": None,
     }  # fmt: skip
     assert {item["operation"]: item["spooled"] for item in await standalone.topics()} == {"produce": 7, "consume": 0}
     assert [item["topic"] for item in await standalone.spooled_topics()] == [ORDERS[1]]
@@ -84,11 +92,11 @@ def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, d
 
 def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(standalone: Standalone, disk: SpoolDisk) -> None:
     standalone.gateway.accounts.totals(*ORDERS)
-    disk.count("amqp", ORDERS[1], 7, 700)
-    disk.count("amqp", "%2F/hidden/", 5, 500)
+    disk.waiting.count("amqp", ORDERS[1], 7, 700)
+    disk.waiting.count("amqp", "%2F/hidden/", 5, 500)
     disk.used, disk.written, disk.read, disk.lost_batches, disk.expired = 4096, 8192, 2048, 1, 6
     assert scraped(standalone) == {
-        "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12,
+        "sluice_spool_bytes": 4096, "sluice_spool_size_bytes": 16 << 20, "sluice_spool_messages": 12, "sluice_spool_disk_messages": 0,
         "sluice_spool_written_bytes_total": 8192, "sluice_spool_read_bytes_total": 2048, "sluice_spool_damaged_batches_total": 1,
         "sluice_spool_blocked": 0, "sluice_spool_expired_messages_total": 6,
         OF_ORDERS: 7, OF_OTHERS: 5,
@@ -97,7 +105,7 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
 
 def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk) -> None:
     standalone.gateway.accounts.totals(*ORDERS).received = 9
-    disk.count("amqp", ORDERS[1], 7, 700)
+    disk.waiting.count("amqp", ORDERS[1], 7, 700)
     disk.used, disk.trouble = 4096, "No space left on device: /spool"
     families = [scrapes.parse("".join(standalone.metrics({})))]
     disk.trouble = ""
@@ -109,11 +117,11 @@ def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk)
 
 
 def test_workers_are_summed_in_a_list(standalone: Standalone, disk: SpoolDisk) -> None:
-    disk.count("amqp", "a", 2, 200)
-    disk.topics["amqp", "a"].since = 0
+    disk.waiting.count("amqp", "a", 2, 200)
+    disk.waiting.topics["amqp", "a"].since = 0
     views = list(spool.topics(disk, 3_000_000_000))
     first = spool.figures(disk)
-    disk.count("amqp", "b", 1, 100)
+    disk.waiting.count("amqp", "b", 1, 100)
     disk.trouble = "No space left on device: /spool"
     views += spool.topics(disk, 2_000_000_000)
     assert {item["topic"]: (item["messages"], item["bytes"], item["waiting_seconds"]) for item in spool.summed_topics(views)} == {

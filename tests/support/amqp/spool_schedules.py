@@ -85,7 +85,7 @@ class SpoolSchedule(Schedule):
 
     def _finish(self) -> None:
         self._play_out()
-        assert (self.disk.used, self.disk.queues, self.disk.topics) == (0, 0, {}), "something of the spool stays"
+        assert (self.disk.used, self.disk.queues, self.disk.waiting.topics) == (0, 0, {}), "something of the spool stays"
         assert (self.conversation.budget.spooled_bytes, self.conversation.budget.spool_queues) == (0, 0)
         self.disk.close(0)
         assert not list(self.disk.directory.rglob("*")), "files stay"

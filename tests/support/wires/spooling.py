@@ -12,10 +12,10 @@ from support.wires.wires import Wires
 
 
 @contextmanager
-def spooling(directory: Path, *rules: Rule, size: int = 1 << 30) -> Iterator[tuple[Wires, SpoolDisk]]:
-    """Sessions, and a disk on which all but the first few messages wait."""
+def spooling(directory: Path, *rules: Rule, size: int = 1 << 30, least: int = 2_000) -> Iterator[tuple[Wires, SpoolDisk]]:
+    """Sessions, and a disk on which all but the first few messages wait: those that fill `least` bytes of memory."""
     with Wires(*rules) as wires:
-        disk = SpoolDisk(directory / "spool", size, 1, threads=False, least=2_000, most=2_000)
+        disk = SpoolDisk(directory / "spool", size, 1, threads=False, least=least, most=least)
         wires.shared.spool = disk
         wires.sweeper.take_spool(disk)
         yield wires, disk

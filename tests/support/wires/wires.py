@@ -104,9 +104,12 @@ class Wires:
 
     def enforce(self, rules: RuleSet) -> None:
         """Put other rules in force, as the gateway does."""
-        if self.judge.replace(rules):
-            for session in self.sweeper.sessions.values():
+        keys_change = self.judge.replace(rules)
+        for session in self.sweeper.sessions.values():
+            if keys_change:
                 session.conversation.rules_changed()
+            if session.conversation.has_spooled:
+                session.conversation.limits_changed()
 
     def session(self, number: int = 1) -> Session:
         return self.sweeper.sessions[number]
