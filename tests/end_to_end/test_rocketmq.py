@@ -123,9 +123,7 @@ def test_a_limited_topic_surfaces_as_215_and_a_free_one_on_the_same_connection_k
     _, at_most = bounds(LIMITED, flooded["elapsed_s"], LIMITED)
     assert flooded["ok"] <= at_most
     assert (quiet["ok"], quiet["codes"]) == (quiet["sent"], {})
-    assert (
-        quiet["sent"] >= 0.5 * QUIET * quiet["elapsed_s"]
-    )  # each in turn, and a busy machine takes its part: a limit would leave a few a second
+    assert quiet["sent"] >= 0.5 * QUIET * quiet["elapsed_s"]  # each in turn: a busy machine takes its part
     assert rocketmq.stored(limited, free) == {limited: flooded["ok"], free: quiet["ok"]}
     fates = gateway.messages_by_fate("rocketmq", limited)
     assert (fates["received"], fates["forwarded"], fates["refused"]) == (flooded["sent"], flooded["ok"], flooded["codes"]["215"])

@@ -329,27 +329,32 @@ def test_a_limit_of_nothing_pauses_and_a_live_drop_gives_up_what_waits(
     """Of a client without confirms it is dropped, of one with confirms nacked; what comes when the limit is back goes its way."""
     gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled(10)], memory={"target": "1MiB"})
     port = gateway.port("rabbit")
-    with Queue(rabbitmq.url, "burst-paused") as queue, Queue(rabbitmq.url, "free") as free, NumberedPublisher(port) as plain:
-        with NumberedPublisher(port, confirms=True) as asking, NumberedPublisher(port, confirms=True) as other:
-            for publisher in (plain, asking):
-                publisher.begin(count, [queue.name], size)
-            wait_until(lambda: taken(gateway) == 2 * count, within=60, what="all is taken")
-            limit(gateway, queue, "--messages", "0/s")
-            wait_until(lambda: waits(gateway, queue)["messages"] == 2 * count - queue.depth(), within=30, what="all that waits is told")
-            assert (waits(gateway, queue)["disk_messages"] > 0) is (count > 1_000)
-            stored = queue.depth()
-            other.begin(2_000, [free.name])
-            wait_until(lambda: len(other.acked) == 2_000, within=60, what="others go on")
-            assert (queue.depth(), waits(gateway, queue)["messages"]) == (stored, 2 * count - stored)
-            limit(gateway, queue, "--messages", "0/s", "--action", "drop")
-            wait_until(lambda: waits(gateway, queue)["messages"] == held(gateway) == 0, within=60, what="what waits is given up")
-            wait_until(lambda: len(asking.acked) + len(asking.nacked) == count, within=30, what="all is answered")
-            assert (queue.depth(), files(gateway)) == (stored, [])
-            fates = gateway.messages_by_fate("amqp", f"%2F/amq.default/{queue.name}")
-            assert (fates["refused"], fates["dropped"]) == (len(asking.nacked), 2 * count - stored - len(asking.nacked))
-            gateway.cli("limits", "unset", "amqp", "/", "amq.default", queue.name, "--reason", "a test")
-            plain.begin(3, [queue.name])
-            wait_until(lambda: queue.depth() == stored + 3, within=30, what="what comes later is stored")
+    with (
+        Queue(rabbitmq.url, "burst-paused") as queue,
+        Queue(rabbitmq.url, "free") as free,
+        NumberedPublisher(port) as plain,
+        NumberedPublisher(port, confirms=True) as asking,
+        NumberedPublisher(port, confirms=True) as other,
+    ):
+        for publisher in (plain, asking):
+            publisher.begin(count, [queue.name], size)
+        wait_until(lambda: taken(gateway) == 2 * count, within=60, what="all is taken")
+        limit(gateway, queue, "--messages", "0/s")
+        wait_until(lambda: waits(gateway, queue)["messages"] == 2 * count - queue.depth(), within=30, what="all that waits is told")
+        assert (waits(gateway, queue)["disk_messages"] > 0) is (count > 1_000)
+        stored = queue.depth()
+        other.begin(2_000, [free.name])
+        wait_until(lambda: len(other.acked) == 2_000, within=60, what="others go on")
+        assert (queue.depth(), waits(gateway, queue)["messages"]) == (stored, 2 * count - stored)
+        limit(gateway, queue, "--messages", "0/s", "--action", "drop")
+        wait_until(lambda: waits(gateway, queue)["messages"] == held(gateway) == 0, within=60, what="what waits is given up")
+        wait_until(lambda: len(asking.acked) + len(asking.nacked) == count, within=30, what="all is answered")
+        assert (queue.depth(), files(gateway)) == (stored, [])
+        fates = gateway.messages_by_fate("amqp", f"%2F/amq.default/{queue.name}")
+        assert (fates["refused"], fates["dropped"]) == (len(asking.nacked), 2 * count - stored - len(asking.nacked))
+        gateway.cli("limits", "unset", "amqp", "/", "amq.default", queue.name, "--reason", "a test")
+        plain.begin(3, [queue.name])
+        wait_until(lambda: queue.depth() == stored + 3, within=30, what="what comes later is stored")
 
 
 def test_a_live_reject_nacks_what_waits_and_what_cannot_be_refused_waits_on(rabbitmq: RabbitMQ, gateway: Gateway) -> None:

@@ -5,6 +5,7 @@ The first byte of an input says how the rest is cut and, where it matters, what 
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 from fuzz.scripts import LETTERS, Script, check_memory, cut, spool_disk
@@ -31,6 +32,7 @@ RULES = {
     for action, letter in LETTERS.items()
 }  # all other routing keys pass
 KEYS = ("x", *LETTERS.values())
+TAG = re.compile(rb"\x1famq\.ctag-[\w-]{22}")  # that the gateway makes
 
 
 def whole_frames(data: bytes) -> list[bytes]:
@@ -41,9 +43,17 @@ def whole_frames(data: bytes) -> list[bytes]:
         stop = at + 8 + int.from_bytes(data[at + 3 : at + 7], "big")
         if stop > len(data):
             break
-        frames.append(data[at:stop])
+        frames.append(untagged(data[at:stop]))
         at = stop
     return frames
+
+
+def untagged(frame: bytes) -> bytes:
+    """`frame` without the tag that a consumer has from the gateway, where its client has named none."""
+    if frame[7:11] != b"\x00\x3c\x00\x14":
+        return frame
+    said = TAG.sub(b"\x00", frame)
+    return said[:3] + (len(said) - 8).to_bytes(4, "big") + said[7:]
 
 
 def by_channel(data: bytes) -> dict[bytes, list[bytes]]:
@@ -94,7 +104,7 @@ def amqp_client(data: bytes) -> None:
             error = name_of(raised)
         assert error is None or error.startswith("client: "), error
         check_selection(talk.to_broker, start + said)
-        outcomes.append((error, talk.to_broker, talk.to_client, talk.requests))
+        outcomes.append((error, TAG.sub(b"", talk.to_broker), talk.to_client, talk.requests))
         check_memory(talk, len(said))
     whole, *others = outcomes
     for other in others:

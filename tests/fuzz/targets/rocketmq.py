@@ -44,8 +44,8 @@ def meaning_of(read: Read) -> tuple[str, str, bool]:
 
 
 def is_name(raw: bytes, text: str) -> bool:
-    """Whether `raw` is that text, or the beginning of it that a name may have."""
-    found = raw.decode(errors="replace")
+    """Whether `raw` is that text as Java writes it, or the beginning of it that a name may have."""
+    found, text = raw.decode(errors="replace"), text.encode(errors="replace").decode()
     return found == text or (len(raw) == MAX_NAME_BYTES and text.startswith(found.rstrip("\ufffd")))
 
 
