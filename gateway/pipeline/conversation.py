@@ -214,13 +214,15 @@ class Conversation:
         """Hold `part`, which was not judged, behind what is spooled of its ordering key; its `deadline` is as the rule of that has it."""
         raise NotImplementedError
 
-    def spools(self, part: Part) -> bool:
-        """Whether what is held of the ordering key of `part` waits in a spool."""
-        return False
-
     def line_of(self, part: Part) -> object:
         """What has an order: parts of the same line wait behind each other, in a spool, and others do not."""
         return part.ordering_key
+
+    def end_wait(self, part: Part) -> None:
+        """`part` goes on or is given up: it does not wait in the spool any more, if it did."""
+        disk = self.context.spool
+        if part.in_spool and disk is not None:
+            disk.waiting.end(part)
 
     def may_expire(self, part: Part) -> bool:
         """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""

@@ -141,7 +141,7 @@ def _spool_stage(session: Session) -> dict[str, object] | None:
     budget = session.budget
     if budget.spool_queues == 0:
         part = session.conversation.waits_for()
-        if part is None or part.key is None or not session.conversation.spools(part):
+        if part is None or not part.in_spool:
             return None
     stage = "disk" if budget.spooled_bytes > 0 or budget.spool_writing > 0 else "memory"
     if session.spool_full():

@@ -470,8 +470,7 @@ class Session:
         for part in parts:
             key = part.key
             part.release_slots(self.reports.endings)
-            if part.in_spool and self.shared.spool is not None:  # the judge had it
-                self.shared.spool.waiting.end(part)
+            self.conversation.end_wait(part)  # the judge had it
             if part.kind == REQUEST and key is not None:
                 self.shared.accounts.tally_of(key).abandoned += part.count * part.messages
                 if self.spans is not None:

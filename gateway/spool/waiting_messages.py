@@ -49,9 +49,9 @@ class WaitingMessages:
         self.messages_by_protocol: dict[str, int] = {}
 
     def begin(self, part: Part) -> None:
-        """`part`, in memory, waits from now on. One that does already counts once."""
+        """`part`, in memory, waits from now on. One that does already counts once, a request for messages (`reservation`) not at all."""
         key = part.key
-        if part.in_spool or part.kind != REQUEST or key is None:
+        if part.in_spool or part.kind != REQUEST or key is None or part.reservation is not None:
             return
         part.in_spool = True
         self.count(key.origin.protocol, key.text, messages_of(part), size_of(part))

@@ -112,7 +112,6 @@ class Worker:
     def __init__(self, begin: Begin, settings: Settings, log_handler: log.QueueHandler, parent: socket.socket) -> None:
         self.begin = begin
         self.parent = parent
-        self.nursery: trio.Nursery | None = None  # of what talks with the parent
         self.rule_cache = RuleCache(rule_sets.decode(begin.rules))
         self.outbox = Outbox(MAX_UNSENT_BYTES)
         self.recent_events = RecentEvents(begin.boot)
@@ -153,8 +152,7 @@ class Worker:
     async def administer(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Talk with the parent, which administers it."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.parent))
-        async with trio.open_nursery() as self.nursery:
-            nursery = self.nursery
+        async with trio.open_nursery() as nursery:
             nursery.start_soon(self.outbox.send_to, stream)
             nursery.start_soon(self._ask)
             nursery.start_soon(self._forget)

@@ -125,3 +125,19 @@ def test_a_spool_that_cannot_be_written_says_so_until_it_can(tmp_path: Path) -> 
         wait_until(lambda: spooled(gateway), within=60, what="what the client could not send before is spooled")
         assert (whole(gateway)["trouble"], gateway.get("/v1/status")["warnings"]) == (None, [])
         assert len(troubles(gateway)) == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_files_of_a_build_that_was_never_released_are_named_once_at_the_start(tmp_path: Path, workers: int) -> None:
+    """And what a killed process has left is deleted, beside them."""
+    spool = tmp_path / "gateway" / "state" / "spool"
+    for own, file in (("12-0123abcd", "1.durable"), ("13-0123abcd", "1")):
+        (spool / own).mkdir(parents=True, mode=0o700)
+        (spool / own / file).write_bytes(b"12345")
+    settings = {"gateway": {"name": "end-to-end", "state_directory": "state", "workers": workers}}
+    with stand_ins.rabbitmq() as rabbit, Gateway(tmp_path / "gateway", [amqp_listener(rabbit.address)], RULES, settings) as gateway:
+        wait_until(lambda: not (spool / "13-0123abcd").exists(), within=60, what="the folder is looked at")
+        wait_until(lambda: '"spool_not_ours"' in gateway.log(), within=60, what="the log has it")
+        assert [each.name for each in (spool / "12-0123abcd").iterdir() if each.name != "lock"] == ["1.durable"]
+    assert gateway.log().count('"spool_not_ours"') == 1
+    assert gateway.log().count(str(spool / "12-0123abcd")) == 1

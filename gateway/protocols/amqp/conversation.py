@@ -108,10 +108,6 @@ class AmqpConversation(Conversation):
     def postpone(self, part: Part, now: int) -> None:
         self.settling.postpone(part, now)
 
-    def spools(self, part: Part) -> bool:
-        channel = self.channels.get(part.ordering_key)
-        return channel is not None and channel.spool is not None
-
     def may_expire(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
         return channel is not None and channel.spool is not None and not channel.tx

@@ -112,13 +112,7 @@ class HeldParts:
         self.unblock(part)
         if part.kind == REQUEST:
             self.budget.held_messages -= part.count * part.messages
-            self._end_wait(part)
-
-    def _end_wait(self, part: Part) -> None:
-        """`part` does not wait in the spool any more, if it did."""
-        disk = self.conversation.context.spool
-        if part.in_spool and disk is not None:
-            disk.waiting.end(part)
+            self.conversation.end_wait(part)
 
     def block(self, part: Part) -> None:
         """The client is not read until `part`, which is held, is settled."""
@@ -312,7 +306,7 @@ class HeldParts:
         self.behind_close = []
         self.ready = []
         for part in parts:
-            self._end_wait(part)
+            self.conversation.end_wait(part)
         self.channels.clear()
         self.taken = 0
         self.budget.held_bytes = 0

@@ -91,7 +91,7 @@ class RocketmqConversation(Conversation):
     def admit(self, part: Part) -> None:
         if self.close_reason:  # the client will take it for failed
             if part.kind == REQUEST:
-                self._end_wait(part)
+                self.end_wait(part)
                 self.reports.give_up(part)
             return
         if part.kind == BODY:
@@ -109,7 +109,7 @@ class RocketmqConversation(Conversation):
                 self.held_sends.hold_behind(part, paid=not part.requeue_without_slots(self.reports.endings))
                 self._update_budget()
                 return
-            self._end_wait(part)
+            self.end_wait(part)
             if not part.one_way:
                 self.outstanding.count_requests(part.count)
                 if part.flight is not None:
@@ -165,14 +165,14 @@ class RocketmqConversation(Conversation):
             if taken == NOTHING_REFUSES and not self.close_reason:
                 return UNABLE
             if taken == SILENCE_REFUSES:
-                self._end_wait(part)
+                self.end_wait(part)
                 return REFUSED
         rule = part.rule
         key = part.key
         assert key is not None
         code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
         frames = build_refusals(part.opaques, code, remark(key.text, part.wait_ns))
-        self._end_wait(part)
+        self.end_wait(part)
         if part.complete:
             self._reply(frames)
         else:
@@ -182,7 +182,7 @@ class RocketmqConversation(Conversation):
 
     def drop(self, part: Part) -> bool:
         """Always possible. A client that waits for an answer sees its own timeout, as a rule that says `drop` wants it."""
-        self._end_wait(part)
+        self.end_wait(part)
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
@@ -250,9 +250,6 @@ class RocketmqConversation(Conversation):
         self.held_sends.spool(part)
         self._update_budget()
 
-    def spools(self, part: Part) -> bool:
-        return isinstance(part, Sends) and part.key in self.held_sends.spooled
-
     def line_of(self, part: Part) -> object:
         return part.key
 
@@ -285,17 +282,11 @@ class RocketmqConversation(Conversation):
         rule = "" if part.rule is None else part.rule.name
         whose = key.text if part.bucket is None else part.bucket.owner_text()
         self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
-        self._end_wait(part)
+        self.end_wait(part)
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
         return REFUSED
-
-    def _end_wait(self, part: Part) -> None:
-        """`part` does not wait in the spool any more, if it did."""
-        disk = self.context.spool
-        if part.in_spool and disk is not None:
-            disk.waiting.end(part)
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Those of one key in the order they came, the paid ones behind them included; settle them before anything decoded later."""
@@ -312,7 +303,7 @@ class RocketmqConversation(Conversation):
     def abandon(self) -> list[Part]:
         parts = self.held_sends.abandon()
         for part in parts:
-            self._end_wait(part)
+            self.end_wait(part)
         parts.extend(self.polls.held.abandon())
         self._update_budget()
         return parts

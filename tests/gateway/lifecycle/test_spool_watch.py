@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.lifecycle.spool_watch import SpoolWatch
-from gateway.spool.disk import WRITE, Job, SpoolDisk
+from gateway.lifecycle.spool_watch import SpoolWatch, clear_spool
+from gateway.spool.disk import LOCK, WRITE, Job, SpoolDisk
 
 
 @pytest.fixture
@@ -38,3 +38,21 @@ def test_trouble_and_its_end_are_told_once_each(disk: SpoolDisk, caplog: pytest.
     assert str(disk.directory) in told[0][1]["err"]
     assert "free some space" in told[0][1]["remedy"]
     assert told[1][1]["err"] == f"over: {told[0][1]['err']}"
+
+
+async def test_what_is_left_behind_is_told_at_the_start_and_only_deleted_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for own, file in (("12-0123abcd", "1"), ("13-0123abcd", "1.durable"), ("14-0123abcd", "2.durable")):
+        (tmp_path / own).mkdir()
+        (tmp_path / own / file).write_bytes(b"12345")
+    (tmp_path / "15-0123abcd" / LOCK).mkdir(parents=True)
+    for tells in (True, False):
+        caplog.clear()
+        await clear_spool(tmp_path, tells=tells)
+        told = {record.getMessage(): cast(Any, record).fields for record in caplog.records}
+        assert sorted(told) == (["spool_left_behind", "spool_not_ours", "spool_unreadable"] if tells else [])
+        if tells:
+            assert (told["spool_left_behind"]["files"], told["spool_left_behind"]["bytes"]) == (1, 5)
+            assert told["spool_not_ours"]["folders"] == f"{tmp_path}/13-0123abcd, {tmp_path}/14-0123abcd"
+            assert "delete the folder" in told["spool_not_ours"]["remedy"]
+            assert told["spool_unreadable"]["folder"] == f"{tmp_path}/15-0123abcd"
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["13-0123abcd", "14-0123abcd", "15-0123abcd"]
