@@ -80,7 +80,7 @@ class Standalone:
         self.reloads = Reloads(store)
         boot = secrets.token_hex(4)
         self.recent_events = RecentEvents(boot)
-        self.judge = Judge(store.rules(), settings.limiter.max_keys)
+        self.judge = Judge(store.rules(), settings.limiter.max_keys, bounds_names=True)
         fleet = join_fleet(settings, self.judge, boot)
         self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
         if takeover is None:

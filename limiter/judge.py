@@ -54,17 +54,18 @@ SLICE: Final = 1000  # buckets looked at in one go for operators; about a millis
 class Judge:
     """Judges requests by a rule set that can be swapped at any moment.
 
-    Remembers at most `max_keys` buckets, `live` of them at hand; 0: as `ledger.at_hand` says.
+    Remembers at most `max_keys` buckets, `live` of them at hand; 0: as `ledger.at_hand` says. `bounds_names`: clients may use so many new
+    names a second (`limiter.new_names`).
     """
 
     __slots__ = ("_decisions", "_in_force", "_lock", "_max_keys", "origins")
 
-    def __init__(self, rules: RuleSet, max_keys: int = 1_000_000, live: int = 0) -> None:
+    def __init__(self, rules: RuleSet, max_keys: int = 1_000_000, live: int = 0, *, bounds_names: bool = False) -> None:
         self._in_force = InForce(rules, max_keys, live)
         self._decisions = Decisions(self._in_force)
         self._lock = self._decisions.lock
         self._max_keys = max_keys
-        self.origins = Origins(rules, min(max_keys, at_hand(max_keys)))
+        self.origins = Origins(rules, min(max_keys, at_hand(max_keys)), self._in_force.ledger if bounds_names else None)
 
     @property
     def rules(self) -> RuleSet:
@@ -99,7 +100,7 @@ class Judge:
     def _forget_connection(self, origin: Origin) -> None:
         """A connection's number never comes back, so its buckets would be idle until the ledger is full."""
         with self._lock:
-            for key in origin.keys.values():
+            for key in (*origin.keys.values(), *origin.together.values()):
                 for bucket in key.buckets:
                     if bucket.effective.per == "connection":
                         self._in_force.ledger.discard(bucket)
@@ -108,9 +109,25 @@ class Judge:
         """The origin to go on with under the rules in force: `origin` itself, unless they now tell connections apart."""
         return self.origins.own(origin, connection)
 
-    def key(self, origin: Origin, raw: bytes, name: TopicName, group: bytes | None = None, operation: str = "produce") -> Key:
-        """The key of `name` from `origin`, remembered in `origin.keys` under `raw`, the bytes by which the session finds it again."""
-        return self.origins.key(origin, raw, name, group, operation)
+    def key(
+        self,
+        origin: Origin,
+        raw: bytes,
+        name: TopicName,
+        group: bytes | None = None,
+        operation: str = "produce",
+        *,
+        told_apart: bool = False,
+    ) -> Key:
+        """The key of `name` from `origin`, remembered in `origin.keys` under `raw`, the bytes by which the session finds it again.
+
+        Where the client has used too many new names it is one of many names and `unnamed`, and not remembered; `told_apart`: never.
+        """
+        return self.origins.key(origin, raw, name, group, operation, told_apart)
+
+    def may_name(self, origin: Origin) -> bool:
+        """Whether the client of `origin` may use one more new name, which then counts."""
+        return self.origins.may_name(origin)
 
     def limited(self, key: Key) -> bool:
         """Whether any rule in force looks at messages of `key`: where none does, asking for a verdict is not worth its time."""
@@ -132,6 +149,7 @@ class Judge:
 
     def decide(self, requests: list[Request], now: int) -> None:
         """Write the verdict into each request, in order. `now` is monotonic nanoseconds. Thread safe. Raises UnjudgedError."""
+        self.origins.now = now
         self._decisions.decide(requests, now)
 
     def finished(self, endings: list[Ending], now: int) -> None:

@@ -11,11 +11,13 @@ the ledger.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.fair_share.shared_bucket import TopicShare
+    from limiter.new_names import NewNames
     from limiter.topics import TopicName
 
 MAX_SAID: Final = 3  # libraries, and names, of one origin; behind one address and user there is one application, or a few; a guess
@@ -91,7 +93,10 @@ class Origin:
     While a rule keeps a bucket per connection, each session has an origin of its own, with the connection's number.
     """
 
-    __slots__ = ("client", "connection", "groups", "keys", "libraries", "listener", "names", "protocol", "sessions", "user", "vhost")
+    __slots__ = (
+        "client", "connection", "groups", "keys", "libraries", "listener", "names", "new_names", "order", "protocol", "sessions",
+        "together", "user", "vhost",
+    )  # fmt: skip
 
     def __init__(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes, connection: int = 0) -> None:
         self.protocol = protocol
@@ -101,6 +106,9 @@ class Origin:
         self.vhost = vhost
         self.connection = connection  # its number; 0: any number of connections
         self.keys: dict[bytes, Key] = {}  # raw key bytes as they stand on the wire -> Key; filled by Judge.key, bounded by the judge
+        self.order: deque[bytes] = deque()  # the raw keys of `keys`, the oldest first
+        self.new_names: NewNames | None = None  # how many new names its client may use now; None: any number
+        self.together: dict[object, Key] = {}  # of names beyond that, by what holds for them
         self.groups: dict[str, Key] = {}  # one for all topics of a group (`routing_key_words`), by the group's text and operation
         self.sessions = 0  # how many sessions use it; the judge forgets it at 0
         self.libraries: tuple[dict[str, object], ...] = ()  # what its connections say of their client library, MAX_SAID different ones
@@ -122,7 +130,7 @@ class Key:
 
     __slots__ = (
         "buckets", "counted", "dirty", "generation", "group", "in_runs", "limited", "limited_in", "name", "operation", "origin",
-        "rematch_at", "share", "tally", "text",
+        "rematch_at", "share", "tally", "text", "unnamed",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -140,6 +148,7 @@ class Key:
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `buckets` was matched under; the judge matches anew when it differs
         self.limited = False  # the loop's own note, for what need not be judged: whether any rule holds for it
+        self.unnamed = False  # it stands for names that are not told apart (`limiter.new_names`): sessions do not remember it
         self.limited_in = -1  # generation of the rule set that was found in
 
     def __repr__(self) -> str:

@@ -127,6 +127,10 @@ class Limit:
                 cost = max(cost, NEVER if rate.amount == 0 else -(-tokens * rate.per_ns // rate.amount))
         return cost
 
+    def is_shut(self) -> bool:
+        """Whether nothing passes, ever."""
+        return (self.messages is not None and self.messages.amount == 0) or (self.bytes is not None and self.bytes.amount == 0)
+
     def limits_nothing(self) -> bool:
         return self.messages is None and self.bytes is None and self.concurrent is None
 

@@ -44,7 +44,7 @@ STOREYS = {
 limits protocols shell_words
 algorithms topics credit
 leases rules bypass quota_snapshot
-fair_share units
+fair_share units new_names
 buckets
 keys in_flight reservation
 request

@@ -32,14 +32,18 @@ ALL_PASSED: Final = (  # the counts of a line whose messages all passed at once
 class RunningSecond:
     """What has happened in the running second: an observer of `Accounts`."""
 
-    __slots__ = ("keys", "tallies")
+    __slots__ = ("keys", "tallies", "unnamed")
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
         self.tallies: list[Tally] = []
+        self.unnamed = 0  # keys of names that were not told apart: dropped like invented ones
 
     def add(self, key: Key, tally: Tally) -> None:
         """Observes `Accounts`."""
+        if key.unnamed:
+            self.unnamed += 1
+            return
         self.keys.append(key)
         self.tallies.append(tally)
 
@@ -53,6 +57,7 @@ class RunningSecond:
         taken = RunningSecond()
         taken.keys, self.keys = self.keys, taken.keys
         taken.tallies, self.tallies = self.tallies, taken.tallies
+        taken.unnamed, self.unnamed = self.unnamed, 0
         return taken
 
     def __len__(self) -> int:
@@ -133,7 +138,7 @@ class Second:
         self.revision = revision  # of the limits in force
         self.gathering = gathering
         self.lost_before = lost_before  # lines lost between the second before and this one
-        self.dropped = 0  # lines of this second that there was no room for; all of a topic, or none
+        self.dropped = gathering.unnamed  # lines of this second that there was no room for; all of a topic, or none
         self._lines: list[Line] | None = None
 
     @property

@@ -119,7 +119,7 @@ class Worker:
         self._forgotten_topics: list[TopicTotals] = []  # since the last report of topics
         self._asked: list[list[Bucket]] = []  # buckets of asks without an answer yet, in order
         self.lease = Lease(begin.workers)
-        judge = Judge(self.rule_cache.rules(), settings.limiter.max_keys)
+        judge = Judge(self.rule_cache.rules(), settings.limiter.max_keys, bounds_names=True)
         judge.make_buckets_with(BucketFactory(begin.workers, self.lease))
         self.gateway = Gateway(
             settings, judge, self.rule_cache, log_handler,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TOUCH_NS: Final = 1_000_000_000  # ns; how exactly the order of idleness is kept
 MAX_PROBES: Final = 8  # buckets looked at to make room; enough to get past some slow ones, few enough for the hot path; a guess
-MIN_LIVE: Final = 50_000  # buckets at hand, of 0.9 kB each; with as many keys half of the 200 MB that a million topics may cost
+MIN_LIVE: Final = 100_000  # buckets at hand, of 0.9 kB each; as many as one sidecar may have topics
 LIVE_DIVISOR: Final = 20  # of more than that one in so many is at hand; by default, of a million, MIN_LIVE
 MAX_REMEMBERED_NS: Final = 3_600_000_000_000  # ns, 1 h; how long a restart keeps a fill that time alone does not end; a guess
 

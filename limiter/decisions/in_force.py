@@ -74,7 +74,7 @@ class InForce:
         buckets = [
             self.ledger.bucket(effective, subject, self.generation, self._since, now, before)
             for effective in self.rules.matched(subject)
-            if effective.rule.mode != "off"
+            if effective.rule.mode != "off" and not (key.unnamed and effective.per == "topic" and not effective.limit.is_shut())
         ]
         crowded = any(bucket.state == OVERFLOW for bucket in buckets)
         if crowded:

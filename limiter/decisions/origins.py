@@ -1,8 +1,8 @@
 """Origins: the clients that have a session, and the keys they have used.
 
 Sessions ask for a key once per topic and keep what they get (`Origin.keys`), so what is here costs nothing per message. Names come from
-clients: an origin has at most `KEYS_PER_ORIGIN` keys, all origins together `limit`. Keys cost time to make again and nothing else:
-buckets and counts are not theirs.
+clients: an origin has at most `KEYS_PER_ORIGIN` keys, all origins together `limit`, the oldest go one at a time, and new ones are bounded
+per client and second (`limiter.new_names`). Keys cost time to make again and nothing else: buckets and counts are not theirs.
 
 Threads: the loop's alone.
 """
@@ -13,13 +13,17 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from limiter.keys import Key, Origin
+from limiter.new_names import ClientsNames
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:
+    from limiter.buckets.ledger import Ledger
     from limiter.rules.rule_set import Effective, Identity, RuleSet
 
-KEYS_PER_ORIGIN: Final = 20_000  # keys, some 1 kB each; more topics than any client uses at a time; a guess
+KEYS_PER_ORIGIN: Final = 100_000  # keys, some 0.5 kB each; behind one address there may be many services; a guess
+MAX_TOGETHER: Final = 64  # keys of an origin for names that are not told apart; a guess
+UNNAMED: Final = "__other__"  # what those are counted as
 
 
 def subject_of(key: Key) -> Subject:
@@ -30,12 +34,15 @@ def subject_of(key: Key) -> Subject:
 
 
 class Origins:
-    """All origins with a session, and their keys, under the rules in force."""
+    """All origins with a session, and their keys, under the rules in force. New names are bounded where `ledger` is given."""
 
-    __slots__ = ("_count", "_origins", "_rules", "consumers", "limit")
+    __slots__ = ("_count", "_ledger", "_names", "_origins", "_rules", "consumers", "limit", "now")
 
-    def __init__(self, rules: RuleSet, limit: int) -> None:
+    def __init__(self, rules: RuleSet, limit: int, ledger: Ledger | None = None) -> None:
         self.limit = limit  # keys of all origins together
+        self.now = 0  # monotonic ns, of the latest decision
+        self._ledger = ledger
+        self._names = ClientsNames()
         self._rules = rules
         self._count = 0
         self.consumers: dict[Identity, int] = {}  # how many consumers share a limit; counted by the sessions
@@ -45,8 +52,9 @@ class Origins:
         """Go on under `rules`; whether sessions must ask anew for their origins and keys, which may be others then."""
         regroup = rules.groups_topics or self._rules.groups_topics
         self._rules = rules
-        if regroup:
-            for origin in self._origins.values():
+        for origin in self._origins.values():
+            origin.together.clear()
+            if regroup:
                 self._forget_keys(origin)
         return regroup or rules.by_connection
 
@@ -59,6 +67,8 @@ class Origins:
         origin = self._origins.get(identity)
         if origin is None:
             origin = Origin(protocol, listener, client, user, vhost, number)
+            if self._ledger is not None:
+                origin.new_names = self._names.of(listener, client)
             self._origins[identity] = origin
         origin.sessions += 1
         return origin
@@ -84,33 +94,69 @@ class Origins:
 
     # ---- keys ------------------------------------------------------------------------------------------------------
 
-    def key(self, origin: Origin, raw: bytes, name: TopicName, group: bytes | None, operation: str) -> Key:
+    def key(self, origin: Origin, raw: bytes, name: TopicName, group: bytes | None, operation: str, told_apart: bool) -> Key:  # noqa: FBT001
         """The key of `name` from `origin`, remembered in `origin.keys` under `raw`, the bytes by which the session finds it again.
+
+        An `unnamed` one is not remembered, where the client has used too many new names and `told_apart` does not say that it must be.
 
         Topics that a rule groups share one key, so that ids in routing keys cost an entry in that dictionary and no more.
 
-        An origin that names more topics than `KEYS_PER_ORIGIN` begins afresh; when all keys are too many the origin that is longest there
-        does.
+        An origin that names more topics than `KEYS_PER_ORIGIN` forgets its oldest key for each; when all keys are too many, origins do
+        in turn.
         """
         key = origin.keys.get(raw)
         if key is not None:
             return key
+        new_names = origin.new_names
+        if new_names is not None and not told_apart and not new_names.take(self.now):
+            key = self._unnamed(origin, name, group, operation)
+            if key is not None:
+                return key
         if len(origin.keys) >= KEYS_PER_ORIGIN:
-            self._forget_keys(origin)
+            self._forget_oldest_key(origin)
         if self._count >= self.limit:
-            self._forget_oldest_keys()
+            self._make_room()
         key = Key(origin, name, group, operation)
         if self._rules.groups_topics:
             key = self._shared(key)
         origin.keys[raw] = key
+        origin.order.append(raw)
         self._count += 1
+        return key
+
+    def may_name(self, origin: Origin) -> bool:
+        """Whether the client of `origin` may use one more new name, which then counts."""
+        return origin.new_names is None or origin.new_names.take(self.now)
+
+    def _unnamed(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> Key | None:
+        """The key of all names from `origin` for which the same holds as for `name`; None where that must be told apart."""
+        rules = self._rules
+        subject = Subject(name, name.text(), origin.listener, origin.client, origin.user, group, operation, origin.connection)
+        if rules.groups_topics:
+            grouped = rules.group_of(subject)
+            if grouped is not None:
+                return self._group_key(Key(origin, name, group, operation), grouped)
+        alike = rules.alike(subject)
+        if alike is None:
+            return None
+        place, own = alike
+        if self._ledger is not None and own is not None and self._ledger.get(own) is not None:
+            return None
+        key = origin.together.get(place)
+        if key is None:
+            if len(origin.together) >= MAX_TOGETHER:
+                return None
+            key = origin.together[place] = Key(origin, name, group, operation, UNNAMED)
+            key.unnamed = True
         return key
 
     def _shared(self, key: Key) -> Key:
         """The key of the group that `key`'s topic belongs to; `key` itself where no rule groups it."""
         together = self._rules.group_of(subject_of(key))
-        if together is None:
-            return key
+        return key if together is None else self._group_key(key, together)
+
+    def _group_key(self, key: Key, together: str) -> Key:
+        """The key of the group `together`, which `key` is in."""
         groups = key.origin.groups
         place = f"{key.operation} {together}"
         shared = groups.get(place)
@@ -133,15 +179,22 @@ class Origins:
     def _forget_keys(self, origin: Origin) -> None:
         self._count -= len(origin.keys)
         origin.keys.clear()
+        origin.order.clear()
         origin.groups.clear()
+        origin.together.clear()
 
-    def _forget_oldest_keys(self) -> None:
+    def _forget_oldest_key(self, origin: Origin) -> None:
+        del origin.keys[origin.order.popleft()]
+        self._count -= 1
+
+    def _make_room(self) -> None:
+        """Forget the oldest key of the origin whose turn it is."""
         for _ in range(len(self._origins)):
             identity = next(iter(self._origins))
             origin = self._origins[identity]
             self._origins.move_to_end(identity)
             if origin.keys:
-                self._forget_keys(origin)
+                self._forget_oldest_key(origin)
                 return
 
     def key_count(self) -> int:

@@ -353,6 +353,34 @@ class RuleSet:
                     return effective.thing
         return None
 
+    def alike(self, subject: Subject) -> tuple[tuple[object, ...], Identity | None] | None:
+        """What names must have in common with that of `subject` for the same to hold for them: the rules, and the things of the levels
+        above topics; and which bucket its topic would have. None where something names it.
+        """
+        name = subject.name
+        if name in self.overrides or name in self.quotas or name in self.shadow_quotas:
+            return None
+        found: list[object] = [subject.operation]
+        own: Identity | None = None
+        for level in self._levels.values():
+            per = level.per
+            thing = subject.thing(per)
+            at = self._first(level.naming(subject, thing), subject)
+            if at >= 0 and per == "topic":
+                return None
+            if at < 0:
+                at = self._first(level.index.candidates(subject), subject)
+                if at < 0:
+                    at = self._first(level.bare, subject)
+            found.append(at)
+            if per == "topic":
+                if self.level_changes is not None and self.level_changes.find(per, thing, subject) is not None:
+                    return None
+                own = (per, self.rules[at].name if at >= 0 and self._matchers[at].narrows else "", name.protocol, thing)
+            else:
+                found.append(thing)
+        return tuple(found), own
+
     def matched(self, subject: Subject) -> list[Effective]:
         """The rules that hold for `subject`, at most one per level, levels in the order in which the file names them first."""
         found = []

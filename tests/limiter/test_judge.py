@@ -442,12 +442,14 @@ def test_an_override_of_a_groups_name_is_in_force_at_once_and_its_one_bucket_kee
     assert judge.state(orders(routing_key=b"order.#"), BEGIN) is not None
 
 
-def test_an_origin_with_too_many_topics_begins_afresh() -> None:
+def test_an_origin_with_too_many_topics_forgets_the_oldest_one_at_a_time() -> None:
     judge = Judge(RuleSet(()), 10**6)
+    judge.origins.limit = 2 * KEYS_PER_ORIGIN
     origin = judge.origin("rocketmq", "l", "10.0.0.1", None)
-    for number in range(KEYS_PER_ORIGIN + 1):
+    for number in range(KEYS_PER_ORIGIN + 3):
         judge.key(origin, number.to_bytes(4, "big"), rocketmq_topic(b"t"))
-    assert (len(origin.keys), judge.usage()["keys"]) == (1, 1)
+    assert len(origin.keys) == judge.usage()["keys"] == KEYS_PER_ORIGIN >= 100_000
+    assert next(iter(origin.keys)) == (3).to_bytes(4, "big")
 
 
 def test_all_keys_are_bounded_together() -> None:

@@ -228,6 +228,8 @@ class Publishes:
         key = origin.keys.get(raw)
         if key is None:
             key = self._new_key(origin, raw)
+            if key.unnamed:
+                return key
         if not names:
             if len(origin.keys) == 1:
                 return key

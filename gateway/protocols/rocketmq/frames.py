@@ -308,7 +308,7 @@ class Frames:
         if key is None or key.operation != "produce":
             key = self._new_key(header)
         self.last_header = header
-        self.last_key = key
+        self.last_key = None if key.unnamed else key
         return key
 
     def _claim(self, user: bytes) -> None:
@@ -326,7 +326,7 @@ class Frames:
         if key is None or header is not self.last_poll:
             key = self._source_key(header)
             self.last_poll = header
-            self.last_source = key
+            self.last_source = None if key.unnamed else key
         limited = self.context.judge.limited(key)
         poll = Poll(data, at, end, header.code, opaque, key, limited=limited)
         if limited:

@@ -59,6 +59,8 @@ class Origins:
         if origin is None:
             context = self.context
             if len(self.by_user) >= MAX_USERS:
+                if user and not context.judge.may_name(next(iter(self.by_user.values()))):
+                    return self.of(b"")  # it invents one for each request: they count as nobody's for now
                 context.judge.release(self.by_user.pop(next(iter(self.by_user))), connection_ends=False)
             origin = context.judge.origin("rocketmq", context.listener, context.client, user_text(user), connection=context.connection)
             origin.introduce(self.library)

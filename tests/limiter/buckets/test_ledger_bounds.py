@@ -213,8 +213,8 @@ def test_making_room_costs_no_more_however_many_levels_there_are() -> None:
 
 
 @pytest.mark.parametrize("clients", [1, 100])
-def test_a_topic_that_was_seen_costs_less_than_two_hundred_bytes(clients: int) -> None:
-    """Everything in proportion: of 4,000 topics 200 are at hand, as 50,000 of a million are. No bucket is full again in this time."""
+def test_a_topic_that_was_seen_costs_less_than_three_hundred_bytes(clients: int) -> None:
+    """Everything in proportion: of 4,000 topics 400 are at hand, as 100,000 of a million are. No bucket is full again in this time."""
     topics = 4000  # what one page of packed buckets has room for
     judge = judge_of(SLOW, max_keys=topics, live=at_hand(1_000_000) * topics // 1_000_000)
     judge.origins.limit = at_hand(1_000_000) * topics // 1_000_000
@@ -227,12 +227,12 @@ def test_a_topic_that_was_seen_costs_less_than_two_hundred_bytes(clients: int) -
         used, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < 200 * topics, f"{most / topics:.0f} bytes at most, {used / topics:.0f} at the end"
+    assert most < 300 * topics, f"{most / topics:.0f} bytes at most, {used / topics:.0f} at the end"
     assert judge.usage()["shelved"] > 0.7 * topics  # 0.79 to 0.85, by the secret
 
 
-def test_a_twentieth_of_the_buckets_is_at_hand_and_at_least_50_000() -> None:
-    assert [at_hand(number) for number in (10, 1_000_000, 10_000_000)] == [50_000, 50_000, 500_000]
+def test_a_twentieth_of_the_buckets_is_at_hand_and_at_least_100_000() -> None:
+    assert [at_hand(number) for number in (10, 1_000_000, 10_000_000)] == [100_000, 100_000, 500_000]
 
 
 def test_keys_of_all_clients_together_are_bounded() -> None:

@@ -386,7 +386,7 @@ class Consumers:
         key = origin.keys.get(raw)
         if key is None:
             assert origin.vhost is not None
-            key = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", queue), None, "consume")
+            key = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", queue), None, "consume", told_apart=True)
         return key
 
     def move(self, origin: Origin) -> None:
