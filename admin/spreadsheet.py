@@ -163,6 +163,7 @@ CONNECTIONS: Final = (
     column("flow_s", "credit.reader.blocked_seconds"),
     column("blocked_s", "broker_blocked_seconds"), column("send_blocked_s", "send_blocked_seconds"), column("age_s", "age_seconds"),
     column("delivered", "messages_delivered"), column("unread", "backlog_to_client"), column("unread_s", "unread_seconds"),
+    column("client_gone_s", "client_gone_seconds"),
 )  # fmt: skip
 SPOOL: Final = (
     column("protocol", "protocol"), column("topic", "topic"), column("messages", "messages"), column("bytes", "bytes"),

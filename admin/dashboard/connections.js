@@ -10,7 +10,7 @@ import { refresh } from "./screen_data.js";
 import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
-const COLOURS = { running: "good", flow: "", throttled: "warn", refused: "bad", blocked: "bad", draining: "warn" };
+const COLOURS = { running: "good", flow: "", throttled: "warn", client_gone: "warn", refused: "bad", blocked: "bad", draining: "warn" };
 const COLUMNS = "client client_name user listener state refused:number bottleneck:wide waiting:number passed:number age:number";
 const SORTS = ["refused", "wait", "backlog", "forwarded", "blocked", "age", "name"];
 
@@ -67,7 +67,7 @@ export default function connections({ id }, query) {
     const all = Object.entries(item).filter(([, value]) => value !== null && value !== "" && !(typeof value === "object" && !Object.keys(value).length));
     return [
       h("p", { class: "crumbs" }, h("a", { href: "/connections" }, `‹ ${t("connections")}`)),
-      h("div", { class: "card" }, h("p", null, badge(t(`state_${stateOf(item)}`), COLOURS[stateOf(item)]), " ", t(`state_${stateOf(item)}_means`, { rate: f.rate(item.refused_per_second), n: f.count(item.messages_refused) })), h("p", null, `${t("bottleneck")}: `, bottleneck(item)), libraryOf(item) && h("p", null, `${t("library")}: `, given(libraryOf(item))), buttons(closeButton(item))),
+      h("div", { class: "card" }, h("p", null, badge(t(`state_${stateOf(item)}`), COLOURS[stateOf(item)]), " ", t(`state_${stateOf(item)}_means`, { rate: f.rate(item.refused_per_second), n: f.count(item.messages_refused), held: f.count(item.held_messages) })), h("p", null, `${t("bottleneck")}: `, bottleneck(item)), libraryOf(item) && h("p", null, `${t("library")}: `, given(libraryOf(item))), buttons(closeButton(item))),
       h("details", { mount: (element) => (element.open = true) }, h("summary", null, t("all_fields")), pairs(all.map(([name, value]) => [name, given(typeof value === "object" ? JSON.stringify(value) : String(value))]), (name) => h("code", null, name))),
     ];
   }

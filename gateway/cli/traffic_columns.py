@@ -104,6 +104,13 @@ def _bottleneck(item: dict[str, Any]) -> object:
     return BOTTLENECKS.get(str(item.get("bottleneck")), item.get("bottleneck"))
 
 
+def _gone(item: dict[str, Any]) -> object:
+    """A client that has closed, or is gone, and what it had sent."""
+    if item.get("state") != "client_gone":
+        return None
+    return f"its client is gone; {figures.count(item.get('held_messages') or 0)} messages still go on"
+
+
 def some(name: str, figure: Callable[[float], str]) -> Read:
     """A number for people; none where it is 0, so that a column of nothing but that is left out."""
 
@@ -138,6 +145,7 @@ CONNECTIONS: Final[list[TableColumn]] = [
     column("delivered", "messages_delivered", rank=10, people=some("messages_delivered", figures.count)),
     column("unread", "backlog_to_client", rank=5, people=some("backlog_to_client", figures.size)),
     column("unread s", "unread_seconds", rank=12, short="unread for", people=some("unread_seconds", figures.duration)),
+    column("client gone s", "client_gone_seconds", rank=5, short="client", people=_gone, below=True),
 ]
 
 

@@ -124,6 +124,8 @@ class Conversation:
         self.context = context
         self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
         self.pending_gateway_requests = 0  # of `Reports.gateway_requests`, those not answered yet
+        self.leaves = False  # the client has said that it closes the connection
+        self.close_said = False  # the broker has been told that the connection ends, by the client or by `last_words`
         self.rejection_reason = ""  # why the client cannot stay, while it is still being told so (`continue_rejection`)
         self.rejected_after_drain = 0  # requests that came after `begin_graceful_close` and were not forwarded
 
@@ -338,6 +340,35 @@ class Conversation:
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
+    def leave(self) -> None:
+        """The client is gone, or has said that it closes: from now on nothing more is consumed for it. Called as often as that is seen."""
+
+    def has_farewells(self) -> bool:
+        """Whether the broker may have to be told that a client, or a channel of it, consumes no more while its messages wait."""
+        return False
+
+    def take_farewells(self, *, quiet: bool) -> bytes:
+        """What the broker is told of that now, ahead of all that waits; b"" for nothing, or where its stream is within a frame.
+
+        `quiet`: all that the client has said is decoded as far as it will be soon, and nothing of it is with the judge.
+        """
+        return b""
+
+    def is_stuck(self) -> bool:
+        """The client is gone: whether something is half at the broker whose end will never come, and what waits cannot go on for it."""
+        return self.frame_left > 0
+
+    def last_words(self, reason: str) -> bytes:
+        """What tells the broker that its connection ends, behind all that was forwarded (sets `close_said`); b"": a FIN has to do."""
+        return b""
+
+    def awaits_close_ok(self) -> bool:
+        """Whether the broker was told so, and has not said that it has handled all before that."""
+        return False
+
+    def hear_last_words(self, data: bytes) -> None:
+        """The broker's next bytes, after the close: nothing of them goes to the client."""
+
     def settled(self) -> bool:
         """Whether the client waits for no answer to what was forwarded, as far as the protocol can tell (used for draining)."""
         return True
@@ -353,6 +384,10 @@ class Conversation:
     def close_frames(self, reason: str) -> tuple[bytes, bytes]:
         """What says that the gateway closes this connection: (for the client, for the broker); either may be empty."""
         return b"", b""
+
+    def close_client(self, reason: str) -> bytes:
+        """What tells the client alone that its connection ends; b"" where nothing can be said."""
+        return b""
 
     def broker_lost(self, reason: str) -> bytes:
         """What the client of a broker that went away without a word is told; b"" where nothing can be said, or both knew."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.session.ending import send_close
+from gateway.session.ending import give_client_up, send_close
 from gateway.session.graceful_close import advance_graceful_close
 from gateway.session.heartbeats import BROKER_SILENT, CLIENT_SILENT
 from gateway.session.session import Session
 from gateway.session.states import CLOSING, DRAINING, OPEN
-from gateway.transport.channel_states import READ_EOF
 from limiter.limits import NEVER
 
 LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
@@ -40,26 +39,27 @@ def tick(session: Session, now: int) -> None:
     if session.close_due <= now:
         send_close(session, session.detail, session.cause, now)
     silent = session.heartbeats.tick(now, reads_client=_reads_client(session), reads_broker=session.reads_broker())
-    if session.first_end_at:
+    still = _still_forwards(session)
+    if session.first_end_at and not still:
         in_flight = client.backlog > 0 or upstream.backlog > 0
         moved_at = max(session.first_end_at, client.sent_at, upstream.sent_at)
         patience = STALLED_LINGER_NS if in_flight and not session.client_silent else LINGER_NS
         if session.cause == HANDSHAKE_TIMEOUT:
             patience = HANDSHAKE_LINGER_NS
-        if now - moved_at > patience and not _still_forwards(session):
+        if now - moved_at > patience:
             session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
     elif silent == CLIENT_SILENT:
         seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
-        session.client_silent = True
-        send_close(session, f"the client has been silent for {seconds} s", "heartbeat", now)
+        give_client_up(session, f"the client has been silent for {seconds} s", "heartbeat", now)
     elif silent == BROKER_SILENT:
         seconds = session.heartbeats.broker_silence_ns(now) // 1_000_000_000
         session.broker_silent = True
         send_close(session, f"the broker behind this gateway has been silent for {seconds} s", "broker_heartbeat", now)
     elif unread_ns(session, now) > MAX_UNREAD_NS:
         seconds = unread_ns(session, now) // 1_000_000_000
-        session.client_silent = True  # its close stands behind what it does not take
-        send_close(session, f"the client has taken nothing of {client.backlog} bytes for {seconds} s", "client_stalled", now)
+        give_client_up(session, f"the client has taken nothing of {client.backlog} bytes for {seconds} s", "client_stalled", now)
+    elif still:
+        return
     elif not session.conversation.handshake_done:
         _enforce_handshake_timeout(session, now)
     elif _frame_overdue(session, now):
@@ -69,9 +69,10 @@ def tick(session: Session, now: int) -> None:
 
 
 def _still_forwards(session: Session) -> bool:
-    """Whether messages that a client sent before it hung up wait in the spool, however long that takes."""
-    ended = session.state < CLOSING and session.client.read_state == READ_EOF
-    return ended and session.conversation.has_spooled and session.conversation.holds_close()
+    """Whether messages that a client sent before it went wait here, for a limit or for a broker that takes none, however long it takes."""
+    if not session.gone_at or session.state >= CLOSING:
+        return False
+    return session.conversation.holds_close() or session.reports.broker_blocked
 
 
 def quiet_until(session: Session, now: int) -> int:
@@ -118,7 +119,7 @@ def unread_ns(session: Session, now: int) -> int:
 
 def _reads_client(session: Session) -> bool:
     """Whether the client's bytes are read as they come."""
-    return session.batch is None and session.state < DRAINING and not session.withheld()
+    return session.batch is None and session.state < DRAINING and not session.gone_at and not session.withheld()
 
 
 def _frame_overdue(session: Session, now: int) -> bool:

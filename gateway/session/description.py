@@ -46,9 +46,12 @@ def bottleneck(session: Session, now: int) -> str:
 
 
 def state(session: Session, now: int) -> str:
-    """ "draining", "blocked" (by the broker), "throttled" (something is held), "flow" (not read now or a moment ago) or "running"."""
+    """ "draining", "client_gone" (it has closed, or is gone, and what it had sent goes on), "blocked" (by the broker), "throttled"
+    (something is held), "flow" (not read now or a moment ago) or "running"."""
     if session.state != OPEN or session.graceful_close is not None:
         return "draining"
+    if session.gone_at:
+        return "client_gone"
     if session.reports.broker_blocked:
         return "blocked"
     if session.budget.waiting():
@@ -74,6 +77,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
             "limiter": _stage(session.forward.credit, now),
             "spool": _spool_stage(session),
         },
+        "client_gone_seconds": _seconds(now - session.gone_at) if session.gone_at else 0.0,
         "age_seconds": _seconds(now - session.opened_at),
         "bytes_from_client": session.client.received,
         "bytes_to_client": session.client.sent,

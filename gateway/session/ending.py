@@ -1,8 +1,13 @@
 """How a session ends: each side's end reaches the other after everything that was in flight before it.
 
 The naive way, closing both sockets when one read returns nothing, loses the broker's last confirms and whatever waits for its limit. So a
-client's FIN is passed on behind the batch with the judge, held parts, the backlog, and the confirms that the broker still owes: RabbitMQ
-drops those when it reads a FIN. After a client's reset nothing waits: what is held is abandoned, and counted so.
+client's FIN is passed on behind the batch with the judge, held parts, the backlog, and the confirms that the broker still owes. What waits
+goes on after a client's reset, too; only its answers go nowhere.
+
+A client that is gone, or has said that it closes, consumes no more, however long its messages wait: from the moment that shows, the
+broker is told so in its name (`Conversation.leave`, `take_farewells`). This is decided here, once, for all protocols. And what was
+forwarded has been handled before the broker's connection ends: where the protocol has words for that, they go behind everything, and
+the answer to them comes before the FIN (`last_words`). RabbitMQ drops what its channels have not handled yet when it reads a FIN.
 
 Where a broker goes away without a word (killed, restarted, reset), the gateway tells the client in the protocol: after the broker's last
 bytes, and only between two frames. Whatever was not confirmed by then stays unknown to the client, as it is.
@@ -22,14 +27,18 @@ from gateway.transport.channel_states import FIN_PENDING, FIN_SENT, READ_EOF, RE
 from limiter.limits import NEVER
 
 MAX_CONFIRM_WAIT_NS: Final = 2_000_000_000  # for confirms still owed to a client that has finished sending; an fsync takes 0.2 s (a guess)
+# For the rest of what a client said before it went, where it is not read for now. Settlements in it count (a guess)
+MAX_DECODING_NS: Final = 300_000_000
+GONE: Final = "the client is gone"
 
 
 def propagate_ends(session: Session, now: int) -> None:
     """Pass each side's end on when nothing is in flight before it; finish the session when both have ended."""
     if session.state == OVER:
         return
-    if session.conversation.close_reason:
-        send_close(session, session.conversation.close_reason, "limit", now)
+    conversation = session.conversation
+    if conversation.close_reason:
+        send_close(session, conversation.close_reason, "limit", now)
     if session.graceful_close is not None:
         advance_graceful_close(session, now)
     client = session.client
@@ -37,17 +46,22 @@ def propagate_ends(session: Session, now: int) -> None:
     if not session.first_end and (_has_ended(client) or _has_ended(upstream)):
         session.first_end = "client" if _has_ended(client) else "broker"
         session.first_end_at = now
-    if client.write_state == WRITE_FAILED and not _forwards_without_client(session):  # a reset after either side's FIN is just an end
-        cause = "tls" if isinstance(client.write_error, ssl.SSLError) else session.first_end
-        session.finish(cause, "" if READ_EOF in (client.read_state, upstream.read_state) else str(client.write_error))
-        return
+    if not session.gone_at and (client.hangup_pending or client.read_state != READ_OPEN or conversation.leaves):
+        _take_leave(session, now)
     lost = upstream.read_state != READ_OPEN or session.broker_silent
+    if lost and client.write_state == WRITE_FAILED:
+        session.finish(session.first_end, "")
+        return
     if lost and session.state < CLOSING:
         _handle_broker_lost(session, now)
-    client_done = client.read_state == READ_EOF
-    if upstream.write_state == FIN_PENDING or (client_done and upstream.write_state < FIN_SENT and _all_forwarded(session, now)):
+    client_done = client.read_state != READ_OPEN
+    if upstream.write_state == FIN_PENDING or (session.state >= CLOSING and conversation.close_said and not conversation.awaits_close_ok()):
         upstream.shut_down()
-    if (client.write_state == FIN_PENDING or (lost and client.write_state != WRITE_FAILED)) and not session.conversation.rejection_reason:
+    elif client_done and upstream.write_state < FIN_SENT and _all_forwarded(session, now):
+        _end_upstream(session, now)
+    elif conversation.has_farewells() and session.state < CLOSING:
+        _say_farewells(session, now)
+    if (client.write_state == FIN_PENDING or (lost and client.write_state != WRITE_FAILED)) and not conversation.rejection_reason:
         client.shut_down()
     # Both are read to their end: closing with unread bytes sends a RST. That overtakes the last bytes to the client, and loses the
     # broker's last messages.
@@ -56,15 +70,41 @@ def propagate_ends(session: Session, now: int) -> None:
         session.finish(session.first_end, "")
 
 
-def _forwards_without_client(session: Session) -> bool:
-    """Whether the client has sent its FIN and takes no answers any more, as a process that has ended, and messages of its were spooled.
+def _take_leave(session: Session, now: int) -> None:
+    """The client is gone, or has said that it closes, or will be as soon as its last bytes are read: nothing more is consumed for it."""
+    session.gone_at = now
+    session.conversation.leave()
+    error = session.client.write_error
+    if error is not None and session.client.read_state != READ_EOF:
+        session.detail = session.detail or str(error)
+    if isinstance(error, ssl.SSLError):
+        session.cause = session.cause or "tls"
 
-    They go on, and then the broker is told by a FIN: closed at once, with its answers unread, its connection would be reset, and the last
-    of them lost.
+
+def _say_farewells(session: Session, now: int) -> None:
+    """Tell the broker what is not consumed any more, ahead of all that waits here."""
+    decoded = session.batch is None and not session.decode.pending
+    if decoded and session.gone_at:
+        unread = session.client.read_state == READ_OPEN and not session.conversation.leaves
+        decoded = not unread or now - session.gone_at >= MAX_DECODING_NS
+    words = session.conversation.take_farewells(quiet=decoded)
+    if words:
+        session.upstream.queue(words, 0, len(words))
+        session.upstream.flush(now)
+
+
+def _end_upstream(session: Session, now: int) -> None:
+    """All is forwarded, and the client is gone: end the broker's connection.
+
+    RabbitMQ drops what its channels have not handled yet when it reads a FIN, so it is told in words, and its answer waited for.
     """
-    client = session.client
-    ended = client.read_state == READ_EOF and session.upstream.read_state == READ_OPEN and not isinstance(client.write_error, ssl.SSLError)
-    return ended and session.state < CLOSING and session.conversation.has_spooled
+    conversation = session.conversation
+    words = conversation.last_words(GONE)
+    if words:
+        session.upstream.queue(words, 0, len(words))
+        session.upstream.flush(now)
+    if not conversation.awaits_close_ok():
+        session.upstream.shut_down()
 
 
 def _has_ended(channel: Channel) -> bool:
@@ -72,23 +112,25 @@ def _has_ended(channel: Channel) -> bool:
 
 
 def _all_forwarded(session: Session, now: int) -> bool:
-    """Whether all that a client sent before its FIN has gone to the broker, and been answered."""
+    """Whether all that a client sent before its end has gone to the broker, and been answered."""
     conversation = session.conversation
     if session.batch is not None or session.decode.pending:
         return False
-    if conversation.frame_left > 0:
-        return True  # what is held can never go: the frame before it will not end
+    if conversation.close_said or conversation.is_stuck():
+        return True  # what is held can never go, or not without a consumer that is gone: what is before it will not end
     if conversation.holds_close():
         return False
     if not conversation.knows_answers() or not conversation.has_close_frames:
         return True  # a FIN is the end: nobody reads the answers
+    if session.client.write_state == WRITE_FAILED and conversation.has_close_frames:
+        return True  # nobody is told, and the broker is asked whether it has handled all
     return conversation.settled() or now - max(session.first_end_at, session.upstream.sent_at) >= MAX_CONFIRM_WAIT_NS
 
 
 def _handle_broker_lost(session: Session, now: int) -> None:
     """The broker's connection has ended: tell the client, unless it began the end. What is on its way to the broker goes nowhere."""
     last_frames = b""
-    if session.client.read_state != READ_EOF:
+    if session.client.read_state == READ_OPEN:
         last_frames = session.conversation.broker_lost("the broker behind this gateway closed the connection")
     error = session.upstream.write_error
     rejection = session.conversation.rejection_reason
@@ -114,13 +156,15 @@ def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> 
     if session.batch is not None and session.pipeline.kept_at < 0:  # not with the judge: it was being decoded
         session.abandon(session.batch.parts)
         session.batch = None
-    _send_last(session, error.last_frames or session.conversation.take_replies(), b"", now)
+    to_broker = session.conversation.last_words(str(error)) if error.whose == "client" else b""
+    _send_last(session, error.last_frames or session.conversation.take_replies(), to_broker, now)
     if not error.last_frames or _has_ended(session.client):
         session.finish(error.cause, "")
         return
     session.first_end_at = now
     session.client.request_fin()
-    session.upstream.request_fin()
+    if not session.conversation.awaits_close_ok():
+        session.upstream.request_fin()
 
 
 def close_gracefully(session: Session, reason: str, cause: str, now: int) -> None:
@@ -153,8 +197,24 @@ def send_close(session: Session, reason: str, cause: str, now: int) -> None:
     session.first_end_at = session.first_end_at or now
     if not to_client:
         session.client.request_fin()
-    if not to_broker:
+    if not session.conversation.awaits_close_ok():
         session.upstream.request_fin()
+
+
+def give_client_up(session: Session, reason: str, cause: str, now: int) -> None:
+    """The client lives no more, as far as can be seen. It is told so and let go; what it sent before goes on without it."""
+    session.client_silent = True  # its own end is not waited for: that stands behind what it does not take
+    if not session.conversation.holds_close() or session.state >= CLOSING:
+        send_close(session, reason, cause, now)
+        return
+    session.cause = session.cause or cause
+    session.detail = session.detail or reason
+    words = session.conversation.close_client(reason)
+    session.client.queue(words, 0, len(words))
+    session.client.flush(now)
+    session.client.give_up(reason)
+    session.first_end = session.first_end or "client"
+    session.first_end_at = session.first_end_at or now
 
 
 def _send_last(session: Session, to_client: bytes, to_broker: bytes, now: int) -> None:

@@ -109,6 +109,7 @@ class Session:
         self.idle_until = 0  # for the loop: when there is something to do here next (`deadlines.quiet_until`); 0: something has happened
         self.first_end = ""  # which side ended first: "client" or "broker"
         self.first_end_at = 0  # when
+        self.gone_at = 0  # since when the client is gone, or has said that it closes, and nothing is consumed for it; 0: it is there
         self.frame_due = 0  # by when the frame that the client has begun must have gone on; 0: none is under way
         self.frame_began = 0  # the client's bytes before it, by which it is known
         self.frame_received = 0  # the client's bytes when it was last found to have gone on
@@ -223,7 +224,10 @@ class Session:
             most = min(most, SCARCE_READ_BYTES)
         data = upstream.read(most, buffer)
         self.shared.unchecked_bytes += len(data)
-        if not data or self.state >= CLOSING:  # then nothing more of the broker's goes to the client
+        if not data:
+            return
+        if self.state >= CLOSING:  # then nothing more of the broker's goes to the client
+            conversation.hear_last_words(data)
             return
         upstream.received_at = now
         upstream.heard.channel = upstream

@@ -11,7 +11,7 @@
       └──────────last bytes────────►▼◄───┘
                                  CLOSING ───both sides have ended──► OVER
 
-    and from any state to OVER: the client's reset, a deadline, a fault
+    and from any state to OVER: both sides have ended, a deadline, a fault
 
 A drain takes nothing new from the client, and ends when nothing is in flight. Then a protocol with close frames sends these as the last
 bytes: CLOSING. A protocol without one makes a graceful close (`graceful_close.py`): the client gets its FIN, and what it still sends goes
@@ -33,6 +33,7 @@ from gateway.transport.channel_states import (
     FIN_SENT,
     LEGAL,
     READ_EOF,
+    READ_FAILED,
     READ_OPEN,
     WRITE_FAILED,
     WRITE_OPEN,
@@ -52,15 +53,16 @@ STEPS: Final = {
     OVER: set[int](),
 }
 
-# What is below CLOSING serves both sides, so neither has failed nor has the broker finished. The client may have finished.
-# The client may have finished, and then be gone, where the spool has messages of its (`ending.py`).
-SERVED_CLIENT: Final = {(READ_OPEN, WRITE_OPEN), (READ_EOF, WRITE_OPEN), (READ_EOF, WRITE_FAILED)}
+# What is below CLOSING serves the broker, which has neither failed nor finished. The client may have finished, or be gone: what it had
+# sent goes on (`ending.py`).
+GONE_CLIENT: Final = {(READ_OPEN, WRITE_FAILED), (READ_EOF, WRITE_FAILED), (READ_FAILED, WRITE_FAILED)}
+SERVED_CLIENT: Final = {(READ_OPEN, WRITE_OPEN), (READ_EOF, WRITE_OPEN)} | GONE_CLIENT
 SERVED_BROKER: Final = {(READ_OPEN, WRITE_OPEN), (READ_OPEN, FIN_SENT), (READ_OPEN, WRITE_FAILED)}
 
 # (read_state, write_state) of either channel, by the session's state.
 CLIENT_LEGAL: Final = {
     OPEN: SERVED_CLIENT,
-    HALF_CLOSED: {(READ_OPEN, FIN_PENDING), (READ_OPEN, FIN_SENT), (READ_EOF, FIN_PENDING), (READ_EOF, FIN_SENT)},
+    HALF_CLOSED: {(READ_OPEN, FIN_PENDING), (READ_OPEN, FIN_SENT), (READ_EOF, FIN_PENDING), (READ_EOF, FIN_SENT)} | GONE_CLIENT,
     DRAINING: SERVED_CLIENT,
     CLOSING: LEGAL,
     OVER: LEGAL,

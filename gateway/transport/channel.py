@@ -12,9 +12,11 @@ The backlog is bounded by its owner: a session stops reading one side while the 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
+from contextlib import suppress
 from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr, u8
@@ -214,10 +216,10 @@ class Channel:
                 backlog[index] = bytes(view)
 
     def check(self) -> None:
-        """The kernel announced an error: take it without reading."""
+        """The kernel announced an error: take it without reading. What the peer had sent before can still be read."""
         number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
-            self.fail(OSError(number, os.strerror(number)))
+            self._fail_writing(OSError(number, os.strerror(number)))
 
     def _consume(self, taken: i64) -> None:
         backlog = self._backlog
@@ -262,6 +264,12 @@ class Channel:
         self._head = None
         self._backlog.clear()
         self.queued = self.sent
+
+    def give_up(self, why: str) -> None:
+        """Nothing more is read or sent, and the peer is told so by a FIN behind what the kernel has taken."""
+        with suppress(OSError):  # it is gone
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.fail(OSError(errno.ETIMEDOUT, why))
 
     def fail(self, error: OSError) -> None:
         """The socket is of no more use; what was queued is lost."""

@@ -19,6 +19,7 @@ from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE_OK,
     CONNECTION_BLOCKED,
     CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
     CONNECTION_OPEN_OK,
     CONNECTION_START,
     CONNECTION_TUNE,
@@ -41,6 +42,8 @@ class BrokerMethods:
         self.crossed: list[AmqpChannel] = []  # the same where the gateway was closing it: not told to the client, to be answered
         self.finished: list[AmqpChannel] = []  # channels whose close by the gateway the broker has answered since then
         self.connection_closed = False  # the broker has sent connection.close
+        self.closed_in_words = False  # either: nothing is to be said any more
+        self.asked_to_close = False  # the gateway has sent the connection.close itself: its client does not wait for the answer
         self.blocked = False  # it has sent connection.blocked
 
     def on_channel(self, method: int, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
@@ -54,6 +57,9 @@ class BrokerMethods:
         else:
             channel.broker_left = 0
             told: bytes | None = None
+            if channel.leave is not None and channel.leave.hear(method, passthrough.data[pos + 11 : stop - 1]):
+                passthrough.take_out(pos, stop)
+                return
             if method in ANSWERS:
                 told = self.deliveries.consumers.answer(method, channel.number, passthrough.data[pos + 11 : stop - 1])
             if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
@@ -98,9 +104,13 @@ class BrokerMethods:
         elif method == CONNECTION_CLOSE:
             if self.deliveries.lot.parked:
                 passthrough.insert(pos, self.deliveries.ends.lose_all(by_client=False))
-            self.connection_closed = True
+            self.connection_closed = self.closed_in_words = True
             for channel in self.channels.values():
                 self._on_close(CHANNEL_CLOSE, channel)
+        elif method == CONNECTION_CLOSE_OK:
+            self.closed_in_words = True
+            if self.asked_to_close:
+                passthrough.take_out(pos, stop)
         elif method in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED):
             self.blocked = method == CONNECTION_BLOCKED
             if not self.replies.notices.broker_says(blocked=self.blocked):
@@ -109,6 +119,8 @@ class BrokerMethods:
     def _on_close(self, method: int, channel: AmqpChannel) -> None:
         """The broker closes a channel, or agrees to the client's closing it (CHANNEL_CLOSE_OK): nothing more may be sent on it."""
         channel.release_all_slots()
+        if channel.leave is not None:
+            self.deliveries.leaving.forget(channel)
         if channel.settlements is not None:
             channel.settlements.delivered = 0  # what was counted since the client opened it anew was the old channel's
         if method == CHANNEL_CLOSE or channel.unanswered_opens == 0:  # else the client has opened it anew, and has been answered since
@@ -120,12 +132,15 @@ class BrokerMethods:
             del self.channels[channel.number]
 
     def on_closed_by_gateway(self, method: int, channel: AmqpChannel) -> None:
-        """A method of the broker's on a channel the gateway has closed, until its close-ok."""
-        if method == CHANNEL_CLOSE_OK:
+        """A method of the broker's on a channel the gateway has closed, until its close-ok; or on its own."""
+        if channel is self.deliveries.leaving.exclusive.channel:
+            self.deliveries.leaving.exclusive.hear(method)
+        elif method == CHANNEL_CLOSE_OK:
             channel.finish_close()
             channel.broker_left = 0
             self.deliveries.ends.lose(channel, by_client=True)
             self.deliveries.consumers.answer(CHANNEL_CLOSE_OK, channel.number, b"")
+            self.deliveries.leaving.forget(channel)
             self.finished.append(channel)
         elif method == CHANNEL_CLOSE:
             self.crossed.append(channel)

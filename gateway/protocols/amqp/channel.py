@@ -43,6 +43,7 @@ from limiter.limits import NEVER
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
+    from gateway.protocols.amqp.deliveries.leave import Leave
     from gateway.protocols.amqp.deliveries.parked import Parking
     from gateway.protocols.amqp.deliveries.settlements import Settlements
     from gateway.protocols.amqp.deliveries.subscription import Consumer
@@ -85,6 +86,7 @@ class AmqpChannel:
         "forwarding",
         "gateway_close",
         "held",
+        "leave",
         "lose_later",
         "method",
         "number",
@@ -137,6 +139,7 @@ class AmqpChannel:
         self.unanswered_select = False  # the same of the first confirm.select
         self.replies: BytesWriter | None = None  # replies of the gateway's own that wait (`replies.py`)
         self.consumer: Consumer | None = None  # of the delivery whose header is to come, where it passes as it comes
+        self.leave: Leave | None = None  # nothing is consumed any more: the client has closed it, or gone
         self.parking: Parking | None = None  # deliveries that wait, and what waits behind them
 
     # ---- from one state to the next --------------------------------------------------------------------------------

@@ -70,8 +70,9 @@ class AmqpConversation(Conversation):
             elif error.last_frames:
                 error.last_frames = self.broker_stream.take_replies() + error.last_frames
             raise
-        if stream.closing and not self.deliveries.ends.over:
-            self.deliveries.ends.end_by_client()
+        if stream.closing and not self.broker_stream.methods.connection_closed:
+            self.leaves = True
+            self.leave()
         self.need = stream.need
         self.user = self.handshake.user
         return position
@@ -144,7 +145,7 @@ class AmqpConversation(Conversation):
         return parts
 
     def heartbeat(self) -> bytes:
-        if self.held_parts.frame_left or not self.handshake.tuned or self.draining:
+        if self.held_parts.frame_left or not self.handshake.tuned or self.draining or self.close_said:
             return b""
         return HEARTBEAT_FRAME
 
@@ -263,6 +264,42 @@ class AmqpConversation(Conversation):
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
+    def leave(self) -> None:
+        if not self.deliveries.leaving.everything:
+            self.deliveries.leaving.leave_all(self.channels, self.handshake.most_channels())
+            self.deliveries.ends.end_by_client()
+
+    def take_farewells(self, *, quiet: bool) -> bytes:
+        if self.held_parts.frame_left or self.close_said or self.draining:
+            return b""
+        return self.deliveries.leaving.take_words(quiet=quiet)
+
+    def has_farewells(self) -> bool:
+        leaving = self.deliveries.leaving
+        return len(leaving.channels) > 0 or leaving.exclusive.waiting()
+
+    def is_stuck(self) -> bool:
+        return self.held_parts.frame_left > 0 or self.deliveries.leaving.stuck()
+
+    def last_words(self, reason: str) -> bytes:
+        if self.close_said or not self.handshake.opened or self.held_parts.frame_left or self.client_stream.opaque:
+            return b""  # before it is open nothing was forwarded
+        self.close_said = True
+        if self.broker_stream.methods.closed_in_words:
+            return b""
+        self.broker_stream.methods.asked_to_close = True
+        return connection_close(REPLY_SUCCESS, reason)
+
+    def hear_last_words(self, data: bytes) -> None:
+        stream = self.broker_stream
+        try:
+            stream.relay(data, [])
+        except ProtocolError:
+            stream.methods.closed_in_words = True  # nobody will find an answer in that
+
+    def awaits_close_ok(self) -> bool:
+        return self.close_said and not self.broker_stream.methods.closed_in_words
+
     def knows_answers(self) -> bool:
         return not self.client_stream.opaque
 
@@ -319,14 +356,15 @@ class AmqpConversation(Conversation):
     def broker_unfinished(self) -> int:
         return self.broker_stream.rest_size
 
-    def close_frames(self, reason: str) -> tuple[bytes, bytes]:
+    def close_client(self, reason: str) -> bytes:
         stream = self.broker_stream
-        to_client = b""
-        if self.handshake.started and stream.frame_left == 0 and not stream.methods.connection_closed:
-            to_client = self.deliveries.ends.lose_all(by_client=False) + stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
-        to_broker = b""
-        if self.handshake.tuned and self.held_parts.frame_left == 0 and not self.client_stream.closing:
-            to_broker = connection_close(REPLY_SUCCESS, reason)
+        if not self.handshake.started or stream.frame_left or stream.methods.connection_closed:
+            return b""
+        return self.deliveries.ends.lose_all(by_client=False) + stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
+
+    def close_frames(self, reason: str) -> tuple[bytes, bytes]:
+        to_client = self.close_client(reason)
+        to_broker = self.last_words(reason)
         self.draining = True
         return to_client, to_broker
 

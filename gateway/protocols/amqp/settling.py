@@ -267,6 +267,8 @@ class Settling:
             return
         if part.kind == BODY:
             held_parts.set_frame_left(part.size)
+        elif self.conversation.leaves and method_of(part) == CONNECTION_CLOSE:
+            self.conversation.close_said = True
         part.release_slots(self.reports.endings)  # the broker closes the connection for a publish on no channel
         self.conversation.outbox.append(part)
 
@@ -274,6 +276,9 @@ class Settling:
         """`part` is the next of its channel and goes on, unless it continues what was refused."""
         if part.kind == REQUEST:
             confirms = channel.confirms
+            if self.deliveries.leaving.exclusive.gone and self.deliveries.leaving.exclusive.takes_publish(part.data, part.start):
+                self._lose_with_queue(channel, part)
+                return
             if part.flight is not None:
                 self._take_slots(channel, part, confirms)
             if confirms is not None:
@@ -292,8 +297,20 @@ class Settling:
             if part.complete and self.held_parts.requests.channels:
                 self.held_parts.update_due()
         elif part.data[part.start] == METHOD:
+            if channel.leave is not None or self.deliveries.leaving.everything:
+                rest = self.deliveries.leaving.without_takes(part)
+                if rest is None:
+                    return
+                part = rest
             self._look_at_method(channel, part)
         self.conversation.outbox.append(part)
+
+    def _lose_with_queue(self, channel: AmqpChannel, part: Part) -> None:
+        """`part` goes to an exclusive queue of a client that is gone, and is given up with it."""
+        if channel.confirms is not None:
+            channel.confirms.refuse(part.count)
+        channel.discarding = not part.complete
+        self.reports.give_up(part)
 
     def _take_slots(self, channel: AmqpChannel, part: Part, confirms: Confirms | None) -> None:
         """Publishes that hold slots go on: until they are confirmed, or at once where they will not be."""

@@ -28,6 +28,7 @@ from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
 from gateway.protocols.rocketmq.held_sends import HeldSends, held_cost
+from gateway.protocols.rocketmq.membership import leave_groups
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.refusals import (
@@ -101,6 +102,9 @@ class RocketmqConversation(Conversation):
                     self.pending_reply = b""
                 return
         elif isinstance(part, Poll):
+            if self.frames.client_gone:
+                self.reports.give_up(part)
+                return
             self.polls.send(part)
             self._update_budget()
         elif part.kind == REQUEST:
@@ -381,6 +385,24 @@ class RocketmqConversation(Conversation):
         self.outstanding.release_all_slots()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        if not self.frames.client_gone:
+            self.frames.client_gone = True
+            self.reports.abandoned.extend(self.polls.held.abandon())
+            self.reports.unread = True
+            self.outstanding.drop_watchers()
+            self._update_budget()
+
+    def has_farewells(self) -> bool:
+        return self.frames.client_gone and len(self.frames.heartbeat) > 0
+
+    def take_farewells(self, *, quiet: bool) -> bytes:
+        frames = self.frames
+        if self.frame_left:
+            return b""
+        heartbeat, frames.heartbeat = frames.heartbeat, b""
+        return leave_groups(heartbeat, frames.language, frames.version)
 
     def rules_changed(self) -> None:
         self.frames.rules_changed()

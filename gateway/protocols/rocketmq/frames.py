@@ -23,6 +23,7 @@ from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
 from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, POLLS, RESPONSE, SEND_BACK, Header, read_binary, read_fields, read_json
 from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
+from gateway.protocols.rocketmq.membership import HEART_BEAT, MAX_HEARTBEAT_BYTES
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
@@ -59,6 +60,8 @@ class Frames:
         self.templates = TemplateCache()
         self.own_codes = context.own_codes  # requests the gateway answers itself
         self.rejects_requests = False  # the gateway answers all that want an answer
+        self.heartbeat = b""  # the body of the client's last: its groups (`membership.py`)
+        self.client_gone = False  # what would make it a member again is not passed on
         self.last_header: Header | None = None  # that `last_key` was found for
         self.last_key: Key | None = None
         self.last_poll: Header | None = None  # that `last_source` was found for
@@ -220,7 +223,13 @@ class Frames:
             poll = self._poll(data, at, end, header, opaque)
             parts.append(poll)
             return poll
-        if plain is not None and not isinstance(plain, Poll):
+        if header.code == HEART_BEAT and wants_answer and end <= size:
+            if self.client_gone:
+                rejected = RejectedRequest(b"")
+                parts.append(rejected)
+                return rejected
+            self.heartbeat = data[self.header_end : end] if end - self.header_end <= MAX_HEARTBEAT_BYTES else b""
+        if plain is not None and type(plain) is Part:
             plain.end = min(end, size)
             if wants_answer:
                 plain.count += 1

@@ -40,7 +40,7 @@ def test_list_shows_the_user_of_each_connection_and_what_holds_it_up(sluice: Any
     assert all(name in head for name in columns)
     assert line.split() == [
         "7", "rabbit", "10.0.0.7:5000", "checkout-7", "shop", "/", "blocked", "broker_blocked", "bulk", "//amq.default/jobs",
-        "9", "-", "-", "3", "1024", "-", "disk", "1.5", "12.5", "0.25", "60.5", "-", "-", "-",
+        "9", "-", "-", "3", "1024", "-", "disk", "1.5", "12.5", "0.25", "60.5", "-", "-", "-", "-",
     ]  # fmt: skip
 
 
@@ -50,8 +50,8 @@ def test_a_consumer_that_does_not_read_shows_as_one(sluice: Any, admin: Any) -> 
     item = sluice("connections", "list", "-o", "json").json[0]
     assert [item[name] for name in unread] == [*unread.values()]
     head, line = sluice("connections", "list", "-o", "csv").out.splitlines()
-    assert [head.split(",")[at] for at in (-3, -2, -1)] == ["delivered", "unread", "unread_s"]
-    assert line.split(",")[-3:] == ["60512", "262144", "71.2"]
+    assert [head.split(",")[at] for at in (-4, -3, -2)] == ["delivered", "unread", "unread_s"]
+    assert line.split(",")[-4:-1] == ["60512", "262144", "71.2"]
     shown = {each.title: each.people(item) for each in CONNECTIONS if each.people is not None}
     assert [shown[name] for name in ("bottleneck", "delivered", "unread", "unread s")] == [
         "client does not read",
@@ -59,6 +59,15 @@ def test_a_consumer_that_does_not_read_shows_as_one(sluice: Any, admin: Any) -> 
         "256 KiB",
         "1min 11s",
     ]
+
+
+def test_a_client_that_is_gone_shows_as_one_with_what_still_goes_on(sluice: Any, admin: Any) -> None:
+    admin.topics = [connection(7, state="client_gone", client_gone_seconds=12.5, held_messages=1200), connection(8)]
+    item, other = sluice("connections", "list", "-o", "json").json
+    (gone,) = [each for each in CONNECTIONS if each.title == "client gone s"]
+    assert gone.people is not None
+    assert (gone.read(item), gone.people(item)) == (12.5, "its client is gone; 1.2k messages still go on")
+    assert gone.people(other) is None
 
 
 def test_bytes_on_disk_have_a_column_where_something_is_spooled(sluice: Any, admin: Any) -> None:

@@ -9,8 +9,9 @@ import pamqp.commands as amqp
 import pytest
 
 from limiter.limits import Limit, Rate
-from limiter.rules.rule_set import Match, Rule
+from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames
+from support.amqp.link import Link
 from support.rocketmq import frames as rocketmq
 from support.wires.wires import Wires
 
@@ -109,15 +110,18 @@ def test_all_of_a_blocked_flood_arrives_in_order_and_the_client_is_told_when_it_
         assert told == ["Connection.Blocked", "Connection.Unblocked"]
 
 
-def test_a_client_that_goes_away_while_it_is_blocked_is_given_up() -> None:
+def test_what_a_client_was_blocked_for_goes_on_when_it_has_gone_away() -> None:
     with Wires(rule("block", rate=0)) as wires:
-        client, _ = connected(wires)
-        client.sendall(flood("orders", 3))
-        wires.until(lambda: wires.session().conversation.budget.blocking > 0)
-        client.close()
-        wires.elapse(11)
-        assert [session.cause for session, _ in wires.ended] == ["client"]
-        assert wires.totals("amqp", "%2F/amq.default/orders")["abandoned"] == 3
+        link = Link(wires)
+        link.say(flood("orders", 3))
+        wires.until(lambda: link.session.conversation.budget.blocking > 0)
+        link.client.close()
+        wires.elapse(70)
+        assert not wires.ended, "however long that takes"
+        wires.judge.replace(RuleSet(()))
+        wires.elapse(1)
+        assert on(link.end_in_words(), 1).count("Basic.Publish") == 3
+        assert wires.totals("amqp", "%2F/amq.default/orders")["abandoned"] == 0
 
 
 def test_a_broker_that_goes_away_frees_a_blocked_client() -> None:

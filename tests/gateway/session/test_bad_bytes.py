@@ -63,6 +63,10 @@ def test_the_sender_of_bad_bytes_is_told_and_closed_and_all_others_go_on(name: s
         assert isinstance(close.value, commands.Connection.Close)
         assert close.value.reply_code == code
         assert GOOD not in forwarded
+        told = amqp.read(forwarded[forwarded.rindex(b"\0\x0a\0\x32") - 7 :])[0]
+        assert isinstance(told.value, commands.Connection.Close), "the broker is told in words: it handles what came before"
+        bad_broker.sendall(amqp.method(0, commands.Connection.CloseOk()))
+        wires.run()
         assert ended(bad_broker)
         assert ended(bad)
         other.sendall(GOOD)

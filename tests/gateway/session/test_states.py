@@ -17,7 +17,7 @@ from gateway.session.graceful_close import begin_graceful_close, finish_graceful
 from gateway.session.session import Session
 from gateway.session.states import BROKER_LEGAL, CLIENT_LEGAL, CLOSING, DRAINING, HALF_CLOSED, OPEN, OVER, STEPS
 from gateway.transport.channel import Channel
-from gateway.transport.channel_states import LEGAL, READ_FAILED, READ_STEPS, WRITE_FAILED, WRITE_STEPS
+from gateway.transport.channel_states import FIN_SENT, LEGAL, READ_FAILED, READ_STEPS, WRITE_FAILED, WRITE_STEPS
 from support.amqp import frames as amqp
 from support.rocketmq.frames import send
 from support.wires.wires import Wires, assert_legal
@@ -166,7 +166,7 @@ def test_the_tables_agree_with_each_other() -> None:
 
 
 def test_a_combination_that_the_tables_do_not_have_is_noticed(walk: Walk) -> None:
-    walk.session.client.write_state = WRITE_FAILED
+    walk.session.client.write_state = FIN_SENT
     with pytest.raises(AssertionError):
         assert_legal(walk.session)
     walk.session.client.write_state = 0

@@ -185,6 +185,8 @@ def test_a_damaged_record_ends_this_connection_with_its_cause(secure: Secure) ->
     record[-1] ^= 1
     client.sock.sendall(record)
     secure.wires.run()
+    broker.finish()
+    secure.wires.run()
     ((session, error),) = secure.wires.ended
     assert (session.cause, session.detail, error) == ("tls", "TLS: a record was damaged on its way", None)
     assert broker.heard() == b""

@@ -75,6 +75,14 @@ class Link:
             raise AssertionError(f"{MOST_FLOOD} bytes were taken: {self.session}")
         end.settimeout(60)
 
+    def end_in_words(self) -> bytes:
+        """The broker is told that its connection ends, answers, and gets the FIN. What had come before that."""
+        *before, last = amqp.read(self.at_broker())
+        assert last.name == "Connection.Close", last
+        self.answer(amqp.method(0, commands.Connection.CloseOk()))
+        assert self.broker.recv(1) == b"", "the FIN"
+        return b"".join([frame.raw for frame in before])
+
     def at_client(self) -> bytes:
         return self._received(self.client)
 

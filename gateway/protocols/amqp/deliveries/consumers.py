@@ -300,6 +300,12 @@ class Consumers:
             return None
         return None
 
+    def end_channel(self, channel_id: int) -> None:
+        """Nothing is consumed on channel `channel_id` any more."""
+        channel = self.channels.get(channel_id)
+        if channel is not None:
+            self._end(channel)
+
     def _end(self, channel: ChannelConsumers) -> None:
         """What is consumed on `channel` ends with it."""
         assert self.windows is not None
@@ -395,6 +401,11 @@ class Consumers:
         for channel in self.channels.values():
             for consumer in [*channel.tags.values(), *channel.old_tags.values()]:
                 consumer.key = self._key(origin, consumer.queue)
+
+    def declared(self, channel_id: int) -> Declared | None:
+        """The queue that the client has declared last on channel `channel_id`."""
+        channel = self.channels.get(channel_id)
+        return None if channel is None else channel.declared
 
     def any_limited(self, channel_id: int) -> bool:
         """Whether a rule limits a consumer of channel `channel_id`."""

@@ -35,6 +35,7 @@ from gateway.protocols.amqp.deliveries.consumers import Consumers, takes_without
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.gets import LimitedGets
 from gateway.protocols.amqp.deliveries.intake import DeliveryIntake
+from gateway.protocols.amqp.deliveries.leaving import Leaving
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
 from gateway.protocols.amqp.deliveries.settlements import Settlements
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
@@ -50,6 +51,7 @@ from gateway.protocols.amqp.frames import (
     BASIC_REJECT,
     CHANNEL_CLOSE,
     OVERHEAD,
+    QUEUE_DECLARE,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class Deliveries:
         self.windows = Windows(judge, channels, self.consumers, self.lot, self.verdicts, self.requests)
         self.consumers.windows = self.lot.windows = self.verdicts.windows = self.windows
         self.ends = DeliveryEnds(self.lot, self.verdicts)
+        self.leaving = Leaving(self.consumers, self.requests)
         self.gets = LimitedGets(judge, self.consumers, self.windows)
         self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends, self.windows)
 
@@ -83,9 +86,14 @@ class Deliveries:
     def overhear(self, method: int, channel: AmqpChannel, arguments: bytes) -> Part | None:
         """The client says one of `consumers.ASKS` on an open channel: what goes on in its place; None: it goes as it is."""
         instead = self.consumers.ask(method, channel.number, arguments)
+        if method == QUEUE_DECLARE:
+            declared = self.consumers.declared(channel.number)
+            if declared is not None:
+                self.leaving.exclusive.declare(arguments, declared)
         if method in (BASIC_CONSUME, BASIC_GET):
             self._keep_account(method, channel, arguments, changed=len(instead) > 0)
         if method == CHANNEL_CLOSE:
+            self.leaving.leave(channel)
             self.requests.forget(channel.number)
             self.ends.close_by_client(channel)
         if method == BASIC_GET and channel.spool is None:
@@ -97,6 +105,8 @@ class Deliveries:
         settlements = channel.settlements
         if settlements is None:
             return None
+        if settlements.given_back:
+            return b""
         if settlements.watched:
             if method in (BASIC_RECOVER, BASIC_RECOVER_ASYNC):
                 settlements.forget_watched()

@@ -60,6 +60,8 @@ class DeliveryIntake:
         parking = channel.parking
         name = data[pos + 12 : pos + 12 + tag]
         consumer = self.consumers.of_tag(channel.number, name)
+        if channel.leave is not None:
+            return pos
         if parking is None:
             if consumer is not None and (consumer.watched or self._limits(consumer)):
                 return pos
@@ -145,17 +147,24 @@ class DeliveryIntake:
         self.received += 1
         if channel.settlements is not None:
             channel.settlements.delivered += 1
+        leave = channel.leave
+        if leave is not None:
+            settlements = channel.settlements
+            settled = consumer.no_ack if consumer is not None else settlements is None or settlements.unsure
+            leave.arrive(method, data, pos, to_be_settled=not settled)
         parking = channel.parking
         if parking is None:
-            if consumer is None or consumer.reservation is not None or not (consumer.watched or self._limits(consumer)):
+            passes = consumer is None or consumer.reservation is not None or not (consumer.watched or self._limits(consumer))
+            if leave is None and passes:
                 channel.consumer = consumer
                 return False
             channel.consumer = None
             parking = self.lot.open(channel)
         self._flush_method(channel, parking)
         parking.passing = False
-        parking.swallows = consumer is not None and (self.ends.over or channel.client_state == CLIENT_CLOSED or consumer.returns)
-        if consumer is not None and consumer.returns:
+        swallows = consumer is not None and (self.ends.over or channel.client_state == CLIENT_CLOSED or consumer.returns)
+        parking.swallows = swallows or leave is not None
+        if leave is None and consumer is not None and consumer.returns:
             self.windows.return_to_broker(channel, data, pos, 1)
         parking.consumer = consumer
         parking.method = data[pos:stop]

@@ -24,7 +24,7 @@ MAX_ABOVE: Final = 65_536  # tags settled out of order, 60 bytes or so each; the
 class Settlements:
     """The deliveries of one channel."""
 
-    __slots__ = ("above", "by_client", "delivered", "low", "unsure", "watched", "watched_tags")
+    __slots__ = ("above", "by_client", "delivered", "given_back", "low", "unsure", "watched", "watched_tags")
 
     def __init__(self) -> None:
         self.delivered = 0  # tags given by the broker so far
@@ -34,6 +34,7 @@ class Settlements:
         self.by_client = False  # the client settles some of them itself
         self.watched: dict[int, Consumer] = {}  # those with the client that use a window up (`windows.py`), by tag
         self.watched_tags: deque[int] = deque()  # the same in order, and some that are settled
+        self.given_back = False  # what the client had not settled was given back (`leaving.py`): what it still says comes too late
 
     def settle(self, tag: int, *, multiple: bool) -> None:
         """The client settles `tag`, which is not 0, or everything up to it."""

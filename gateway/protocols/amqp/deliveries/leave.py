@@ -1,0 +1,48 @@
+"""One channel that leaves its queues (`leaving.py`): what was said of it, and what has shown itself since."""
+
+from __future__ import annotations
+
+from gateway.protocols.amqp.frames import BASIC_CONSUME_OK, BASIC_DELIVER, BASIC_RECOVER_OK, read_short_string
+from gateway.protocols.octets import u64
+
+
+class Leave:
+    """Of one channel. It ends with the channel's close."""
+
+    __slots__ = ("begun", "cancelled", "first", "given_back", "late", "recovering", "tags")
+
+    def __init__(self) -> None:
+        self.first: list[bytes] = []  # what the gateway had to say on the channel before (`broker_requests.py`)
+        self.begun = False  # the consumers that were known at first are cancelled
+        self.tags: list[bytes] = []  # consumers that have shown themselves, and are not cancelled yet
+        self.cancelled: set[bytes] = set()
+        self.given_back = False  # what was delivered before is given back
+        self.recovering = False  # by a basic.recover that is not answered yet: it covers what comes until then
+        self.late: list[int] = []  # delivery tags that came after that, to be given back one by one
+
+    def arrive(self, method: int, data: bytes, pos: int, *, to_be_settled: bool) -> None:
+        """The delivery, or basic.get-ok, whose method frame is at `data[pos]` has come, and is swallowed.
+
+        `to_be_settled`: the broker waits for its acknowledgement, as far as is known.
+        """
+        at = pos + 11
+        if method == BASIC_DELIVER:
+            name, at = read_short_string(data, at)
+            if name not in self.cancelled:
+                self.tags.append(name)
+        if self.given_back and not self.recovering and to_be_settled:
+            self.late.append(u64(data, at))
+
+    def hear(self, method: int, arguments: bytes) -> bool:
+        """The broker says `method`; whether that is not for the client."""
+        if method == BASIC_CONSUME_OK:
+            name, _ = read_short_string(arguments, 0)
+            if name not in self.cancelled:
+                self.tags.append(name)
+        elif method == BASIC_RECOVER_OK and self.recovering:
+            self.recovering = False
+            return True
+        return False
+
+    def __repr__(self) -> str:
+        return f"<Leave cancelled={len(self.cancelled)} given_back={self.given_back} late={len(self.late)}>"
