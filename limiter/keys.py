@@ -129,8 +129,8 @@ class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = (
-        "buckets", "counted", "dirty", "generation", "group", "in_runs", "limited", "limited_in", "name", "operation", "origin",
-        "rematch_at", "share", "tally", "text", "unnamed",
+        "buckets", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in", "name", "operation",
+        "origin", "rematch_at", "share", "tally", "text", "unnamed",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -148,6 +148,7 @@ class Key:
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `buckets` was matched under; the judge matches anew when it differs
         self.limited = False  # the loop's own note, for what need not be judged: whether any rule holds for it
+        self.in_a_second = 0  # the same: how many messages they let pass in a second, 1 at least; 0: they do not say
         self.unnamed = False  # it stands for names that are not told apart (`limiter.new_names`): sessions do not remember it
         self.limited_in = -1  # generation of the rule set that was found in
 

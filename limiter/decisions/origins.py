@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from limiter.keys import Key, Origin
+from limiter.limits import SECOND
 from limiter.new_names import ClientsNames
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName
@@ -168,7 +169,10 @@ class Origins:
         """Whether any rule in force looks at messages of `key`: where none does, asking for a verdict is not worth its time."""
         rules = self._rules
         if key.limited_in != rules.generation:
-            key.limited = any(effective.rule.mode != "off" for effective in rules.matched(subject_of(key)))
+            matched = rules.matched(subject_of(key))
+            key.limited = any(effective.rule.mode != "off" for effective in matched)
+            rates = [effective.limit.messages for effective in matched if effective.rule.mode == "enforce"]
+            key.in_a_second = min([max(rate.tokens_in(SECOND), 1) for rate in rates if rate is not None], default=0)
             key.limited_in = rules.generation
         return key.limited
 

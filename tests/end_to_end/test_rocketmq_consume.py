@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
+from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
 from support.processes import LOOPBACK
-from support.rocketmq.frames import encode_request, read_response
+from support.rocketmq.frames import encode_request, read_response, send
+from support.rocketmq.stored_messages import pop, pull
 
 pytestmark = pytest.mark.rocketmq
 
 QUEUES = 4
 RATE = 50  # messages per second
+FEW = 3  # messages per second
 BATCH = 32  # that one pull brings
 COUNT = 400
 SHUT_S = 12.0  # more than the 9 s for which a pull of Java's is kept
@@ -31,6 +34,7 @@ RULES: list[dict[str, object]] = [
         "match": {"protocol": "rocketmq", "operation": "consume", "topic": "slow-*"},
         "limit": {"messages": f"{RATE}/s"},
     },
+    {"name": "few", "match": {"protocol": "rocketmq", "operation": "consume", "topic": "few"}, "limit": {"messages": f"{FEW}/s"}},
     {"name": "nothing", "match": {"protocol": "rocketmq", "operation": "consume", "topic": "shut-*"}, "limit": {"messages": "0/s"}},
 ]
 
@@ -116,3 +120,32 @@ def test_a_limit_of_nothing_holds_every_kind_of_consumer_without_a_hot_loop(
     for one in asked.values():
         assert (one["state"], one["bottleneck"], one["held_messages"]) == ("throttled", "limit", 0)
         assert one["held_by"]["operation"] == "consume"
+
+
+def test_one_answer_of_a_limited_topic_brings_what_passes_in_a_second(rocketmq: RocketMQ, gateway: Gateway) -> None:
+    """The broker gives as many as it is asked for, and is asked for no more, in either encoding of the header."""
+    rocketmq.create_topics("few:1")
+    with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=30) as connection:
+        for number in range(20):
+            connection.sendall(send("few", b"%d" % number, opaque=4 * number))  # that opaque: to queue 0
+            assert read_response(read_frame(connection))["code"] == 0
+        asked = [
+            pull("few", offset=0, group="few", most=BATCH),
+            pull("few", offset=3, group="few", most=BATCH, binary=True),
+            pop("few", queue=0, group="few", most=BATCH).replace(b"1795247411000", b"%d" % (time.time() * 1000)),  # when it was made
+        ]
+        for request in asked:
+            connection.sendall(request)
+            answer = read_frame(connection)
+            assert read_response(answer)["code"] == 0
+            assert messages_in(answer) == FEW
+
+
+def messages_in(answer: bytes) -> int:
+    """How many stored messages an answer brings."""
+    at = 8 + int.from_bytes(answer[5:8], "big")
+    count = 0
+    while at < len(answer):
+        at += int.from_bytes(answer[at : at + 4], "big")
+        count += 1
+    return count

@@ -25,6 +25,7 @@ from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, POLLS, RESPONSE, S
 from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
 from gateway.protocols.rocketmq.membership import HEART_BEAT, MAX_HEARTBEAT_BYTES
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
+from gateway.protocols.rocketmq.polls.fewer import for_fewer
 from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
@@ -341,6 +342,12 @@ class Frames:
         if limited:
             word: i64 = u32(data, at + 4)
             terms = read_terms(data, at + PREFIX, at + PREFIX + (word & 0xFFFFFF), word >> 24, header.code)
+            most = key.in_a_second
+            if 0 < most < terms.max_messages:
+                fewer = for_fewer(data, at, end, header.code, most)
+                if fewer:
+                    poll.data, poll.start, poll.end = fewer, 0, len(fewer)
+                    terms.max_messages = most
             self.polls.prepare(poll, terms)
         return poll
 

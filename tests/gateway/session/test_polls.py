@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -12,9 +13,12 @@ from gateway.session import description
 from limiter.limits import NEVER, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
+from support.rocketmq import stored_messages
 from support.rocketmq.frames import heartbeat, read_response, response, send
-from support.rocketmq.stored_messages import found, nothing_found, pull, stored
+from support.rocketmq.stored_messages import found, nothing_found, stored
 from support.wires.wires import Decide, Wires
+
+pull = partial(stored_messages.pull, signed=True)  # so that it stays as it is, whatever passes in a second
 
 FATES = ("received", "forwarded", "refused", "dropped", "abandoned", "waiting")
 

@@ -36,6 +36,7 @@ class Queue:
     backlog: int = 0
     offset: int = 0
     opaque: int = 0
+    most: int = 0  # messages, as the gateway has asked for
     parked: bool = False  # a pull waits at the broker
     asked: int = 0  # requests
     empty: int = 0  # answers of the gateway's
@@ -93,6 +94,7 @@ class Consuming:
         for frame in split_frames(data):
             queue = self.asking[client, int(str(read_response(frame)["opaque"]))]
             queue.parked = True
+            queue.most = int(str(read_response(frame)["extFields"]["maxMsgNums"]))  # type: ignore[index]
             opaque = queue.opaque
             answered_at = self.now + (ANSWER_NS if queue.backlog > 0 else self.suspend_ms * SECOND // 1000)
             self.at(answered_at, partial(self.answer, queue, opaque))
@@ -100,7 +102,7 @@ class Consuming:
     def answer(self, queue: Queue, opaque: int) -> None:
         if queue.opaque != opaque or not queue.parked:
             return  # was answered when a message came
-        messages = min(queue.backlog, self.batch)
+        messages = min(queue.backlog, queue.most)
         queue.backlog -= messages
         frame = found(opaque, *[ENTRY] * messages) if messages else nothing_found(opaque)
         self.talks[queue.client].broker(frame)

@@ -29,15 +29,15 @@ def stored(
 
 def pull(
     topic: str = "orders", *, queue: int = 0, offset: int = 0, opaque: int = 1, group: str = "readers", most: int = 32, code: int = 11,
-    suspend_ms: int = 15_000, sys_flag: int = 2 | 4, binary: bool = False,
+    suspend_ms: int = 15_000, sys_flag: int = 2 | 4, binary: bool = False, signed: bool = False,
 ) -> bytes:  # fmt: skip
-    """PULL_MESSAGE (or LITE_PULL_MESSAGE, 361) as the Java client writes it."""
+    """PULL_MESSAGE (or LITE_PULL_MESSAGE, 361) as the Java client writes it. One that is signed is never changed by a gateway."""
     extra: dict[str, Value] = {
         "commitOffset": "0", "consumerGroup": group, "expressionType": "TAG", "maxMsgNums": str(most), "queueId": str(queue),
         "queueOffset": str(offset), "subVersion": "1795247411000", "subscription": "*", "suspendTimeoutMillis": str(suspend_ms),
         "sysFlag": str(sys_flag), "topic": topic,
     }  # fmt: skip
-    return encode_request(code, extra, opaque=opaque, binary=binary)
+    return encode_request(code, extra | ({"Signature": "c2lnbmVk"} if signed else {}), opaque=opaque, binary=binary)
 
 
 def pop(topic: str = "orders", *, queue: int = -1, opaque: int = 1, group: str = "readers", most: int = 32, poll_ms: int = 15_000) -> bytes:
@@ -49,13 +49,15 @@ def pop(topic: str = "orders", *, queue: int = -1, opaque: int = 1, group: str =
     return encode_request(200_050, extra, opaque=opaque)
 
 
-def pop_lite(topic: str = "orders", *, opaque: int = 1, group: str = "readers", most: int = 32, poll_ms: int = 15_000) -> bytes:
+def pop_lite(
+    topic: str = "orders", *, opaque: int = 1, group: str = "readers", most: int = 32, poll_ms: int = 15_000, signed: bool = False
+) -> bytes:
     """POP_LITE_MESSAGE as RocketMQ 5.5's PopLiteMessageRequestHeader has it."""
     extra: dict[str, Value] = {
         "attemptId": "a-1", "bornTime": "1795247411000", "clientId": "10.0.0.7@1", "consumerGroup": group, "invisibleTime": "60000",
         "maxMsgNum": str(most), "pollTime": str(poll_ms), "topic": topic,
     }  # fmt: skip
-    return encode_request(200_070, extra, opaque=opaque)
+    return encode_request(200_070, extra | ({"Signature": "c2lnbmVk"} if signed else {}), opaque=opaque)
 
 
 def notification(topic: str = "orders", *, opaque: int = 1, group: str = "readers", poll_ms: int = 15_000) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import pytest
 
@@ -11,11 +12,15 @@ from gateway.protocols.rocketmq.polls.terms import read_terms
 from gateway.protocols.rocketmq.requests import Poll
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule
+from support.rocketmq import stored_messages
 from support.rocketmq.frames import encode_request, heartbeat, read_response, response, send, split_frames
-from support.rocketmq.stored_messages import found, nothing_found, notification, pop, pop_lite, pull, stored
+from support.rocketmq.stored_messages import found, nothing_found, notification, pop, stored
 from support.wires.conversations import SECOND, Talk, bytewise, randomly
 
 MS = 1_000_000
+
+pull = partial(stored_messages.pull, signed=True)  # so that it stays as it is: its answer may bring far more than passes in a second
+pop_lite = partial(stored_messages.pop_lite, signed=True)
 
 
 def limit(messages: int | None = 5, *, size: int | None = None, mode: str = "enforce", per: str = "topic", **match: str) -> Rule:
