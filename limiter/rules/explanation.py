@@ -238,6 +238,8 @@ def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base:
         found.lose(published(quota, "a live change comes before the published quota"))
     elif effective.origin == "file" and quota is not None and base is not None:
         found.lose(published(quota, f"{base.name} names it exactly, which comes before the published quota"))
+    elif effective.origin == "default" and quota is not None and base is not None:
+        found.lose(published(quota, f"{base.name} lets nothing pass, which no published quota opens"))
     elif effective.origin == RAISED and quota is not None:
         found.lose(published(quota, "as published; the demand of the last hour has raised it for this one"))
     if base is not None and effective.origin in {"override", "quota", RAISED}:

@@ -431,7 +431,7 @@ class RuleSet:
         if per == "topic" and subject.operation == "produce":
             if origin == "default":
                 quota, of_topic = change_of(subject.name, group, self.quotas)
-                if quota is not None:
+                if quota is not None and not (rule.mode == "enforce" and rule.limit.is_shut()):  # a person has closed it
                     origin, change, alone = "quota", None, of_topic
                     if self.hourly is not None:
                         raised = self.hourly.over(quota, subject.text if of_topic or group is None else group_text(group))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,6 +112,19 @@ def test_a_quota_comes_before_patterns_and_after_exact_names() -> None:
         ("globs", "the published quota comes first; the rest is as here"),
         ("all", "a rule for everything only holds where no pattern does, and globs (limits.yaml:2) does"),
     ]
+
+
+def test_no_published_quota_opens_what_a_rule_has_closed() -> None:
+    quotas = {ORDERS: Quota("rocketmq", "orders", messages=(70, 90))}
+    shut, all_ = rule("shut", 0, topic="o*"), rule("all", 1)
+    (found,) = explained(RuleSet((all_, shut), quotas=quotas))
+    assert found.effective is not None
+    assert (found.effective.origin, found.effective.limit.messages) == ("default", Rate(0))
+    assert told(found)[1][0] == ("orders", "shut lets nothing pass, which no published quota opens")
+    (by_hand,) = RuleSet((all_, shut), quotas=quotas, overrides={ORDERS: Override(messages=Rate(5))}).effective(ORDERS)
+    (opened,) = RuleSet((all_, shut), quotas=quotas, rule_overrides={"shut": Override(messages=Rate(3))}).effective(ORDERS)
+    (tried,) = RuleSet((all_, replace(shut, mode="shadow")), quotas=quotas).effective(ORDERS)
+    assert [each.limit.messages for each in (by_hand, opened, tried)] == [Rate(5), Rate(70), Rate(70)]
 
 
 def test_a_live_change_alone_holds_where_no_rule_does() -> None:
