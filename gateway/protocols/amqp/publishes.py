@@ -20,6 +20,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
+from gateway.protocols.amqp.delayed_keys import destination
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
     BODY_FRAME,
@@ -256,7 +257,8 @@ class Publishes:
         """The key for exlen|exchange|rklen|routing key, which this origin has not met (or has forgotten)."""
         middle = 1 + raw[0]
         assert origin.vhost is not None
-        return self.context.judge.key(origin, raw, amqp_topic(origin.vhost, raw[1:middle], raw[middle + 1 :]))
+        exchange, routing_key = destination(raw[1:middle], raw[middle + 1 :])
+        return self.context.judge.key(origin, raw, amqp_topic(origin.vhost, exchange, routing_key))
 
     def _names(self, data: bytes, pos: i64, stop: i64) -> None:
         """Check that exchange and routing key fill the publish at `pos` exactly."""
