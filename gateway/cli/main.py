@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import click
 
 from gateway.cli.exits import FAILED, INTERRUPTED, OK, CommandError
 from gateway.cli.verb import Group
+
+UNWRITABLE: Final = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 # A verb's module is imported when the verb is used, so that `sluice run` starts fast.
 VERBS: Final = {
@@ -96,6 +101,8 @@ def common_options_last(args: list[str]) -> list[str]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code. A mistake of the user never shows a traceback."""
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = Path(os.devnull).open()  # noqa: SIM115  -- not to be written to
     try:
         words = common_options_last(sys.argv[1:] if args is None else list(args))
         result = sluice.main(words, prog_name="sluice", standalone_mode=False)
@@ -110,9 +117,19 @@ def main(args: Sequence[str] | None = None) -> int:
         click.echo("sluice: interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it; click does the same while a verb runs
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return _lose_output()
+    except OSError as error:
+        if error.errno not in UNWRITABLE and not isinstance(error, io.UnsupportedOperation):
+            raise
+        click.echo(f"sluice: the output cannot be written: {error.strerror or 'it is closed'}", err=True)
+        return _lose_output()
     return result if isinstance(result, int) else OK
+
+
+def _lose_output() -> int:
+    """What is left of the output goes nowhere, or the interpreter would try once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
 
 
 if __name__ == "__main__":

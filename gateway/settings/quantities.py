@@ -115,6 +115,22 @@ def Duration(example: str, least: str, most: str) -> Ranged:  # noqa: N802
     return Ranged(Quantity("a duration", example, parse_duration, format_duration, pattern), least, most)
 
 
+class BurstTime(Ranged):
+    """A burst as a time of the rate. A number alone is asked about: a burst of tokens is a mapping."""
+
+    def __init__(self) -> None:
+        base = Duration("2s", "1us", "24h")
+        super().__init__(base, *base.range)
+
+    def parse(self, scalar: Scalar, path: str, reading: Reading) -> int:
+        if scalar.text.isdecimal():
+            meant = (
+                f"write burst: {{messages: {scalar.text}}} for as many messages, or burst: {scalar.text}s for what comes in in that time"
+            )
+            raise Invalid(f"{scalar.text} has no unit", meant)
+        return super().parse(scalar, path, reading)
+
+
 class Percent(ScalarKind[int]):
     """A part of a whole, as `20%`: thousandths, from `least` to `most` of them."""
 

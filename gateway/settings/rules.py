@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from gateway.settings.document import Node
 from gateway.settings.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
 from gateway.settings.problems import SourceLocation, listed, suggestion
-from gateway.settings.quantities import ByteRate, Duration, MessageRate, Percent, Size, Weight
+from gateway.settings.quantities import BurstTime, ByteRate, Duration, MessageRate, Percent, Size, Weight
 from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
 from limiter.algorithms import ALGORITHMS, COUNTING
 from limiter.algorithms.setting_errors import MAX_CONCURRENT
@@ -90,7 +90,7 @@ class LimitText:
     messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 500/s, 30k/min.")
     bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 10MiB/s.")
     burst: int | BurstText | None = setting(
-        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "The burst: a time of the rate (default 1s), or tokens."
+        OrElse(Section(BurstText), BurstTime()), None, "The burst: a time of the rate (default 1s), or tokens."
     )
     concurrent: int | None = setting(
         Whole(1, MAX_CONCURRENT, 64),
@@ -106,9 +106,7 @@ class CandidateText:
 
     messages: Rate | None = setting(MessageRate(), None, "Messages per time, e.g. 300/s.")
     bytes: Rate | None = setting(ByteRate(), None, "Bytes per time, e.g. 5MiB/s.")
-    burst: int | BurstText | None = setting(
-        OrElse(Section(BurstText), Duration("2s", "1us", "24h")), None, "The burst: a time of the rate, or tokens."
-    )
+    burst: int | BurstText | None = setting(OrElse(Section(BurstText), BurstTime()), None, "The burst: a time of the rate, or tokens.")
 
 
 class SomeCandidate(Section[CandidateText]):

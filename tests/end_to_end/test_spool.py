@@ -27,6 +27,7 @@ from support.amqp.numbered_consumer import take_all
 from support.amqp.numbered_publisher import NumberedPublisher
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.raw_amqp import RawClient, opening
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.processes import LOOPBACK, wait_until
 
@@ -206,6 +207,16 @@ def test_a_gateway_that_is_killed_has_promised_nothing_that_is_lost(rabbitmq: Ra
         assert '"event": "spool_left_behind"' in gateway.log()
 
 
+def told_of_returns(port: int, queue: str, count: int) -> set[str]:
+    """The reply texts of what is returned of so many mandatory publishes at once."""
+    client = RawClient(port)
+    client.say(opening(1) + amqp.method(1, commands.Confirm.Select()) + amqp.publish(1, queue, mandatory=True) * count)
+    while sum(1 for frame in client.told if isinstance(frame.value, commands.Basic.Nack)) == 0:
+        assert client.read()
+    client.reset()
+    return {frame.value.reply_text for frame in client.told if isinstance(frame.value, commands.Basic.Return)}
+
+
 def test_what_is_too_old_is_nacked_or_dropped_and_counted(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     """2,000 messages at 100/s, none older than 2 s: some three hundred pass on each connection."""
     listeners = [amqp_listener(f"127.0.0.1:{rabbitmq.port}")]
@@ -217,6 +228,10 @@ def test_what_is_too_old_is_nacked_or_dropped_and_counted(rabbitmq: RabbitMQ, st
             wait_until(lambda: len(publisher.acked) + len(publisher.nacked) == count, within=60, what="all are answered")
             assert sorted(publisher.acked) == numbers(queue, len(publisher.acked))
             assert 200 <= len(publisher.acked) <= 600
+        assert told_of_returns(gateway.port("rabbit"), queue.name, 500) == {
+            "RATE_LIMITED - %2F/amq.default/burst-old has waited for longer than max_age, 2s, of rule bursts"
+        }
+        list(queue.messages())
         with NumberedPublisher(gateway.port("rabbit")) as publisher:
             publisher.begin(count, [queue.name])
             publisher.wait_until_sent(count)

@@ -35,12 +35,17 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
 def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> int:
     if wait_until(conversation, conversation.spool, part, now, deadline):
         return HELD
-    return reject(conversation, part, now)
+    part.expired = 0 < deadline <= now
+    outcome = reject(conversation, part, now)
+    part.expired = False
+    return outcome
 
 
 def expire(conversation: Conversation, part: Part, now: int) -> int:
     """Give up `part`, which has waited for too long."""
+    part.expired = True
     outcome = conversation.refuse(part)
+    part.expired = False
     if counted(part, outcome):
         return outcome
     if outcome == UNABLE and conversation.drop(part):

@@ -31,7 +31,7 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_cap
 from limiter.limits import NEVER
-from limiter.units import format_limit
+from limiter.units import format_duration, format_limit
 
 RATE_LIMITED: Final = "RATE_LIMITED - "
 MAX_TEXT_BYTES: Final = 255 - len("RESOURCE_ERROR - ")  # of a reply text, which is a short string
@@ -92,6 +92,12 @@ def over_limit(part: Part) -> str:
     rule = part.rule
     bucket = part.bucket
     topic = "" if key is None else key.text
+    if part.expired:
+        age = None if rule is None else rule.max_age_ns
+        waited = " has waited for longer than it is of use"
+        if rule is not None and age is not None:
+            waited = f" has waited for longer than max_age, {format_duration(age)}, of rule {cut(rule.name, MAX_NAME_BYTES)}"
+        return f"{RATE_LIMITED}{cut(topic, MAX_TEXT_BYTES - len(RATE_LIMITED) - len(waited.encode()))}{waited}"
     over = " is over a limit"
     if rule is not None:
         of_rule = f" of rule {cut(rule.name, MAX_NAME_BYTES)}"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
 from gateway.cli.main import common_options_last
+from support.gateways import command
 
 
 @pytest.mark.parametrize(
@@ -21,3 +25,10 @@ from gateway.cli.main import common_options_last
 )
 def test_common_options_may_stand_before_the_verb(given: str, meant: str) -> None:
     assert common_options_last(given.split()) == meant.split()
+
+
+@pytest.mark.parametrize("words", ["version", "limits list --help", "completion bash"])
+@pytest.mark.parametrize(("to", "why"), [(">&-", "it is closed"), ("> /dev/full", "No space left on device")])
+def test_output_that_cannot_be_written_is_one_line_and_exit_1(words: str, to: str, why: str) -> None:
+    done = subprocess.run(["sh", "-c", f'"$@" {words} {to}', "sh", *command()], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (1, f"sluice: the output cannot be written: {why}{os.linesep}")

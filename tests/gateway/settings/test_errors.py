@@ -27,6 +27,7 @@ BROKEN = [
     ("negative rate", "rules: [{name: a, limit: {messages: -5/s}}]\n", 3, 37, "rules[0].limit.messages", "cannot be negative", "write it like 500/s"),
     ("infinite rate", "rules: [{name: a, limit: {bytes: .inf}}]\n", 3, 34, "rules[0].limit.bytes", "'.inf' is no rate", "write it like 10MiB/s"),
     ("unknown unit", "memory: {per_connection: 1MIB}\n", 3, 26, "memory.per_connection", "unknown unit 'MIB'", "did you mean 1MiB?"),
+    ("burst without a unit", "rules: [{name: a, limit: {messages: 20/s, burst: 5}}]\n", 3, 50, "rules[0].limit.burst", "5 has no unit", "write burst: {messages: 5} for as many messages, or burst: 5s for what comes in in that time"),
     ("unit forgotten", "access_log: {roll_every: 5}\n", 3, 26, "access_log.roll_every", "5 has no unit", "did you mean 5s?"),
     ("unknown word", "log: {level: inof}\n", 3, 14, "log.level", '"inof" is not one of', "did you mean info?"),
     ("empty candidate", "rules: [{name: a, limit: {messages: 1/s}, candidate: {}}]\n", 3, 54, "rules[0].candidate", "is empty", "give messages, bytes or burst"),
