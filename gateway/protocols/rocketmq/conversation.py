@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
 from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
@@ -40,6 +41,7 @@ from gateway.protocols.rocketmq.refusals import (
     remark,
     what_refuses_send_back,
 )
+from gateway.protocols.rocketmq.request_reply import shortest_ttl_ns
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
 from gateway.spool.queue import SpoolQueue
@@ -275,6 +277,12 @@ class RocketmqConversation(Conversation):
         assert isinstance(part, Sends)
         if part.streamed or self.close_reason:
             return False
+        if part.held_at == 0:  # it begins to wait
+            ttl = shortest_ttl_ns(part)
+            if ttl > 0:
+                if part.wait_ns >= ttl:
+                    return False
+                part.deadline = min(part.deadline, due + ttl - min(part.wait_ns, REJUDGE_WITHIN_NS))
         self.held_sends.hold(part, due, blocking=blocking)
         self._update_budget()
         return True
