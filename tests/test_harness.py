@@ -13,7 +13,6 @@ import pytest
 from support import tmpfs
 from support.clients.programs import Program
 from support.models.rates import let_through
-from support.rank_test import chance
 from support.xdist_split import PartScheduling
 
 
@@ -90,17 +89,3 @@ def test_a_client_that_a_failed_test_left_is_ended_with_it() -> None:
         raise TimeoutError("the test's own")
     assert left.ended()
     assert left not in Program.started
-
-
-@pytest.mark.parametrize(
-    ("larger", "smaller", "expected"),
-    [
-        ([4, 5, 6], [1, 2, 3], 1 / 20),  # the one way in 20 to be all above
-        ([1, 2, 3], [4, 5, 6], 1),
-        ([3, 5, 6], [1, 2, 4], 2 / 20),
-        ([1, 1, 1], [1, 1, 1], 1),
-        ([2, 2, 3], [1, 2, 2], 6 / 20),  # with ties: the 3 and any two of the four 2s
-    ],
-)
-def test_the_rank_test_counts_the_ways_to_be_as_high_by_chance(larger: list[float], smaller: list[float], expected: float) -> None:
-    assert chance(larger, smaller) == pytest.approx(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admin.audit_chain import verify_audit, verify_state_directory
+from admin.audit_chain import lines_of, verify_audit, verify_state_directory
 from admin.changes import Author
 from admin.files import FileSystem
 from admin.journal import BEGIN, ENTRY_AT, ROTATE_AT, Entry, Journal, chained, last_lines
@@ -283,3 +284,7 @@ def test_the_chain_of_ten_lines_of_python_is_the_one_that_is_checked(tmp_path: P
         assert chained(before, line[ENTRY_AT:-1]) == json.loads(line)["hash"]
         before = json.loads(line)["hash"]
     shutil.rmtree(tmp_path)
+
+
+def test_what_is_added_while_a_journal_is_read_is_not_looked_at() -> None:
+    assert list(lines_of(io.BytesIO(b"one\ntwo\nthree\n"), 6)) == [(0, b"one", True), (4, b"tw", False)]

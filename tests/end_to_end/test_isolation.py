@@ -1,17 +1,24 @@
-"""Whatever is done on one topic, another one's messages are as fast as in the calm (docs/design/reliability.md I4), before real brokers.
+"""Whatever is done on other topics, the gateway works no longer before a message of this one (docs/design/reliability.md I4), before real
+brokers.
 
-Calm stretches and those with a disturbance of each kind follow each other in turn, on one gateway. Messages of the other topic are sent at
-a steady rate, on a connection of their own, and the time from when each was due until its answer counts. A disturbed stretch may be as slow
-as 1.2 times the calm one, and 2 ms: a rank test says whether it is slower than that, and not by chance. Gateway, broker and the steady
-sender have the machine before what else runs on it, where that may be had.
+Calm windows and those with a disturbance of each kind follow each other in turn, on one gateway, a fixed number of each. A message of the
+quiet topic is sent at a steady rate on a connection of its own, and what counts is the processor time that the gateway spends until its
+answer is here (`support/isolation.py`). Its unit is what a message costs in the calm, the median: so the machine's speed does not count.
+
+`MOST` (p99 of a run, in units) is above 99 of 100 runs put together from windows that were kept, of three runs beside other work. A
+neighbour held up twice as long is found in at least 95 runs of 100, but for the kinds in `RARE`, whose cost comes in few long steps: they
+are found where they are held up four times as long.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
+import json
+import random
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from itertools import chain
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -20,88 +27,85 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.clients.disturber import KINDS, PROTOCOLS, Disturber
 from support.gateways import Gateway, amqp_listener
-from support.priority import before_others
+from support.isolation import percentile, window
 from support.processes import LOOPBACK
-from support.rank_test import chance
 
-ROUNDS = 5  # of a calm stretch and a disturbed one: by chance all of one kind are slower than all of the other once in 252 times
-MOST_ROUNDS = 9
-SENDS = 150
-RATE = 100  # messages a second
-FACTOR = 1.2
-ALLOWED_S = 0.002
-PERCENTILES = (50, 99)  # the median as well: where the machine is busy, it hides in the 99th what costs each message something
-BY_CHANCE = 0.01
-PATIENCE_S = 10.0
-QUIET = "quiet"
-NOISY = "noisy"
-STORED = 1500  # messages that a consumer could read
-LEAST = {"storm": 500, "stalled consumers": 3, "churn": 5, "wrong bytes": 5, "huge messages": 2}  # done in each disturbed stretch
-RULES: list[dict[str, object]] = [{"name": "all", "per": "topic", "limit": {"messages": "200/s", "bytes": "8MiB/s"}}]
-
-
-class Steady:
-    """One connection on which the quiet topic's messages are sent."""
-
-    def __init__(self, protocol: str, port: int) -> None:
-        self._wire = PROTOCOLS[protocol](QUIET)
-        self._client = self._wire.connected(port)
-        self._number = 0
-
-    def stretch(self) -> dict[int, float]:
-        """Send for a while; percentiles of the seconds until the answer."""
-        took = []
-        began = time.monotonic()
-        for number in range(SENDS):
-            due = began + number / RATE
-            time.sleep(max(0.0, due - time.monotonic()))
-            self._number += 1
-            self._client.sendall(self._wire.message(b"x" * 200, self._number))
-            self._wire.await_answer(self._client)
-            took.append(time.monotonic() - due)
-            assert took[-1] < PATIENCE_S, f"message {number} of a stretch took {took[-1]:.1f} s"
-        return {percentile: statistics.quantiles(took, n=100)[percentile - 1] for percentile in PERCENTILES}
-
-    def close(self) -> None:
-        self._client.close()
+ROUNDS: Final = 20  # of a calm window and one of each kind
+SENDS: Final = 100
+RATE: Final = 400  # messages a second
+QUIET: Final = "quiet"
+NOISY: Final = "noisy"
+STORED: Final = 1500  # messages that a consumer could read
+LEAST: Final = {
+    "storm": 3000,
+    "new names": 400,
+    "stalled consumers": 30,
+    "churn": 50,
+    "wrong bytes": 50,
+    "huge messages": 5,
+    "admin reads": 80,
+}  # in all
+MOST: Final[dict[str, dict[str, float]]] = {
+    "amqp": {
+        "storm": 15, "new names": 14, "stalled consumers": 26, "churn": 21, "wrong bytes": 20, "huge messages": 30, "admin reads": 42,
+    },
+    "rocketmq": {
+        "storm": 24, "new names": 22, "stalled consumers": 32, "churn": 24, "wrong bytes": 34, "huge messages": 37, "admin reads": 56,
+    },
+}  # fmt: skip
+RARE: Final = {
+    ("amqp", "huge messages"),
+    ("amqp", "new names"),
+    ("rocketmq", "huge messages"),
+    ("rocketmq", "new names"),
+    ("rocketmq", "stalled consumers"),
+}
+KEPT: Final = Path(__file__).with_name("isolation_windows.json")
+NOTHING: Final = {"per": "topic", "limit": {"messages": "0/s"}}  # for names that nobody has named before: brokers would create them
+RULES: Final[list[dict[str, object]]] = [
+    {"name": "new-keys", "match": {"protocol": "amqp", "routing_key": f"{NOISY}-*"}, **NOTHING},
+    {"name": "new-topics", "match": {"protocol": "rocketmq", "topic": f"{NOISY}-*"}, **NOTHING},
+    {"name": "all", "per": "topic", "limit": {"messages": "1000/s", "bytes": "8MiB/s"}},
+]
 
 
 class Story:
-    """What became of the quiet topic: percentiles of each stretch, in seconds, calm or by what was done on the noisy one."""
+    """What messages of the quiet topic cost, in seconds of processor time: windows in the calm, and by what was done elsewhere."""
 
-    def __init__(self, protocol: str, port: int, pids: list[int], before_noise: dict[str, Callable[[], None]]) -> None:
-        self.calm: list[dict[int, float]] = []
-        self.disturbed: dict[str, list[dict[int, float]]] = {kind: [] for kind in KINDS}
+    def __init__(self, protocol: str, gateway: Gateway, port: int, before: dict[str, Callable[[], None]]) -> None:
+        self.protocol = protocol
+        self.calm: list[list[float]] = []
+        self.disturbed: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
+        self.done = dict.fromkeys(KINDS, 0)
+        wire = PROTOCOLS[protocol](QUIET)
         with ExitStack() as stack:
-            self.prioritised = stack.enter_context(before_others(*pids))
-            disturbers = {kind: stack.enter_context(Disturber(protocol, kind, port, NOISY)) for kind in KINDS}
-            steady = stack.enter_context(closing(Steady(protocol, port)))
-            steady.stretch()
-            while len(self.calm) < ROUNDS or (len(self.calm) < MOST_ROUNDS and any(self.slower(kind) for kind in KINDS)):
-                self.calm.append(steady.stretch())
-                for kind, disturber in disturbers.items():
-                    before_noise.get(kind, lambda: None)()
-                    with disturber.disturbing() as done:
-                        self.disturbed[kind].append(steady.stretch())
-                    assert done["done"] >= LEAST[kind], f"{kind}: that was no disturbance: {done}"
+            ports = {kind: gateway.admin_port if kind == "admin reads" else port for kind in KINDS}
+            disturbers = {kind: stack.enter_context(Disturber(protocol, kind, ports[kind], NOISY, gateway.token)) for kind in KINDS}
+            client = stack.enter_context(closing(wire.connected(port)))
 
-    def slower(self, kind: str) -> dict[int, float]:
-        """The percentiles that are beyond what is allowed, each with how likely it is to seem so by chance."""
-        found = {}
-        for percentile in PERCENTILES:
-            allowed = [FACTOR * each[percentile] + ALLOWED_S for each in self.calm]
-            likely = chance([each[percentile] for each in self.disturbed[kind]], allowed)
-            if likely < BY_CHANCE:
-                found[percentile] = likely
-        return found
+            def send(number: int) -> None:
+                client.sendall(wire.message(b"x" * 200, number))
+                wire.await_answer(client)
+
+            def measured() -> list[float]:
+                return window([gateway.process.pid], send, SENDS, RATE)
+
+            measured()
+            for _ in range(ROUNDS):
+                self.calm.append(measured())
+                for kind, disturber in disturbers.items():
+                    before.get(kind, lambda: None)()
+                    with disturber.disturbing() as done:
+                        self.disturbed[kind].append(measured())
+                    self.done[kind] += done["done"]
+        self.unit = percentile(list(chain(*self.calm)), 50)
+
+    def times(self, kind: str) -> float:
+        """The 99th percentile, in units."""
+        return percentile(list(chain(*self.disturbed[kind])), 99) / self.unit
 
     def told(self, kind: str) -> str:
-        each = [f"p{percentile} {in_ms(self.calm, percentile)} / {in_ms(self.disturbed[kind], percentile)}" for percentile in PERCENTILES]
-        return f"ms calm / {kind}: {'; '.join(each)}{'' if self.prioritised else '; at an ordinary priority'}"
-
-
-def in_ms(stretches: list[dict[int, float]], percentile: int) -> str:
-    return " ".join(f"{1000 * each:.1f}" for each in sorted(stretch[percentile] for stretch in stretches))
+        return f"{self.times(kind):.1f} times what a message costs in the calm, {1e6 * self.unit:.0f} µs, at the 99th percentile"
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +116,7 @@ def on_rabbitmq(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) ->
         Queue(rabbitmq.url, NOISY) as noisy,
     ):
         fill = {"stalled consumers": lambda: noisy.fill(STORED - noisy.depth(), b"x" * 1000)}
-        return Story("amqp", gateway.port("rabbit"), [gateway.process.pid, rabbitmq.pid], fill)
+        return Story("amqp", gateway, gateway.port("rabbit"), fill)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +125,7 @@ def on_rocketmq(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) ->
     rocketmq.create_topics(QUIET, NOISY)
     fill(rocketmq.port, NOISY)
     with Gateway(tmp_path_factory.mktemp("isolation"), [listener], RULES) as gateway:
-        return Story("rocketmq", gateway.port("rocket"), [gateway.process.pid, rocketmq.pid], {})
+        return Story("rocketmq", gateway, gateway.port("rocket"), {})
 
 
 def fill(port: int, topic: str) -> None:
@@ -139,9 +143,26 @@ def fill(port: int, topic: str) -> None:
     "story", [pytest.param("on_rabbitmq", marks=pytest.mark.rabbitmq), pytest.param("on_rocketmq", marks=pytest.mark.rocketmq)]
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_is_as_fast_as_in_the_calm(
+def test_the_gateway_works_no_longer_before_a_message_than_measured(
     request: pytest.FixtureRequest, story: str, kind: str, record_property: Callable[[str, object], None]
 ) -> None:
     found: Story = request.getfixturevalue(story)
-    record_property("remark", found.told(kind))
-    assert not found.slower(kind), found.told(kind)
+    record_property("remark", f"{kind}: {found.told(kind)}")
+    assert found.done[kind] >= LEAST[kind], f"that was no disturbance: {found.done[kind]}"
+    assert found.times(kind) <= MOST[found.protocol][kind], found.told(kind)
+
+
+@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
+def test_a_neighbour_held_up_twice_as_long_is_found_and_nobody_else(protocol: str, record_property: Callable[[str, object], None]) -> None:
+    """Runs put together at random from kept windows, of each its dearest messages."""
+    dice = random.Random(36)
+    kept: dict[str, list[list[float]]] = json.loads(KEPT.read_text())[protocol]
+    found = {}
+    for kind, windows in kept.items():
+        runs = [sorted(chain(*dice.choices(windows, k=ROUNDS)))[-ROUNDS * SENDS // 100] for _ in range(2000)]
+        longer = 4 if (protocol, kind) in RARE else 2
+        false, power = (sum(times * each > MOST[protocol][kind] for each in runs) / len(runs) for times in (1, longer))
+        found[kind] = f"{longer} times as long: {power:.3f} found, {false:.3f} false"
+        assert false <= 0.01, found
+        assert power >= 0.95, found
+    record_property("remark", f"{protocol}: {found}")

@@ -1,11 +1,13 @@
-"""A client that others suffer from, as a program of its own: a storm, consumers that do not read, churn, wrong bytes, huge messages.
+"""A client that others suffer from, as a program of its own: a storm, new names, consumers that do not read, churn, wrong bytes, huge
+messages, reads of the admin API.
 
-All of it is on one topic, at a rate of its own that does not wait for answers: it is the same whatever the gateway does about it.
+It has a rate of its own that does not wait for answers: it is the same whatever the gateway does about it.
 `Disturber` starts the program and has it disturb in stretches.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from pamqp import commands
 
@@ -36,13 +39,18 @@ PULLS = 10  # that each of them asks for, on RocketMQ
 CHURN = 25  # connections a second, each with one message
 FUZZED = 25  # connections a second, each with wrong bytes
 HUGE = 3_900_000  # bytes: RocketMQ takes 4 MiB
-HUGE_RATE = 4  # a second
+HUGE_RATE = 8  # a second
+NAMES = 200  # messages a second, each to a new topic
+READS = 50  # requests a second
+PATHS = ("/v1/topics?limit=100&sort=rate", "/v1/limits?limit=100", "/v1/connections", "/metrics")
 TICK_S = 0.01
 ORDINARY = b"x" * 200
 
 
 class Amqp:
     """AMQP 0-9-1 to the default exchange; the topic is a queue."""
+
+    protocol: Final = "amqp"
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -75,6 +83,8 @@ class Amqp:
 
 class RocketMQ:
     """RocketMQ's remoting; JSON headers."""
+
+    protocol: Final = "rocketmq"
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -112,6 +122,38 @@ def paced(rate: float, stopping: threading.Event, done: Counter[str], what: Call
 
 def storm(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
     flood(wire, port, stopping, done, rate=STORM, body=ORDINARY, connections=CONNECTIONS)
+
+
+def new_names(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
+    """Each message to a topic that nobody has named before."""
+    begun = time.time_ns()
+    client = wire.connected(port)
+    client.setblocking(False)
+
+    def once(number: int) -> None:
+        name = f"{wire.topic}-{begun}-{number}"
+        client.sendall(PROTOCOLS[wire.protocol](name).message(ORDINARY, number))
+        with suppress(BlockingIOError):
+            client.recv(1 << 16)
+
+    paced(NAMES, stopping, done, once)
+    client.close()
+
+
+def admin_reads(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
+    """Lists and metrics, one behind the other, with the token that the environment has."""
+    del wire
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=60)
+    headers = {"Authorization": f"Bearer {os.environ['SLUICE_ADMIN_TOKEN']}"}
+
+    def once(number: int) -> None:
+        connection.request("GET", PATHS[number % len(PATHS)], headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200, answer.status
+
+    paced(READS, stopping, done, once)
+    connection.close()
 
 
 def huge_messages(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
@@ -186,16 +228,20 @@ def wrong_bytes(wire: Wire, port: int, stopping: threading.Event, done: Counter[
     paced(FUZZED, stopping, done, once)
 
 
-KINDS = {"storm": storm, "stalled consumers": stalled_consumers, "churn": churn, "wrong bytes": wrong_bytes, "huge messages": huge_messages}
+KINDS = {
+    "storm": storm, "new names": new_names, "stalled consumers": stalled_consumers, "churn": churn, "wrong bytes": wrong_bytes,
+    "huge messages": huge_messages, "admin reads": admin_reads,
+}  # fmt: skip
 
 
 class Disturber:
     """The program, at rest until it is told. A context manager."""
 
-    def __init__(self, protocol: str, kind: str, port: int, topic: str) -> None:
+    def __init__(self, protocol: str, kind: str, port: int, topic: str, token: str = "") -> None:
         self._program = subprocess.Popen(
             [sys.executable, "-m", "support.clients.disturber", protocol, kind, str(port), topic],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(TESTS)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONPATH": str(TESTS), "SLUICE_ADMIN_TOKEN": token},
         )  # fmt: skip
 
     @contextmanager
