@@ -243,6 +243,7 @@ def talk_of(data: bytes) -> Talk:
                 talk.work()
             elif choice < 252:
                 talk.conversation.rules_changed()
+                talk.conversation.limits_changed()
             else:
                 talk.tick()
         talk.wait(60 * SECOND)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from pamqp import commands
@@ -182,3 +184,46 @@ def test_what_waits_of_rocketmq_is_kept_and_given_up_in_the_same_way(tmp_path: P
         client.sendall(send("clicks", b"x", opaque=77, one_way=True))
         elapse(wires, disk, 1)
         assert wires.received(broker) == send("clicks", b"x", opaque=77, one_way=True)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_changed_live_each_send_is_forwarded_in_order_or_dropped(tmp_path: Path, seed: int) -> None:
+    """Some want an answer; the disk is quick or slow, and the limit another one again and again."""
+    random = Random(seed)
+    with spooling(tmp_path, CLICKS, least=random.choice([500, 5_000])) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        passed: list[int] = []
+        refused: set[int] = set()
+        number = 0
+        for _ in range(40):
+            words = b""
+            for _ in range(random.choice([1, 3, 20])):
+                words += send("clicks", bytes(random.choice([50, 400])), opaque=number, one_way=random.random() < 0.9)
+                number += 1
+            client.sendall(words)
+            wires.run(0.003)
+            work(disk)
+            wires.run(0.003)
+            if random.random() < 0.5:
+                rate = random.choice([0, 5, 50])
+                action = random.choice(["spool", "spool", "spool", "drop", "reject"])
+                wires.enforce(RuleSet((replace(CLICKS, limit=Limit(messages=Rate(rate)), action=action),)))
+            if random.random() < 0.5:
+                elapse(wires, disk, random.random())
+        enforce(wires, disk)
+        for _ in range(100):
+            elapse(wires, disk, 1)
+            passed += [opaque_of(each) for each in split_frames(wires.received(broker))]
+            refused |= {opaque_of(each) for each in split_frames(wires.received(client))}
+            if wires.session().budget.held_messages == 0:
+                break
+        assert passed == sorted(set(passed))
+        assert not refused & set(passed)
+        totals = wires.totals("rocketmq", "clicks")
+        assert (totals["dropped"] + len(refused) + len(passed), totals["refused"]) == (number, len(refused))
+        assert (disk.waiting.topics, disk.waiting.messages, disk.waiting.disk_messages) == ({}, 0, 0)
+
+
+def opaque_of(frame: bytes) -> int:
+    found: int = json.loads(frame[8 : 8 + (int.from_bytes(frame[4:8]) & 0xFFFFFF)])["opaque"]
+    return found
