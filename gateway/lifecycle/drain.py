@@ -9,6 +9,9 @@ Held messages go on passing as their limits allow, and so do parked deliveries t
 broker has forgotten (no-ack). Shortly before the deadline they pass without a limit: a burst of what memory could hold is a smaller harm
 than messages lost without a word. Clients that are left at the deadline are told all the same; what is abandoned then is counted and
 logged.
+
+Brokers that have words for it have said by then that they have handled all that was forwarded: their answers to connection.close are
+waited for, as long as there is time.
 """
 
 from __future__ import annotations
@@ -78,10 +81,12 @@ async def drain(gateway: Gateway, asked: int) -> None:
             gateway.sweeper.attempt(session, partial(close_when_drained, session, now))
             gateway.sweeper.end(session)
         gateway.event_loop.wake()
-        if all(is_close_sent(session) for session in sessions.values()):
-            break
+        if all(is_close_sent(session) and not session.conversation.awaits_close_ok() for session in sessions.values()):
+            break  # and the brokers have handled all that was forwarded
         await trio.sleep(0.02)
     await send_closes(gateway)
+    unsent = sum([session.forward.unsent for session in sessions.values()])
+    unanswered = sum([session.conversation.awaits_close_ok() for session in sessions.values()])
     gateway.event_loop.stop()
     gateway.sweeper.close()
     gateway.executor.close(1.0)
@@ -93,8 +98,9 @@ async def drain(gateway: Gateway, asked: int) -> None:
         gateway.access_log.close_second(int(time.time()))
         await trio.to_thread.run_sync(gateway.access_log.stop, 5.0)
     abandoned = gateway.accounts.abandoned() - abandoned
-    level = logging.WARNING if abandoned else logging.INFO
-    log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), abandoned=abandoned or None)
+    lost = {"abandoned": abandoned or None, "unsent": unsent or None, "unanswered": unanswered or None}
+    level = logging.WARNING if any(lost.values()) else logging.INFO
+    log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), **lost)
 
 
 async def hold(gateway: Gateway, asked: int) -> None:

@@ -47,7 +47,10 @@ def tick(session: Session, now: int) -> None:
         if session.cause == HANDSHAKE_TIMEOUT:
             patience = HANDSHAKE_LINGER_NS
         if now - moved_at > patience:
-            session.abort(session.first_end or session.cause or "client", "the other side did not close in time")
+            late = "the other side did not close in time"
+            if session.conversation.awaits_close_ok():
+                late = "the broker has not answered connection.close in time"
+            session.abort(session.first_end or session.cause or "client", late)
     elif silent == CLIENT_SILENT:
         seconds = session.heartbeats.client_silence_ns(now) // 1_000_000_000
         give_client_up(session, f"the client has been silent for {seconds} s", "heartbeat", now)

@@ -66,8 +66,9 @@ LIFE: Final = {
         meaning="The socket at `gateway.takeover` cannot be opened: no process can take over from this one."),
     "stopping": lines("info", fields="signal by", meaning="A graceful stop was asked for: by a signal, or by the token of this name."),
     "stopped": lines(
-        "info", "warning", fields="after_ms abandoned workers",
-        meaning="The gateway ends. `abandoned`: messages that went nowhere because it stopped; a warning where there are some."),
+        "info", "warning", fields="after_ms abandoned unsent unanswered workers",
+        meaning="The gateway ends. `abandoned`: messages that went nowhere because it stopped; `unsent`: passed on, and not taken by the "
+        "broker's socket; `unanswered`: connections whose broker has not answered `connection.close`. A warning where there are some."),
     "stopped_at_once": lines(
         "warning", fields="signal again",
         meaning="SIGTERM or SIGINT came a second time (`again`), or before the gateway served: the process ends without a graceful stop, "

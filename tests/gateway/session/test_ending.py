@@ -9,7 +9,7 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pamqp import commands
@@ -28,6 +28,7 @@ from support.amqp.link import Link, over_tcp
 from support.wires.wires import Decide, Wires
 
 LOST = "CONNECTION_FORCED - the broker behind this gateway closed the connection"
+UNANSWERED = "the broker has not answered connection.close in time"
 CLOSE = commands.Connection.Close
 CLOSE_OK = amqp.method(0, commands.Connection.CloseOk())
 
@@ -453,6 +454,84 @@ def test_an_operator_closes_while_the_broker_stands_within_a_frame(wires: Wires)
     assert link.at_client() == half
     assert link.client.recv(1) == b""
     assert link.at_broker() == amqp.method(0, CLOSE(200, "closed by an operator", 0, 0))
+
+
+def closed_by_the_gateway(link: Link) -> None:
+    send_close(link.session, "the gateway is stopping", "drain", link.wires.now())
+    link.wires.sweeper.end(link.session)
+    link.wires.run()
+    link.say(CLOSE_OK)
+    link.client.close()
+
+
+def closed_by_itself(link: Link) -> None:
+    link.say(close())
+    link.client.close()
+
+
+def gone_without_a_word(link: Link) -> None:
+    link.client.close()
+
+
+BY_ALL_ENDS = pytest.mark.parametrize("end", [closed_by_the_gateway, closed_by_itself, gone_without_a_word])
+
+
+@BY_ALL_ENDS
+def test_the_broker_has_answered_connection_close_before_its_connection_ends(wires: Wires, end: Callable[[Link], None]) -> None:
+    """RabbitMQ drops what it has read and not handled when a FIN comes first."""
+    link = Link(wires)
+    link.say(amqp.publish(1, "free") * 3)
+    end(link)
+    wires.elapse(5)
+    assert amqp.names(link.at_broker())[-1] == "Connection.Close"
+    assert_nothing(link.broker)
+    link.answer(CLOSE_OK)
+    assert link.broker.recv(1) == b"", "the FIN"
+    link.broker.close()
+    wires.run()
+    assert wires.ended
+
+
+@BY_ALL_ENDS
+def test_a_broker_that_never_answers_connection_close_is_not_waited_for_for_ever(wires: Wires, end: Callable[[Link], None]) -> None:
+    link = Link(wires)
+    link.say(amqp.publish(1, "free") * 3)
+    end(link)
+    wires.elapse(12)
+    ((session, _),) = wires.ended
+    assert session.detail in {UNANSWERED, "the gateway is stopping"}
+
+
+@BY_ALL_ENDS
+def test_a_broker_that_closes_first_ends_it(wires: Wires, end: Callable[[Link], None]) -> None:
+    link = Link(wires)
+    link.say(amqp.publish(1, "free") * 3)
+    end(link)
+    link.answer(close(320, "CONNECTION_FORCED - shutdown"))
+    link.broker.close()
+    wires.elapse(1)
+    assert wires.ended
+
+
+@pytest.mark.parametrize("channel_id", [1, 2])
+def test_a_broker_that_waits_for_the_rest_of_a_message_keeps_no_consumer(wires: Wires, channel_id: int) -> None:
+    """It takes no cancel on that channel: the connection is closed, and what waits is given up and counted; on another it goes on."""
+    link = Link(wires)
+    link.say(amqp.method(1, commands.Basic.Consume(queue="jobs", consumer_tag="c")))
+    link.answer(amqp.method(1, commands.Basic.ConsumeOk(consumer_tag="c")))
+    half = amqp.read(amqp.publish(channel_id, "free", b"x" * 20_000))[:2]
+    link.say(b"".join([frame.raw for frame in half]) + amqp.publish(3 - channel_id, "limited") * 2)
+    link.at_broker()
+    link.client.close()
+    wires.elapse(1)
+    if channel_id == 1:
+        link.end_in_words()
+        link.broker.close()
+        wires.run()
+        assert counts(wires, "limited")["abandoned"] == 2
+    else:
+        assert amqp.names(link.at_broker()) == ["Basic.Cancel"]
+        assert counts(wires, "limited")["waiting"] == 2
 
 
 # ---- a broker that is slow, short of memory, or hostile ----------------------------------------------------------------

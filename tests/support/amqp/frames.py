@@ -22,9 +22,17 @@ def raw_frame(kind: int, channel: int, payload: bytes, end: int = 0xCE) -> bytes
     return bytes([kind]) + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + bytes([end])
 
 
-def content(channel: int, payload: bytes, *, cut: int = 131064, message_id: str | None = None, expiration: str | None = None) -> bytes:
+def content(
+    channel: int,
+    payload: bytes,
+    *,
+    cut: int = 131064,
+    message_id: str | None = None,
+    expiration: str | None = None,
+    persistent: bool = False,
+) -> bytes:
     """Header and body frames of at most `cut` bytes of payload."""
-    properties = commands.Basic.Properties(delivery_mode=1, message_id=message_id, expiration=expiration)
+    properties = commands.Basic.Properties(delivery_mode=2 if persistent else 1, message_id=message_id, expiration=expiration)
     frames = [method(channel, header.ContentHeader(body_size=len(payload), properties=properties))]
     frames.extend(raw_frame(3, channel, payload[at : at + cut]) for at in range(0, len(payload), cut))
     return b"".join(frames)

@@ -1,0 +1,106 @@
+"""Nothing that the gateway has forwarded is lost by the way it ends a broker connection: RabbitMQ handles all, then the connection ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pika
+import pytest
+from pamqp import commands
+from pika.adapters.blocking_connection import BlockingChannel
+
+from support.amqp import frames as amqp
+from support.brokers.rabbitmq import RabbitMQ
+from support.clients.raw_amqp import RawClient, opening
+from support.gateways import Gateway, StartGateway, amqp_listener
+from support.processes import LOOPBACK, wait_until
+
+pytestmark = pytest.mark.rabbitmq
+
+MANY = 3000  # persistent messages
+QUEUE = "ends-in-words"
+Results = Callable[[], int]
+
+
+@pytest.fixture
+def stored(rabbitmq: RabbitMQ) -> Iterator[Results]:
+    """How many messages the queue has, asked on another connection."""
+    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+        channel: BlockingChannel = connection.channel()
+        channel.queue_declare(QUEUE, durable=True)
+        yield lambda: int(channel.queue_declare(QUEUE, passive=True).method.message_count)
+        channel.queue_delete(QUEUE)
+
+
+def limited(rate: str) -> list[dict[str, object]]:
+    return [{"name": "limited", "match": {"protocol": "amqp", "routing_key": QUEUE}, "limit": {"messages": rate}, "action": "spool"}]
+
+
+def publishing(gateway: Gateway, *, confirms: bool = False) -> RawClient:
+    """A client that has sent MANY messages."""
+    client = RawClient(gateway.port("rabbit"))
+    client.say(opening(1) + (amqp.method(1, commands.Confirm.Select()) if confirms else b""))
+    while not client.count("Channel.OpenOk"):
+        client.read()
+    publish = amqp.method(1, commands.Basic.Publish(routing_key=QUEUE))
+    client.say((publish + amqp.content(1, b"x" * 100, persistent=True)) * MANY)
+    return client
+
+
+def acked(client: RawClient) -> int:
+    return max([int(frame.value.delivery_tag) for frame in client.told if frame.name == "Basic.Ack"], default=0)
+
+
+def leave(client: RawClient) -> None:
+    """Be told, and close at once, as libraries do."""
+    while not client.count("Connection.Close"):
+        client.read()
+    client.socket.close()
+
+
+def stopped(log: str) -> dict[str, object]:
+    (line,) = [found for found in map(json.loads, log.splitlines()) if found["event"] == "stopped"]
+    return dict(line)
+
+
+@pytest.mark.parametrize("confirms", [False, True], ids=["without confirms", "confirms"])
+def test_a_stop_loses_nothing_that_waits(rabbitmq: RabbitMQ, start_gateway: StartGateway, stored: Results, confirms: bool) -> None:
+    """Clients close as soon as they are told: then the gateway's FIN went to the broker right behind its close."""
+    gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], limited("50/s"), drain={"timeout": "3s"})
+    client = publishing(gateway, confirms=confirms)
+    wait_until(lambda: stored() > 50, within=10, what="the first to be stored")
+    gateway.process.popen.send_signal(signal.SIGTERM)
+    leave(client)
+    assert gateway.process.popen.wait(60) == 0
+    assert (stored(), stopped(gateway.log()).get("abandoned")) == (MANY, None)
+    assert acked(client) == (MANY if confirms else 0)
+
+
+def test_a_takeover_loses_nothing_that_waits(rabbitmq: RabbitMQ, start_gateway: StartGateway, stored: Results) -> None:
+    settings = {"gateway": {"name": "end-to-end", "state_directory": "state", "takeover": "takeover.sock"}, "drain": {"timeout": "3s"}}
+    gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], limited("50/s"), **settings)
+    client = publishing(gateway)
+    wait_until(lambda: stored() > 50, within=10, what="the first to be stored")
+    leaving = threading.Thread(target=leave, args=[client])
+    leaving.start()
+    log = gateway.replace()
+    leaving.join()
+    assert (stored(), stopped(log).get("abandoned")) == (MANY, None)
+
+
+def test_clients_that_end_behind_their_last_publish_lose_none(rabbitmq: RabbitMQ, start_gateway: StartGateway, stored: Results) -> None:
+    """As `os._exit(0)`: nothing is said; one by a FIN, one by a reset."""
+    gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], limited("5000/s"))
+    clients = [publishing(gateway) for _ in range(3)]
+    clients[0].socket.close()
+    clients[1].socket.shutdown(socket.SHUT_WR)
+    clients[2].reset()
+    wait_until(lambda: gateway.get("/v1/status")["connections"] == 0, within=30, what="the connections to end")
+    read = gateway.messages_by_fate("amqp", f"%2F/amq.default/{QUEUE}")
+    assert stored() == read["received"] == read["forwarded"]
+    assert read["received"] >= 2 * MANY, "a reset may throw away what was not read yet"
+    clients[1].socket.close()
