@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2] / "gateway"
 POSITIONS = {
     "send_close": 2,
     "close_gracefully": 2,
+    "give_client_up": 2,
     "abort": 0,
     "finish": 0,
     "count_closed": 0,
