@@ -5,7 +5,8 @@ Calm windows and those with a disturbance of each kind follow each other in turn
 quiet topic is sent at a steady rate on a connection of its own, and what counts is the processor time that the gateway spends until its
 answer is here (`support/isolation.py`). Its unit is what a message costs in the calm, the median: so the machine's speed does not count.
 
-`MOST` (p99 of a run, in units) is above 99 of 100 runs put together from windows that were kept, of three runs beside other work. A
+`MOST` (p99 of a run, in units) is 1.25 times what 99 of 100 runs stay below that are put together from kept windows, of three runs
+beside other work: for machines that are not that one. A
 neighbour held up twice as long is found in at least 95 runs of 100, but for the kinds in `RARE`, whose cost comes in few long steps: they
 are found where they are held up four times as long.
 """
@@ -47,15 +48,17 @@ LEAST: Final = {
 }  # in all
 MOST: Final[dict[str, dict[str, float]]] = {
     "amqp": {
-        "storm": 15, "new names": 14, "stalled consumers": 26, "churn": 21, "wrong bytes": 20, "huge messages": 30, "admin reads": 42,
+        "storm": 18, "new names": 17, "stalled consumers": 32, "churn": 25, "wrong bytes": 24, "huge messages": 36, "admin reads": 51,
     },
     "rocketmq": {
-        "storm": 24, "new names": 22, "stalled consumers": 32, "churn": 24, "wrong bytes": 34, "huge messages": 37, "admin reads": 56,
+        "storm": 29, "new names": 26, "stalled consumers": 38, "churn": 29, "wrong bytes": 41, "huge messages": 45, "admin reads": 68,
     },
 }  # fmt: skip
 RARE: Final = {
     ("amqp", "huge messages"),
     ("amqp", "new names"),
+    ("amqp", "stalled consumers"),
+    ("rocketmq", "admin reads"),
     ("rocketmq", "huge messages"),
     ("rocketmq", "new names"),
     ("rocketmq", "stalled consumers"),

@@ -32,6 +32,10 @@ RULES = {
     for action, letter in LETTERS.items()
 }  # all other routing keys pass
 KEYS = ("x", *LETTERS.values())
+CLOSES = (b"\x00\x14\x00\x28", b"\x00\x0a\x00\x32")  # channel.close, connection.close
+TAKES = tuple(
+    b"\x00\x3c\x00%c" % method for method in (20, 30, 70, 100, 110, 120)
+)  # basic.consume, cancel, get, recover-async, recover, nack
 TAG = re.compile(rb"\x1famq\.ctag-[\w-]{22}")  # that the gateway makes
 
 
@@ -85,6 +89,14 @@ def name_of(error: ProtocolError) -> str:
     return f"{error.whose}: {error.cause} {code}"
 
 
+def without_takes(forwarded: bytes, said: bytes) -> bytes:
+    """`forwarded` without what a client that closes in `said` needs no more: how much of it has gone by then depends on the cut."""
+    if not any(frame[7:11] in CLOSES for frame in whole_frames(said)):
+        return forwarded
+    frames = whole_frames(forwarded)
+    return b"".join(frame for frame in frames if frame[0] != 1 or not (frame[7:9] == b"\x00\x32" or frame[7:11] in TAKES))
+
+
 def amqp_client(data: bytes) -> None:
     """The client's bytes: from the first on, or behind an open connection. Limits on some routing keys."""
     if not data:
@@ -104,7 +116,7 @@ def amqp_client(data: bytes) -> None:
             error = name_of(raised)
         assert error is None or error.startswith("client: "), error
         check_selection(talk.to_broker, start + said)
-        outcomes.append((error, TAG.sub(b"", talk.to_broker), talk.to_client, talk.requests))
+        outcomes.append((error, without_takes(TAG.sub(b"", talk.to_broker), start + said), talk.to_client, talk.requests))
         check_memory(talk, len(said))
     whole, *others = outcomes
     for other in others:
