@@ -170,7 +170,7 @@ def command(facts: Facts) -> str:
     """What to run to see more: `sluice why` of the topic that was over the limit last, quoted for a shell."""
     topic = str(facts["topic"])
     names = PROTOCOL_NAMES.get(facts["protocol"])
-    if names is None or len(topic) > MAX_COMMAND_CHARS:
+    if names is None or len(topic) > MAX_COMMAND_CHARS or not topic.isprintable():
         return "sluice topics --sort refused"
     words = [topic] if len(names.topic_parts) == 1 else [part.decode(errors="replace") for part in parts_of_path(topic)]
     if len(words) != len(names.topic_parts) or any(not word.isprintable() or "\ufffd" in word for word in words):
