@@ -43,10 +43,12 @@ from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
 from gateway.listeners.factory import listeners_of, open_listeners
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.resolver import Resolver
+from gateway.pipeline.reports import FULL_FOR_USER
 from gateway.ports import LastReload, RuleSource
-from gateway.session.ending import close_gracefully
+from gateway.session.ending import close_gracefully, send_close
 from gateway.session.session import Session
 from gateway.session.shared import Shared
+from gateway.session.states import CLOSING
 from gateway.spool.disk import SpoolDisk
 from gateway.telemetry import exposition
 from gateway.telemetry.client_ranking import ClientRanking
@@ -162,6 +164,7 @@ class Gateway:
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
         self.spool = SpoolDisk(spool_directory(settings), *spool_settings_of(settings))
         self.shared.spool = self.spool
+        self.shared.make_room = self._make_room
         self.spool_watch = SpoolWatch(self.spool)
         self.sweeper.take_spool(self.spool)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
@@ -260,6 +263,17 @@ class Gateway:
             log.event(logging.DEBUG, "connection_closed", **fields)
         else:
             log.event(logging.WARNING, "connection_closed", **fields)
+
+    def _make_room(self, refused: object) -> None:
+        """A client was refused by a limit on connections: of those whose client is gone, the one with the fewest messages goes."""
+        assert isinstance(refused, Session)
+        user = refused.conversation.user if refused.reports.full == FULL_FOR_USER else None
+        gone = [session for session in self.sweeper.sessions.values() if _is_in_the_way(session, refused.listener_config.name, user)]
+        if gone:
+            least = min(gone, key=_waiting)
+            words = f"its client is gone, and another was refused by a limit on connections: {_waiting(least)} messages are given up"
+            self.sweeper.attempt(least, partial(send_close, least, words, "connection_limit", now_ns()))
+            self.sweeper.end(least)
 
     def check_memory(self, now: int) -> None:
         """On each tick, and as often as enough was read: the process's limit, then the watermarks."""
@@ -435,3 +449,14 @@ class Gateway:
 
         accepting.start_soon(serve)
         return scope.cancel
+
+
+def _is_in_the_way(session: Session, listener: str, user: str | None) -> bool:
+    """Whether only what a client that is gone had sent keeps this connection, to that listener, and of that user (None: of any)."""
+    ours = session.listener_config.name == listener and user in (None, session.conversation.user)
+    return ours and session.gone_at > 0 and session.state < CLOSING
+
+
+def _waiting(session: Session) -> int:
+    """Messages that wait in it."""
+    return session.budget.held_messages

@@ -17,6 +17,10 @@ SAMPLED: Final = 1  # forwarded, not confirmed yet
 CONFIRMED: Final = 2  # acked or nacked by the broker
 LOST: Final = 3  # it will not be confirmed: its channel was closed
 
+ROOM: Final = 0  # what `Reports.full` may be
+FULL_FOR_USER: Final = 1  # the client was refused, because its user has as many connections as may be
+FULL: Final = 2  # because the broker, or the virtual host, has
+
 
 class Delivered:
     """What happened to deliveries of `key` since the session last counted."""
@@ -59,6 +63,7 @@ class Reports:
         self.abandoned: list[Part] = []  # given up while the client is still there (its channel was closed); the session counts them
         self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
+        self.full = ROOM  # whether the client was refused by a limit on connections
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
 
     def give_up(self, part: Part) -> None:
@@ -69,6 +74,11 @@ class Reports:
     def ask_gateway(self, part: Part) -> None:
         """`part` asks something of the gateway itself."""
         self.gateway_requests.append(part)
+        self.unread = True
+
+    def report_full(self, full: int) -> None:
+        """The client was refused by a limit on connections: FULL_FOR_USER or FULL."""
+        self.full = full
         self.unread = True
 
     def set_blocked(self, *, blocked: bool) -> None:

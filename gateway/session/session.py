@@ -25,6 +25,7 @@ from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
+from gateway.pipeline.reports import ROOM
 from gateway.session.broker_flow import FlowWatch
 from gateway.session.heartbeats import Heartbeats
 from gateway.session.listener_config import ListenerConfig
@@ -187,6 +188,10 @@ class Session:
         """Act on what the conversation reports."""
         reports = self.reports
         reports.unread = False
+        if reports.full != ROOM:
+            if self.shared.make_room is not None:
+                self.shared.make_room(self)
+            reports.full = ROOM
         if reports.abandoned:
             self.abandon(reports.abandoned)
             reports.abandoned = []

@@ -37,6 +37,8 @@ class Shared:
         self.backlog_bytes = backlog_bytes  # the same for the client, and for what is gathered for it
         # Called with (session, request) for requests the gateway answers itself; None: no listener takes any.
         self.take_gateway_request: Callable[[object, Part], None] | None = None
+        # Called with a session whose client was refused by a limit on connections (`Reports.full`)
+        self.make_room: Callable[[object], None] | None = None
         self.spans: SpanRecorder | None = None  # None: nothing is traced
         self.spool: SpoolDisk | None = None  # where messages wait that a rule spools; None: in memory
         self.unchecked_bytes = 0  # read from either side since memory was last summed up (`gateway/event_loop/memory_watermark.py`)

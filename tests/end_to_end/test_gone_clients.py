@@ -107,10 +107,10 @@ MakeNames = Callable[..., Names]
 class Worker(RawClient):
     """A service with one connection: it consumes jobs and publishes results."""
 
-    def __init__(self, gateway: Gateway, *channels: int) -> None:
+    def __init__(self, gateway: Gateway, *channels: int, response: str = "\0guest\0guest") -> None:
         super().__init__(gateway.port("rabbit"))
         self.port = self.socket.getsockname()[1]
-        self.say(opening(*(channels or (1,))))
+        self.say(opening(*(channels or (1,)), response=response))
         self.wait_for("Channel.OpenOk", len(channels or (1,)))
 
     def wait_for(self, name: str, count: int = 1) -> None:
@@ -448,3 +448,34 @@ def test_whatever_a_client_was_doing_when_it_went(gateway: Gateway, names: MakeN
     )
     scenarios["quorum"] = ends_with_unacknowledged(gateway, names("delay", {"x-queue-type": "quorum"}), die)
     together(scenarios)
+
+
+def capped(gateway: Gateway, names: Names, user: str) -> Scenario:
+    """A user with one connection: what waits of the one that is gone is given up, and said so, and the next attempt succeeds."""
+    login = f"\0{user}\0{user}"
+    worker = Worker(gateway, response=login)
+    worker.publish(names.results, MANY)
+    yield waits(gateway, worker)
+    die(worker)
+
+    def connects() -> bool:
+        client = RawClient(gateway.port("rabbit"))
+        client.say(opening(1, response=login))
+        while not (client.count("Channel.OpenOk") or client.count("Connection.Close")) and client.read():
+            pass
+        came_in = client.count("Channel.OpenOk") == 1
+        client.finish()
+        return came_in
+
+    yield connects
+    key = f"%2F/amq.default/{names.results}"
+    yield lambda: gateway.messages_by_fate("amqp", key)["abandoned"] == MANY
+    assert "a limit on connections: 60 messages are given up" in gateway.log()
+
+
+def test_a_limit_on_connections_is_for_those_that_are_there(rabbitmq: RabbitMQ, gateway: Gateway, names: MakeNames) -> None:
+    rabbitmq.control("add_user", "capped", "capped")
+    rabbitmq.control("set_permissions", "capped", ".*", ".*", ".*")
+    rabbitmq.control("set_user_limits", "capped", '{"max-connections": 1}')
+    together({"user": capped(gateway, names("spool"), "capped")})
+    rabbitmq.control("delete_user", "capped")

@@ -6,8 +6,11 @@ All but basic.deliver and confirms are rare. Channels that have ended are left f
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
+from gateway.pipeline.reports import FULL, FULL_FOR_USER, ROOM
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.consumers import ANSWERS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
@@ -24,10 +27,15 @@ from gateway.protocols.amqp.frames import (
     CONNECTION_START,
     CONNECTION_TUNE,
     CONNECTION_UNBLOCKED,
+    TX_COMMIT_OK,
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.passthrough import Passthrough
 from gateway.protocols.amqp.replies import GatewayReplies
+
+# What RabbitMQ says of its limits on connections (rabbit_reader.erl)
+CONNECTION_LIMIT: Final = b"connection limit ("
+USER_LIMIT: Final = b"user connection limit ("
 
 
 class BrokerMethods:
@@ -44,6 +52,7 @@ class BrokerMethods:
         self.connection_closed = False  # the broker has sent connection.close
         self.closed_in_words = False  # either: nothing is to be said any more
         self.asked_to_close = False  # the gateway has sent the connection.close itself: its client does not wait for the answer
+        self.full = ROOM  # it has refused the client because there are too many connections
         self.blocked = False  # it has sent connection.blocked
 
     def on_channel(self, method: int, passthrough: Passthrough, pos: i64, stop: i64, channel: AmqpChannel) -> None:
@@ -57,6 +66,8 @@ class BrokerMethods:
         else:
             channel.broker_left = 0
             told: bytes | None = None
+            if method == TX_COMMIT_OK:
+                channel.committing = False
             if channel.leave is not None and channel.leave.hear(method, passthrough.data[pos + 11 : stop - 1]):
                 passthrough.take_out(pos, stop)
                 return
@@ -105,6 +116,8 @@ class BrokerMethods:
             if self.deliveries.lot.parked:
                 passthrough.insert(pos, self.deliveries.ends.lose_all(by_client=False))
             self.connection_closed = self.closed_in_words = True
+            if not self.handshake.opened and CONNECTION_LIMIT in passthrough.data[pos:stop]:
+                self.full = FULL_FOR_USER if USER_LIMIT in passthrough.data[pos:stop] else FULL
             for channel in self.channels.values():
                 self._on_close(CHANNEL_CLOSE, channel)
         elif method == CONNECTION_CLOSE_OK:

@@ -79,6 +79,7 @@ class AmqpChannel:
         "broker_left",
         "client_state",
         "close_frames",
+        "committing",
         "confirms",
         "consumer",
         "content_left",
@@ -119,6 +120,7 @@ class AmqpChannel:
         self.settled_state: i64 = PASSING
         self.confirms: Confirms | None = None
         self.tx = False
+        self.committing = False  # tx.commit has gone on, and is not answered: until then RabbitMQ takes nothing on the channel (504)
         self.discarding = False  # the rest of the last request's content is thrown away
         self.forwarding = False  # of the last message that went to the broker the rest is still to go
         self.lose_later = False  # the broker has closed the channel; what of that rest waits here must reach it, then the rest is given up
@@ -163,6 +165,7 @@ class AmqpChannel:
         self.settled_state = PASSING
         self.confirms = None
         self.tx = False
+        self.committing = False
         self.discarding = False
         self.forwarding = False
         self.unanswered = None

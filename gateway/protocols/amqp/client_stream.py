@@ -43,6 +43,7 @@ from gateway.protocols.amqp.frames import (
     MIN_FRAME_BYTES,
     OVERHEAD,
     SYNTAX_ERROR,
+    TX_COMMIT,
     TX_SELECT,
     UNEXPECTED_FRAME,
     client_error,
@@ -54,7 +55,17 @@ from gateway.protocols.octets import u16, u32
 WHOLE_FRAME_BYTES: Final = 262144  # of payload; body frames up to this size are forwarded whole: a guess
 MAX_FRAMES_PER_CALL: Final = 8192  # for fairness; interpreted, a read full of 8-byte frames would take about 8 ms
 WATCHED: Final = frozenset(
-    {CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONFIRM_SELECT, TX_SELECT, BASIC_CANCEL, CONNECTION_CLOSE, CONNECTION_CLOSE_OK}
+    {
+        CHANNEL_OPEN,
+        CHANNEL_CLOSE,
+        CHANNEL_CLOSE_OK,
+        CONFIRM_SELECT,
+        TX_SELECT,
+        TX_COMMIT,
+        BASIC_CANCEL,
+        CONNECTION_CLOSE,
+        CONNECTION_CLOSE_OK,
+    }
 )  # settling looks at them; each is a part of its own, so that it is found at a part's beginning
 LOOKED_AT: Final = ASKS | WATCHED  # most methods are in neither, and one look tells
 

@@ -13,7 +13,7 @@ from gateway.admission import UNKNOWN_USER, RefusedError
 from gateway.pipeline.conversation import Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
-from gateway.pipeline.reports import SAMPLED
+from gateway.pipeline.reports import FULL_FOR_USER, ROOM, SAMPLED
 from gateway.protocols.amqp.broker_methods import BrokerMethods
 from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
@@ -175,6 +175,7 @@ class AmqpConversation(Conversation):
                 try:
                     permit.take_user(handshake.user or UNKNOWN_USER)
                 except RefusedError as error:
+                    self.reports.report_full(FULL_FOR_USER)
                     raise client_error(NOT_ALLOWED, str(error), error.cause) from None
         self.handshake_done = handshake.opened
         if handshake.opened:
@@ -209,7 +210,7 @@ class AmqpConversation(Conversation):
         if self.reports.sample == SAMPLED:
             self.reports.set_sample(self.settling.sampler.look())
         methods = stream.methods
-        if methods.closed or methods.crossed or methods.finished:
+        if methods.closed or methods.crossed or methods.finished or methods.full != ROOM:
             self._end_channels(methods)
 
     def _report_busy(self) -> None:
@@ -227,6 +228,9 @@ class AmqpConversation(Conversation):
         """Channels that the broker has closed, or agreed to close."""
         if methods.connection_closed:
             self.client_stream.closing = True
+        if methods.full != ROOM:
+            self.reports.report_full(methods.full)
+            methods.full = ROOM
         for channel in methods.closed:
             self.settling.lose(channel)
         for channel in methods.crossed:

@@ -77,6 +77,8 @@ BASIC_RECOVER_OK: Final = 0x003C006F
 BASIC_NACK: Final = 0x003C0078
 CONFIRM_SELECT: Final = 0x0055000A
 TX_SELECT: Final = 0x005A000A
+TX_COMMIT: Final = 0x005A0014
+TX_COMMIT_OK: Final = 0x005A0015
 CONTENT_OF_BASIC: Final = 0x003C0000  # the first four bytes of a content header: class 60, weight 0
 
 # Reply codes (AMQP 0-9-1 specification 1.2, amqp0-9-1.xml constants).

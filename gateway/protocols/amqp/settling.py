@@ -42,6 +42,7 @@ from gateway.protocols.amqp.frames import (
     CONFIRM_SELECT,
     CONNECTION_CLOSE,
     METHOD,
+    TX_COMMIT,
     TX_SELECT,
     method_of,
 )
@@ -332,6 +333,8 @@ class Settling:
                 channel.confirms = Confirms()
         elif method == TX_SELECT:
             channel.tx = channel.confirms is None
+        elif method == TX_COMMIT:
+            channel.committing = channel.tx
         elif method == CHANNEL_OPEN:
             channel.unsettled_opens = max(channel.unsettled_opens - 1, 0)
             if not channel.is_closed_by_broker():

@@ -95,7 +95,7 @@ class Leaving:
             words.append(self.exclusive.take_words())
         for channel in self.channels.values():
             leave = channel.leave
-            if leave is not None and not channel.forwarding and is_open(channel):
+            if leave is not None and not channel.forwarding and not channel.committing and is_open(channel):
                 words += leave.first
                 leave.first = []
                 self._cancel(channel, leave, words)
