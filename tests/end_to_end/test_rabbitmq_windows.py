@@ -133,6 +133,8 @@ def test_a_shut_queue_is_left_alone_however_often_its_consumer_comes(limits: Lim
         taker.close()
     taker = Taker(limits)
     taker.consume(queue)
+    (one,) = limits.gateway.get("/v1/connections")["items"]
+    assert (one["state"], one["bottleneck"], one["held_by"]["rule"]) == ("throttled", "limit", "shut")
     limits.set("shut", "1000/s")
     taker.until(lambda: taker.got == [0, 1, 2, 3, 4])
     assert taker.redelivered == 0
@@ -271,6 +273,13 @@ def test_refusals_of_the_broker_reach_a_consumer_of_a_shut_queue(limits: Limits)
             with pytest.raises(ChannelClosedByBroker) as closed:
                 channel.basic_consume(queue, print)
             assert closed.value.reply_code == code
+        queue = limits.queue("shut.taken")
+        limits.direct.basic_consume(queue, print, consumer_tag="direct")
+        channel = connection.channel()
+        with pytest.raises(ChannelClosedByBroker) as closed:
+            channel.basic_consume(queue, print, exclusive=True)
+        limits.direct.basic_cancel("direct")
+        assert closed.value.reply_code == 403
         again = connection.channel()
         queue = limits.queue("shut.twice", 1)
         again.basic_consume(queue, print, consumer_tag="one")

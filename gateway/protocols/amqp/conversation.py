@@ -402,7 +402,7 @@ class AmqpConversation(Conversation):
             for parked_part in () if channel.parking is None else channel.parking.parked_parts:
                 if parked_part.part.rule is not None and not parked_part.part.paid:
                     return parked_part.part
-        return None
+        return self.deliveries.windows.away() if self.budget.held_polls else None
 
     def describe(self) -> dict[str, object]:
         handshake = self.handshake

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.keys import Key, Origin
 
-MAX_REMEMBERED: Final = 16_384  # consumers and pending requests of one connection, about 300 bytes each: a guess, more than any client has
+MAX_REMEMBERED: Final = 16_384  # consumers and pending requests of one connection, below 1 kB each: a guess, more than any client has
 MAX_CANCELLED_TAGS: Final = 16  # of one channel, cancelled without an answer; deliveries on their way are still limited: a guess
 
 ASKS: Final = frozenset({QUEUE_DECLARE, BASIC_QOS, BASIC_CONSUME, BASIC_GET, CHANNEL_CLOSE})  # of the client, as decoded
@@ -257,7 +257,7 @@ class Consumers:
         elif method == QUEUE_DECLARE_OK:
             declared = channel.declares.popleft() if channel.declares else None
             if declared is not None and declared.sought_for is not None:
-                told = self._begin_away(channel, declared.sought_for)
+                told = self._begin_away(channel, declared.sought_for, int.from_bytes(arguments[-4:], "big"))
             elif declared is not None:
                 declared.name, _ = read_short_string(arguments, 0)
         elif method == BASIC_GET_EMPTY:
@@ -270,10 +270,13 @@ class Consumers:
         self.kept += channel.size() - before
         return told
 
-    def _begin_away(self, channel: ChannelConsumers, subscription: Subscription) -> bytes:
-        """The queue of one that stays away is there: the client gets its consume-ok, if it waits for one."""
-        if self.windows is not None:
-            self.windows.look_at(subscription, 0)
+    def _begin_away(self, channel: ChannelConsumers, subscription: Subscription, consumers: int) -> bytes:
+        """The queue of one that stays away is there, with so many consumers: the client gets its consume-ok, if it waits for one."""
+        assert self.windows is not None
+        if not subscription.ended and not self.windows.sought(subscription, consumers):
+            request = PendingRequest(subscription.queue, subscription.tag, no_ack=subscription.without_ack(), subscription=subscription)
+            channel.consumes.put(request)
+            return b""
         if subscription.bits & NO_WAIT:
             return b""
         return method_frame(subscription.channel, BASIC_CONSUME_OK, short_string(subscription.tag))

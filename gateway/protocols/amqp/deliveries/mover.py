@@ -21,6 +21,9 @@ class SubscriptionMover:
     def begun(self, subscription: Subscription, consumer: Consumer) -> None:
         raise NotImplementedError
 
+    def sought(self, subscription: Subscription, consumers: int) -> bool:
+        raise NotImplementedError
+
     def look_at(self, subscription: Subscription, due: int) -> None:
         raise NotImplementedError
 

@@ -108,6 +108,40 @@ class Windows(SubscriptionMover):
         """Whether its queue must not be without it for a moment."""
         return subscription.queue.stays_while_consumed
 
+    def _move(self, subscription: Subscription, state: int) -> None:
+        """It is at the broker, or away: then it counts as a request for messages that a rule keeps here."""
+        if not subscription.ended:
+            self.lot.budget.held_polls += (state == AWAY) - (subscription.state == AWAY)
+        subscription.state = state
+
+    def away(self) -> Part | None:
+        """What one of those that are away waits for, for operators."""
+        for subscription in self.consumers.subscriptions():
+            name = subscription.queue.name
+            key = None if subscription.state != AWAY or name is None else self.consumers.key_of(name)
+            enforced = [] if key is None else self.judge.enforced(key)
+            if enforced:
+                part = Part(PLAIN, subscription.channel, b"", 0, 0, key)
+                part.rule = enforced[0].rule
+                return part
+        return None
+
+    def sought(self, subscription: Subscription, consumers: int) -> bool:
+        """The queue of `subscription`, which is away, is there, with so many consumers: whether the gateway answers in the broker's place.
+
+        Where it asks to be the only one, and is not, it goes to the broker, which refuses it.
+        """
+        if not subscription.exclusive() or consumers == 0:
+            self.look_at(subscription, 0)
+            return True
+        self._move(subscription, HERE)
+        channel = self.channels[subscription.channel]
+        assert subscription.queue.name is not None
+        self.requests.send(
+            channel, consume(channel.number, subscription.queue.name, subscription.tag, subscription.bits, subscription.rest)
+        )
+        return False
+
     def _may_move(self, subscription: Subscription) -> bool:
         """Whether its channel is open."""
         channel = self.channels.get(subscription.channel)
@@ -121,7 +155,7 @@ class Windows(SubscriptionMover):
         subscription.window = self._window_of(subscription)
         channel = subscription.channel
         if subscription.slow:
-            subscription.state = AWAY
+            self._move(subscription, AWAY)
             assert subscription.queue.name is not None
             return look_for(channel, subscription.queue.name)
         if subscription.window == 0:
@@ -151,7 +185,7 @@ class Windows(SubscriptionMover):
         """It comes (again) to the broker."""
         channel = self.channels[subscription.channel]
         subscription.window = self._window_of(subscription)
-        subscription.state = HERE
+        self._move(subscription, HERE)
         prefetch = subscription.prefetch
         consumer = self.consumers.begin_anew(subscription)
         consumer.watched = True
@@ -196,7 +230,7 @@ class Windows(SubscriptionMover):
     def left(self, subscription: Subscription, consumer: Consumer) -> None:
         """The broker has cancelled `consumer`."""
         if subscription.state == LEAVING and subscription.consumer is consumer:
-            subscription.state = AWAY
+            self._move(subscription, AWAY)
             self.look_at(subscription, 0)
 
     def take_back(self) -> None:
@@ -410,6 +444,8 @@ class Windows(SubscriptionMover):
 
     def end(self, subscription: Subscription) -> None:
         """The client has cancelled it, or its channel is closed."""
+        if not subscription.ended and subscription.state == AWAY:
+            self.lot.budget.held_polls -= 1
         subscription.ended = True
         self._unshare(subscription)
         self.timed.pop(subscription, None)

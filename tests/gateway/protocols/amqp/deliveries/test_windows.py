@@ -153,7 +153,12 @@ def test_a_consumer_of_nothing_comes_when_its_limit_does(nowait: bool) -> None:
     says(talk, CONSUME(queue="jobs", consumer_tag="c", nowait=nowait))
     assert answers(talk, commands.Queue.DeclareOk("jobs", 5, 0)) == ([] if nowait else ["Basic.ConsumeOk"])
     assert to_broker(talk) == []
+    waits = talk.conversation.waits_for()
+    assert waits is not None
+    assert waits.rule is not None
+    assert (talk.conversation.budget.waiting(), waits.rule.name) == (1, "jobs")
     qos, consume, _ = change(talk, limit())
+    assert talk.conversation.budget.waiting() == 0
     assert (qos.prefetch_count, consume.queue, consume.nowait) == (10, "jobs", True)
     assert answers(talk, OKS, OKS) == []
     talk.wait(SECOND // 10)
@@ -169,6 +174,17 @@ def test_a_consumer_of_nothing_is_refused_as_the_broker_refuses_it() -> None:
     assert (close.reply_code, close.class_id, close.method_id) == (404, 60, 20)
 
 
+def test_an_exclusive_consumer_of_nothing_is_refused_by_the_broker_where_there_is_another() -> None:
+    talk = talking(limit(0, burst=None))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c", exclusive=True))
+    assert answers(talk, commands.Queue.DeclareOk("jobs", 5, 1)) == []
+    (consume,) = to_broker(talk)
+    assert (consume.exclusive, consume.nowait) == (True, False)
+    close = commands.Channel.Close(403, "ACCESS_REFUSED - queue 'jobs' in vhost '/' in exclusive use", 60, 20)
+    assert answers(talk, close) == ["Channel.Close"]
+    assert talk.conversation.budget.waiting() == 0
+
+
 def test_a_tag_in_use_is_refused_also_where_the_broker_does_not_know_it() -> None:
     talk = talking(limit(0, burst=None))
     says(talk, CONSUME(queue="jobs", consumer_tag="c"))
@@ -181,6 +197,7 @@ def test_a_client_that_cancels_what_the_broker_does_not_know_is_answered_by_it()
     says(talk, CONSUME(queue="jobs", consumer_tag="c"))
     answers(talk, commands.Queue.DeclareOk("jobs", 5, 0))
     assert names(says(talk, commands.Basic.Cancel("c"))) == ["Basic.Cancel"]
+    assert talk.conversation.budget.waiting() == 0
     assert answers(talk, commands.Basic.CancelOk("c")) == ["Basic.CancelOk"]
     assert change(talk, limit()) == []
 
