@@ -74,6 +74,7 @@ def _take_leave(session: Session, now: int) -> None:
     """The client is gone, or has said that it closes, or will be as soon as its last bytes are read: nothing more is consumed for it."""
     session.gone_at = now
     session.conversation.leave()
+    session.heartbeats.listen_from(now)
     error = session.client.write_error
     if error is not None and session.client.read_state != READ_EOF:
         session.detail = session.detail or str(error)

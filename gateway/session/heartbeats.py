@@ -72,6 +72,10 @@ class Heartbeats:
         last_sent_at = max(self.upstream.sent_at, self.upstream_beat_at)
         return min(due, last_sent_at + interval) if self.client.received_at > last_sent_at else due  # a client's silence is passed on
 
+    def listen_from(self, now: int) -> None:
+        """The broker's silence counts from here on, and the gateway's own: heartbeats may not have been agreed on before."""
+        self.upstream_heard_at = self.upstream_beat_at = now
+
     def excuse(self, asleep: int, now: int) -> None:
         """This process stood still for `asleep` ns up to `now`: no one was silent meanwhile."""
         self.client_heard_at = min(max(self.client_heard_at, self.client.received_at) + asleep, now)

@@ -32,6 +32,7 @@ from gateway.protocols.rocketmq.held_sends import HeldSends, held_cost
 from gateway.protocols.rocketmq.membership import leave_groups
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
+from gateway.protocols.rocketmq.question import QUESTION
 from gateway.protocols.rocketmq.refusals import (
     FLOW_CONTROL,
     NOTHING_REFUSES,
@@ -51,6 +52,7 @@ from limiter.limits import NEVER
 if TYPE_CHECKING:
     pass
 
+KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
 
 
@@ -411,6 +413,14 @@ class RocketmqConversation(Conversation):
             return b""
         heartbeat, frames.heartbeat = frames.heartbeat, b""
         return leave_groups(heartbeat, frames.language, frames.version)
+
+    def heartbeat(self) -> bytes:
+        """The broker closes a connection on which nothing is said for 120 s, and this one may wait for longer. Any answer shows that it
+        lives."""
+        return QUESTION.send if self.frames.client_gone and not self.frame_left else b""
+
+    def heartbeat_interval_ns(self) -> int:
+        return KEEP_ALIVE_NS if self.frames.client_gone else NEVER
 
     def rules_changed(self) -> None:
         self.frames.rules_changed()

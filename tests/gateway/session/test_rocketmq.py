@@ -134,7 +134,7 @@ def test_held_sends_of_a_client_that_has_finished_go_before_its_end() -> None:
         client, broker = wires.connect("rocketmq")
         client.sendall(send(opaque=1) + send(opaque=2))
         client.shutdown(socket.SHUT_WR)
-        sweep(wires)
+        wires.run()
         assert wires.received(broker) == send(opaque=1)
         wires.elapse(1.25)
         assert wires.received(broker) == send(opaque=2)

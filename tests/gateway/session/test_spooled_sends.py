@@ -248,3 +248,25 @@ def test_any_mixture_keeps_the_order_and_answers_what_wants_an_answer(tmp_path: 
         for line, found in passed.items():
             assert found == sorted(found), line
             assert [each for each in found if each not in asked] == waits.get(line, []), f"none of {line} is lost"
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_connection_whose_client_is_gone_is_kept_alive_while_sends_wait(tmp_path: Path, alive: bool) -> None:
+    """RocketMQ closes one on which nothing is said for 120 s; a broker that does not answer is not waited for."""
+    with spooling(tmp_path, spooled(0)) as (wires, disk):
+        client, broker = wires.connect("rocketmq")
+        say(wires, disk, client, 20)
+        elapse(wires, disk, 100)
+        client.close()
+        asked = 0
+        for _ in range(8):
+            elapse(wires, disk, 31)
+            questions = split_frames(wires.received(broker)) if wires.sweeper.sessions else []
+            asked += len(questions)
+            for _ in questions if alive else ():
+                broker.sendall(response(1, code=3))
+        if alive:
+            assert asked >= 7
+            assert wires.session().budget.held_messages == 20
+        else:
+            assert [session.cause for session, _ in wires.ended] == ["broker_heartbeat"]
