@@ -12,7 +12,8 @@ from gateway.session.states import CLOSING, DRAINING, OPEN
 from limiter.limits import NEVER
 
 LINGER_NS: Final = 10_000_000_000  # for the second side to close after the first; brokers close at once (a guess)
-STALLED_LINGER_NS: Final = 60_000_000_000  # the same while bytes are still on their way to a side that does not read (a guess)
+# The same while bytes are still on their way to a side that does not read, or the broker handles what was forwarded (a guess)
+STALLED_LINGER_NS: Final = 60_000_000_000
 # As LINGER_NS, where the handshake took too long: closed within a second (docs/design/reliability.md F01)
 HANDSHAKE_LINGER_NS: Final = 750_000_000
 HANDSHAKE_TIMEOUT: Final = "handshake_timeout"
@@ -41,7 +42,7 @@ def tick(session: Session, now: int) -> None:
     silent = session.heartbeats.tick(now, reads_client=_reads_client(session), reads_broker=session.reads_broker())
     still = _still_forwards(session)
     if session.first_end_at and not still:
-        in_flight = client.backlog > 0 or upstream.backlog > 0
+        in_flight = client.backlog > 0 or upstream.backlog > 0 or session.conversation.awaits_close_ok()
         moved_at = max(session.first_end_at, client.sent_at, upstream.sent_at)
         patience = STALLED_LINGER_NS if in_flight and not session.client_silent else LINGER_NS
         if session.cause == HANDSHAKE_TIMEOUT:
