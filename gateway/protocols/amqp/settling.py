@@ -342,6 +342,9 @@ class Settling:
                 channel.begin()
             channel.expect_open_ok()
         elif method == BASIC_CANCEL:
+            ours = self.deliveries.requests.take_of(channel)  # perhaps the basic.consume of what is cancelled
+            if ours is not None:
+                self.conversation.outbox.append(ours)
             self.deliveries.cancel(channel, part)
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():
             channel.begin()

@@ -216,8 +216,10 @@ class Windows(SubscriptionMover):
             return
         subscription.state = LEAVING
         self._cancel(subscription, consumer)
-        if returns and not consumer.no_ack:
-            consumer.returns = consumer.watched = True
+        if returns:
+            for each in self.consumers.channels[subscription.channel].tags.values():  # and those before it that are leaving
+                if each.subscription is subscription and not each.no_ack:
+                    each.returns = each.watched = True
             self.returning.append(subscription)
             self.take_back()
 
@@ -255,7 +257,7 @@ class Windows(SubscriptionMover):
             part = parked_part.part
             if part.kind == REQUEST:
                 consumer = parked_part.consumer
-                goes = consumer is not None and consumer.subscription is subscription and consumer.returns and not part.paid
+                goes = consumer is not None and consumer.subscription is subscription and not (consumer.no_ack or part.paid)
                 waits = waits or not (goes or part.paid)
             if goes and part.kind in (REQUEST, BODY):
                 whole = part.complete

@@ -11,6 +11,7 @@ import pytest
 from pamqp import base, commands
 
 from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
@@ -275,6 +276,33 @@ def test_a_limit_that_comes_and_goes_holds_for_a_consumer_that_is_there() -> Non
     talk.wait(SECOND)
     answers(talk, OKS, OKS, OKS, OKS, commands.Basic.CancelOk(consume.consumer_tag))
     assert [one.consumer_tag for one in deliver(talk, again.consumer_tag, 8, 9, 10)] == ["c"] * 3
+
+
+def test_what_came_before_it_was_begun_anew_goes_back_too() -> None:
+    talk, tag = consuming(limit())
+    assert len(deliver(talk, tag, 1, 2, 3)) == 1
+    _, again, _, cancel = change(talk, limit(1000, burst=1))
+    assert cancel.consumer_tag == "c"
+    talk.broker(amqp.method(1, OKS) * 2 + amqp.deliver(1, b"x" * 5, tag=4, consumer_tag="c"))  # on its way
+    said = change(talk, limit(0, burst=None))
+    assert said[0].consumer_tag == again.consumer_tag
+    assert [one.delivery_tag for one in said[1:]] == [2, 3, 4]
+    assert deliver(talk, "c", 5) == deliver(talk, again.consumer_tag, 6) == []
+    assert [one.delivery_tag for one in to_broker(talk)] == [5, 6]
+    assert answers(talk, commands.Basic.CancelOk("c"), commands.Basic.CancelOk(again.consumer_tag)) == []
+    assert talk.conversation.budget.parked_bytes == 0
+
+
+def test_a_cancel_does_not_overtake_what_it_cancels() -> None:
+    talk, _ = consuming(limit())
+    parts: list[Part] = []
+    talk.conversation.decode(amqp.method(1, commands.Basic.Cancel("c")), 0, 512, parts)  # settled behind the change of the limit
+    talk.judge.replace(RuleSet((limit(1000),)), talk.now)
+    talk.conversation.limits_changed()
+    talk.settle(parts)
+    said = to_broker(talk)
+    assert names(said) == ["Basic.Qos", "Basic.Consume", "Basic.Qos", "Basic.Cancel", "Basic.Cancel"]
+    assert [one.consumer_tag for one in said[3:]] == ["c", said[1].consumer_tag]
 
 
 def test_a_client_that_keeps_a_window_unsettled_gets_another() -> None:
