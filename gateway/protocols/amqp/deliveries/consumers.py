@@ -378,7 +378,7 @@ class Consumers:
         """All that the client consumes."""
         found: list[Subscription] = []
         for channel in self.channels.values():
-            found.extend(channel.subscriptions.values())
+            found.extend([subscription for subscription in channel.subscriptions.values() if not subscription.ended])
         return found
 
     def end(self) -> None:

@@ -111,6 +111,14 @@ def test_those_that_share_a_limit_share_the_window() -> None:
     assert talk.judge.origins.consumers == {}
 
 
+def test_one_whose_client_is_gone_shares_nothing_any_more() -> None:
+    talk = talking(limit())
+    says(talk, CONSUME(queue="jobs", consumer_tag="a", nowait=True))
+    talk.conversation.leave()
+    change(talk, limit(20))
+    assert talk.judge.origins.consumers == {}
+
+
 def test_a_limit_of_bytes_asks_for_few_until_it_knows_their_size() -> None:
     talk = talking(limit(None, size=41_000))
     assert says(talk, CONSUME(queue="jobs", consumer_tag="c"))[0].prefetch_count == 10
