@@ -325,7 +325,7 @@ class Frames:
         """The request at hand claims the access key `user`."""
         if user != self.claimed:
             self.origin = self.origins.of(user)
-            self.claimed = user
+            self.claimed = user if self.origin.user is not None else b""  # counted as nobody's for now: asked again
             self.user = user_text(user) or self.user
 
     def _poll(self, data: bytes, at: i64, end: i64, header: Header, opaque: int) -> Poll:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gateway.pipeline.errors import ProtocolError
+from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
 from gateway.protocols.rocketmq.origins import MAX_USER_BYTES, MAX_USERS
 from gateway.protocols.rocketmq.template_cache import TemplateCache
 from gateway.session.description import describe
-from limiter.limits import Limit, Rate
+from limiter.judge import Judge
+from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.rocketmq import frames as rocketmq
 from support.wires.conversations import Talk
@@ -160,3 +162,22 @@ def test_a_consumer_that_sends_nothing_is_known_by_its_heartbeats() -> None:
     talk = Talk("rocketmq")
     talk.client(rocketmq.encode_request(34, {"AccessKey": "AK", "Signature": "x="}, b"{}"))
     assert talk.conversation.user == "AK"
+
+
+def test_access_keys_made_up_for_each_request_count_as_nobodys_beyond_a_bound() -> None:
+    """Each would be an origin, a key and buckets of its own. The first of a connection, and so many at once, are known."""
+    judge = Judge(RuleSet((PER_USER,)), bounds_names=True)
+    talk = Talk("rocketmq", judge=judge)
+    assert isinstance(talk.conversation, RocketmqConversation)
+    frames = talk.conversation.frames
+    talk.client(b"".join(signed(number, f"made up {number}") for number in range(MAX_USERS)))
+    assert frames.origin.user == f"made up {MAX_USERS - 1}"
+    while frames.origin.new_names is not None and frames.origin.new_names.take(judge.origins.now):
+        pass  # others behind this address
+    talk.client(signed(1, "one more"))
+    assert frames.origin.user is None
+    assert judge.usage()["origins"] <= MAX_USERS
+    talk.wait(SECOND)
+    talk.client(signed(2, "one more"))  # the judge hears of the time
+    talk.client(signed(3, "one more"))
+    assert frames.origin.user == "one more"
