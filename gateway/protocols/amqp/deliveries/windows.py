@@ -296,7 +296,7 @@ class Windows(SubscriptionMover):
     def passes(self, channel: AmqpChannel, consumer: Consumer, part: Part) -> None:
         """`part`, a run of deliveries for `consumer`, leaves for the client."""
         subscription = consumer.subscription
-        if subscription is None or subscription.ended:
+        if subscription is None:
             return
         if subscription.slow:
             self.leave(subscription, returns=True)
@@ -311,7 +311,7 @@ class Windows(SubscriptionMover):
                 for tag in range(first, first + count):
                     settlements.settle(tag, multiple=False)
             return
-        if consumer.capacity == 0:
+        if consumer.capacity == 0 or subscription.ended:
             return
         settlements.watch(first, count, consumer)
         subscription.size = max(part.size, 1)

@@ -134,6 +134,16 @@ def test_one_without_acknowledgement_is_acknowledged_as_it_passes() -> None:
     assert not talk.conversation.keeps_forgotten()
 
 
+def test_one_without_acknowledgement_is_acknowledged_also_when_its_client_has_cancelled_it() -> None:
+    talk, tag = consuming(limit(), no_ack=True)
+    deliver(talk, tag, 1, 2, 3)
+    to_broker(talk)
+    assert names(says(talk, commands.Basic.Cancel("c"))) == ["Basic.Cancel", "Basic.Ack"]  # what waits passes at once
+    assert len(deliver(talk, tag, 4)) == 1
+    assert [one.delivery_tag for one in to_broker(talk)] == [4]
+    assert answers(talk, commands.Basic.CancelOk("c")) == ["Basic.CancelOk"]
+
+
 def test_beside_a_consumer_that_acknowledges_only_its_own_are() -> None:
     talk, tag = consuming(limit(1000, burst=10), no_ack=True)
     says(talk, CONSUME(queue="mail", consumer_tag="m"))
