@@ -100,7 +100,7 @@ class Settling:
             self._pass_all(channel, [part])
             self._settle(channel)
         else:
-            self._pass(channel, part)
+            self._pass(channel, part, waited=False)
 
     def split(self, part: Part, count: int) -> Part:
         at = part.start
@@ -273,7 +273,7 @@ class Settling:
         part.release_slots(self.reports.endings)  # the broker closes the connection for a publish on no channel
         self.conversation.outbox.append(part)
 
-    def _pass(self, channel: AmqpChannel, part: Part) -> None:
+    def _pass(self, channel: AmqpChannel, part: Part, *, waited: bool) -> None:
         """`part` is the next of its channel and goes on, unless it continues what was refused."""
         if part.kind == REQUEST:
             confirms = channel.confirms
@@ -298,8 +298,10 @@ class Settling:
             if part.complete and self.held_parts.requests.channels:
                 self.held_parts.update_due()
         elif part.data[part.start] == METHOD:
-            if channel.leave is not None or self.deliveries.leaving.everything:
-                rest = self.deliveries.leaving.without_takes(part)
+            leaving = self.deliveries.leaving
+            # A client that has said close and waits for nothing here is answered in order, as by the broker.
+            if (channel.leave is not None or leaving.everything) and (waited or (leaving.everything and not self.conversation.leaves)):
+                rest = leaving.without_takes(part)
                 if rest is None:
                     return
                 part = rest
@@ -366,7 +368,7 @@ class Settling:
             if channel.settled_state >= CLOSED_WHILE_HELD:
                 self._give_up(part)
                 continue
-            self._pass(channel, part)
+            self._pass(channel, part, waited=True)
             if channel.lose_later and not channel.forwarding:
                 self.lose(channel)
 

@@ -139,7 +139,7 @@ class Leaving:
         known = None if leave.begun else self.consumers.channels.get(channel.number)
         leave.begun = True
         if known is not None:
-            tags = [*known.tags, *[request.tag for request in known.consumes.kept], *tags]
+            tags = [*known.tags, *known.old_tags, *[request.tag for request in known.consumes.kept], *tags]
         for tag in tags:
             if tag and tag not in leave.cancelled:
                 leave.cancelled.add(tag)
