@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers.swallowing import SwallowingBroker, rocketmq
+from support.builds import build_of
 from support.gateways import Gateway
 from support.processes import HANG_S, LOOPBACK, processor_seconds, wait_until
 from support.rocketmq.frames import encode_request
@@ -76,12 +77,12 @@ def test_a_service_that_begins_with_thousands_of_topics_is_told_apart(gateway: G
 
 
 def test_a_new_topic_for_each_message_costs_a_few_times_what_one_topic_costs(gateway: Gateway) -> None:
-    """One costs some four times its client's processor time, where it is compiled, so an invented one at most twenty times. As plain Python
-    it costs 4.5 times what one costs; it was 9.5."""
+    """As plain Python 4.5 times, 9.5 before the bound; compiled, where one topic costs a fifth of a microsecond, 13 times."""
     spent(gateway, [f"first-{number}" for number in range(10_000)])  # what every client has at once is used up
     one = spent(gateway, ["one"] * FLOOD)
     new = spent(gateway, [f"new-{number}" for number in range(FLOOD)])
-    assert new <= 6 * one, f"{new:.2f} s for {FLOOD} new topics, {one:.2f} s for one"
+    most = 20 if build_of("gateway.session.session")[0] == "compiled" else 6
+    assert new <= most * one, f"{new:.2f} s for {FLOOD} new topics, {one:.2f} s for one"
 
 
 def test_what_is_named_shut_or_in_use_is_limited_amid_a_flood_of_new_names(gateway: Gateway) -> None:
