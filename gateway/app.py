@@ -43,7 +43,7 @@ from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
 from gateway.listeners.factory import listeners_of, open_listeners
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.resolver import Resolver
-from gateway.pipeline.reports import FULL_FOR_USER
+from gateway.pipeline.reports import FULL_FOR_USER, FULL_FOR_VHOST
 from gateway.ports import LastReload, RuleSource
 from gateway.session.ending import close_gracefully, send_close
 from gateway.session.session import Session
@@ -268,7 +268,9 @@ class Gateway:
         """A client was refused by a limit on connections: of those whose client is gone, the one with the fewest messages goes."""
         assert isinstance(refused, Session)
         user = refused.conversation.user if refused.reports.full == FULL_FOR_USER else None
-        gone = [session for session in self.sweeper.sessions.values() if _is_in_the_way(session, refused.listener_config.name, user)]
+        vhost = refused.conversation.describe().get("vhost") if refused.reports.full == FULL_FOR_VHOST else None
+        listener = refused.listener_config.name
+        gone = [session for session in self.sweeper.sessions.values() if _is_in_the_way(session, listener, user, vhost)]
         if gone:
             least = min(gone, key=_waiting)
             words = f"its client is gone, and another was refused by a limit on connections: {_waiting(least)} messages are given up"
@@ -451,10 +453,11 @@ class Gateway:
         return scope.cancel
 
 
-def _is_in_the_way(session: Session, listener: str, user: str | None) -> bool:
-    """Whether only what a client that is gone had sent keeps this connection, to that listener, and of that user (None: of any)."""
-    ours = session.listener_config.name == listener and user in (None, session.conversation.user)
-    return ours and session.gone_at > 0 and session.state < CLOSING
+def _is_in_the_way(session: Session, listener: str, user: str | None, vhost: object) -> bool:
+    """Whether only what a gone client had sent keeps this connection, to that listener, of that user and virtual host (None: of any)."""
+    if session.gone_at == 0 or session.state >= CLOSING or session.listener_config.name != listener:
+        return False
+    return user in (None, session.conversation.user) and (vhost is None or session.conversation.describe().get("vhost") == vhost)
 
 
 def _waiting(session: Session) -> int:

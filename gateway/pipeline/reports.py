@@ -19,7 +19,8 @@ LOST: Final = 3  # it will not be confirmed: its channel was closed
 
 ROOM: Final = 0  # what `Reports.full` may be
 FULL_FOR_USER: Final = 1  # the client was refused, because its user has as many connections as may be
-FULL: Final = 2  # because the broker, or the virtual host, has
+FULL_FOR_VHOST: Final = 2  # because its virtual host has
+FULL: Final = 3  # because the broker has
 
 
 class Delivered:
@@ -77,7 +78,7 @@ class Reports:
         self.unread = True
 
     def report_full(self, full: int) -> None:
-        """The client was refused by a limit on connections: FULL_FOR_USER or FULL."""
+        """The client was refused by a limit on connections: FULL_FOR_USER, FULL_FOR_VHOST or FULL."""
         self.full = full
         self.unread = True
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.reports import FULL, FULL_FOR_USER, ROOM
+from gateway.pipeline.reports import FULL, FULL_FOR_USER, FULL_FOR_VHOST, ROOM
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.consumers import ANSWERS
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
@@ -36,6 +36,7 @@ from gateway.protocols.amqp.replies import GatewayReplies
 # What RabbitMQ says of its limits on connections (rabbit_reader.erl)
 CONNECTION_LIMIT: Final = b"connection limit ("
 USER_LIMIT: Final = b"user connection limit ("
+VHOST_LIMIT: Final = b"access to vhost "
 
 
 class BrokerMethods:
@@ -117,7 +118,8 @@ class BrokerMethods:
                 passthrough.insert(pos, self.deliveries.ends.lose_all(by_client=False))
             self.connection_closed = self.closed_in_words = True
             if not self.handshake.opened and CONNECTION_LIMIT in passthrough.data[pos:stop]:
-                self.full = FULL_FOR_USER if USER_LIMIT in passthrough.data[pos:stop] else FULL
+                text = passthrough.data[pos:stop]
+                self.full = FULL_FOR_USER if USER_LIMIT in text else FULL_FOR_VHOST if VHOST_LIMIT in text else FULL
             for channel in self.channels.values():
                 self._on_close(CHANNEL_CLOSE, channel)
         elif method == CONNECTION_CLOSE_OK:
