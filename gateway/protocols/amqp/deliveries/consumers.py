@@ -79,6 +79,8 @@ DECLARE_PASSIVE: Final = 1
 DECLARE_AUTO_DELETE: Final = 8
 DECLARE_NO_WAIT: Final = 16
 EXPIRES: Final = b"\x09x-expires"  # of queue.declare's arguments, as it stands there
+STREAM: Final = b"\x0cx-queue-typeS\x00\x00\x00\x06stream"  # the same
+STREAM_OFFSET: Final = b"\x0fx-stream-offset"  # of basic.consume's arguments
 GLOBAL: Final = 1  # the bit of basic.qos
 MADE_TAG_BYTES: Final = 16  # of chance in a tag that the gateway makes, as many as RabbitMQ has in its own
 
@@ -94,7 +96,7 @@ class Consumers:
         self.follows = False  # something was consumed
         self.kept = 0  # entries remembered, of all channels
         self.max_kept = MAX_REMEMBERED
-        self.going: set[bytes] = set()  # queues declared here that go with the last of their consumers, or some time later
+        self.staying: dict[bytes, Declared] = {}  # queues declared here whose consumers must stay at the broker, by name
 
     # ---- what the client asks for ----------------------------------------------------------------------------------
 
@@ -138,13 +140,18 @@ class Consumers:
         queue, at = read_short_string(arguments, 2)
         bits = octet(arguments, at)
         declared = Declared(queue or None)
-        if not bits & DECLARE_PASSIVE and (bits & DECLARE_AUTO_DELETE or EXPIRES in arguments):
-            declared.stays_while_consumed = True
-            if queue and len(self.going) < self.max_kept:
-                self.going.add(queue)
+        if not bits & DECLARE_PASSIVE:
+            declared.stream = STREAM in arguments
+            declared.stays_while_consumed = bits & DECLARE_AUTO_DELETE != 0 or EXPIRES in arguments
+            self._keep_declared(declared)
         channel.declared = declared
         if not bits & DECLARE_NO_WAIT:
             channel.declares.append(declared)
+
+    def _keep_declared(self, declared: Declared) -> None:
+        """A queue has its name."""
+        if declared.name and (declared.stream or declared.stays_while_consumed) and len(self.staying) < self.max_kept:
+            self.staying[declared.name] = declared
 
     def _ask_cancel(self, channel: ChannelConsumers, arguments: bytes) -> bytes:
         tag, at = read_short_string(arguments, 0)
@@ -171,9 +178,9 @@ class Consumers:
         before = channel.subscriptions.get(tag)
         if before is not None and (before.state != HERE or (before.consumer is not None and before.consumer.tag)):
             raise client_error(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag.decode('utf-8', 'replace')}'")
-        declared = channel.queue(queue)
-        if queue in self.going:
-            declared.stays_while_consumed = True
+        declared = self.staying.get(queue) or channel.queue(queue)
+        if STREAM_OFFSET in arguments:
+            declared.stream = True
         subscription = Subscription(channel_id, tag, declared, bits, arguments[at + 1 :] or bytes(4), channel.prefetch)
         if not tag and bits & NO_WAIT:
             tag = subscription.tag = make_tag()  # else nobody would know it but the broker
@@ -260,6 +267,7 @@ class Consumers:
                 told = self._begin_away(channel, declared.sought_for, int.from_bytes(arguments[-4:], "big"))
             elif declared is not None:
                 declared.name, _ = read_short_string(arguments, 0)
+                self._keep_declared(declared)
         elif method == BASIC_GET_EMPTY:
             request = channel.gets.answer()
             consumer = None if request is None else self._consumer(request)

@@ -32,11 +32,12 @@ USUAL_BYTES: Final = 4096  # of a message, as long as none has come: a guess
 class Declared:
     """A queue's name; None until the broker has made it."""
 
-    __slots__ = ("name", "sought_for", "stays_while_consumed")
+    __slots__ = ("name", "sought_for", "stays_while_consumed", "stream")
 
     def __init__(self, name: bytes | None) -> None:
         self.name = name
         self.stays_while_consumed = False  # it goes when the last of its consumers does, or some time later
+        self.stream = False  # a consumer begun anew would begin elsewhere in it, and what goes back does not come again
         self.sought_for: Subscription | None = None  # the gateway looks whether it is there, in the place of this one's basic.consume
 
 

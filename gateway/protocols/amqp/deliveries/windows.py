@@ -17,8 +17,9 @@ none while nothing passes:
 * A prefetch holds for consumers that begin behind it. So where a limit comes, goes or changes by much, the consumer is begun anew.
 
 What may not be away stays where it is: the consumer of a queue that goes with its last one (auto-delete, `x-expires`, as far as it was
-declared on this connection), which is begun anew before it is cancelled. And in a transaction, where settling waits for a commit, all is
-as the client says. What comes then is parked, as much as the memory allows.
+declared on this connection), which is begun anew before it is cancelled. And all is as the client says in a transaction, where settling
+waits for a commit, and of a stream, which would be read from elsewhere by a consumer begun anew, and delivers nothing again that goes back.
+What comes then is parked, as much as the memory allows.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Windows(SubscriptionMover):
         """How many messages its limits let pass in WINDOW_NS, its share of it, at least 1; 0: none limits it. Sets `slow`."""
         key = None if subscription.queue.name is None else self.consumers.key_of(subscription.queue.name)
         subscription.slow = False
-        if key is None or self.channels[subscription.channel].tx or not self.judge.limited(key):
+        if key is None or self._as_client_says(subscription) or not self.judge.limited(key):
             return 0
         window = 0
         for effective in self.judge.enforced(key):
@@ -103,6 +104,10 @@ class Windows(SubscriptionMover):
         if not subscription.without_ack() and 0 < subscription.prefetch <= window:
             return 0
         return window
+
+    def _as_client_says(self, subscription: Subscription) -> bool:
+        """Whether the broker has it as the client asked for it, whatever its limit is."""
+        return subscription.queue.stream or self.channels[subscription.channel].tx
 
     def _stays(self, subscription: Subscription) -> bool:
         """Whether its queue must not be without it for a moment."""
@@ -212,7 +217,7 @@ class Windows(SubscriptionMover):
         consumer = subscription.consumer
         if consumer is None or subscription.state != HERE or subscription.ended:
             return
-        if self._stays(subscription) or self.channels[subscription.channel].tx or not self._may_move(subscription):
+        if self._stays(subscription) or self._as_client_says(subscription) or not self._may_move(subscription):
             return
         subscription.state = LEAVING
         self._cancel(subscription, consumer)

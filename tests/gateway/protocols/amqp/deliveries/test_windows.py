@@ -370,6 +370,24 @@ def test_a_queue_that_goes_with_its_last_consumer_is_not_left() -> None:
     assert change(talk, limit(0, burst=None)) == []
 
 
+@pytest.mark.parametrize(
+    ("declared", "arguments"), [({"x-queue-type": "stream"}, {}), ({}, {"x-stream-offset": "first"}), ({}, {"x-stream-offset": 7})]
+)
+def test_a_stream_is_consumed_as_the_client_says(declared: dict[str, Any], arguments: dict[str, Any]) -> None:
+    talk = talking(limit())
+    says(talk, commands.Queue.Declare(queue="jobs", durable=True, arguments=declared), commands.Basic.Qos(prefetch_count=100))
+    answers(talk, commands.Queue.DeclareOk("jobs", 0, 0), OKS)
+    assert names(says(talk, CONSUME(queue="jobs", consumer_tag="c", arguments=arguments))) == ["Basic.Consume"]
+    answers(talk, commands.Basic.ConsumeOk("c"))
+    assert len(deliver(talk, "c", 1, 2, 3)) == 1
+    assert change(talk, limit(0, burst=None)) == change(talk, limit(1000, burst=1)) == []
+    talk.to_client = b""
+    talk.wait(SECOND)
+    assert amqp.names(talk.to_client).count("Basic.Deliver") == 2
+    change(talk, limit(0, burst=None))
+    assert names(says(talk, CONSUME(queue="jobs", consumer_tag="d", arguments=arguments))) == ["Basic.Consume"]
+
+
 def test_what_the_gateway_says_waits_for_the_end_of_the_clients_message() -> None:
     talk, tag = consuming(limit())
     deliver(talk, tag, 1, 2)
