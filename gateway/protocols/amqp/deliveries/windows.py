@@ -101,7 +101,8 @@ class Windows(SubscriptionMover):
     def _window_of(self, subscription: Subscription) -> int:
         """The prefetch it is to have at the broker; 0: the client's own."""
         window = self._limit_of(subscription)
-        if not subscription.without_ack() and 0 < subscription.prefetch <= window:
+        fixed = self._stays(subscription) and subscription.exclusive()  # it gets no other one when it settles more at once
+        if not subscription.without_ack() and subscription.prefetch > 0 and (fixed or subscription.prefetch <= window):
             return 0
         return window
 
@@ -159,7 +160,7 @@ class Windows(SubscriptionMover):
         self._share(subscription)
         subscription.window = self._window_of(subscription)
         channel = subscription.channel
-        if subscription.slow:
+        if subscription.slow and not self._stays(subscription):
             self._move(subscription, AWAY)
             assert subscription.queue.name is not None
             return look_for(channel, subscription.queue.name)
@@ -382,7 +383,7 @@ class Windows(SubscriptionMover):
             return
         if self._parks(subscription) or 0 < subscription.prefetch <= subscription.open:
             self.look_at(subscription, now + GRACE_NS)
-        elif not subscription.slow:
+        elif not subscription.slow or self._stays(subscription):
             self._replace(subscription)
 
     def _wait(self, subscription: Subscription, now: int) -> int:
@@ -423,9 +424,8 @@ class Windows(SubscriptionMover):
         before = subscription.window
         slow = subscription.slow
         window = self._window_of(subscription)
-        if subscription.slow and not slow:
-            self.leave(subscription, returns=True)
-        elif 0 < window < (before or MOST) and (before == 0 or 2 * window < before) and not self._stays(subscription):
+        less = 0 < window < (before or MOST) and (before == 0 or 2 * window < before)
+        if not self._stays(subscription) and (less or (subscription.slow and not slow)):
             self.leave(subscription, returns=True)
         elif (window == 0) != (before == 0) or window > 2 * before:
             self._replace(subscription)

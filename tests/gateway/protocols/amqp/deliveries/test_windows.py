@@ -370,6 +370,49 @@ def test_a_queue_that_goes_with_its_last_consumer_is_not_left() -> None:
     assert change(talk, limit(0, burst=None)) == []
 
 
+@pytest.mark.parametrize(("name", "queue"), [("jobs", "jobs"), ("", "jobs"), ("", "")])
+@pytest.mark.parametrize("declared", [{"auto_delete": True}, {"arguments": {"x-expires": 1000}}])
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_queue_that_goes_without_a_consumer_has_one_at_0_per_second_too(
+    name: str, queue: str, declared: dict[str, Any], no_ack: bool
+) -> None:
+    talk = talking(limit(0, burst=None))
+    says(talk, commands.Queue.Declare(queue=name, **declared))
+    answers(talk, commands.Queue.DeclareOk("jobs", 0, 0))
+    qos, consume, _ = says(talk, CONSUME(queue=queue, consumer_tag="c", no_ack=no_ack))
+    assert (qos.prefetch_count, consume.no_ack) == (1, False)
+    answers(talk, OKS, commands.Basic.ConsumeOk("c"), OKS)
+    assert deliver(talk, "c", 1) == to_broker(talk) == []
+    qos, consume, _, cancel = change(talk, limit())
+    assert (qos.prefetch_count, cancel.consumer_tag) == (10, "c")
+
+
+def test_an_exclusive_consumer_of_such_a_queue_has_its_own_prefetch_from_the_start() -> None:
+    talk = talking(limit())
+    says(talk, commands.Queue.Declare(queue="jobs", auto_delete=True), commands.Basic.Qos(prefetch_count=25))
+    answers(talk, commands.Queue.DeclareOk("jobs", 0, 0), OKS)
+    assert names(says(talk, CONSUME(queue="jobs", consumer_tag="c", exclusive=True))) == ["Basic.Consume"]
+    answers(talk, commands.Basic.ConsumeOk("c"))
+    assert change(talk, limit(0, burst=None)) == change(talk, limit()) == []
+
+
+def test_one_that_was_there_before_0_per_second_keeps_one_message_here_of_such_a_queue() -> None:
+    talk = talking()
+    says(talk, commands.Queue.Declare(queue="jobs", auto_delete=True))
+    answers(talk, commands.Queue.DeclareOk("jobs", 0, 0))
+    says(talk, CONSUME(queue="jobs", consumer_tag="c"))
+    answers(talk, commands.Basic.ConsumeOk("c"))
+    qos, consume, _, cancel = change(talk, limit(0, burst=None))
+    assert (qos.prefetch_count, cancel.consumer_tag) == (1, "c")
+    change(talk, limit(1, per_ns=10 * SECOND))
+    answers(talk, OKS, OKS, commands.Basic.CancelOk("c"))
+    assert len(deliver(talk, consume.consumer_tag, 1)) == 1
+    talk.wait(SECOND // 2)  # the client waits for more before it settles it
+    qos, again, _, cancel = to_broker(talk)
+    assert (qos.prefetch_count, cancel.consumer_tag) == (1, consume.consumer_tag)
+    assert deliver(talk, again.consumer_tag, 2) == []
+
+
 @pytest.mark.parametrize(
     ("declared", "arguments"), [({"x-queue-type": "stream"}, {}), ({}, {"x-stream-offset": "first"}), ({}, {"x-stream-offset": 7})]
 )
