@@ -53,6 +53,7 @@ from gateway.protocols.amqp.frames import (
     OVERHEAD,
     QUEUE_DECLARE,
 )
+from gateway.protocols.octets import u32
 
 if TYPE_CHECKING:
     from gateway.pipeline.held_budget import HeldBudget
@@ -91,7 +92,8 @@ class Deliveries:
             if declared is not None:
                 self.leaving.exclusive.declare(arguments, declared)
         if method in (BASIC_CONSUME, BASIC_GET):
-            self._keep_account(method, channel, arguments, changed=len(instead) > 0)
+            by_gateway = len(instead) > 0 and u32(instead, 7) != BASIC_CONSUME  # else it has a tag of the gateway's at most
+            self._keep_account(method, channel, arguments, by_gateway=by_gateway)
         if method == CHANNEL_CLOSE:
             self.leaving.leave(channel)
             self.requests.forget(channel.number)
@@ -143,14 +145,14 @@ class Deliveries:
                 unseen += parked_part.part.count
         return unseen
 
-    def _keep_account(self, method: int, channel: AmqpChannel, arguments: bytes, *, changed: bool) -> None:
-        """The client consumes on `channel`: from now on it is noted what it settles there."""
+    def _keep_account(self, method: int, channel: AmqpChannel, arguments: bytes, *, by_gateway: bool) -> None:
+        """The client consumes on `channel`: from now on it is noted what it settles there. `by_gateway`: as the gateway puts it."""
         settlements = channel.settlements
         if settlements is None:
             settlements = channel.settlements = Settlements()
         if not takes_without_ack(method, arguments):
             settlements.by_client = True
-        elif method == BASIC_GET or not changed:
+        elif method == BASIC_GET or not by_gateway:
             settlements.lose_track()
 
     def cancel(self, channel: AmqpChannel, part: Part) -> None:

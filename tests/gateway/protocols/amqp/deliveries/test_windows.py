@@ -156,6 +156,14 @@ def test_beside_a_consumer_that_acknowledges_only_its_own_are() -> None:
     assert (ack.delivery_tag, ack.multiple) == (4, True)
 
 
+def test_beside_a_limited_consumer_one_without_acknowledgement_whose_tag_the_gateway_makes_leaves_tag_0_as_it_is() -> None:
+    talk, _ = consuming(limit())
+    (consume,) = says(talk, CONSUME(queue="mail", no_ack=True, nowait=True))
+    deliver(talk, consume.consumer_tag, 1)
+    (ack,) = says(talk, commands.Basic.Ack(0, multiple=True))
+    assert ack.delivery_tag == 0
+
+
 @pytest.mark.parametrize("rule", [limit(0, burst=None), limit(1, per_ns=60 * SECOND)])
 def test_where_nothing_passes_for_long_the_broker_is_asked_for_the_queue_alone(rule: Rule) -> None:
     talk = talking(rule)
