@@ -305,8 +305,16 @@ class Settling:
                 if rest is None:
                     return
                 part = rest
+            self._let_gateway_speak(channel)
             self._look_at_method(channel, part)
         self.conversation.outbox.append(part)
+
+    def _let_gateway_speak(self, channel: AmqpChannel) -> None:
+        """What the gateway says by itself goes before a method that may depend on it: an ack of all before, a cancel of what it begins."""
+        if channel.number in self.deliveries.requests.channels and not channel.forwarding:
+            ours = self.deliveries.requests.take_of(channel)
+            if ours is not None:
+                self.conversation.outbox.append(ours)
 
     def _lose_with_queue(self, channel: AmqpChannel, part: Part) -> None:
         """`part` goes to an exclusive queue of a client that is gone, and is given up with it."""
@@ -344,9 +352,6 @@ class Settling:
                 channel.begin()
             channel.expect_open_ok()
         elif method == BASIC_CANCEL:
-            ours = self.deliveries.requests.take_of(channel)  # perhaps the basic.consume of what is cancelled
-            if ours is not None:
-                self.conversation.outbox.append(ours)
             self.deliveries.cancel(channel, part)
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():
             channel.begin()

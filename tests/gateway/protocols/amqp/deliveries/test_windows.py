@@ -454,6 +454,20 @@ def test_what_the_gateway_says_waits_for_the_end_of_the_clients_message() -> Non
     assert amqp.names(talk.to_broker[len(publish) :]) == ["Basic.Cancel", "Basic.Nack"]
 
 
+def test_what_the_gateway_acknowledges_goes_before_what_the_client_says_behind_its_message() -> None:
+    talk, tag = consuming(limit(1000, burst=10), no_ack=True)
+    says(talk, CONSUME(queue="mail", consumer_tag="m"))
+    answers(talk, commands.Basic.ConsumeOk("m"))
+    publish = amqp.publish(1, "orders", b"x" * 9000, cut=4000)
+    talk.client(publish[:5000])
+    deliver(talk, tag, 1)
+    deliver(talk, "m", 2)
+    talk.client(publish[5000:] + amqp.method(1, commands.Basic.Ack(2, multiple=True)))
+    talk.wait(0)
+    acks = [frame.value for frame in amqp.read(talk.to_broker[len(publish) :])]
+    assert [(one.delivery_tag, one.multiple) for one in acks] == [(1, False), (2, True)]
+
+
 def test_a_get_over_its_limit_waits_and_is_then_answered_as_of_an_empty_queue() -> None:
     talk = talking(limit(2))
     got = amqp.method(1, commands.Basic.GetOk(1, exchange="x", routing_key="y", message_count=0)) + amqp.content(1, b"hello")
