@@ -69,6 +69,7 @@ class BrokerMethods:
             told: bytes | None = None
             if method == TX_COMMIT_OK:
                 channel.committing = False
+                self.deliveries.requests.notice(channel)
             if channel.leave is not None and channel.leave.hear(method, passthrough.data[pos + 11 : stop - 1]):
                 passthrough.take_out(pos, stop)
                 return

@@ -2,8 +2,8 @@
 back, to take them for acknowledged.
 
 Such frames go at a boundary between two messages of that channel: a method within a message costs the connection (505). So they wait here
-for the next take (`HeldParts.take_due`), and overtake what is held for the channel, because they have no order with it. On a channel that
-either side has closed nothing is said any more.
+for the next take (`HeldParts.take_due`), and overtake what is held for the channel, because they have no order with it. They wait for the
+answer to tx.commit, too (504). On a channel that either side has closed nothing is said any more.
 
 The client must not see the answers to what it has not asked. `basic.consume` and `basic.cancel` can be said without an answer (nowait);
 where the moment of a cancel counts, and of `basic.qos`, which has no such bit, the answers are counted by the caller and left out
@@ -86,16 +86,21 @@ class BrokerRequests:
         if self.channels.pop(channel_id, None) is not None:
             del self.frames[channel_id]
 
+    def notice(self, channel: AmqpChannel) -> None:
+        """The broker takes methods on `channel` again."""
+        if channel.number in self.channels and self.wake is not None:
+            self.wake()
+
     def any_ready(self) -> bool:
         """Whether `take` has something to give."""
-        return len(self.channels) > 0 and any(not channel.forwarding for channel in self.channels.values())
+        return len(self.channels) > 0 and any(not (channel.forwarding or channel.committing) for channel in self.channels.values())
 
     def take(self) -> list[Part]:
         """What goes to the broker now."""
         found: list[Part] = []
         for channel in list(self.channels.values()):
-            if channel.forwarding:
-                continue  # the rest of its message comes first (`take_of`)
+            if channel.forwarding or channel.committing:
+                continue  # the rest of its message comes first, or the broker's tx.commit-ok (`take_of`)
             part = self.take_of(channel)
             if part is not None:
                 found.append(part)
@@ -103,7 +108,7 @@ class BrokerRequests:
 
     def take_of(self, channel: AmqpChannel) -> Part | None:
         """The same of one channel, which stands between two messages."""
-        if channel.number not in self.channels:
+        if channel.number not in self.channels or channel.committing:
             return None
         data = b"".join(self.frames[channel.number])
         self.forget(channel.number)

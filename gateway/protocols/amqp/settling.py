@@ -342,7 +342,9 @@ class Settling:
                     channel.expect_select_ok()
                 channel.confirms = Confirms()
         elif method == TX_SELECT:
-            channel.tx = channel.confirms is None
+            if channel.confirms is None and not channel.tx:
+                self.deliveries.windows.select(channel)
+                self._let_gateway_speak(channel)
         elif method == TX_COMMIT:
             channel.committing = channel.tx
         elif method == CHANNEL_OPEN:

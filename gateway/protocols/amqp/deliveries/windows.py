@@ -414,6 +414,17 @@ class Windows(SubscriptionMover):
         for subscription in self.consumers.subscriptions():
             self._follow(subscription)
 
+    def select(self, channel: AmqpChannel) -> None:
+        """The client's tx.select goes on behind what this says: from then on what is consumed on `channel` is as the client says."""
+        known = self.consumers.channels.get(channel.number)
+        subscriptions = [] if known is None else [each for each in known.subscriptions.values() if not each.ended]
+        for subscription in subscriptions:
+            if subscription.exclusive() and subscription.window > 0:
+                self.leave(subscription, returns=False)
+        channel.tx = True
+        for subscription in subscriptions:
+            self._follow(subscription)
+
     def _follow(self, subscription: Subscription) -> None:
         """Its limit may be another one than that which it has its window by."""
         self._unshare(subscription)

@@ -368,6 +368,28 @@ def test_in_a_transaction_all_is_as_the_client_says() -> None:
     assert change(talk, limit(0, burst=None)) == []
 
 
+def test_a_transaction_begins_behind_what_the_gateway_has_made_of_consumers() -> None:
+    talk, tag = consuming(limit(), no_ack=True)
+    assert len(deliver(talk, tag, 1, 2, 3)) == 1
+    to_broker(talk)
+    qos, consume, _, cancel, select = says(talk, commands.Tx.Select())
+    assert (qos.prefetch_count, consume.no_ack, cancel.consumer_tag, select.name) == (0, True, "c", "Tx.Select")
+    answers(talk, commands.Tx.SelectOk(), OKS, OKS)
+    assert names(says(talk, commands.Tx.Commit())) == ["Tx.Commit"]
+    talk.wait(SECOND)  # meanwhile RabbitMQ takes nothing on that channel (504)
+    assert to_broker(talk) == []
+    assert "Tx.CommitOk" in answers(talk, commands.Tx.CommitOk())
+    assert [one.delivery_tag for one in to_broker(talk)] == [2, 3]
+
+
+def test_an_exclusive_consumer_is_as_the_client_says_in_a_transaction() -> None:
+    talk, _ = consuming(limit(), prefetch=25, exclusive=True)
+    assert names(says(talk, commands.Tx.Select())) == ["Basic.Cancel", "Tx.Select"]
+    answers(talk, commands.Tx.SelectOk(), commands.Basic.CancelOk("c"))
+    qos, consume, _ = to_broker(talk)
+    assert (qos.prefetch_count, consume.exclusive) == (25, True)
+
+
 def test_a_queue_that_goes_with_its_last_consumer_is_not_left() -> None:
     talk = talking()
     says(talk, commands.Queue.Declare(queue="jobs", auto_delete=True))
