@@ -37,7 +37,7 @@ def subject_of(key: Key) -> Subject:
 class Origins:
     """All origins with a session, and their keys, under the rules in force. New names are bounded where `ledger` is given."""
 
-    __slots__ = ("_count", "_ledger", "_names", "_origins", "_rules", "consumers", "limit", "now")
+    __slots__ = ("_count", "_ledger", "_names", "_origins", "_rules", "comers", "consumers", "limit", "now")
 
     def __init__(self, rules: RuleSet, limit: int, ledger: Ledger | None = None) -> None:
         self.limit = limit  # keys of all origins together
@@ -47,6 +47,7 @@ class Origins:
         self._rules = rules
         self._count = 0
         self.consumers: dict[Identity, int] = {}  # how many consumers share a limit; counted by the sessions
+        self.comers: dict[Identity, dict[object, tuple[bytes, bytes, int]]] = {}  # those that fetch a message of a slow one
         self._origins: OrderedDict[tuple[str, str, str, str | None, bytes, int], Origin] = OrderedDict()
 
     def replace(self, rules: RuleSet) -> bool:

@@ -85,6 +85,7 @@ class Subscription:
         "slow",
         "state",
         "tag",
+        "turns",
         "window",
     )
 
@@ -103,6 +104,7 @@ class Subscription:
         self.consumer: Consumer | None = None  # of the last time that it was HERE
         self.ended = False  # the client has cancelled it, or its channel is closed
         self.shares: list[Identity] = []  # limits at which it is counted as one of those that share it
+        self.turns: list[Identity] = []  # slow limits whose next message it fetches
 
     def without_ack(self) -> bool:
         """Whether the client does not acknowledge."""

@@ -11,7 +11,8 @@ none while nothing passes:
   at all. The broker is asked whether the queue is there (a passive declare, so its refusals reach the client), and the gateway answers. One
   that is there is cancelled by the gateway; what is parked of it and what still comes goes back to the queue, and only when the broker's
   cancel-ok is there it may come again, so that the order of the queue stays.
-* Limits of less than a message in FAR_NS: it is there for one message each time, and cancelled before that is acknowledged.
+* Limits of less than a message in FAR_NS: it is there for one message each time, and cancelled before that is acknowledged. Of those that
+  share such a limit one comes, of those of other queues another each FAR_NS: what came for the others would go back, each time.
 * A client that keeps a whole window unsettled for GRACE_NS gets another one on top: it may be waiting for more, up to the prefetch it asked
   for, before it settles them together.
 * A prefetch holds for consumers that begin behind it. So where a limit comes, goes or changes by much, the consumer is begun anew.
@@ -221,6 +222,7 @@ class Windows(SubscriptionMover):
         if self._stays(subscription) or self._as_client_says(subscription) or not self._may_move(subscription):
             return
         subscription.state = LEAVING
+        self._end_turn(subscription)
         self._cancel(subscription, consumer)
         if returns:
             for each in self.consumers.channels[subscription.channel].tags.values():  # and those before it that are leaving
@@ -373,7 +375,9 @@ class Windows(SubscriptionMover):
                 self.look_at(subscription, now + PARKED_NS)
                 return
             wait = self._wait(subscription, now)
-            if wait == 0:
+            if wait == 0 and subscription.slow and not self._take_turn(subscription, now):
+                self.look_at(subscription, now + FAR_NS)
+            elif wait == 0:
                 self._come(subscription)
             elif wait < NEVER:
                 self.look_at(subscription, now + wait)
@@ -396,6 +400,33 @@ class Windows(SubscriptionMover):
         if subscription.slow:
             return wait
         return 0 if wait <= SOON_NS else min(wait, NEVER + SOON_NS) - SOON_NS
+
+    def _take_turn(self, subscription: Subscription, now: int) -> bool:
+        """Whether it is the one that fetches the next message of its slow limits: nobody does from its queue, or just now from others."""
+        origin = self.consumers.origin
+        queue = subscription.queue.name
+        key = None if queue is None else self.consumers.key_of(queue)
+        if queue is None or key is None or origin is None or origin.vhost is None:
+            return True
+        comers = self.judge.origins.comers
+        identities = [effective.identity for effective in self.judge.enforced(key)]
+        for identity in identities:
+            for vhost, other, since in comers.get(identity, {}).values():
+                if (vhost, other) == (origin.vhost, queue) or now - since < FAR_NS:
+                    return False
+        for identity in identities:
+            comers.setdefault(identity, {})[subscription] = (origin.vhost, queue, now)
+        subscription.turns = identities
+        return True
+
+    def _end_turn(self, subscription: Subscription) -> None:
+        comers = self.judge.origins.comers
+        for identity in subscription.turns:
+            there = comers.get(identity, {})
+            there.pop(subscription, None)
+            if not there:
+                comers.pop(identity, None)
+        subscription.turns = []
 
     def _parks(self, subscription: Subscription) -> bool:
         """Whether something of it is parked."""
@@ -435,6 +466,8 @@ class Windows(SubscriptionMover):
         before = subscription.window
         slow = subscription.slow
         window = self._window_of(subscription)
+        if not subscription.slow:
+            self._end_turn(subscription)
         less = 0 < window < (before or MOST) and (before == 0 or 2 * window < before)
         if not self._stays(subscription) and (less or (subscription.slow and not slow)):
             self.leave(subscription, returns=True)
@@ -466,6 +499,7 @@ class Windows(SubscriptionMover):
             self.lot.budget.held_polls -= 1
         subscription.ended = True
         self._unshare(subscription)
+        self._end_turn(subscription)
         self.timed.pop(subscription, None)
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from pamqp import base, commands
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.conversation import AmqpConversation
+from limiter.judge import Judge
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
@@ -28,8 +29,8 @@ def limit(messages: int | None = 10, *, size: int | None = None, burst: int | No
     return Rule("jobs", Match(queue="jobs", operation="consume"), limit=limit, open_for_ns=0)
 
 
-def talking(*rules: Rule) -> Talk:
-    talk = Talk("amqp", *rules)
+def talking(*rules: Rule, judge: Judge | None = None) -> Talk:
+    talk = Talk("amqp", *rules, judge=judge)
     talk.client(amqp.greeting(channels=(1,), frame_max=4096))
     talk.broker(amqp.broker_opens())
     talk.broker(amqp.opened(1))
@@ -281,6 +282,49 @@ def test_a_limit_of_less_than_one_in_two_seconds_takes_one_at_a_time() -> None:
         answers(talk, OKS, OKS, commands.Basic.CancelOk(consume.consumer_tag))
         assert to_broker(talk) == []
         talk.wait(10 * SECOND)
+
+
+def away(rule: Rule, *, judge: Judge | None = None, queue: str = "jobs") -> Talk:
+    """A client whose consumer of `queue` has begun away from the broker."""
+    talk = talking(rule, judge=judge)
+    says(talk, CONSUME(queue=queue, consumer_tag="c"))
+    answers(talk, commands.Queue.DeclareOk(queue, 5, 0))
+    return talk
+
+
+def test_of_those_that_share_such_a_limit_and_a_queue_one_comes_at_a_time() -> None:
+    first = away(limit(1, per_ns=10 * SECOND))
+    others = [away(limit(1, per_ns=10 * SECOND), judge=first.judge) for _ in range(3)]
+    talks = [first, *others]
+    for number in range(1, 6):
+        for talk in talks:
+            talk.wait(10 * SECOND)
+        there = [(talk, said[1].consumer_tag) for talk in talks if (said := to_broker(talk))]
+        ((talk, tag),) = there
+        for other in talks:
+            other.wait(100 * SECOND)  # the queue is empty for long
+            assert to_broker(other) == []
+        assert len(deliver(talk, tag, number)) == 1
+        assert names(says(talk, commands.Basic.Ack(number))) == ["Basic.Cancel", "Basic.Ack"]
+        answers(talk, OKS, OKS, commands.Basic.CancelOk(tag))
+        if number == 3:
+            talk.conversation.ended()
+            talks.remove(talk)
+    for talk in talks:
+        talk.conversation.ended()
+    assert first.judge.origins.comers == {}
+
+
+def test_one_at_an_empty_queue_lets_those_of_other_queues_come() -> None:
+    shared = Rule(
+        "all", Match(operation="consume"), per="listener", limit=Limit(messages=Rate(1, 10 * SECOND), messages_burst=1), open_for_ns=0
+    )
+    talk = away(shared)
+    assert names(to_broker(talk)) == ["Basic.Qos", "Basic.Consume", "Basic.Qos"]
+    other = away(shared, judge=talk.judge, queue="mail")
+    assert to_broker(other) == []
+    other.wait(2 * SECOND)
+    assert names(to_broker(other)) == ["Basic.Qos", "Basic.Consume", "Basic.Qos"]
 
 
 def test_a_limit_that_comes_and_goes_holds_for_a_consumer_that_is_there() -> None:
