@@ -99,7 +99,7 @@ class Subscription:
         self.state = HERE
         self.window = 0  # how many messages the broker may have on their way for it; 0: as many as the client says
         self.slow = False  # its limit lets less than one message pass within FAR_NS: each time it is HERE for one alone
-        self.open = 0  # delivered and not settled by the client; counted while there is a window
+        self.open = 0  # delivered and not settled by the client; counted while there is a limit
         self.size = USUAL_BYTES  # of a message; of its last one
         self.consumer: Consumer | None = None  # of the last time that it was HERE
         self.ended = False  # the client has cancelled it, or its channel is closed

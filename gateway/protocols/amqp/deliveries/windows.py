@@ -309,21 +309,21 @@ class Windows(SubscriptionMover):
         if subscription.slow:
             self.leave(subscription, returns=True)
         settlements = channel.settlements
-        if not consumer.watched or settlements is None:
+        if settlements is None:
             return
         first = delivery_tag(part.data, part.start)
         count = part.count
         if subscription.without_ack():
-            if not consumer.no_ack:
+            if consumer.watched and not consumer.no_ack:
                 self.requests.send(channel, acknowledge(channel.number, first, count, all_before=not settlements.by_client))
                 for tag in range(first, first + count):
                     settlements.settle(tag, multiple=False)
             return
-        if consumer.capacity == 0 or subscription.ended:
+        if subscription.ended or (consumer.capacity == 0 and subscription.prefetch == 0):
             return
         settlements.watch(first, count, consumer)
         subscription.size = max(part.size, 1)
-        if consumer.capacity <= consumer.open and subscription not in self.timed:
+        if 0 < consumer.capacity <= consumer.open and subscription not in self.timed:
             self.look_at(subscription, self.now + GRACE_NS)
 
     def judged(self, now: int) -> None:
@@ -373,6 +373,9 @@ class Windows(SubscriptionMover):
                 return
             if self._parks(subscription):
                 self.look_at(subscription, now + PARKED_NS)
+                return
+            if not subscription.without_ack() and 0 < subscription.prefetch <= subscription.open:
+                self.look_at(subscription, now + GRACE_NS)  # the client has all that it asked for
                 return
             wait = self._wait(subscription, now)
             if wait == 0 and subscription.slow and not self._take_turn(subscription, now):

@@ -284,9 +284,39 @@ def test_a_limit_of_less_than_one_in_two_seconds_takes_one_at_a_time() -> None:
         talk.wait(10 * SECOND)
 
 
-def away(rule: Rule, *, judge: Judge | None = None, queue: str = "jobs") -> Talk:
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_a_client_that_has_its_prefetch_unsettled_gets_no_more(prefetch: int) -> None:
+    talk = away(limit(1, per_ns=10 * SECOND), prefetch=prefetch)
+    for number in range(1, prefetch + 1):
+        _, consume, _ = to_broker(talk)
+        assert len(deliver(talk, consume.consumer_tag, number)) == 1
+        answers(talk, OKS, OKS, commands.Basic.CancelOk(consume.consumer_tag))
+        assert names(to_broker(talk)) == ["Basic.Cancel"]
+        talk.wait(10 * SECOND)
+    talk.wait(100 * SECOND)
+    assert to_broker(talk) == []
+    says(talk, commands.Basic.Ack(1))
+    talk.wait(SECOND)
+    assert names(to_broker(talk)) == ["Basic.Qos", "Basic.Consume", "Basic.Qos"]
+
+
+def test_one_that_was_there_with_its_own_prefetch_comes_when_its_client_has_settled_some() -> None:
+    talk, tag = consuming(limit(10, burst=3), prefetch=3)
+    assert len(deliver(talk, tag, 1, 2, 3)) == 3
+    assert names(change(talk, limit(0, burst=None))) == ["Basic.Cancel"]
+    answers(talk, commands.Basic.CancelOk("c"))
+    assert change(talk, limit(10, burst=3)) == []
+    says(talk, commands.Basic.Ack(1))
+    talk.wait(SECOND)
+    assert names(to_broker(talk)) == ["Basic.Qos", "Basic.Consume", "Basic.Qos"]
+
+
+def away(rule: Rule, *, prefetch: int = 0, judge: Judge | None = None, queue: str = "jobs") -> Talk:
     """A client whose consumer of `queue` has begun away from the broker."""
     talk = talking(rule, judge=judge)
+    if prefetch:
+        says(talk, commands.Basic.Qos(prefetch_count=prefetch))
+        answers(talk, OKS)
     says(talk, CONSUME(queue=queue, consumer_tag="c"))
     answers(talk, commands.Queue.DeclareOk(queue, 5, 0))
     return talk
