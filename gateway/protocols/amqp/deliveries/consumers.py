@@ -155,7 +155,7 @@ class Consumers:
 
     def _ask_cancel(self, channel: ChannelConsumers, arguments: bytes) -> bytes:
         tag, at = read_short_string(arguments, 0)
-        subscription = channel.subscriptions.pop(tag, None)
+        subscription = channel.drop(tag)
         if subscription is None:
             return b""
         if self.windows is not None:
@@ -189,7 +189,7 @@ class Consumers:
             instead = self.windows.begin(subscription)
         if subscription.state == AWAY:
             subscription.tag = tag or make_tag()
-            channel.subscriptions[subscription.tag] = subscription
+            channel.keep(subscription)
             sought = Declared(declared.name)
             sought.sought_for = subscription
             channel.declares.append(sought)
@@ -303,7 +303,7 @@ class Consumers:
             if method == BASIC_CANCEL_OK and not subscription.ended:
                 return None  # of one before it, of the same tag
             if channel.subscriptions.get(subscription.tag) is subscription:
-                del channel.subscriptions[subscription.tag]
+                channel.drop(subscription.tag)
             self.windows.end(subscription)
             del tags[tag]
             if consumer.tag:
@@ -356,7 +356,7 @@ class Consumers:
             subscription = request.subscription
             if subscription is not None and self.windows is not None:
                 subscription.tag = tag
-                channel.subscriptions[tag] = subscription
+                channel.keep(subscription)
                 self.windows.begun(subscription, consumer)
         if tag in channel.cancelled_tags:
             channel.cancelled_tags.remove(tag)
@@ -378,8 +378,10 @@ class Consumers:
         consumer.subscription = subscription
         consumer.tag = make_tag()
         subscription.consumer = consumer
-        self.channels[subscription.channel].tags[consumer.tag] = consumer
-        self.kept += 1
+        channel = self.channels[subscription.channel]
+        before = channel.size()
+        channel.tags[consumer.tag] = consumer
+        self.kept += channel.size() - before
         return consumer
 
     def subscriptions(self) -> list[Subscription]:

@@ -87,8 +87,8 @@ class ChannelConsumers:
     """What one channel consumes."""
 
     __slots__ = (
-        "cancelled_tags", "closing", "consumes", "declared", "declares", "gets", "hidden_qos", "old_tags", "prefetch", "subscriptions",
-        "tags",
+        "arguments_kb", "cancelled_tags", "closing", "consumes", "declared", "declares", "gets", "hidden_qos", "old_tags", "prefetch",
+        "subscriptions", "tags",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -98,6 +98,7 @@ class ChannelConsumers:
         self.gets = PendingRequests()
         self.tags: dict[bytes, Consumer] = {}  # as the broker has them
         self.subscriptions: dict[bytes, Subscription] = {}  # by the client's tags
+        self.arguments_kb = 0  # of these, beyond the first kilobyte of each
         self.old_tags: dict[bytes, Consumer] = {}  # of the channel that the client has closed, until the broker has answered that
         self.cancelled_tags: deque[bytes] = deque()
         self.prefetch = 0  # the client's for consumers that begin now; 0: none
@@ -105,8 +106,22 @@ class ChannelConsumers:
         self.closing = 0  # the same of the channel that the client has closed
 
     def size(self) -> int:
-        """How many entries are remembered."""
-        return len(self.declares) + len(self.consumes.kept) + len(self.gets.kept) + len(self.tags) + len(self.old_tags)
+        """How many entries are remembered, of a kilobyte each; of a subscription, which may be away, and its consumer together one."""
+        asked = len(self.declares) + len(self.consumes.kept) + len(self.gets.kept)
+        return asked + max(len(self.tags), len(self.subscriptions)) + self.arguments_kb + len(self.old_tags)
+
+    def keep(self, subscription: Subscription) -> None:
+        """It has its tag."""
+        self.drop(subscription.tag)
+        self.subscriptions[subscription.tag] = subscription
+        self.arguments_kb += len(subscription.rest) >> 10
+
+    def drop(self, tag: bytes) -> Subscription | None:
+        """The client's consumer of that tag ends."""
+        subscription = self.subscriptions.pop(tag, None)
+        if subscription is not None:
+            self.arguments_kb -= len(subscription.rest) >> 10
+        return subscription
 
     def consumer(self, tag: bytes) -> Consumer | None:
         """The consumer of that tag."""
@@ -124,6 +139,7 @@ class ChannelConsumers:
         self.declared = None
         self.prefetch = 0
         self.subscriptions = {}
+        self.arguments_kb = 0
         self.old_tags.update(self.tags)
         self.tags = {}
         self.cancelled_tags.clear()

@@ -284,6 +284,32 @@ def test_a_limit_of_less_than_one_in_two_seconds_takes_one_at_a_time() -> None:
         talk.wait(10 * SECOND)
 
 
+@pytest.mark.parametrize("nowait", [False, True])
+def test_consumers_that_are_away_are_remembered_within_bounds(nowait: bool) -> None:
+    talk = talking(limit(0, burst=None))
+    conversation = talk.conversation
+    assert isinstance(conversation, AmqpConversation)
+    consumers = conversation.deliveries.consumers
+    consumers.max_kept = 10
+    for number in range(20):
+        if names(says(talk, CONSUME(queue="jobs", consumer_tag=str(number), nowait=nowait))) == ["Queue.Declare"]:
+            answers(talk, commands.Queue.DeclareOk("jobs", 5, 0))
+    assert consumers.kept == len(consumers.subscriptions()) == 10
+    change(talk, limit())
+    assert consumers.kept == 10
+
+
+def test_their_arguments_count_by_their_kilobytes() -> None:
+    talk = talking(limit(0, burst=None))
+    conversation = talk.conversation
+    assert isinstance(conversation, AmqpConversation)
+    says(talk, CONSUME(queue="jobs", consumer_tag="c", arguments={"a": "x" * 3000}))
+    answers(talk, commands.Queue.DeclareOk("jobs", 5, 0))
+    assert conversation.deliveries.consumers.kept == 3
+    says(talk, commands.Basic.Cancel("c"))
+    assert conversation.deliveries.consumers.kept == 0
+
+
 @pytest.mark.parametrize("prefetch", [1, 3])
 def test_a_client_that_has_its_prefetch_unsettled_gets_no_more(prefetch: int) -> None:
     talk = away(limit(1, per_ns=10 * SECOND), prefetch=prefetch)
