@@ -12,7 +12,7 @@ none while nothing passes:
   that is there is cancelled by the gateway; what is parked of it and what still comes goes back to the queue, and only when the broker's
   cancel-ok is there it may come again, so that the order of the queue stays.
 * Limits of less than a message in FAR_NS: it is there for one message each time, and cancelled before that is acknowledged. Of those that
-  share such a limit one comes, of those of other queues another each FAR_NS: what came for the others would go back, each time.
+  share such a limit one comes, of those of other queues another each SOON_NS: what came for the others would go back, each time.
 * A client that keeps a whole window unsettled for GRACE_NS gets another one on top: it may be waiting for more, up to the prefetch it asked
   for, before it settles them together.
 * A prefetch holds for consumers that begin behind it. So where a limit comes, goes or changes by much, the consumer is begun anew.
@@ -378,9 +378,9 @@ class Windows(SubscriptionMover):
                 self.look_at(subscription, now + GRACE_NS)  # the client has all that it asked for
                 return
             wait = self._wait(subscription, now)
-            if wait == 0 and subscription.slow and not self._take_turn(subscription, now):
-                self.look_at(subscription, now + FAR_NS)
-            elif wait == 0:
+            if wait == 0 and subscription.slow:
+                wait = self._take_turn(subscription, now)
+            if wait == 0:
                 self._come(subscription)
             elif wait < NEVER:
                 self.look_at(subscription, now + wait)
@@ -404,23 +404,26 @@ class Windows(SubscriptionMover):
             return wait
         return 0 if wait <= SOON_NS else min(wait, NEVER + SOON_NS) - SOON_NS
 
-    def _take_turn(self, subscription: Subscription, now: int) -> bool:
-        """Whether it is the one that fetches the next message of its slow limits: nobody does from its queue, or just now from others."""
+    def _take_turn(self, subscription: Subscription, now: int) -> int:
+        """How long it has to wait for others that fetch a message of its slow limits, from its queue or just now from others; 0: it may."""
         origin = self.consumers.origin
         queue = subscription.queue.name
         key = None if queue is None else self.consumers.key_of(queue)
         if queue is None or key is None or origin is None or origin.vhost is None:
-            return True
+            return 0
         comers = self.judge.origins.comers
-        identities = [effective.identity for effective in self.judge.enforced(key)]
+        size = subscription.size
+        identities = [each.identity for each in self.judge.enforced(key) if each.limit.cost_ns(1, size) > FAR_NS]
         for identity in identities:
             for vhost, other, since in comers.get(identity, {}).values():
-                if (vhost, other) == (origin.vhost, queue) or now - since < FAR_NS:
-                    return False
+                if (vhost, other) == (origin.vhost, queue):
+                    return FAR_NS
+                if now - since < SOON_NS:
+                    return SOON_NS
         for identity in identities:
             comers.setdefault(identity, {})[subscription] = (origin.vhost, queue, now)
         subscription.turns = identities
-        return True
+        return 0
 
     def _end_turn(self, subscription: Subscription) -> None:
         comers = self.judge.origins.comers

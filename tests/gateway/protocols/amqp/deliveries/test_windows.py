@@ -379,8 +379,17 @@ def test_one_at_an_empty_queue_lets_those_of_other_queues_come() -> None:
     assert names(to_broker(talk)) == ["Basic.Qos", "Basic.Consume", "Basic.Qos"]
     other = away(shared, judge=talk.judge, queue="mail")
     assert to_broker(other) == []
-    other.wait(2 * SECOND)
+    other.wait(SECOND // 2)
     assert names(to_broker(other)) == ["Basic.Qos", "Basic.Consume", "Basic.Qos"]
+
+
+def test_a_fast_limit_that_slow_ones_share_lets_each_come() -> None:
+    fast = Rule("all", Match(operation="consume"), per="listener", limit=Limit(messages=Rate(1000)), open_for_ns=0)
+    slow = Rule("slow", Match(operation="consume"), limit=Limit(messages=Rate(1, 10 * SECOND), messages_burst=1), open_for_ns=0)
+    judge = Judge(RuleSet((fast, slow)))
+    for queue in ("jobs", "mail", "logs"):
+        talk = away(slow, judge=judge, queue=queue)
+        assert names(to_broker(talk)) == ["Basic.Qos", "Basic.Consume", "Basic.Qos"]
 
 
 def test_a_limit_that_comes_and_goes_holds_for_a_consumer_that_is_there() -> None:
