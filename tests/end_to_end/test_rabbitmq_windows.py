@@ -307,3 +307,19 @@ def test_a_limit_of_a_few_a_minute_takes_one_at_a_time(limits: Limits) -> None:
     assert taker.got == [0, 1, 2]
     assert taker.redelivered == 0
     taker.close()
+
+
+def test_consumers_that_share_a_slow_limit_take_its_messages_in_turns(limits: Limits) -> None:
+    """Each delivery that goes back counts for the delivery limit."""
+    queue = limits.queue("rare.shared", 3, **QUORUM, **{"x-delivery-limit": 1})
+    takers = [Taker(limits) for _ in range(4)]
+    for taker in takers:
+        taker.consume(queue)
+
+    def all_there() -> bool:
+        for taker in takers:
+            taker.run(0.02)
+        return sum(len(taker.got) for taker in takers) == 3
+
+    takers[0].until(all_there)
+    assert sum(taker.redelivered for taker in takers) == 0
