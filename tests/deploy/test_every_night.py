@@ -25,7 +25,7 @@ from support.examples import example
 from support.gateways import Gateway, command
 from support.pages import shown
 from support.processes import free_ports
-from support.readers import SYSTEMCTL, Reader
+from support.readers import DEPLOY_FOLDER, SYSTEMCTL, Reader
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "quotas.md"
@@ -310,7 +310,7 @@ def test_the_way_from_an_empty_machine_makes_a_good_configuration(tmp_path: Path
     (tmp_path / "etc" / "sluice").mkdir(parents=True)
     (tmp_path / "etc" / "systemd" / "system").mkdir(parents=True)
     folders = {f"{before}/{name}/": f"{before}{tmp_path}/{name}/" for before in (" ", ":") for name in ("etc", "var")}
-    folders |= {"/run/credentials/sluice.service": f"{tmp_path}/etc/sluice", " deploy/": f" {ROOT}/deploy/"}  # which systemd makes of it
+    folders |= {"/run/credentials/sluice.service": f"{tmp_path}/etc/sluice", " deploy/": f" {DEPLOY_FOLDER}"}  # which systemd makes of it
     reader = Reader(tmp_path, folders, {}, {"systemctl": SYSTEMCTL})
     reader.run(shown("docs/quotas.md", "sluice token new --file /etc"))
     written = tmp_path / "etc" / "sluice" / "sluice.yaml"

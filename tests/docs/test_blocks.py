@@ -23,8 +23,8 @@ from support.access_logs import SyntheticLog, steady
 from support.admin.serving import serving
 from support.busy_gateway import VIEWER, BusyGateway
 from support.log_files import NOON, log_file
-from support.pages import ROOT, Block, shown
-from support.readers import APT_GET, HDFS, JOURNALCTL, PIP, SSH, SYSTEMCTL, Reader
+from support.pages import Block, shown
+from support.readers import APT_GET, DEPLOY_FOLDER, HDFS, JOURNALCTL, PIP, SSH, SYSTEMCTL, Reader
 from support.s3_stand_in import s3_stand_in
 from support.tls import Authority
 
@@ -128,7 +128,7 @@ def test_an_empty_machine_gets_java_and_sluice(tmp_path: Path) -> None:
 
 def test_the_timer_of_systemd_is_installed(tmp_path: Path) -> None:
     (tmp_path / "etc" / "systemd" / "system").mkdir(parents=True)
-    reader = Reader(tmp_path, {"/etc/systemd": f"{tmp_path}/etc/systemd", "deploy/": f"{ROOT}/deploy/"}, {},
+    reader = Reader(tmp_path, {"/etc/systemd": f"{tmp_path}/etc/systemd", "deploy/": DEPLOY_FOLDER}, {},
                     {"systemctl": SYSTEMCTL, "journalctl": JOURNALCTL})  # fmt: skip
     reader.run(shown("docs/quotas.md", "systemctl start sluice-quotas"))
 

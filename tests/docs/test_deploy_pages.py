@@ -19,7 +19,7 @@ from support.gateways import command
 from support.manifests import DEPLOY, config_files, documents, resources
 from support.pages import ROOT, blocks, shown
 from support.processes import LOOPBACK, accepts, free_ports, wait_until
-from support.readers import HELM, KUBECTL, SYSTEMCTL, Reader
+from support.readers import DEPLOY_FOLDER, HELM, KUBECTL, SYSTEMCTL, Reader
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def pod(tmp_path: Path) -> Iterator[tuple[BusyGateway, Reader]]:
             (mount / name).write_text(text)
         gateway.config = mount / "sluice.yaml"
         environment = {"SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN_FILE": str(gateway.directory / "state" / "admin.token")}
-        reader = Reader(tmp_path, {" deploy/": f" {ROOT}/deploy/"}, environment, {"kubectl": KUBECTL, "helm": HELM})
+        reader = Reader(tmp_path, {" deploy/": f" {DEPLOY_FOLDER}"}, environment, {"kubectl": KUBECTL, "helm": HELM})
         reader.environment["SECRETS"] = str(mount)
         with gateway:
             yield gateway, reader
@@ -64,7 +64,7 @@ def test_kubernetes_from_nothing_to_a_limited_message(pod: tuple[BusyGateway, Re
 
 def test_helms_command_names_the_chart(tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("")
-    Reader(tmp_path, {" deploy/": f" {ROOT}/deploy/"}, {}, {"helm": HELM}).run(shown("docs/deploy/kubernetes.md", "helm install"))
+    Reader(tmp_path, {" deploy/": f" {DEPLOY_FOLDER}"}, {}, {"helm": HELM}).run(shown("docs/deploy/kubernetes.md", "helm install"))
 
 
 def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
     with rabbitmq_stand_in() as broker:
         port, admin = free_ports(2)
         names = ("/etc/systemd", "/etc/sluice", "/opt/sluice", "/usr/bin/sluice", "/var/lib", "/var/log")
-        places = {name: f"{tmp_path}{name}" for name in names} | {" deploy/": f" {ROOT}/deploy/"}
+        places = {name: f"{tmp_path}{name}" for name in names} | {" deploy/": f" {DEPLOY_FOLDER}"}
         places |= {"127.0.0.1:5673": broker.address, "0.0.0.0:5672": f"{LOOPBACK}:{port}"}
         venv = 'mkdir -p "$3/bin" && cp "$READER/programs/pip" "$READER/programs/sluice" "$3/bin"'
         pip = '[ "$*" = "install dist/sluice_gateway-*.whl" ]'

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import pytest
@@ -170,7 +171,7 @@ def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(tmp_path: Path, rab
         shutil.copy(ROOT / name, checkout / name)
     ports = dict(zip(("5670", "9180"), map(str, free_ports(2)), strict=True)) | {"5672": str(rabbitmq.port)}
     installing, *others = blocks(ROOT / "docs" / "tutorial.md", "sh")
-    installed = Reader(checkout, {}, {}, {"python3": f'exec {sys.executable} "$@"'})
+    installed = Reader(checkout, {}, {}, {"python3": f'exec {quote(sys.executable)} "$@"'})
     last = installed.run(replace(installing, text=f"{installing.text}\ncommand -v sluice; command -v python"))
     assert last.splitlines()[-2:] == [str(stranger / "env" / "bin" / name) for name in ("sluice", "python")]
     reader = Reader(stranger, ports, at_port(ports["9180"]))

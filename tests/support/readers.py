@@ -9,12 +9,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from support.gateways import command
 from support.pages import ROOT, Block
 from support.processes import Process
 
+DEPLOY_FOLDER: Final = f"{quote(str(ROOT))}/deploy/"  # as a shell takes it
 ASSIGNMENT: Final = re.compile(r"(?:export )?\w+=(?:\"[^\"]*\"|\$\([^)]*\)|\S+)\s*")
 
 
@@ -35,7 +37,7 @@ JOURNALCTL: Final = f'[ "$1" = -u ] && [ -f "{ROOT}/deploy/systemd/$2.service" ]
 # pip: a requirement is this product with an extra that pyproject.toml has, or what lies there as a file.
 PIP: Final = f"""\
 [ "$1" = install ] || exit 1
-exec {sys.executable} - "$2" <<'END'
+exec {quote(sys.executable)} - "$2" <<'END'
 import os, re, sys, tomllib
 extras = tomllib.load(open({str(ROOT / "pyproject.toml")!r}, "rb"))["project"]["optional-dependencies"]
 asked = re.fullmatch(r"(sluice-gateway|dist/sluice_gateway-\\S+\\.whl)\\[(\\w+)\\]", sys.argv[1])
@@ -64,13 +66,13 @@ KUBECTL: Final = f"""\
 case "$1 $2" in
 "create secret") [ "$3" = generic ] && shift 4
     for word in "$@"; do file=${{word#--from-file=}}; [ -s "$file" ] && cp "$file" "$SECRETS/" || exit 1; done ;;
-"apply -k") exec {sys.executable} - "$3" <<'END'
+"apply -k") exec {quote(sys.executable)} - "$3" <<'END'
 import pathlib, sys, yaml
 base = pathlib.Path(sys.argv[1])
 assert all((base / name).is_file() for name in yaml.safe_load((base / "kustomization.yaml").read_text())["resources"])
 END
     ;;
-"rollout status") grep -rqs "^  name: ${{3#deployment/}}$" {ROOT}/deploy/kubernetes/*/deployment.yaml ;;
+"rollout status") grep -rqs "^  name: ${{3#deployment/}}$" {DEPLOY_FOLDER}kubernetes/*/deployment.yaml ;;
 "exec deployment/orders") [ "$3 $4 $5" = "-c sluice --" ] && shift 5 && exec "$@" ;;
 *) exit 1 ;;
 esac"""
@@ -92,7 +94,7 @@ class Reader:
         scripts = {
             programs / "sluice": f'exec {shlex.join(command())} "$@"',
             folder / ".venv" / "bin" / "sluice": f'exec {shlex.join(command())} "$@"',
-            programs / "python": f'exec {sys.executable} "$@"',
+            programs / "python": f'exec {quote(sys.executable)} "$@"',
         }
         for place, script in (scripts | {programs / name: script for name, script in (stand_ins or {}).items()}).items():
             place.parent.mkdir(parents=True, exist_ok=True)
