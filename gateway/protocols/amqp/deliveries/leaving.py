@@ -23,20 +23,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import PLAIN, Part
+from gateway.protocols.amqp.broker_requests import cancel, give_back
 from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, NO_CLOSE, PASSING
 from gateway.protocols.amqp.deliveries.exclusive_queues import ExclusiveQueues, is_exclusive, is_passive
 from gateway.protocols.amqp.deliveries.leave import Leave
 from gateway.protocols.amqp.frames import (
-    BASIC_CANCEL,
     BASIC_CONSUME,
     BASIC_GET,
-    BASIC_NACK,
     BASIC_RECOVER,
     BASIC_RECOVER_ASYNC,
     OVERHEAD,
     QUEUE_DECLARE,
     method_frame,
-    short_string,
 )
 from gateway.protocols.octets import u32
 
@@ -47,9 +45,7 @@ if TYPE_CHECKING:
 
 TAKES_MORE: Final = frozenset({BASIC_CONSUME, BASIC_GET, BASIC_RECOVER, BASIC_RECOVER_ASYNC})  # what is not passed on for such a client
 QUEUE_CLASS: Final = QUEUE_DECLARE >> 16
-NO_WAIT: Final = b"\x01"  # basic.cancel's bit
 REQUEUE: Final = b"\x01"  # basic.recover's bit
-REQUEUE_ONE: Final = b"\x02"  # basic.nack's: requeue, not multiple
 
 
 class Leaving:
@@ -100,8 +96,8 @@ class Leaving:
                 leave.first = []
                 self._cancel(channel, leave, words)
                 if quiet and not leave.given_back and channel.unsettled_opens == 0:
-                    give_back(channel, leave, words)
-                words += [nack(channel.number, tag) for tag in leave.late]
+                    give_all_back(channel, leave, words)
+                words += [give_back(channel.number, tag, 1) for tag in leave.late]
                 leave.late = []
         return b"".join(words)
 
@@ -143,7 +139,7 @@ class Leaving:
         for tag in tags:
             if tag and tag not in leave.cancelled:
                 leave.cancelled.add(tag)
-                words.append(method_frame(channel.number, BASIC_CANCEL, short_string(tag) + NO_WAIT))
+                words.append(cancel(channel.number, tag, answered=False))
 
     def __repr__(self) -> str:
         return f"<Leaving {list(self.channels)}>"
@@ -156,7 +152,7 @@ def is_open(channel: AmqpChannel) -> bool:
     return channel.client_state != CLIENT_CLOSED or channel.waits() or channel.taken > 0
 
 
-def give_back(channel: AmqpChannel, leave: Leave, words: list[bytes]) -> None:
+def give_all_back(channel: AmqpChannel, leave: Leave, words: list[bytes]) -> None:
     """Give back what the client has not settled, or nothing yet where that is not known."""
     settlements = channel.settlements
     if not channel.waits() and not channel.taken:
@@ -164,14 +160,9 @@ def give_back(channel: AmqpChannel, leave: Leave, words: list[bytes]) -> None:
         leave.recovering = True
     elif settlements is not None and not settlements.unsure:
         open_tags = range(settlements.low + 1, settlements.delivered + 1)
-        words += [nack(channel.number, tag) for tag in open_tags if tag not in settlements.above]
+        words += [give_back(channel.number, tag, 1) for tag in open_tags if tag not in settlements.above]
     else:
         return
     leave.given_back = True
     if settlements is not None:
         settlements.given_back = True
-
-
-def nack(channel_id: int, tag: int) -> bytes:
-    """A basic.nack of one delivery, which goes back to its queue."""
-    return method_frame(channel_id, BASIC_NACK, tag.to_bytes(8, "big") + REQUEUE_ONE)
