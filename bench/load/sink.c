@@ -2,7 +2,7 @@
  * sink PORT rocketmq|amqp: takes everything and keeps nothing, each connection in a process of its own. For AMQP it first plays the broker's part
  * of the handshake, up to channel.open-ok. At the end of a connection it says how many bytes came after the handshake, so that the
  * sender knows that everything has arrived: in a well-formed frame, because a proxy may decode (AMQP: basic.ack with that tag; RocketMQ: a
- * reply with that remark).
+ * reply with that remark). The gateway ends an AMQP connection by connection.close, which is answered.
  */
 #include <signal.h>
 
@@ -57,6 +57,15 @@ static void tell(int fd, int amqp, uint64_t received)
     write_all(fd, payload, (size_t)size + 8);
 }
 
+/* Where connection.close begins in `data`; `size` where it is not there. Written by itself behind all else, it comes in one piece. */
+static size_t begin_of_close(const char *data, size_t size)
+{
+    static const char method[] = "\0\012\0\062\0\310"; /* and the reply code, 200 */
+    size_t from = size > 512 ? size - 512 : 0;
+    const char *found = memmem(data + from, size - from, method, sizeof method - 1);
+    return found != NULL && found - data >= 7 ? (size_t)(found - data) - 7 : size;
+}
+
 int main(int count, char **words)
 {
     if (count != 3) {
@@ -75,6 +84,13 @@ int main(int count, char **words)
             uint64_t received = 0;
             ssize_t got;
             while ((got = read(fd, buffer, BUFFER)) > 0) {
+                size_t close = amqp ? begin_of_close(buffer, (size_t)got) : (size_t)got;
+                if (close < (size_t)got) { /* the gateway ends the connection in words */
+                    tell(fd, 1, received + close);
+                    SAY(fd, 0, "\0\012\0\063");
+                    while (read(fd, buffer, BUFFER) > 0) {}
+                    _exit(0);
+                }
                 if (received == 0 && !amqp && memmem(buffer, (size_t)got, QUESTION, sizeof QUESTION - 1)) tell(fd, 0, 0);
                 received += (uint64_t)got;
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def test_a_quota_is_raised_by_what_the_last_hour_asked_for(
 ) -> None:
     passed = tmp_path / "passed"
     passed.write_text("0")
-    monkeypatch.setenv("SLUICE_COMMAND", f"{sys.executable} {clocked_gateway.__file__} {passed}")
+    monkeypatch.setenv("SLUICE_COMMAND", shlex.join([sys.executable, str(clocked_gateway.__file__), str(passed)]))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     gateway: Gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{rabbitmq.port}")],

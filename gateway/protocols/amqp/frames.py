@@ -138,7 +138,9 @@ def over_frame_limit(size: int, limit: int) -> str:
 
 def method_of(part: Part) -> int:
     """The method a part begins with; 0 where it begins with another frame, or in the middle of one (no method lies there)."""
-    return u32(part.data, part.start + 7) if part.kind == PLAIN and part.data[part.start] == METHOD else 0
+    if part.kind != PLAIN or part.data[part.start] != METHOD or part.end - part.start < OVERHEAD + 4:
+        return 0
+    return u32(part.data, part.start + 7)
 
 
 def closing_arguments(code: int, text: str, method: int) -> bytes:
