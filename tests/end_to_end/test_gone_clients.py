@@ -282,6 +282,19 @@ def declared(names: Names, queue: str) -> bool:
     return True
 
 
+def redeclared(names: Names, queue: str) -> bool:
+    """Whether another may declare it now: one that deletes itself is declared once more by the gateway, to see whose it is."""
+    channel = names.direct.channel()
+    try:
+        channel.queue_declare(queue)
+    except pika.exceptions.ChannelClosedByBroker as error:
+        if error.reply_code != 405:
+            raise
+        return False
+    channel.close()
+    return True
+
+
 def has_exclusive_queues(gateway: Gateway, names: Names, end: End) -> Scenario:
     """One of its own name, one named by the broker, one that it has deleted and that is another's now. Results wait for the first, too."""
     worker = Worker(gateway, 1, 2)
@@ -302,7 +315,7 @@ def has_exclusive_queues(gateway: Gateway, names: Names, end: End) -> Scenario:
     end(worker)
     yield lambda: not declared(names, own) and not declared(names, generated)
     assert names.ready(names.results) == 0, "the results still wait"
-    names.channel.queue_declare(own)  # by another, which must not get what waits for the one before
+    yield lambda: redeclared(names, own)  # by another, which must not get what waits for the one before
     names.release(gateway)
     yield stored(names, MANY + 1)
     assert names.ready(own) == 0
