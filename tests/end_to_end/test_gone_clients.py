@@ -155,13 +155,19 @@ def say_close(client: RawClient) -> None:
     client.say(CLOSE)
 
 
+def say_both_closes(client: RawClient) -> None:
+    """As pika's connection.close() does: first its channel, then itself."""
+    client.socket.sendall(amqp.method(1, commands.Channel.Close(200, "", 0, 0)))
+    say_close(client)
+
+
 def close_and_die(client: RawClient) -> None:
     client.say(CLOSE)
     client.socket.close()
 
 
 End = Callable[[RawClient], None]
-ENDS: tuple[End, ...] = (die, reset, half_close, say_close, close_and_die)
+ENDS: tuple[End, ...] = (die, reset, half_close, say_close, say_both_closes, close_and_die)
 
 
 Condition = Callable[[], bool]
@@ -237,7 +243,8 @@ def ends_with_a_consumer(gateway: Gateway, names: Names, end: End) -> Scenario:
 
 def test_a_client_that_ends_consumes_no_more_and_its_publishes_go_on(gateway: Gateway, names: MakeNames) -> None:
     cases = [(action, end) for action in ACTIONS for end in ENDS]
-    cases.remove(("block", say_close))  # what it says is not read while it is blocked
+    for end in (say_close, say_both_closes):
+        cases.remove(("block", end))  # what it says is not read while it is blocked
     together({f"{action}, {end.__name__}": ends_with_a_consumer(gateway, names(action), end) for action, end in cases})
 
 
