@@ -87,7 +87,7 @@ def test_what_waits_is_seen_everywhere(gateway: Gateway) -> None:
         head, line, note = shown(gateway, columns, "spool", "list")[:3]
         assert {"topic", "messages", "bytes", "for"} <= {*head.split()}
         assert line.startswith("/ orders order.created  ")
-        assert re.fullmatch(r"spool: 4k messages wait, 3\.\d+k of them on disk; [0-9.]+ MiB of 64 MiB used", note), note
+        assert re.fullmatch(r"spool: (?:4|3\.\d+)k messages wait, 3(?:\.\d+)?k of them on disk; [0-9.]+ MiB of 64 MiB used", note), note
         text = "\n".join(shown(gateway, columns, "spool", "show", *JOBS))
         assert re.search(r"limit +1/s\n", text), text
         assert re.search(r"gone in +(1h )?\d+min", text), text
