@@ -9,10 +9,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from gateway.cli.exits import UNREACHABLE, USAGE, CommandError
+from gateway.transport.bounded_socket import Allowance, bounded
 
 if TYPE_CHECKING:
     import http.client
@@ -96,15 +97,21 @@ class AdminAddress:
         host = self.host
         return self.scheme == "unix" or host in {"localhost", "::1"} or (host.startswith("127.") and host.replace(".", "").isdigit())
 
-    def connection(self, tls: ClientTls, timeout_s: float) -> http.client.HTTPConnection:
-        """Not connected yet. Raises CommandError."""
+    def connection(self, tls: ClientTls, timeout_s: float, allowance: Allowance | None = None) -> http.client.HTTPConnection:
+        """Not connected yet. `timeout_s` is for one read, `allowance` for the whole exchange; None: it has no end. Raises CommandError."""
         import http.client  # here, because it brings ssl and email, which `sluice run` need not wait for
 
+        options: dict[str, Any] = {"timeout": timeout_s}
+        kind: type[Any] = http.client.HTTPConnection
         if self.scheme == "unix":
-            return _unix_connection(self.path, timeout_s)
-        if self.scheme == "https":
-            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=tls.context())
-        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+            kind = _unix_connection(self.path)
+        elif self.scheme == "https":
+            kind = http.client.HTTPSConnection
+            options["context"] = tls.context()
+        if allowance is not None:
+            kind = bounded(kind, "connect", allowance)
+        made: http.client.HTTPConnection = kind(self.host or "localhost", self.port, **options)
+        return made
 
     def unreachable(self, error: Exception, tls: ClientTls) -> CommandError:
         """What to tell of an error on the way to the gateway."""
@@ -126,20 +133,20 @@ class AdminAddress:
         return CommandError(UNREACHABLE, f"{self.url} cannot be reached: {reason}; {remedy}")
 
 
-def _unix_connection(path: str, timeout_s: float) -> http.client.HTTPConnection:
+def _unix_connection(path: str) -> type[http.client.HTTPConnection]:
     import http.client
 
     class UnixConnection(http.client.HTTPConnection):
         def connect(self) -> None:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.settimeout(timeout_s)
+            self.sock.settimeout(self.timeout)
             try:
                 self.sock.connect(path)
             except OSError:
                 self.sock.close()
                 raise
 
-    return UnixConnection("localhost", timeout=timeout_s)
+    return UnixConnection
 
 
 def _distrust(error: ssl.SSLCertVerificationError, host: str, tls: ClientTls) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from gateway.cli.admin_address import AdminAddress, ClientTls
 from gateway.cli.exits import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE, CommandError
 from gateway.cli.token_search import FoundToken, look_for_token
+from gateway.transport.bounded_socket import Allowance, AnswerTooLateError
 from limiter.topics import path_segment
 
 CODES: Final = {
@@ -27,7 +28,10 @@ CODES: Final = {
     429: NOT_AUTHORISED,  # too many failed attempts
 }
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
-MAX_ANSWER_BYTES: Final = 512 << 20  # bytes; one answer; a snapshot of quotas may have 256 MiB
+MAX_ANSWER_BYTES: Final = 64 << 20  # bytes; one answer: a page of a list, the metrics of 10,000 topics; a guess
+MAX_QUOTAS_BYTES: Final = 512 << 20  # bytes; the same of quotas, whose snapshot may have 256 MiB
+MAX_EVENT_BYTES: Final = 1 << 20  # bytes; one line of a stream; a guess
+WHOLE: Final = 12  # times the patience for a read: the time for a whole answer, two minutes by default; a guess
 STREAM_SILENCE_S: Final = 40.0  # seconds; a stream without a byte is dead: the gateway sends a comment every 15 s
 PAGE: Final = 500  # items; the most that the API gives at once
 
@@ -105,11 +109,14 @@ class AdminClient:
         if if_new:
             headers["If-None-Match"] = "*"
         patience_s = max(self._timeout_s, timeout_s)
-        connection = self.address.connection(self.tls, patience_s)
+        most = MAX_QUOTAS_BYTES if target.startswith("/v1/quotas") else MAX_ANSWER_BYTES
+        connection = self.address.connection(self.tls, patience_s, Allowance(WHOLE * patience_s, most))
         try:
             connection.request(method, full, data, headers)
             answer = connection.getresponse()
-            raw = answer.read(MAX_ANSWER_BYTES + 1)
+            raw = answer.read()
+        except AnswerTooLateError as error:
+            raise CommandError(UNREACHABLE, f"{self.url}: {error}; see --timeout") from None
         except TimeoutError:
             raise CommandError(UNREACHABLE, f"{self.url} did not answer within {patience_s:g} s; see --timeout") from None
         except (OSError, http.client.HTTPException) as error:
@@ -138,9 +145,12 @@ class AdminClient:
             connection.request("GET", target + "?" + urlencode(query), None, headers)
             answer = connection.getresponse()
             if answer.status >= 300:
-                raise self._error(f"GET {target}", answer.status, self._content(answer.read(), answer.headers.get_content_subtype()))
+                raw = answer.read(MAX_EVENT_BYTES)
+                raise self._error(f"GET {target}", answer.status, self._content(raw, answer.headers.get_content_subtype()))
             fields: dict[str, str] = {}
-            while line := answer.readline():
+            while line := answer.readline(MAX_EVENT_BYTES):
+                if len(line) == MAX_EVENT_BYTES:
+                    raise ValueError
                 name, _, text = line.decode().rstrip("\r\n").partition(": ")
                 if name:
                     fields[name] = text

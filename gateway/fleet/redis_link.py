@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from gateway.fleet.outages import DENIED, OwnerGoneError
 from gateway.fleet.script import FIGURES, PRESENCE, SCRIPT
+from gateway.transport.bounded_socket import Allowance, bounded
 
 if TYPE_CHECKING:
     from gateway.settings.known_settings import FleetRedis
@@ -28,6 +30,9 @@ PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
 FIGURES_SHA: Final = sha1(FIGURES.encode(), usedforsecurity=False).hexdigest()
 LOAD: Final[tuple[Command, ...]] = (("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE), ("SCRIPT LOAD", FIGURES))
 CONNECT_S: Final = 0.5  # seconds; for a connection, which may take longer than an answer: buckets have no owner then anyhow; a guess
+KINDS: Final = {"redis": Connection, "rediss": SSLConnection, "unix": UnixDomainSocketConnection}  # by the URL's scheme
+ROUND: Final = 4  # answers that follow each other within one round, each within the time-out: a cluster's slots, login, scripts, slices
+MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; of one round: 512 slices are 20 kB, and the commands that a cluster's node knows 300 kB; a guess
 KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 
 
@@ -36,7 +41,10 @@ class RedisLink:
 
     def __init__(self, settings: FleetRedis) -> None:
         """Raises what redis-py raises, and OwnerGoneError."""
-        options = options_of(settings)
+        timeout_s = settings.timeout_ns / 1e9
+        self._allowance = Allowance(CONNECT_S + ROUND * timeout_s, MAX_ANSWER_BYTES)
+        kind = bounded(KINDS[settings.url.partition(":")[0]], "_connect", self._allowance)
+        options = options_of(settings) | {"connection_class": kind}
         self._cluster: RedisCluster | None = None
         self._client: Redis | None = None
         if settings.cluster:
@@ -46,6 +54,7 @@ class RedisLink:
 
     def answers(self, commands: list[Command]) -> list[object]:
         """The answers to all commands; error replies are among them, faults of a connection are raised."""
+        self._allowance.begin()
         if self._client is not None:
             return answers_of(self._client, commands)
         cluster = self._cluster

@@ -219,6 +219,8 @@ def sdk(settings: Tracing, gateway: str, instance: str) -> tuple[SpanExporter, S
     """OpenTelemetry's exporter and what makes spans for it. Raises ModuleNotFoundError, and OSError for the file of headers."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
+    from gateway.telemetry.collector_session import BoundedSession
+
     headers: dict[str, str] | None = None
     if settings.headers_file is not None:
         try:
@@ -226,7 +228,9 @@ def sdk(settings: Tracing, gateway: str, instance: str) -> tuple[SpanExporter, S
         except ValueError as error:
             raise OSError(f"tracing.headers_file: {error}") from None
     # What is not given here (certificates, compression) the exporter reads from OTEL_EXPORTER_OTLP_* of the environment.
-    exporter = OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=settings.timeout_ns / SECOND)
+    timeout_s = settings.timeout_ns / SECOND
+    session = BoundedSession(timeout_s)
+    exporter = OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=timeout_s, session=session)
     return exporter, Spans(gateway, instance)
 
 

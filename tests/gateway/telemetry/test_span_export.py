@@ -12,34 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.clock import now_ns
-from gateway.pipeline.conversation import REFUSED
-from gateway.pipeline.message_spans import ABANDONED, FORWARDED, SpanRecord
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.message_spans import ABANDONED, FORWARDED
 from gateway.settings.known_settings import Tracing
 from gateway.telemetry.span_export import MAX_QUEUED, SpanExport
-from limiter.keys import Key, Origin
-from limiter.topics import amqp_topic, rocketmq_topic
 from support.otlp import Collector
 from support.processes import free_ports, wait_until
-from support.wires.conversations import rule
+from support.spans import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
-VALUE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-def record(outcome: int = REFUSED, *, protocol: str = "amqp", waited_ns: int = 0) -> SpanRecord:
-    vhost = b"/" if protocol == "amqp" else b""
-    name = amqp_topic(vhost, b"orders", b"created") if protocol == "amqp" else rocketmq_topic(b"ORDERS")
-    key = Key(Origin(protocol, "front", "10.0.0.7", "guest", vhost), name, None, "produce")
-    part = Part(REQUEST, 1, b"", 0, 0, key, 1, 1, 5)
-    part.rule = rule(messages=500, name="orders")
-    part.wait_ns = 12_500_000
-    made = SpanRecord(VALUE, part, key, 0, 17, outcome, 1_000)
-    made.end(outcome, 1_000 + waited_ns)
-    return made
 
 
 @pytest.fixture
