@@ -55,6 +55,9 @@ class CandidateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A live change of a limit. A member left out (PUT: or null) stays as in the rule; PATCH keeps members left out and removes nulls.
 
+    `mode` is another matter: a key's limit that is set without one is enforced, whatever its rule's mode. PATCH keeps the mode of the live
+    change. A change that sets no limit (`candidate`, `expires` or `reason` alone) keeps the rule's, and so does a change of a rule.
+
     `expires` is a duration (`30m`) or a time (`2026-11-21T12:00:00Z`). `candidate: "none"` takes a rule's candidate away. The history has
     the `reason` of each request alone, also where a PATCH leaves that of the live change as it is.
     """
@@ -112,6 +115,7 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | UnsetType | None = UNSET
 
 
+LIMITING: Final = ("messages", "bytes", "burst", "concurrent", "action", "reply", "open_for", "max_delay", "fallback")
 OF_CHANGES: Final = frozenset(field.name for field in msgspec.structs.fields(LimitBody))
 OF_RULES_ALONE: Final = frozenset(field.name for field in msgspec.structs.fields(RuleBody)) - OF_CHANGES
 NOT_OF_THE_TEXT: Final = frozenset({"name", "position", "before", "after", "expires", "reason"})
@@ -226,8 +230,11 @@ class ChangeContext:
     reason: str
 
 
-def override(body: LimitBody, before: StoredOverride | None, change_context: ChangeContext) -> StoredOverride:
-    """The live change that `body` describes, merged into `before` where there is one (PATCH); raises ProblemError 422."""
+def override(body: LimitBody, before: StoredOverride | None, change_context: ChangeContext, *, of_rule: bool = False) -> StoredOverride:
+    """The live change that `body` describes, merged into `before` where there is one (PATCH); raises ProblemError 422.
+
+    That of a key gets its mode here (`mode_of`); that of a rule (`of_rule`) has one only where the body names it.
+    """
     base = before or StoredOverride()
     faults: list[Fault] = []
 
@@ -253,7 +260,7 @@ def override(body: LimitBody, before: StoredOverride | None, change_context: Cha
         concurrent=choose("concurrent", int),
         action=choose("action", str),
         reply=choose("reply", str),
-        mode=choose("mode", str),
+        mode=choose("mode", str) if of_rule else mode_of(body, base),
         open_for=choose("open_for", _duration),
         max_delay=choose("max_delay", _duration),
         fallback=choose("fallback", str),
@@ -284,6 +291,20 @@ def override(body: LimitBody, before: StoredOverride | None, change_context: Cha
     if faults:
         raise invalid("the limit cannot be used", faults)
     return stored
+
+
+def mode_of(body: LimitBody, base: StoredOverride) -> str | None:
+    """The mode of a key's live change: the body's, else the earlier change's, else enforce, because a limit that is set limits.
+
+    None, which is the rule's mode, is left to a change that sets no limit: of a candidate, an end or a reason alone.
+    """
+    if isinstance(body.mode, str):
+        return body.mode
+    if body.mode is UNSET and base.mode is not None:
+        return base.mode
+    given = any(getattr(body, name) is not UNSET and getattr(body, name) is not None for name in LIMITING)
+    again = body.mode is None and any(getattr(base, name) is not None for name in LIMITING)
+    return "enforce" if given or again else None
 
 
 def _reason(body: LimitBody, base: StoredOverride, change_context: ChangeContext) -> str:

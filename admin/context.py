@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,17 +14,19 @@ from admin.changes import Author, Plan, WriteFailedError
 from admin.hindsight import SECONDS, WouldHaveRefused, would_have_refused
 from admin.level_targets import is_level_target, level_key_of, words_of
 from admin.level_views import holding
-from admin.limit_views import levels_of
+from admin.limit_views import levels_of, not_enforced, remarks_on_modes
 from admin.problems import Fault, ProblemError, invalid
 from admin.slices import in_slices, rest_after
-from admin.state import key_of
+from admin.state import QUOTAS, key_of
 from admin.views import Preview, TopicChange
 from limiter.protocols import protocol_of_level
 from limiter.rules.rule import RuleError
+from limiter.rules.rule_set import SHADOW
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
     from admin.authentication import Authentication
+    from admin.journal import Change
     from admin.log_level import LiveLogLevel
     from admin.marks import Marks
     from admin.ports import Gateway, Sample
@@ -42,6 +45,8 @@ MAX_TOPICS_COMPARED: Final = 2000  # topics in use that a dry run compares; some
 COMPARED_PER_SLICE: Final = 10  # of them; some 0.2 ms (guess)
 MAX_TOPICS_SHOWN: Final = 100  # topics in the answer of a dry run (guess)
 SHOWN_PER_SLICE: Final = 2  # of them; some 0.2 ms (guess)
+
+MAX_RULES_NAMED: Final = 5  # rules in one sentence on quotas; those of the most quotas (guess)
 
 Shape = tuple[Any, ...]
 
@@ -130,7 +135,10 @@ class Context:
 
         topics = await in_slices(topic_change, affected[:MAX_TOPICS_SHOWN], SHOWN_PER_SLICE)
         topics += await in_slices(level_change, keys[:MAX_TOPICS_SHOWN], SHOWN_PER_SLICE)
-        return Preview(plan.state.revision, plan.changes, len(affected), topics, would_have_refused=self._hindsight(plan))
+        return Preview(
+            plan.state.revision, plan.changes, len(affected), topics, would_have_refused=self._hindsight(plan),
+            remarks=await remarks_of(after, plan.changes[:MAX_TOPICS_SHOWN]),
+        )  # fmt: skip
 
     def _hindsight(self, plan: Plan) -> WouldHaveRefused | None:
         """What the new limit of a topic would have refused; None where another thing changes, or several."""
@@ -141,6 +149,44 @@ class Context:
         place = (name.protocol, name.text(), "produce")
         limit = next((each.rule.limit for each in plan.rules.effective(name) if each.per == "topic"), None)
         return None if limit is None else would_have_refused(self.gateway.received_lately(place, SECONDS), limit)
+
+
+async def remarks_of(rules: RuleSet, changes: Iterable[Change]) -> list[str]:
+    """Sentences on those limits of `changes` that `rules` do not enforce."""
+    found: list[str] = []
+    for change in changes:
+        if change.after is None:
+            continue
+        target = change.target
+        if target == QUOTAS:
+            found += await remarks_on_quotas(rules)
+        elif is_level_target(target):
+            found += remarks_on_modes(holding(rules, level_key_of(target)))
+        elif target.startswith("limits/"):
+            found += remarks_on_modes(rules.effective(key_of(target)))
+        else:
+            rule = rules.rule(target.partition("/")[2])
+            found += [] if rule is None else not_enforced(rule, f"rule {rule.name}")
+    return found
+
+
+async def remarks_on_quotas(rules: RuleSet) -> list[str]:
+    """A sentence on published quotas that are only counted, because the rules that they change are; none where all are enforced."""
+    if all(rule.mode == "enforce" or rule.per != "topic" for rule in rules.rules):
+        return []
+
+    def unenforced(name: TopicName) -> str | None:
+        levels = (
+            each for each in rules.effective(name) if each.per == "topic" and each.origin.startswith("quota") and each.origin != SHADOW
+        )
+        return next((each.rule.name for each in levels if each.rule.mode != "enforce"), None)
+
+    found = [name for name in await in_slices(unenforced, list(rules.quotas), COMPARED_PER_SLICE) if name is not None]
+    if not found:
+        return []
+    by_rule = ", ".join(f"{name}: {count}" for name, count in Counter(found).most_common(MAX_RULES_NAMED))
+    share = f"{len(found)} of {len(rules.quotas)} quotas are not enforced"
+    return [f"{share}: their rules are not ({by_rule}), and a quota keeps its rule's mode; mode: enforce of the rule enforces them"]
 
 
 async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:

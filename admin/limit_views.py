@@ -10,7 +10,8 @@ import msgspec
 from admin.state import StoredOverride, format_time, key_target
 from limiter.algorithms.setting_errors import has_burst
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
-from limiter.units import format_byte_rate, format_duration, format_rate
+from limiter.rules.rule_set import SHADOW
+from limiter.units import format_byte_rate, format_duration, format_limit, format_rate
 
 if TYPE_CHECKING:
     from limiter.buckets.candidate import CandidateCounts
@@ -195,7 +196,7 @@ class KeyLimit(msgspec.Struct, frozen=True):
 
     `explanation` (with `explain=1`): each level, with the rules that do not hold and why; also levels without a limit.
     `topic` ends in `.#` where it is a group of keys (a rule's routing_key_words): the key's own, or the one that the path names with
-    `.%23`. `remarks`: sentences on why a live change may have no effect.
+    `.%23`. `remarks`: sentences on limits that are not enforced, and on why a live change may have no effect.
     """
 
     protocol: str
@@ -227,6 +228,28 @@ class LimitPage(msgspec.Struct, frozen=True):
 
 
 # ---- making them ----------------------------------------------------------------------------------------------------
+
+
+def not_enforced(rule: Rule, whose: str) -> list[str]:
+    """One sentence where the limit of `rule`, as it holds, lets all messages pass; none where it is enforced or limits nothing.
+
+    `whose`: what is limited, as in `rule orders` or `orders, per topic`.
+    """
+    if rule.mode == "enforce" or rule.limit.limits_nothing():
+        return []
+    shown = format_limit(rule.limit, " and ")
+    does = "is not even counted" if rule.mode == "off" else "passes too, and is counted as what it would refuse"
+    return [f"the limit of {whose} ({shown}) is not enforced (mode: {rule.mode}): what is over it {does}; mode: enforce enforces it"]
+
+
+def remarks_on_modes(found: Iterable[Effective]) -> list[str]:
+    """A sentence on each limit that is not enforced, but on quotas that are tried (`quota-shadow`)."""
+    return [
+        sentence
+        for effective in found
+        if effective.origin != SHADOW
+        for sentence in not_enforced(effective.rule, f"{effective.thing or effective.rule.name}, per {effective.per},")
+    ]
 
 
 def level_of(effective: Effective, usage: Usage | None = None, operation: str = "produce") -> Level:

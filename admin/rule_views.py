@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from admin.limit_views import CandidateUsage, LimitText
+from admin.limit_views import CandidateUsage, LimitText, not_enforced
 from admin.state import StoredOverride, StoredRule
 from limiter.units import format_duration, format_rate, format_size
 
@@ -39,7 +39,8 @@ class RuleView(msgspec.Struct, frozen=True):
     `live`: the rule was added live, by whom, until when and in which place; `file_limit` is then its own without its live change, and
     `in_file` says whether the file has a rule of this name too, which does not hold. `text` (of one rule asked for by name): as it would
     stand in the rules file. `candidate`: the limit tried beside it; `candidate_usage`: what that would have refused, over all its buckets.
-    `scope`: fleet or gateway, where the rule names one.
+    `scope`: fleet or gateway, where the rule names one. `would_refuse`: in shadow mode, the messages over it that passed, of its limits in
+    use (null in another mode). `remarks`: a sentence where it is not enforced.
     """
 
     name: str
@@ -73,6 +74,8 @@ class RuleView(msgspec.Struct, frozen=True):
     live: StoredRule | None = None
     in_file: bool = True
     text: dict[str, Any] | None = None
+    would_refuse: int | None = None
+    remarks: list[str] = []
 
 
 class RuleList(msgspec.Struct, frozen=True):
@@ -119,6 +122,7 @@ def rule_view(
         adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),
         lag=None if rule.limit.lag is None else followed(rule.limit.lag),
         scope=rule.scope,
+        remarks=not_enforced(rule, f"rule {rule.name}"),
     )
 
 

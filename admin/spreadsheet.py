@@ -144,7 +144,8 @@ TOPICS: Final = (
     column("received/s", "received_per_second"), column("forwarded/s", "forwarded_per_second"), column("refused/s", "refused_per_second"),
     column("bytes/s", "bytes_per_second"), column("received", "received"), column("forwarded", "forwarded"), column("refused", "refused"),
     column("dropped", "dropped"), column("abandoned", "abandoned"), column("waiting", "waiting"), column("limit", "limit.messages"),
-    column("byte_limit", "limit.bytes"), column("used", "used"), column("wait_ms", "wait_ms"),
+    column("mode", "limit.mode"), column("would_refuse", "shadow_refused"), column("byte_limit", "limit.bytes"),
+    column("used", "used"), column("wait_ms", "wait_ms"),
     column("wait_p99_ms", "wait_p99_ms"), column("origin", "limit.origin"), column("group", "group"), ("refused_most", _culprits),
 )  # fmt: skip
 CLIENTS: Final = (
@@ -172,7 +173,8 @@ SPOOL: Final = (
 LIMITS: Final = (
     column("protocol", "protocol"), column("operation", "operation"), column("per", "level.per"), column("for", "level.thing"),
     column("messages", "level.limit.messages"), column("bytes", "level.limit.bytes"), ("in_flight", _in_flight),
-    column("origin", "level.origin"), column("rule", "level.rule"), column("place", "level.place"), column("used", "level.usage.used"),
+    column("mode", "level.mode"), column("would_refuse", "level.usage.shadow_refused"), column("origin", "level.origin"),
+    column("rule", "level.rule"), column("place", "level.place"), column("used", "level.usage.used"),
     column("received/s", "level.usage.received_per_second"), column("forwarded/s", "level.usage.forwarded_per_second"),
     column("refused/s", "level.usage.refused_per_second"), column("refused", "level.usage.refused"),
     column("wait_ms", "level.usage.wait_ms"), column("fill", "level.usage.fill"), column("breaker", "level.usage.breaker"),
@@ -181,7 +183,7 @@ LIMITS: Final = (
 RULES: Final = (
     column("rule", "name"), column("match", "match"), column("per", "per"), column("key_words", "routing_key_words"),
     column("messages", "limit.messages"), column("concurrent", "limit.concurrent"), column("bytes", "limit.bytes"),
-    column("action", "action"), column("fallback", "fallback"), column("mode", "mode"),
+    column("action", "action"), column("fallback", "fallback"), column("mode", "mode"), column("would_refuse", "would_refuse"),
     column("candidate", "candidate.messages", "candidate.bytes"), column("origin", "origin"), column("place", "place"),
     column("by", "override.by", "live.by"), column("until", "override.expires", "live.expires"),
     column("reason", "override.reason", "live.reason"),

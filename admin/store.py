@@ -172,6 +172,7 @@ class Store:
             self._adopt()
             self._rules = RuleSet(self.file_rules)
             self._rules = self._first_rules()
+            self._warn_of_changes_without_a_mode()
             if self.folder.stat().st_mode & 0o077:
                 self.warnings.append(f"others can read {self.folder}; chmod 700 it")
         except StateError as error:
@@ -186,6 +187,25 @@ class Store:
             self.warnings.append(
                 f"{self.folder} is read-only ({self.read_only}): live changes cannot be stored, and are refused; those of before hold. "
                 "Make it writable and start the gateway again"
+            )
+
+    def _warn_of_changes_without_a_mode(self) -> None:
+        """A version before stored limits without a mode. Each keeps its rule's, so that an upgrade refuses nothing that passed before."""
+        if all(rule.mode == "enforce" for rule in self._rules.rules):
+            return
+        found = []
+        for target, stored in (*self.state.keys.items(), *self.state.levels.items()):
+            if stored.mode is None and (stored.messages or stored.bytes or stored.concurrent):
+                if is_level_target(target):
+                    holding = [each for subject in subjects_of(level_key_of(target)) for each in self._rules.matched(subject)]
+                else:
+                    holding = self._rules.effective(key_of(target))
+                if any(each.origin == "override" and each.rule.mode != "enforce" for each in holding):
+                    found.append(target)
+        if found:
+            self.warnings.append(
+                f"{len(found)} live changes of limits are not enforced ({', '.join(found[:MAX_TARGETS_LOGGED])}): a version before stored "
+                "them without a mode, so they have their rules', which is not enforce; set them anew to enforce them"
             )
 
     def _first_rules(self) -> RuleSet:

@@ -28,7 +28,8 @@ class Preview(msgspec.Struct, frozen=True):
     """The answer of a dry run. `topics_affected` counts topics in use (and named) whose limit, its candidate, end or reason would differ.
 
     The first 100 are shown. `would_have_refused`: of a change of one topic's limit, what the new one would have refused in the last five
-    minutes; null where the topic has no series (`GET /v1/series`), or something else is changed.
+    minutes; null where the topic has no series (`GET /v1/series`), or something else is changed. `remarks`: sentences on limits among the
+    changed that would not be enforced.
     """
 
     would_be_revision: int
@@ -37,13 +38,18 @@ class Preview(msgspec.Struct, frozen=True):
     topics: list[TopicChange]
     dry_run: bool = True
     would_have_refused: WouldHaveRefused | None = None
+    remarks: list[str] = []
 
 
 class QuotasPublished(msgspec.Struct, frozen=True):
-    """The quotas published (or tried): their author and time, and how many topics have one; null: none any more."""
+    """The quotas published (or tried): their author and time, and how many topics have one; null: none any more.
+
+    `remarks`: a sentence on published quotas that are not enforced, because their rules are not.
+    """
 
     published: PublishedQuotas | None
     revision: int
+    remarks: list[str] = []
 
 
 class RealisedTopic(msgspec.Struct, frozen=True):

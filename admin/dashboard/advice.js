@@ -27,6 +27,7 @@ const WORDS = { delay: "held", spool: "spooled", block: "blocked", drop: "droppe
 /** How a limit bites: the keys of an advice's `shows`. */
 export function situationsOf(level, protocol) {
   if (!level) return ["refused"];
+  if (level.mode !== "enforce") return [];
   if (level.operation === "consume") return ["consuming"];
   if (level.action !== "reject") return level.action === "delay" ? ["held", "refused"] : [WORDS[level.action]];
   if (level.reply === "system_busy") return ["system_busy"];

@@ -12,6 +12,7 @@ const PREVIEW_AFTER_MS = 250;
 const FEWEST = 3; // points with traffic that a preset is made of
 const MOST = 360; // points: of ten seconds, an hour
 const TIMES = ["30m", "2h", "8h", "1d", "7d", ""];
+const MODES = ["enforce", "shadow", "off"];
 const RESTORED = ["messages", "bytes", "burst", "concurrent", "action", "reply", "mode", "open_for", "max_delay", "fallback", "candidate", "expires", "reason"];
 
 /** Rounded up to two digits: 234 is 240. */
@@ -30,7 +31,7 @@ function usual({ points: { received = [], refused, waiting } }) {
 }
 
 export function editor(item, path, { open, current, refresh }) {
-  const form = { open, messages: "", bytes: "", time: "30m", reason: "", more: false };
+  const form = { open, messages: "", bytes: "", mode: "enforce", time: "30m", reason: "", more: false };
   const job = { errors: new Map(), error: null, preview: null, busy: false, done: null, conflict: null, base: null, etag: null, usual: null, touched: new Set(), reading: false, left: false, seen: undefined };
   let timer = 0;
   let asked = 0;
@@ -40,6 +41,7 @@ export function editor(item, path, { open, current, refresh }) {
   const body = () => {
     const found = { reason: form.reason.trim() || null, expires: form.time || null };
     found.messages = form.messages.trim() || null;
+    found.mode = form.mode;
     if (form.bytes.trim()) found.bytes = form.bytes.trim();
     else if (job.base?.bytes) found.bytes = null;
     return found;
@@ -56,6 +58,7 @@ export function editor(item, path, { open, current, refresh }) {
       const fill = (name, value) => job.touched.has(name) || (form[name] = value); // what was typed meanwhile stays
       fill("messages", job.base?.messages || holds?.limit.messages || "");
       fill("bytes", job.base?.bytes || "");
+      fill("mode", job.base?.mode || "enforce");
       form.more = Boolean(form.bytes) || job.touched.has("bytes");
       fill("reason", "");
     } finally {
@@ -152,7 +155,7 @@ export function editor(item, path, { open, current, refresh }) {
       job.conflict = null;
       shut();
       say(t("saved", { limit: limitOf(saved.body.override) }));
-      return { before: job.base, after: saved.body.override, etag: saved.etag };
+      return { before: job.base && { mode: level()?.mode, ...job.base }, after: saved.body.override, etag: saved.etag };
     });
     const wrong = [...job.errors.keys()][0]?.split("/")[1];
     requestAnimationFrame(() => document.getElementById(wrong ? `edit-${wrong}` : "undo")?.focus()); // once it is drawn
@@ -231,12 +234,13 @@ export function editor(item, path, { open, current, refresh }) {
 
   function previewView() {
     if (!job.preview) return h("p", { class: "quiet preview" }, t("preview_wait"));
-    const { topics, topics_affected: affected, would_have_refused: would } = job.preview;
+    const { topics, topics_affected: affected, would_have_refused: would, remarks } = job.preview;
     const one = topics[0];
-    const limits = (levels) => f.limitText(levels?.find((each) => each.per === "topic")?.limit);
+    const limits = (levels) => f.levelText(levels?.find((each) => each.per === "topic"));
     return h("div", { class: "preview", role: "status" },
       one && h("p", null, h("s", null, limits(one.before)), " → ", h("strong", null, limits(one.after)), affected > 1 && ` · ${t("topics_affected", { n: affected })}`),
       !one && h("p", null, t("preview_same")),
+      remarks.map((text, at) => h("p", { key: at }, text)),
       would && h("p", null, t("would_have_refused", { n: f.count(would.messages), of: f.count(would.of), time: f.duration(would.seconds) })));
   }
 
@@ -254,6 +258,7 @@ export function editor(item, path, { open, current, refresh }) {
       quiet(t("presets_line")), presets(),
       h("div", { class: "fields" },
         field("edit-messages", t("messages_limit"), line("messages"), { hint: t("messages_hint"), error: error("messages") }),
+        field("edit-mode", t("mode"), select(form, "mode", MODES.map((mode) => [mode, t(`set_mode_${mode}`)]), { onchange: (event) => changed("mode", event.target.value) }), { error: error("mode") }),
         field("edit-time", t("for_how_long"), select(form, "time", times(), { onchange: (event) => changed("time", event.target.value) }), { error: error("expires") }),
         field("edit-reason", t("reason"), line("reason", { maxlength: 500 }), { hint: t("reason_hint"), error: error("reason") }),
         form.more && field("edit-bytes", t("bytes_limit"), line("bytes"), { hint: t("bytes_hint"), error: error("bytes") })),
@@ -302,7 +307,7 @@ export function editor(item, path, { open, current, refresh }) {
 
   function version(title, one) {
     return h("div", { class: "version" }, h("h3", null, title), one
-      ? pairs([["messages_limit", one.messages], ["bytes_limit", one.bytes], ["by", one.by && given(one.by)], ["reason", one.reason && given(one.reason)], ["ends", !one.expires ? t("no_end") : TIMES.includes(one.expires) ? t(`time_${one.expires}`) : f.moment(one.expires)]])
+      ? pairs([["messages_limit", one.messages], ["bytes_limit", one.bytes], ["mode", one.mode && t(`mode_${one.mode}`)], ["by", one.by && given(one.by)], ["reason", one.reason && given(one.reason)], ["ends", !one.expires ? t("no_end") : TIMES.includes(one.expires) ? t(`time_${one.expires}`) : f.moment(one.expires)]])
       : h("p", null, t("no_live_change")));
   }
 
@@ -344,7 +349,7 @@ export function editor(item, path, { open, current, refresh }) {
   };
 }
 
-const FIELDS = ["messages", "bytes", "expires", "reason"];
+const FIELDS = ["messages", "bytes", "mode", "expires", "reason"];
 /** A live change that was before another one, unless it has ended since. */
 const lasting = (override) => (override && !(override.expires && new Date(override.expires) <= new Date()) ? override : null);
 const limitOf = (override) => [override?.messages, override?.bytes].filter(Boolean).join(" · ") || "–";

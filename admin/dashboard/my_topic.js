@@ -100,7 +100,7 @@ export default function myTopic({ protocol, topic }) {
         h("p", { class: "crumbs" }, h("code", { class: "raw" }, topic), " · ", h("a", { href: `/topics/${protocol}/${segment(topic)}` }, t("all_details"))),
         problem(data.error),
         data.body && verdict(now),
-        figures(figure("limit", f.limitText(one?.limit)), rates(now), figure("wait", f.milliseconds(one?.usage?.wait_ms))),
+        figures(figure("limit", f.levelText(one)), rates(now), figure("wait", f.milliseconds(one?.usage?.wait_ms))),
         traffic(data, charts, f.topicName(item), { beside: refusedLately() && h("span", { class: "quiet" }, refusedLately()) }),
         section("why", t("why_this_limit"), null, (data.body?.levels || []).filter((each) => each.operation !== "consume").map((each) => levelCard(each, protocol, data.quotas)), data.body && !data.body.levels.length && quiet(t("no_limit"))),
         section("clients", t("refused_by_client"), null, clientsTable()),

@@ -43,14 +43,14 @@ export function levelCard(level, protocol, quotas) {
     h("p", { class: "limit-line" }, h("strong", null, f.limitText(level.limit)), " ", given(whose(level)), " ", badge(originText(level.origin), level.origin === "override" ? "live" : ""), level.mode !== "enforce" && [" ", badge(t(`mode_${level.mode}`), "warn")]),
     h("ul", { class: "plain" }, setBy(level, quotas).map((text, at) => h("li", { key: at }, given(text)))),
     h("p", null, actionText(level, protocol)),
-    usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.last_refused && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
+    usage && h("p", { class: "quiet" }, t("usage_line", { passed: f.count(usage.admitted), refused: f.count(usage.refused), held: f.count(usage.held) }), usage.shadow_refused > 0 && ` · ${t("usage_shadow", { n: f.count(usage.shadow_refused) })}`, usage.last_refused && ` · ${t("last_limited")} ${f.moment(usage.last_refused, true)}`, usage.breaker === "open" && ` · ${t("breaker_open", { time: level.open_for })}`),
   );
 }
 
 function why(explained) {
   return h("details", { class: "why" }, h("summary", null, t("why_this")), (explained || []).map((each, at) =>
     h("div", { key: at }, h("h3", null, `${t(`per_${each.per}`)}${each.operation === "consume" ? ` (${t("consume")})` : ""}`),
-      h("p", null, each.holds ? t("why_holds", { rule: each.holds.rule, place: each.holds.place, limit: f.limitText(each.holds.limit) }) : t("why_none")),
+      h("p", null, each.holds ? t("why_holds", { rule: each.holds.rule, place: each.holds.place, limit: f.levelText(each.holds) }) : t("why_none")),
       each.lost.length > 0 && h("ul", null, each.lost.map((lost, number) => h("li", { key: number }, t("why_lost", { rule: lost.rule, place: lost.place, limit: f.limitText(lost.limit), reason: lost.reason })))),
       each.missed.length > 0 && h("ul", null, each.missed.map((miss, number) => h("li", { key: number }, t("why_missed", { rule: miss.rule, place: miss.place, reason: miss.reason })))),
       each.more > 0 && h("p", { class: "quiet" }, t("and_more", { n: each.more })))));
@@ -105,7 +105,7 @@ export default function topic({ protocol, topic: name }, query) {
 
   function facts(now) {
     const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
-    return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.limitText(level?.limit)), figure("used", bar(now?.used)), figure("last_wait", f.milliseconds(now?.wait_ms)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
+    return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("used", bar(now?.used)), figure("last_wait", f.milliseconds(now?.wait_ms)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
       figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
 

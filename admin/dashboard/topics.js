@@ -25,6 +25,7 @@ const COLUMNS = [
   { name: "p99_wait", sort: (item) => item.wait_p99_ms ?? -1, number: true, wideOnly: true },
   { name: "last", sort: (item) => item.last || "", title: "last_limited", number: true, wideOnly: true },
   { name: "mode", sort: (item) => item.limit?.mode || "", text: true, wideOnly: true },
+  { name: "would_refuse", sort: (item) => item.shadow_refused, number: true, wideOnly: true },
   { name: "origin", sort: (item) => item.limit?.origin || "", text: true, wideOnly: true },
   { name: "edit", title: "edit", wideOnly: true },
 ];
@@ -117,6 +118,7 @@ export default function topics(_, query) {
       p99_wait: f.milliseconds(now.wait_p99_ms),
       last: item.last ? f.moment(item.last, true) : "–",
       mode: now.limit ? badge(t(`mode_${now.limit.mode}`), now.limit.mode === "enforce" ? "" : "warn") : "–",
+      would_refuse: f.count(now.shadow_refused),
       origin: originText(now.limit?.origin),
       edit: may("operator") ? h("a", { class: "button small", href: topicLink(item, { edit: "1" }), "aria-label": `${t("edit")}: ${f.topicName(item)}` }, t("edit")) : null,
     };

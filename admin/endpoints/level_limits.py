@@ -9,7 +9,7 @@ from admin.auth import Role
 from admin.bodies import ChangeContext, LimitBody, decode, override
 from admin.level_targets import CONSUME, PARTS, PRODUCE, level_key, level_target, template, words_of
 from admin.level_views import LevelLimit, holding
-from admin.limit_views import Level, level_of, usage_of
+from admin.limit_views import Level, level_of, remarks_on_modes, usage_of
 from admin.pattern_refusal import instead_of_network, instead_of_pattern_of_level
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found, pattern
@@ -87,10 +87,10 @@ def key_answer(context: Context, key: LevelKey) -> Answer:
 
 
 def remarks_on(context: Context, key: LevelKey, found: list[Effective]) -> list[str]:
-    """Why a live change of this key may have no effect, or another than was meant."""
+    """What of its limits is not enforced; and why a live change may have no effect, or another than was meant."""
+    remarks = remarks_on_modes(found)
     if stored(context, key) is None:
-        return []
-    remarks = []
+        return remarks
     spoken = {spoken_behind(str(each["protocol"])) for each in context.gateway.listeners()}
     protocol = key.protocol or protocol_of_level(key.per)
     if protocol is not None and protocol not in spoken:

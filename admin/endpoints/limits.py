@@ -12,7 +12,7 @@ from admin.auth import Role
 from admin.bodies import ChangeContext, LimitBody, decode, override
 from admin.context import Context
 from admin.limit_list import SORTS, described, entries_of, rates_of, sort_key
-from admin.limit_views import Explained, KeyLimit, Level, LimitPage, explained, level_of, usage_of
+from admin.limit_views import Explained, KeyLimit, Level, LimitPage, explained, level_of, remarks_on_modes, usage_of
 from admin.paging import CURSOR, LIMIT, QUERY, one_long_list, page
 from admin.pattern_refusal import instead_of_pattern
 from admin.preconditions import etag, require_match
@@ -147,10 +147,10 @@ async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY
 
 
 def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effective]]) -> list[str]:
-    """Why a live change of this key may have no effect: no listener for it, or no rule."""
+    """What of its limits is not enforced; and why a live change may have no effect: no listener for it, or no rule."""
+    remarks = remarks_on_modes(effective for _, effective in found)
     if key_target(name) not in context.store.state.keys:
-        return []
-    remarks = []
+        return remarks
     spoken = {spoken_behind(str(each["protocol"])) for each in context.gateway.listeners()}
     if name.protocol not in spoken:
         remarks.append(f"no listener speaks {name.protocol}: no message of this key comes through this gateway")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from admin import spreadsheet
 from admin.auth import Role
 from admin.bodies import ReasonBody, decode
-from admin.context import Context
+from admin.context import Context, remarks_on_quotas
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, ProblemError, invalid
 from admin.quota_watch import way_back
@@ -92,8 +92,9 @@ async def changed(context: Context, edit: Any, target: str, reason: str = "") ->
     if isinstance(done, Preview):
         return Answer(done)
     await context.quota_watch.look()
-    reference = reference_of(context, target)
-    return Answer(QuotasPublished(reference, context.store.revision), etag=etag(reference))
+    reference, revision = reference_of(context, target), context.store.revision
+    remarks = await remarks_on_quotas(context.store.rules()) if target == QUOTAS and reference is not None else []
+    return Answer(QuotasPublished(reference, revision, remarks), etag=etag(reference))
 
 
 def one_night_more(reference: PublishedQuotas, tried: PublishedQuotas | None) -> PublishedQuotas:

@@ -73,17 +73,23 @@ def configured(context: Context, name: str) -> tuple[Any, ...]:
     return (known, context.store.state.rules.get(name), context.store.state.live_rules.get(name))
 
 
-def answer(context: Context, name: str) -> Answer:
+async def answer(context: Context, name: str) -> Answer:
     store = context.store
-    found = counted(context, [view(context, name)])[0]
     rule = store.rules().rule(name)
     text = None if rule is None else store.rule_texts.show(rule)
-    return Answer(with_fields(found, text=text), etag=etag(configured(context, name)))
+    found, tag = with_fields(view(context, name), text=text), etag(configured(context, name))
+    return Answer((await counted(context, [found]))[0], etag=tag)
 
 
-def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
-    """The rules with the counts of their candidates, which are no part of the ETag."""
+async def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
+    """The rules with the counts of their candidates and of shadow mode, which are no part of the ETag."""
     counts = context.gateway.judge.candidates(context.request.now)
+    shadows = {each.name: 0 for each in found if each.mode == "shadow"}
+    for state in await context.states() if shadows else ():
+        rule = state.effective.rule
+        if rule.name in shadows and rule.mode == "shadow":
+            shadows[rule.name] += state.shadow_refused
+    found = [with_fields(each, would_refuse=shadows[each.name]) if each.name in shadows else each for each in found]
     return [
         with_fields(each, candidate_usage=candidate_usage(counts[each.name], context.seconds_at))
         if each.candidate is not None and each.name in counts
@@ -106,10 +112,8 @@ async def list_rules(context: Context) -> Answer:
     ]
     shown, following = page_in_order(wanted, lambda rule: rule.name, request)
     found = views(context, shown)
-    return Answer(
-        RuleList(counted(context, found), orphans, context.store.revision, following, len(wanted)),
-        etag=etag((found, orphans, following, len(wanted))),
-    )
+    tag, revision = etag((found, orphans, following, len(wanted))), context.store.revision  # of this moment: counting takes turns
+    return Answer(RuleList(await counted(context, found), orphans, revision, following, len(wanted)), etag=tag)
 
 
 def patterns(rule: Rule) -> Iterator[str]:
@@ -118,7 +122,7 @@ def patterns(rule: Rule) -> Iterator[str]:
 
 
 async def get(context: Context) -> Answer:
-    return answer(context, name_of(context))
+    return await answer(context, name_of(context))
 
 
 async def put(context: Context) -> Answer:
@@ -132,10 +136,10 @@ async def put(context: Context) -> Answer:
 
     def edit() -> tuple[list[tuple[str, StoredOverride]], None]:
         require_match(context.request, lambda: etag(configured(context, name)))
-        return [(rule_target(name), override(body, None, change_context))], None
+        return [(rule_target(name), override(body, None, change_context, of_rule=True))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
-    return Answer(done) if isinstance(done, Preview) else answer(context, name)
+    return Answer(done) if isinstance(done, Preview) else await answer(context, name)
 
 
 async def _put_rule(context: Context, name: str) -> Answer:
@@ -183,7 +187,7 @@ async def _put_rule(context: Context, name: str) -> Answer:
         return edits, None
 
     done = await context.change(edit, reason)
-    return Answer(done) if isinstance(done, Preview) else answer(context, name)
+    return Answer(done) if isinstance(done, Preview) else await answer(context, name)
 
 
 async def promote(context: Context) -> Answer:
@@ -205,7 +209,7 @@ async def promote(context: Context) -> Answer:
         return [(rule_target(name), promoted(store.state.rules.get(name), file_rule, rule, change_context))], None
 
     done = await context.change(edit, change_context.reason)
-    return Answer(done) if isinstance(done, Preview) else answer(context, name)
+    return Answer(done) if isinstance(done, Preview) else await answer(context, name)
 
 
 async def delete(context: Context) -> Answer:
@@ -228,7 +232,7 @@ async def delete(context: Context) -> Answer:
         return Answer(done)
     if all(rule.name != name for rule in context.store.all_rules()):
         return await list_rules(context)  # the rule itself is gone
-    return answer(context, name)
+    return await answer(context, name)
 
 
 LIST_PARAMETERS: Final = (

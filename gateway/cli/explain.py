@@ -49,7 +49,8 @@ def folded(body: JSONObject) -> Iterator[str]:
 
 def held(level: JSONObject) -> str:
     rule = "no rule" if level.get("rule") == UNRULED.name else f"{level.get('rule')}{at(level)}"
-    return f"{limit(level.get('limit') or {})}  of {rule}"
+    unenforced = "" if level.get("mode", "enforce") == "enforce" else f", not enforced (mode {level['mode']}),"
+    return f"{limit(level.get('limit') or {})}{unenforced}  of {rule}"
 
 
 def nothing(level: JSONObject) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Final
 from gateway.cli import figures
 from gateway.cli.explain import in_flight, limit, moment, tried_beside
 from gateway.cli.names import typed
-from gateway.cli.tables import Read, TableColumn, column
-from gateway.cli.traffic_columns import byte_limit, limit_in_figures, wait
+from gateway.cli.tables import ESSENTIAL, Read, TableColumn, column
+from gateway.cli.traffic_columns import byte_limit, limit_and_mode, limit_in_figures, some, wait
 from limiter.units import format_size
 
 
@@ -29,6 +29,10 @@ def _in_flight(item: dict[str, Any]) -> object:
 def _last_refused(item: dict[str, Any]) -> object:
     last = (item["level"].get("usage") or {}).get("last_refused")
     return moment(last) if last else None
+
+
+def _would_refuse(item: dict[str, Any]) -> object:
+    return some("shadow_refused", figures.count)(item["level"].get("usage") or {})
 
 
 def thing_of(level: dict[str, Any], protocol: object) -> object:
@@ -69,9 +73,17 @@ IN_USE: Final[list[TableColumn]] = [
     column("operation", "operation", rank=33),
     column("per", "level.per", rank=6),
     column("for", "level.thing", rank=0, people=lambda item: thing_of(item["level"], item.get("protocol"))),
-    column("messages", "level.limit.messages", rank=1, short="limit", people=lambda item: limit_in_figures(item["level"].get("limit"))),
+    column(
+        "messages",
+        "level.limit.messages",
+        rank=1,
+        short="limit",
+        people=lambda item: limit_and_mode(item["level"].get("limit"), item["level"].get("mode")),
+    ),
     column("bytes", "level.limit.bytes", rank=14, short="byte limit", people=lambda item: byte_limit(item["level"].get("limit"))),
     TableColumn("in flight", _in_flight, 12),
+    column("mode", "level.mode", rank=16),
+    column("would refuse", "level.usage.shadow_refused", rank=17, people=_would_refuse, pressing=ESSENTIAL),
     column("origin", "level.origin", rank=7),
     column("rule", "level.rule", rank=11),
     column("place", "level.place", rank=34),

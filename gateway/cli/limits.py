@@ -62,7 +62,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--reply", type=click.Choice(REPLIES), help="The code that refuses RocketMQ clients: flow_control 215, system_busy 2."
         ),
-        click.option("--mode", type=click.Choice(MODES), help="enforce; shadow: counted, never enforced; off."),
+        click.option("--mode", type=click.Choice(MODES), help="enforce (of a key: the default); shadow: counted, never enforced; off."),
         click.option(
             "--open-for", metavar="TIME", callback=_checked(parse_duration), help="How long the breaker stays open; 0s: no breaker."
         ),
@@ -186,6 +186,12 @@ def report_end(reply: Reply, *, kept: bool) -> None:
         print_status(f"it holds until {stored['expires']}{why}")
 
 
+def report_remarks(reply: Reply) -> None:
+    """Print the gateway's sentences on what is changed: above all on limits that are not enforced."""
+    for remark in reply.body.get("remarks") or [] if isinstance(reply.body, dict) else []:
+        print_status(str(remark))
+
+
 def report_replaced(change: Change, seen: Reply) -> None:
     """Report which live change the new one replaces, if there was one, and that a dry run has no topic to show."""
     earlier = seen.body.get("override") if isinstance(seen.body, dict) else None
@@ -245,17 +251,20 @@ def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: s
             show_key(remote, reply)
         if isinstance(reply.body, dict) and not reply.body.get("levels"):
             print_status("no limit holds for this key alone; `sluice limits set` gives it one")
+        report_remarks(reply)
         return
     query = {"explain": "1", **{name: value for name, value in {**sender, "operation": operation}.items() if value is not None}}
     reply = remote.client.ask("GET", topic_path(key), query=query)
     body = reply.body if isinstance(reply.body, dict) else {}
     if remote.form != "table" or (body.get("levels") != [] and not body.get("explanation")):
         show_key(remote, reply)
+        report_remarks(reply)
         return
     if body.get("explanation"):
         show_lines(explained(body))
     if not body.get("levels"):
         print_status("no limit holds for this key")
+    report_remarks(reply)
 
 
 NEVER_PATTERNS: Final = ("client", "listener")  # an address, and a name that must be one of the configuration's
@@ -276,6 +285,8 @@ NEVER_PATTERNS: Final = ("client", "listener")  # an address, and a name that mu
 @remote
 def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | None, **options: Any) -> None:
     """Change the limit of a key live. Options left out keep the rule's value.
+
+    The limit is enforced, also where its rule is only tried (mode: shadow), unless --mode says otherwise.
 
     This replaces an earlier live change of the key; its end stays unless --for or --no-end says otherwise.
 
@@ -302,8 +313,7 @@ def set_(remote: Remote, change: Change, key: tuple[str, ...], operation: str | 
     report_change(change, f"limit of {' '.join(key)} changed", f"change the limit of {' '.join(key)}")
     report_end(reply, kept=kept)
     report_replaced(change, seen)
-    for remark in reply.body.get("remarks") or [] if isinstance(reply.body, dict) else []:
-        print_status(str(remark))
+    report_remarks(reply)
 
 
 @limits.command(example="sluice limits unset rocketmq orders --reason 'incident over'\nsluice limits unset client 10.0.0.7")

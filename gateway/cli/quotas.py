@@ -28,6 +28,7 @@ from gateway.cli.exits import (
     CommandError,
 )
 from gateway.cli.interrupts import sigterm_as_interrupt
+from gateway.cli.limits import report_remarks
 from gateway.cli.output import Column, column, columns, counted, print_status
 from gateway.cli.quota_gateways import PUBLISH_TIMEOUT_S, short_form
 from gateway.cli.quota_options import parameter_options, rail_options, yesterday
@@ -233,6 +234,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
     if remote.form != "table":
         remote.emit(reply.body)
     report_change(change, f"{counted(found.new, 'quota')} published", f"publish {counted(found.new, 'quota')}")
+    report_remarks(reply)
 
 
 @quotas.command(example="sluice quotas rollback --yes --reason 'orders refused too much'")

@@ -9,15 +9,16 @@ from typing import Any, Final
 
 import click
 
+from gateway.cli import figures
 from gateway.cli.client import AdminClient, Reply, path
 from gateway.cli.exits import CONFLICT, NOT_FOUND, POLICY, USAGE, CommandError
 from gateway.cli.explain import tried
-from gateway.cli.limits import change_body, keep_end, limit_options, report_end, report_replaced, show
+from gateway.cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, show
 from gateway.cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
 from gateway.cli.literal_match import WholeName, command_with, unseen_name
 from gateway.cli.output import print_status
-from gateway.cli.tables import TableColumn, column
-from gateway.cli.traffic_columns import byte_limit, limit_in_figures
+from gateway.cli.tables import ESSENTIAL, TableColumn, column
+from gateway.cli.traffic_columns import byte_limit, limit_in_figures, some
 from gateway.cli.verb import Change, Group, Remote, changing, remote, report_change
 from limiter.algorithms import ALGORITHMS
 from limiter.rules.rule import OPERATIONS, PER, PROTOCOLS, SCOPES, Match
@@ -38,6 +39,7 @@ RULES: Final[list[TableColumn]] = [
     column("action", "action", rank=4),
     column("fallback", "fallback", rank=30),
     column("mode", "mode", rank=5),
+    column("would refuse", "would_refuse", rank=13, people=some("would_refuse", figures.count), pressing=ESSENTIAL),
     TableColumn("candidate", lambda rule: tried(rule.get("candidate"), rule.get("candidate_usage")), 9),
     column("origin", "origin", rank=6),
     column("place", "place", rank=10),
@@ -87,7 +89,8 @@ def list_rules(remote: Remote, sort: str, most: int | None) -> None:
 def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
     """Change a rule's limit live. Options left out keep the file's value.
 
-    This replaces an earlier live change of the rule, a promoted candidate too. Live changes of keys stay as they are.
+    This replaces an earlier live change of the rule, a promoted candidate too. Live changes of keys stay as they are. A rule that is only
+    tried (mode: shadow) stays so unless --mode enforce is given.
     """
     body = change_body(change, options)
     client = remote.client
@@ -100,6 +103,7 @@ def set_rule(remote: Remote, change: Change, name: str, **options: Any) -> None:
     report_change(change, f"rule {name} changed", f"change rule {name}")
     report_end(reply, kept=kept)
     report_replaced(change, seen)
+    report_remarks(reply)
 
 
 @rules.command(example="sluice rules promote orders --dry-run\nsluice rules promote orders --reason 'a week without refusals'")
@@ -125,6 +129,7 @@ def promote(remote: Remote, change: Change, name: str) -> None:
     rule = seen.body if isinstance(seen.body, dict) else {}
     print_status(f"the candidate of {name}: {tried(rule.get('candidate'), rule.get('candidate_usage'))}")
     report_change(change, f"the candidate of rule {name} is its limit now", f"make the candidate of rule {name} its limit")
+    report_remarks(reply)
     if not change.dry_run and isinstance(reply.body, dict) and reply.body.get("text") and remote.form == "table":
         print_status(PUT_INTO_FILE)
         click.echo(as_yaml(reply.body))
@@ -146,6 +151,7 @@ def reset(remote: Remote, change: Change, name: str) -> None:
         reply = client.ask("DELETE", target, query=change.query(), if_match=if_match or "*")
     show(remote, reply, lambda body: [body] if "name" in body else None, RULES)
     report_change(change, f"rule {name} returned to the file's limit", f"return rule {name} to the file's limit")
+    report_remarks(reply)
 
 
 MATCHES: Final = ", ".join(field for field in Match.__dataclass_fields__)
@@ -164,6 +170,7 @@ def show_text(remote: Remote, name: str) -> None:
         click.echo(as_yaml(reply.body))
     else:
         remote.emit(reply.body)
+    report_remarks(reply)
 
 
 @rules.command(
@@ -218,6 +225,7 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
     live = reply.body.get("live") if isinstance(reply.body, dict) else None
     if isinstance(live, dict) and live.get("expires"):
         print_status(f"it holds until {live['expires']}")
+    report_remarks(reply)
     if unseen is not None:
         print_status(f"{unseen.unseen()}" + (f"; it does not match {unseen.missed()}" if unseen.longer else " yet"))
 

@@ -20,6 +20,12 @@ def limit_in_figures(limit: object) -> str | None:
     return byte_limit(limit) or (f"{limit['concurrent']} at once" if limit.get("concurrent") is not None else None)
 
 
+def limit_and_mode(limit: object, mode: object) -> str | None:
+    """`500/s`, or `500/s, shadow` where it is not enforced."""
+    figures_of_it = limit_in_figures(limit)
+    return figures_of_it if figures_of_it is None or mode in {None, "enforce"} else f"{figures_of_it}, {mode}"
+
+
 def byte_limit(limit: object) -> str | None:
     """`5 MiB/s`."""
     return _byte_rate(limit["bytes"]) if isinstance(limit, dict) and limit.get("bytes") else None
@@ -66,6 +72,15 @@ def wait(milliseconds: float) -> str:
     return "never" if milliseconds > 1e12 else figures.duration(milliseconds / 1e3)
 
 
+def some(name: str, figure: Callable[[float], str]) -> Read:
+    """A number for people; none where it is 0, so that a column of nothing but that is left out."""
+
+    def read(item: dict[str, Any]) -> object:
+        return figure(item[name]) if item.get(name) else None
+
+    return read
+
+
 TOPICS: Final[list[TableColumn]] = [
     column("protocol", "protocol", rank=35),
     column("topic", "topic", rank=0, people=topic_of),
@@ -80,7 +95,9 @@ TOPICS: Final[list[TableColumn]] = [
     column("dropped", "dropped", rank=42, figure=figures.count),
     column("abandoned", "abandoned", rank=43, figure=figures.count),
     column("waiting", "waiting", rank=20, figure=figures.count, pressing=ESSENTIAL),
-    column("limit", "limit.messages", rank=5, people=lambda item: limit_in_figures(item.get("limit"))),
+    column("limit", "limit.messages", rank=5, people=lambda item: limit_and_mode(item.get("limit"), (item.get("limit") or {}).get("mode"))),
+    column("mode", "limit.mode", rank=31),
+    column("would refuse", "shadow_refused", rank=33, people=some("shadow_refused", figures.count), pressing=ESSENTIAL),
     column("byte limit", "limit.bytes", rank=11, people=lambda item: byte_limit(item.get("limit"))),
     column("used", "used", rank=4, figure=figures.percent),
     column("wait ms", "wait_ms", rank=12, short="wait", figure=wait),
@@ -109,15 +126,6 @@ def _gone(item: dict[str, Any]) -> object:
     if item.get("state") != "client_gone":
         return None
     return f"its client is gone; {figures.count(item.get('held_messages') or 0)} messages still go on"
-
-
-def some(name: str, figure: Callable[[float], str]) -> Read:
-    """A number for people; none where it is 0, so that a column of nothing but that is left out."""
-
-    def read(item: dict[str, Any]) -> object:
-        return figure(item[name]) if item.get(name) else None
-
-    return read
 
 
 CONNECTIONS: Final[list[TableColumn]] = [

@@ -73,6 +73,11 @@ class Limited:
         return self.level.get("usage") or {}
 
     @property
+    def enforced(self) -> bool:
+        """Whether messages over it are refused or held: not in mode shadow, which only counts them, or off."""
+        return str(self.level.get("mode", "enforce")) == "enforce"
+
+    @property
     def over_now(self) -> bool:
         return self.event is not None and self.event.get("event") == REACHED
 
@@ -97,14 +102,16 @@ class Findings:
 
     @property
     def worst(self) -> Limited | None:
-        """The level that is over its limit, else the one that was last; None: none ever was."""
-        found = sorted((one for one in self.levels if one.last_over), key=lambda one: (one.over_now, one.last_over))
+        """The level that is over its limit, else the one that was last, an enforced one before others; None: none ever was."""
+        found = sorted((one for one in self.levels if one.last_over), key=lambda one: (one.enforced, one.over_now, one.last_over))
         return found[-1] if found else None
 
     @property
     def state(self) -> str:
-        """limited_now, limited_before, within, unseen, or unlimited."""
+        """limited_now, limited_before, not_enforced (over a limit, and passed all the same), within, unseen, or unlimited."""
         worst = self.worst
+        if worst is not None and not worst.enforced:
+            return "not_enforced"
         if worst is not None:
             return "limited_now" if worst.over_now else "limited_before"
         if not any(one.level.get("rule") != UNRULED.name or one.level.get("limit") for one in self.levels):
@@ -279,7 +286,7 @@ def libraries_of(findings: Findings, asked: str | None, *, every: bool) -> list[
 def situations(findings: Findings) -> tuple[str, ...]:
     """How the limit bites, or would, where none has yet."""
     one = findings.worst or next(iter(findings.levels), None)
-    if one is None:
+    if one is None or not one.enforced:
         return ()
     known = {client.confirms for client in findings.clients} - {None}
     confirms = known.pop() if len(known) == 1 else None

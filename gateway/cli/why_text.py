@@ -28,6 +28,7 @@ NEVER_MS: Final = 3_600_000.0  # ms; a longer wait is none: the limit is 0
 HEADLINES: Final = {
     "limited_now": "limited now",
     "limited_before": "not limited now",
+    "not_enforced": "over a limit that is not enforced: nothing is refused or held",
     "within": "within its limit, nothing was refused or held",
     "unseen": "no message of it has come yet",
     "unlimited": "no limit holds for it",
@@ -56,7 +57,7 @@ def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
     if one is None and not findings.traffic:
         yield from beside("seen", unseen(findings), width)
     bites = situations(findings)
-    if libraries:
+    if libraries and (bites or not findings.levels):
         yield ""
         yield "What the application sees" if one is not None else "What the application would see"
     for advice in libraries:
@@ -79,7 +80,7 @@ def beside(name: str, text: str | list[str], width: int, *, indent: int = INDENT
 def headline(findings: Findings) -> str:
     text = f"{' '.join(findings.words)}: {HEADLINES[findings.state]}"
     one = findings.worst
-    if one is None:
+    if one is None or not one.enforced:
         return text
     by = "" if one.level.get("per") == "topic" else f"by the limit {whose(one.level)}"
     if findings.state == "limited_before":
@@ -99,7 +100,7 @@ def ago(text: str) -> str:
 
 def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
     level = one.level
-    yield from beside("limit", f"{limit(level.get('limit') or {})}, {subject_text(level)}", width)
+    yield from beside("limit", f"{limit(level.get('limit') or {})}, {subject_text(level)}{'' if one.enforced else ', not enforced'}", width)
     yield from beside("set by", set_by(findings, level), width)
     offered, over = findings.demand(one)
     if offered or one.over_now:
@@ -107,13 +108,16 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
         if level.get("operation") == "consume":
             text = f"{figures.rate(passed)} is delivered; what the broker has more waits for its turn"
         else:
-            what = "held" if level.get("action") in {"delay", "block", "spool"} else "over the limit"
+            what = "held" if one.enforced and level.get("action") in {"delay", "block", "spool"} else "over the limit"
             text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}"
         yield from beside("demand", text, width)
     if one.usage:
         usage = one.usage
-        yield from beside("in all", f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} held", width)
-        yield from beside("wait", wait_text(level, usage), width)
+        total = f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} held"
+        if not one.enforced:
+            total = f"{usage['admitted'] + usage['shadow_refused']:,} passed, {usage['shadow_refused']:,} of them would have been refused"
+        yield from beside("in all", total, width)
+        yield from beside("wait", wait_text(level, usage) if one.enforced else "none: every message passes", width)
     yield from beside("action", action_text(level, str(findings.body.get("protocol"))), width)
     tried = tried_beside(level)
     if tried is not None:
@@ -171,7 +175,8 @@ def wait_text(level: JSONObject, usage: JSONObject) -> str:
 def action_text(level: JSONObject, protocol: str) -> str:
     action = str(level.get("action"))
     if level.get("mode") != "enforce":
-        return f"none: mode {level.get('mode')}; it is counted only"
+        counted = "what is over it is counted, and passes" if level.get("mode") == "shadow" else "nothing is judged"
+        return f"none: mode {level.get('mode')}; {counted}"
     if level.get("operation") == "consume":
         return "deliveries wait for their turn"
     words = {
@@ -191,6 +196,10 @@ def action_text(level: JSONObject, protocol: str) -> str:
 
 def in_short(one: Limited) -> str:
     level = one.level
+    if not one.enforced:
+        return (
+            f"{limit(level.get('limit') or {})} {subject_text(level)} of rule {level.get('rule')}: not enforced (mode {level.get('mode')})"
+        )
     state = "over it now" if one.over_now else ("was over it" if one.last_over else "within it")
     return f"{limit(level.get('limit') or {})} {subject_text(level)} of rule {level.get('rule')}: {state}"
 
@@ -229,7 +238,9 @@ def commands_of(findings: Findings) -> list[str]:
     """Commands that raise the limit in the way, or show more; for somebody with an operator's token."""
     one = findings.worst
     found = []
-    if one is not None:
+    if one is not None and not one.enforced:
+        found.append(enforcing_command(findings, one.level))
+    elif one is not None:
         level = one.level
         offered, _ = findings.demand(one)
         limits = level.get("limit") or {}
@@ -254,13 +265,26 @@ def commands_of(findings: Findings) -> list[str]:
     return [*found, f"sluice limits get {joined(findings.words)}"]
 
 
+def enforcing_command(findings: Findings, level: JSONObject) -> str:
+    """The command that enforces a limit which is only counted, as it is: of the live change where there is one, else of its rule."""
+    shown = level.get("limit") or {}
+    options = [f"--{name} {shown[name]}" for name in ("messages", "bytes", "concurrent") if shown.get(name)]
+    if level.get("origin") != "override":
+        return f"sluice rules set {quoted(str(level.get('rule')))} {' '.join(options)} --mode enforce --reason '...'"
+    if level.get("per") != "topic":
+        key = typed_path(live_change_path(level))
+    else:
+        key = joined(consumed_words(findings) if level.get("operation") == "consume" else key_words(findings, level))
+    return f"sluice limits set {key} {' '.join(options)} --reason '...'"
+
+
 def containment(findings: Findings) -> tuple[Client, str] | None:
     """The client that makes most of what is refused or held of the topic, and the command that holds it back alone; None where none does.
 
     It is left half of the limit in the way, so that the others have the other half. A limit of one client holds it back already.
     """
     one = findings.worst
-    if one is None or one.level.get("per") in {"client", "connection"} or one.level.get("operation") == "consume":
+    if one is None or not one.enforced or one.level.get("per") in {"client", "connection"} or one.level.get("operation") == "consume":
         return None
     limits = one.level.get("limit") or {}
     messages, size = (float(limits.get(name) or 0) / 2 for name in ("messages_per_second", "bytes_per_second"))
@@ -315,6 +339,15 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         return
     yield "What to do"
     level = one.level
+    if not one.enforced:
+        *changes, look = commands_of(findings)
+        yield from beside(
+            "-", f"Nothing, for the application: all of it passes (mode {level.get('mode')}). To enforce the limit:", width, indent=4
+        )
+        yield from (f"      {command}" for command in changes)
+        yield from beside("-", "See every rule, and why it holds or not:", width, indent=4)
+        yield f"      {look}"
+        return
     spools = level.get("action") == "spool"
     if level.get("operation") != "consume" and spools:
         yield from beside(

@@ -196,8 +196,8 @@ def candidate_samples(candidates: dict[str, CandidateCounts]) -> list[Sample]:
 
 
 def rate_samples(rules: RuleSet) -> list[Sample]:
-    """The rates of every rule."""
-    return [((rule.name, dimension), rate) for rule in rules.rules for dimension, rate in rates(rule.limit)]
+    """The rates of every rule, by its mode."""
+    return [((rule.name, dimension, rule.mode), rate) for rule in rules.rules for dimension, rate in rates(rule.limit)]
 
 
 def cap_lines(gateway: Gateway) -> Iterator[str]:

@@ -253,7 +253,15 @@ LIMITS: Final = (
         "rule",
         "result",
     ),
-    gauge("sluice_limit_rate", "Rate of each rule, in messages or bytes per second (dimension).", "rule", "dimension", workers=SAME),
+    gauge(
+        "sluice_limit_rate",
+        "Rate of each rule, in messages or bytes per second (dimension), and its mode: only enforce refuses anything. What a rule in mode "
+        'shadow would refuse: sluice_rule_messages_total{result="shadow_refused"}.',
+        "rule",
+        "dimension",
+        "mode",
+        workers=SAME,
+    ),
     counter(
         "sluice_limit_checks_total",
         "Messages judged by at least one rule, once each, by the first verdict: ok; limited_shadow, passed, but a rule in shadow mode "

@@ -66,7 +66,7 @@ async def test_a_change_keeps_what_the_rule_says_and_gives_one_bucket(tmp_path: 
     async with control(tmp_path, rules) as api:
         view = (await api.ask("PUT", f"{CLIENT}?force=1", {"messages": "20/s"})).json()
         level = view["levels"][0]
-        assert (level["action"], level["mode"], level["rule"]) == ("block", "shadow", "clients")
+        assert (level["action"], level["mode"], level["rule"]) == ("block", "enforce", "clients")
         names = [amqp_topic(b"/", b"orders", b"a"), amqp_topic(b"/", b"other", b"a")]
         found = [each for name in names for each in api.store.rules().effective(name, client="10.0.0.7")]
         assert [(each.identity, each.rule.action) for each in found] == [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
-from typing import Final
+from contextlib import closing, suppress
+from typing import Final, NamedTuple
 
 import pika
 import pika.exceptions
@@ -101,3 +102,27 @@ def _drain(client: socket.socket) -> None:
     with suppress(OSError):
         while client.recv(65536):
             pass
+
+
+class Counted(NamedTuple):
+    """What became of a flood: messages confirmed and nacked, and the seconds from before its first message until after its last."""
+
+    confirmed: int
+    refused: int
+    seconds: float
+
+
+def flood_until_refused(url: str, exchange: str, key: str, *, refused: int = 100, most: int = 20_000) -> Counted:
+    """Publish with confirms, one message after the other, until so many were nacked, or `most` were published."""
+    passed = nacked = 0
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        begun = time.monotonic()
+        while nacked < refused and passed < most:
+            try:
+                channel.basic_publish(exchange, key, b"x" * 200)
+                passed += 1
+            except pika.exceptions.NackError:
+                nacked += 1
+        return Counted(passed, nacked, time.monotonic() - begun)

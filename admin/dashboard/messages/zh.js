@@ -38,7 +38,7 @@ export default {
   action_shadow: "不拒绝任何消息，仅计数。", action_consume: "投递按顺序等待。", action_reject_amqp: "超出部分返回 nack；未启用 confirm 的信道则等待。",
   action_reject_rocketmq: "超出部分以返回码 {code} 拒绝。", action_delay: "超出部分最多等待 {max}，之后拒绝。", action_block: "暂停读取连接，直到消息可以通过。",
   action_drop: "超出部分被丢弃并计数。", action_close: "关闭信道或连接。", action_spool: "发布方可继续发送；超出部分暂存在网关磁盘上，应答稍后返回。",
-  usage_line: "通过 {passed}，拒绝 {refused}，等待过 {held}", breaker_open: "熔断中，每次 {time}",
+  usage_line: "通过 {passed}，拒绝 {refused}，等待过 {held}", usage_shadow: "其中 {n} 条若执行限额会被拒绝", would_refuse: "会拒绝", set_mode_enforce: "执行：超出部分被拒绝或等待", set_mode_shadow: "试运行：只计数，全部通过", set_mode_off: "关闭：不计数", breaker_open: "熔断中，每次 {time}",
   why_this: "为什么是这个限额？", why_holds: "规则 {rule}（{place}）生效：{limit}。", why_none: "此级别没有规则限流。", why_lost: "{rule}（{place}），{limit}：{reason}", why_missed: "{rule}（{place}）不匹配：{reason}",
   change_limit: "修改限额", presets: "预设", presets_line: "选择一个预设，或自行填写：", preset_usual: "{rate}，未被限流时的水平（p95）", preset_now: "{rate}，当前限额", preset_twice: "{rate}，当前限额的两倍", preset_half: "{rate}，当前限额的一半", preset_raises: "{words}：将调高限额",
   messages_limit: "消息数", messages_hint: "数字加单位：500/s、30k/min", bytes_limit: "字节数", bytes_hint: "10MiB/s", limit_bytes_too: "同时限制字节数", for_how_long: "有效期", reason_hint: "写入历史，相关团队可见",
