@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
 from pamqp import commands, frame
 
 from gateway.broker_load.source import Backlog, BacklogError, Source
@@ -38,7 +39,7 @@ class AmqpSource(Source):
 
     async def greet(self) -> None:
         self._data = b""
-        user, password = self.login()
+        user, password = await trio.to_thread.run_sync(self.login, abandon_on_cancel=True)  # a file, and its disk may hang
         await self.write(BEGIN)
         await self._expect(commands.Connection.Start)
         words = f"\0{user}\0{password}"

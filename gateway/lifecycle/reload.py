@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 import trio
 
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 # Seconds. 20 system calls beside a reading: 13 ms with the default of 5 ms, 1.7 with 0.5, 0.1 with this (2026-11-22).
 NORMAL_S: Final = sys.getswitchinterval()
 SWITCH_S: Final = 0.0001
+READ_S: Final = 30.0  # seconds; for all files together, and again for those of tokens, TLS and receivers; a guess
+MAX_THREADS: Final = 4  # readings that hang, for as long as their files do; further reloads fail without one; a guess
+HANGS: Final = (
+    f"a file was not read within {READ_S:g} s: the configuration, its rules, a token file or a certificate is a FIFO, or its mount hangs; "
+    "mend or replace it, then reload again"
+)
+
+Words = TypeVarTuple("Words")
+Found = TypeVar("Found")
 
 
 class NewConfiguration(NamedTuple):
@@ -102,6 +111,7 @@ class Reloads:
         self.turn = trio.Lock()  # held from the reading until what was found is in force
         self.last = LastReload()
         self._store = store
+        self._threads = trio.CapacityLimiter(MAX_THREADS)
 
     async def reload(self, target: Reloadable, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again. What can be changed takes effect, the rest is named.
@@ -113,9 +123,9 @@ class Reloads:
         """
         async with self.turn:
             try:
-                found = await self._read(target.settings)
+                found = await self._on_a_thread(read, target.settings, self._store)
+                commits = await self._on_a_thread(self._prepare, found.merged)
                 protection = found.with_derived(target.brokers)
-                commits = self._prepare(found.merged)
             except ReloadFailedError as error:
                 if not dry_run:
                     self._failed(error)
@@ -135,10 +145,16 @@ class Reloads:
         except (TokenError, TlsFileError) as error:
             raise ReloadFailedError([str(error)]) from error
 
-    async def _read(self, current: Settings) -> NewConfiguration:
-        """Raises ReloadFailedError. Cancelled, it ends at once; the thread ends by itself, and its result is dropped."""
-        with quick_switches():
-            return await trio.to_thread.run_sync(read, current, self._store, abandon_on_cancel=True)
+    async def _on_a_thread(self, work: Callable[[*Words], Found], *words: *Words) -> Found:
+        """What `work` returns, and what it raises. Raises ReloadFailedError after READ_S: a file, or its mount, hangs.
+
+        Cancelled, it ends at once; the thread ends by itself, and its result is dropped.
+        """
+        try:
+            with trio.fail_after(READ_S), quick_switches():
+                return await trio.to_thread.run_sync(work, *words, abandon_on_cancel=True, limiter=self._threads)
+        except trio.TooSlowError:
+            raise ReloadFailedError([HANGS]) from None
 
     def _put_in_force(self, found: NewConfiguration, protection: dict[str, Protection], target: Reloadable) -> None:
         """In one piece. Live changes made since the reading began hold as well."""

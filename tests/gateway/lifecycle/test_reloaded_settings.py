@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import trio
 from admin.ports import ReloadFailedError
 from admin.store import Store
 from gateway import log
+from gateway.lifecycle import reload as lifecycle_reload
 from gateway.settings import load
 from gateway.settings.reloading import merged
 from gateway.standalone import Standalone
@@ -139,4 +142,46 @@ async def test_a_token_file_that_cannot_be_used_fails_the_reload_as_a_whole(stan
         with pytest.raises(ReloadFailedError, match="ci"):
             await standalone.reload()
         assert standalone.gateway.shared.credit_initial == 400
+        nursery.cancel_scope.cancel()
+
+
+def let_through(fifo: Path) -> None:
+    """Whoever waits for its other end reads that there is nothing."""
+    os.close(os.open(fifo, os.O_RDWR))
+
+
+@pytest.mark.parametrize("which", ["sluice.yaml", "ci"])
+async def test_a_file_that_hangs_fails_the_reload_and_holds_up_nothing_else(
+    standalone: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """A FIFO in the place of the file, as a mount would hang; the loop has its turns, and the next reload finds what was mended."""
+    monkeypatch.setattr(lifecycle_reload, "READ_S", 0.5)
+    (tmp_path / "ci").write_text("x" * 43)
+    write(tmp_path, tokens="{name: ci, role: viewer, file: ci}")
+    file = tmp_path / which
+    text = file.read_text()
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.sleep(0.01)
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(standalone.administer)
+        nursery.start_soon(take_turns)
+        file.unlink()
+        os.mkfifo(file)
+        let_go = threading.Timer(30, let_through, (file,))  # or a loop that waits would wait for ever
+        let_go.start()
+        with pytest.raises(ReloadFailedError, match="was not read within"):
+            await standalone.reload()
+        assert let_go.is_alive(), "the loop waited for the file"
+        assert turns > 1
+        let_go.cancel()
+        let_through(file)
+        file.unlink()
+        file.write_text(text)
+        assert await standalone.reload()
         nursery.cancel_scope.cancel()
