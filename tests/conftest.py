@@ -19,8 +19,9 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
 LONGEST = {SPOOL: 4, "rabbitmq": 5, ROCKETMQ_SPOOL: 6, "rocketmq": 7}  # the parts of the run's own brokers
+OF_THE_RUN = ("probe", "rabbitmq", "rocketmq")  # the fixtures that start them; what needs one of them ends before it
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 ONCE = (
     "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/",
@@ -58,6 +60,7 @@ hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("untimed")
 
 IN_MEMORY = pytest.StashKey[Path]()
+STARTED = pytest.StashKey[list[Callable[[], None]]]()  # of OF_THE_RUN: what ends each
 WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session.session", "gateway.protocols.amqp.conversation")
 
 
@@ -166,6 +169,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return LONGEST.get(part_of(config.rootpath, item.path.relative_to(config.rootpath).as_posix()), rank) if rank else 0
 
     items.sort(key=lateness, reverse=hasattr(config, "workerinput"))
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: Any) -> None:
+    if fixturedef.argname in OF_THE_RUN:
+        request.config.stash.setdefault(STARTED, []).append(partial(fixturedef.finish, request))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """The run's own brokers and clients end with the part that has them: an idle broker takes a fifteenth of a processor."""
+    yield
+    root, files = item.config.rootpath, [each.path for each in (item, nextitem) if each is not None]
+    if len({part_of(root, file.relative_to(root).as_posix()) for file in files}) == 2:
+        for end in item.config.stash.get(STARTED, []):
+            end()  # nothing, where it has ended
+        item.config.stash[STARTED] = []
 
 
 @pytest.hookimpl(optionalhook=True)

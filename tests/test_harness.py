@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from support import tmpfs
 from support.clients.programs import Program
 from support.models.rates import let_through
+from support.processes import HANG_S
 from support.xdist_split import PartScheduling
 
 
@@ -89,3 +91,28 @@ def test_a_client_that_a_failed_test_left_is_ended_with_it() -> None:
         raise TimeoutError("the test's own")
     assert left.ended()
     assert left not in Program.started
+
+
+def test_the_runs_own_brokers_end_with_the_last_file_that_has_them(tmp_path: Path) -> None:
+    story = tmp_path / "story"
+    (tmp_path / "conftest.py").write_text(
+        "import pathlib, pytest\n"
+        "@pytest.fixture(scope='session')\ndef tell(): return pathlib.Path('story').open('a', 1).write\n"
+        "@pytest.fixture(scope='session')\ndef rabbitmq(tell): tell('started '); yield; tell('ended ')\n"
+        "@pytest.fixture(scope='session')\ndef client(rabbitmq, tell): yield; tell('left ')\n"
+    )
+    tests = {"1": "def test(client, rabbitmq: RabbitMQ): ...", "2": "def test(tell, rabbitmq: RabbitMQ): tell('second ')"}
+    tests["3"] = "def test(tell, rocketmq: RocketMQ = None): tell('third ')"
+    for name, test in tests.items():
+        marker = "rocketmq" if name == "3" else "rabbitmq"
+        (tmp_path / f"test_{name}.py").write_text(
+            f"import pytest\npytestmark = pytest.mark.{marker}\nRabbitMQ = RocketMQ = object\n{test}\n"
+        )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = \n rabbitmq\n rocketmq\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--import-mode=importlib", "--basetemp=kept"]
+    done = subprocess.run(
+        [*command, *(f"test_{name}.py" for name in tests)], cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=False, timeout=HANG_S,
+    )  # fmt: skip
+    assert not done.returncode, done.stdout + done.stderr
+    assert story.read_text().split() == ["started", "second", "left", "ended", "third"]
