@@ -60,7 +60,7 @@ def run(settings: Settings) -> int:
         handler.close()
         return INVALID
     try:
-        with Signals(handler) as signals:
+        with Signals(handler, starting=True) as signals:
             place = settings.gateway
             takeover = None if place.takeover is None else Takeover.begin(place.takeover, place.state_directory, place.workers)
             if takeover is None:

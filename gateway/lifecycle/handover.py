@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from gateway.lifecycle import signals
 from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.takeover import TakeoverPoint
 
@@ -38,13 +39,16 @@ class Handover:
         self._fill_levels = fill_levels
         self._drain = drain
         self._given_up = trio.Event()
+        self._next_process: NextProcess | None = None
 
     def tasks(self, place: Place, sockets: Callable[[], Sequence[socket.socket]], draining: Callable[[], bool]) -> list[Task]:
         """What waits for the next process; none without `gateway.takeover`. `sockets`: all that listen."""
         if place.takeover is None:
+            signals.no_next_process()
             return []
+        self._next_process = NextProcess(draining, lambda: self.asked)
         point = TakeoverPoint(place.takeover, place.state_directory, place.workers, sockets, self._to_the_next, draining)
-        return [point.run, NextProcess(draining, lambda: self.asked).run]
+        return [point.run, self._next_process.run]
 
     async def give_up(self) -> None:
         """The state directory, the admin port and the fill levels. Nobody is accepted any more."""
@@ -58,6 +62,8 @@ class Handover:
         self.asked = True
         self._drain()
         await self._given_up.wait()
+        if self._next_process is not None:
+            self._next_process.pass_on()
 
     def __repr__(self) -> str:
         return f"<Handover {'given up' if self._given_up.is_set() else 'asked' if self.asked else 'not asked'}>"

@@ -18,12 +18,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import trio
 
 from gateway import log, systemd
+from gateway.lifecycle import signals
 from gateway.lifecycle.takeover import STARTED_TO_TAKE_OVER
 
 FIRST_PROCESS: Final = 1
@@ -49,29 +51,50 @@ def environment_again(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class NextProcess:
-    """Starts the next process at each SIGUSR2, one at a time. `run` is a task; a process that has taken over outlives this one."""
+    """Starts the next process at each SIGUSR2, one at a time. `run` is a task; a process that has taken over outlives this one.
+
+    A signal that comes while one is under way is kept: the one after it is started when that has taken over, by it, or has ended.
+    """
 
     def __init__(self, stopping: Callable[[], bool], handed_over: Callable[[], bool]) -> None:
         self._stopping = stopping
         self._handed_over = handed_over
         self._pid = 0  # of the one that is under way
+        self._again = False  # a signal came meanwhile
 
     async def run(self) -> None:
-        with trio.open_signal_receiver(signal.SIGUSR2) as numbers:
-            async with trio.open_nursery() as nursery:
-                async for _ in numbers:
-                    why, remedy = self._refusal()
-                    if why:
-                        log.event(logging.WARNING, "takeover_failed", err=f"no next process is started: {why}", remedy=remedy)
-                    elif await self._start():
-                        nursery.start_soon(self._watch)
+        async with signals.next_process_wanted() as wanted, trio.open_nursery() as nursery:
+            async for _ in wanted:
+                if self._pid:
+                    self._keep()
+                elif await self._start_unless_refused():
+                    nursery.start_soon(self._watch)
+
+    def _keep(self) -> None:
+        """The next process is under way, or has taken over: it starts the one after it, or this one does where it ends first."""
+        log.event(logging.INFO, "next_process_asked_again", pid=self._pid)
+        self._again = True
+        if self._handed_over():
+            self.pass_on()
+
+    def pass_on(self) -> None:
+        """This process has handed over: a signal that it has kept is the next one's."""
+        if self._again and self._pid:
+            self._again = False
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGUSR2)
+
+    async def _start_unless_refused(self) -> bool:
+        why, remedy = self._refusal()
+        if why:
+            log.event(logging.WARNING, "takeover_failed", err=f"no next process is started: {why}", remedy=remedy)
+            return False
+        return await self._start()
 
     def _refusal(self) -> tuple[str, str]:
         """Why none can be started, and the way out; empty where one can."""
         if self._stopping():
             return "this one is stopping already", "start the next one when it has ended"
-        if self._pid:
-            return f"process {self._pid} is being started", "wait for its lines, or end it"
         if os.getpid() == FIRST_PROCESS:
             return "this is the first process of its container, whose end is the end of the container", "start another container"
         if os.getppid() == FIRST_PROCESS and not os.environ.get("NOTIFY_SOCKET") and STARTED_TO_TAKE_OVER not in os.environ:
@@ -94,6 +117,15 @@ class NextProcess:
         return True
 
     async def _watch(self) -> None:
+        """Watch the one that was started, and those that are started because it failed while a signal was kept."""
+        await self._watch_one()
+        while self._again and not self._handed_over() and not self._stopping():
+            self._again = False
+            if not await self._start_unless_refused():
+                return
+            await self._watch_one()
+
+    async def _watch_one(self) -> None:
         """Say it when the one that was started has ended; it is no child of this one, so nobody here is told its exit code."""
         try:
             descriptor = os.pidfd_open(self._pid)

@@ -52,14 +52,21 @@ class Group(Protocol):
 
 
 class Signals:
-    """Takes the process's signals while it is entered. Use it on the main thread, once at a time."""
+    """Takes the process's signals while it is entered. Use it on the main thread, once at a time.
 
-    def __init__(self, handler: log.QueueHandler) -> None:
+    `starting`: SIGUSR2 is kept until `start_next_by` says what it does.
+    """
+
+    def __init__(self, handler: log.QueueHandler, *, starting: bool = False) -> None:
         self.group: Group | None = None
         self.root: trio.lowlevel.Task | None = None  # whose tasks are shown
         self._handler = handler
         self._asked_at: float | None = None  # when the first stop came; monotonic
         self._stop: Callable[[signal.Signals], None] | None = None  # begins a graceful stop; called on the signals' thread
+        self._starting = starting  # whether SIGUSR2 has a meaning is not known yet: it is kept
+        self._kept = False  # SIGUSR2 came while that was so
+        self._start_next: Callable[[], None] | None = None  # called on any thread
+        self._knowing = threading.Lock()  # for the three above
         self._before: dict[signal.Signals, Any] = {}
         self._reading, self._writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._writing, False)
@@ -111,9 +118,31 @@ class Signals:
         elif number == signal.SIGQUIT:
             self._pass_on(number, ends=True)
             self.end(number, lambda: self._report(number))
-        else:
-            remedy = "SIGTERM stops the gateway, SIGUSR1 shows its stacks, SIGUSR2 starts the next process where gateway.takeover is set"
-            log.event(logging.WARNING, "signal_ignored", signal=number.name, remedy=remedy)
+        elif number != signal.SIGUSR2 or not self._take_next():
+            self._ignore(number)
+
+    def _ignore(self, number: signal.Signals) -> None:
+        remedy = "SIGTERM stops the gateway, SIGUSR1 shows its stacks, SIGUSR2 starts the next process where gateway.takeover is set"
+        log.event(logging.WARNING, "signal_ignored", signal=number.name, remedy=remedy)
+
+    def _take_next(self) -> bool:
+        """Have SIGUSR2 start the next process, now or once that can be; False where it means nothing."""
+        with self._knowing:
+            self._kept = self._starting
+            start = self._start_next
+        if start is not None:
+            start()
+        return start is not None or self._kept
+
+    def start_next_by(self, start: Callable[[], None] | None) -> None:
+        """What SIGUSR2 does from now on, and for one that came before; None: nothing."""
+        with self._knowing:
+            self._starting, self._start_next = False, start
+            kept, self._kept = self._kept, False
+        if kept and start is not None:
+            start()
+        elif kept:
+            self._ignore(signal.SIGUSR2)
 
     def _handle_stop(self, number: signal.Signals) -> None:
         if self._asked_at is not None and time.monotonic() - self._asked_at < SAME_S:
@@ -166,6 +195,33 @@ class Signals:
 
 
 _installed: Signals | None = None  # those of this process
+
+
+def next_process_wanted() -> trio.MemoryReceiveChannel[None]:
+    """A channel with each SIGUSR2, also one that came while this process was starting; several at once are one.
+
+    Within somebody else's process (tests) none comes.
+    """
+    token = trio.lowlevel.current_trio_token()
+    sending, receiving = trio.open_memory_channel[None](1)
+
+    def put() -> None:
+        with suppress(trio.WouldBlock, trio.BrokenResourceError):
+            sending.send_nowait(None)
+
+    def start() -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(put)
+
+    if _installed is not None:
+        _installed.start_next_by(start)
+    return receiving
+
+
+def no_next_process() -> None:
+    """SIGUSR2 means nothing: there is no `gateway.takeover`."""
+    if _installed is not None:
+        _installed.start_next_by(None)
 
 
 async def first_stop(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> signal.Signals:

@@ -55,6 +55,10 @@ LIFE: Final = {
     "taken_over": lines("info", fields="pid", meaning="Another process is ready and takes over: this one drains and ends."),
     "next_process_started": lines(
         "info", fields="command", meaning="SIGUSR2 came: the next process is started by this command, and will take over."),
+    "next_process_asked_again": lines(
+        "info", fields="pid",
+        meaning="SIGUSR2 came while the next process was under way: it starts the one after it when it has taken over; should it end "
+        "before that, this one starts another."),
     "next_process_ended": lines(
         "warning", fields="pid remedy",
         meaning="The process that has taken over has ended while this one still works off what it held. Its own lines say why."),

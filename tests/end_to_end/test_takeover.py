@@ -23,7 +23,7 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.clients.newcomers import NEWCOMERS, Newcomers
-from support.gateways import StartGateway, amqp_listener, limit_path
+from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
 from support.processes import LOOPBACK, free_ports, tree, wait_until
 from support.rocketmq.frames import send
@@ -170,31 +170,40 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_at_sigusr2_one_process_is_started_at_a_time_and_none_outlives_a_stop(start_gateway: StartGateway) -> None:
-    """The next one belongs to nobody here, so the test ends it. That it serves at once, and is systemd's main process: test_systemd.py."""
+def events(gateway: Gateway, name: str) -> list[dict[str, Any]]:
+    """Lines of the log, which the processes that take over share."""
+    lines = (json.loads(line) for line in gateway.process.output().splitlines() if line.startswith("{"))
+    return [line for line in lines if line["event"] == name]
+
+
+def test_at_sigusr2_one_process_is_started_at_a_time_and_a_signal_meanwhile_is_kept(start_gateway: StartGateway) -> None:
+    """The third process, of the second signal, is started by the second one. They belong to nobody here, so the test ends the last.
+
+    That it serves at once, and is systemd's main process: test_systemd.py.
+    """
     with rocketmq_stand_in() as broker:
         (port,) = free_ports(1)
         listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{port}", "upstream": f"{LOOPBACK}:{broker.port}"}
         gateway = start_gateway([listener], [], gateway=TAKEOVER)
         first = gateway.process
         first.popen.send_signal(signal.SIGUSR2)
-        first.wait_until(lambda: "next_process_started" in gateway.log(), within=30, what="the first signal")
+        first.wait_until(lambda: bool(events(gateway, "next_process_started")), within=30, what="the first signal")
         first.popen.send_signal(signal.SIGUSR2)
-        first.wait_until(lambda: "is being started" in gateway.log() or '"taken_over"' in gateway.log(), within=30, what="the second one")
-        wait_until(lambda: first.popen.poll() is not None, within=60, what="the first process ends")
-        assert first.popen.returncode == 0
-        lines = [json.loads(line) for line in first.output().splitlines() if line.startswith("{")]
-        (second,) = [line["pid"] for line in lines if line["event"] == "taken_over"]
-        assert [line["event"] for line in lines].count("next_process_started") == 1
-        wait_until(lambda: gateway.answers("/readyz"), within=30, what="the second process serves")
-        os.kill(second, signal.SIGUSR2)
-        os.kill(second, signal.SIGTERM)  # before the third can have asked
+        wait_until(lambda: len(events(gateway, "taken_over")) == 2, within=90, what="the third process takes over")
+        assert first.popen.wait(60) == 0
+        second, third = [line["pid"] for line in events(gateway, "taken_over")]
+        assert [line["pid"] for line in events(gateway, "next_process_asked_again")] == [second]
+        assert len(events(gateway, "next_process_started")) == 2
         wait_until(lambda: has_ended(second), within=60, what="the second process ends")
+        wait_until(lambda: gateway.answers("/readyz"), within=30, what="the third process serves")
+        os.kill(third, signal.SIGUSR2)
+        os.kill(third, signal.SIGTERM)  # before the fourth can have asked
+        wait_until(lambda: has_ended(third), within=60, what="the third process ends")
         wait_until(
             lambda: "SIGUSR2 has started this process to take over, so it ends" in first.output()
             or "no next process is started" in first.output()
             or "takeover_failed" in first.output().rpartition('"stopping"')[2],
-            within=60, what="the third process ends in words",
+            within=60, what="the fourth process ends in words",
         )  # fmt: skip
         assert not gateway.answers("/livez")
 
