@@ -455,6 +455,44 @@ def closes_its_channel(gateway: Gateway, names: Names) -> Scenario:
     worker.finish()
 
 
+def reads_a_stream(gateway: Gateway, names: Names, end: End, *, others: bool = False) -> Scenario:
+    """A stream's messages cannot be given back: RabbitMQ would end the connection, with all that waits there. Another queue's are."""
+    names.put(20)
+    worker = Worker(gateway)
+    worker.call(commands.Basic.Qos(prefetch_count=8), "Basic.QosOk")
+    worker.call(commands.Basic.Consume(queue=names.jobs, arguments={"x-stream-offset": "first"}), "Basic.ConsumeOk")
+    worker.wait_for("Basic.Deliver", 8)
+    worker.acknowledge(1, 2)
+    if others:
+        names.channel.queue_declare(other := f"other-{names.results}")
+        for number in range(4):
+            names.channel.basic_publish("", other, b"job", pika.BasicProperties(message_id=str(number)))
+        worker.consume(other, no_ack=False)
+        worker.wait_for("Basic.Deliver", 14)
+    worker.publish(names.results, MANY)
+    worker.acknowledge(4)
+    worker.publish(names.results, 1)
+    yield waits(gateway, worker, MANY + 1)
+    end(worker)
+    if others:
+        yield lambda: names.ready(other) == 4
+    assert names.ready(names.results) == 0, "the results still wait"
+    names.put(20)  # which the dead client must not get
+    names.release(gateway)
+    yield stored(names, MANY + 1)
+    if others:
+        assert names.take(other) == ["0", "1", "2", "3"]
+        names.channel.queue_delete(other)
+    worker.socket.close()
+
+
+def test_readers_of_a_stream_go_likewise(gateway: Gateway, names: MakeNames) -> None:
+    stream = {"x-queue-type": "stream"}
+    scenarios = {end.__name__: reads_a_stream(gateway, names("delay", stream), end) for end in ENDS}
+    scenarios["beside another queue"] = reads_a_stream(gateway, names("delay", stream), die, others=True)
+    together(scenarios)
+
+
 def test_whatever_a_client_was_doing_when_it_went(gateway: Gateway, names: MakeNames) -> None:
     scenarios: dict[str, Scenario] = {
         f"{action}: {kind.__name__}": kind(gateway, names(action))

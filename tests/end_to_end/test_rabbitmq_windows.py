@@ -49,6 +49,7 @@ def none_outlives(limits: Limits) -> Iterator[None]:
     limits.takers.clear()
     limits.set("shut", "0/s")
     limits.set("live", "100000/s")
+    limits.set("rare", "20/min")
 
 
 class Limits:
@@ -95,7 +96,9 @@ class Taker:
         self.redelivered = 0
         self.at: list[float] = []
 
-    def consume(self, queue: str, *, ack: bool = True, auto_ack: bool = False, exclusive: bool = False) -> str:
+    def consume(
+        self, queue: str, *, ack: bool = True, auto_ack: bool = False, exclusive: bool = False, arguments: dict[str, str] | None = None
+    ) -> str:
         def take(channel: Any, method: Any, _: Any, body: bytes) -> None:
             self.got.append(int(body))
             self.tags.append(method.delivery_tag)
@@ -104,7 +107,7 @@ class Taker:
             if ack and not auto_ack:
                 channel.basic_ack(method.delivery_tag)
 
-        return str(self.channel.basic_consume(queue, take, auto_ack=auto_ack, exclusive=exclusive))
+        return str(self.channel.basic_consume(queue, take, auto_ack=auto_ack, exclusive=exclusive, arguments=arguments))
 
     def until(self, there: Callable[[], bool], within: float = HANG_S) -> None:
         end = time.monotonic() + within
@@ -323,3 +326,102 @@ def test_consumers_that_share_a_slow_limit_take_its_messages_in_turns(limits: Li
 
     takers[0].until(all_there)
     assert sum(taker.redelivered for taker in takers) == 0
+
+
+@pytest.fixture
+def no_timeout(limits: Limits) -> Iterator[None]:
+    """What may not leave its queue runs into the broker's timeout."""
+    limits.rabbitmq.control("eval", f"application:set_env(rabbit, consumer_timeout, {1000 * int(HANG_S)}).")
+    yield
+    limits.rabbitmq.control("eval", f"application:set_env(rabbit, consumer_timeout, {1000 * TIMEOUT_S}).")
+
+
+def own_queues(limits: Limits, rule: str, *, auto_ack: bool = False) -> dict[str, Taker]:
+    """Consumers of queues that may not be left, or are read from where one begins, each with a queue that its connection has declared."""
+    kinds: dict[str, dict[str, Any]] = {
+        "auto-delete": {"auto_delete": True},
+        "expires": {"arguments": {"x-expires": 1000}},
+        "exclusive": {"exclusive": True},
+        "reply": {"exclusive": True, "auto_delete": True},
+        "stream": {"durable": True, "arguments": {"x-queue-type": "stream"}},
+        "offset": {"durable": True, "arguments": {"x-queue-type": "stream"}},
+        "end": {"durable": True, "arguments": {"x-queue-type": "stream"}},
+    }
+    takers = {}
+    for kind, declared in kinds.items():
+        of_stream = "durable" in declared
+        if (of_stream and auto_ack) or (kind == "end" and rule != "live"):
+            continue  # RabbitMQ has none; one that nothing tells from a queue, until something has come, begins where its limit lets it
+        queue = f"{rule}.{kind}"
+        if of_stream:
+            with suppress(ChannelClosedByBroker):
+                limits.direct.queue_delete(queue)
+        taker = takers[queue] = Taker(limits, 500)
+        declarer = limits.past.channel() if kind in ("offset", "end") else taker.channel
+        declarer.queue_declare(queue, **declared)
+        taker.consume(queue, auto_ack=auto_ack, arguments={"x-stream-offset": "first"} if kind == "offset" else None)
+    return takers
+
+
+def run(takers: dict[str, Taker], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for taker in takers.values():
+            taker.connection.process_data_events(0.01)
+
+
+def publish(limits: Limits, takers: dict[str, Taker], numbers: range) -> None:
+    for queue in takers:
+        for number in numbers:
+            limits.direct.basic_publish("", queue, b"%d" % number, mandatory=True)
+
+
+def until_all(takers: dict[str, Taker], there: Callable[[Taker], bool], within: float = HANG_S) -> None:
+    end = time.monotonic() + within
+    while not all(there(taker) for taker in takers.values()):
+        assert time.monotonic() < end, [(queue, len(taker.got), taker.got[-3:]) for queue, taker in takers.items()]
+        run(takers, 0.05)
+
+
+@pytest.mark.usefixtures("no_timeout")
+@pytest.mark.parametrize("auto_ack", [False, True])
+def test_streams_and_queues_that_delete_themselves_are_paused(limits: Limits, auto_ack: bool) -> None:
+    """They lose nothing and give nothing twice, also where the limit was there first."""
+    limits.set("live", "0/s")
+    begun_shut = own_queues(limits, "shut", auto_ack=auto_ack)
+    publish(limits, begun_shut, range(40))
+    limits.set("live", "100000/s")
+    takers = own_queues(limits, "live", auto_ack=auto_ack)
+    publish(limits, takers, range(10))
+    until_all(takers, lambda taker: len(taker.got) == 10)
+    limits.set("live", "0/s")
+    publish(limits, takers, range(10, 60))
+    both = takers | begun_shut
+    run(both, 2.5)
+    assert {queue: len(taker.got) for queue, taker in both.items()} == dict.fromkeys(takers, 10) | dict.fromkeys(begun_shut, 0)
+    limits.set("live", "20/s")
+    limits.set("shut", "20/s")
+    until_all(both, lambda taker: len(taker.got) >= 15)
+    limits.set("live", "0/s")
+    limits.set("shut", "0/s")
+    run(both, 1)
+    limits.set("live", "100000/s")
+    limits.set("shut", "100000/s")
+    until_all(takers, lambda taker: len(taker.got) >= 60)
+    until_all(begun_shut, lambda taker: len(taker.got) >= 40)
+    run(both, 0.3)
+    for queue, taker in both.items():
+        assert (queue, taker.got) == (queue, list(range(60 if queue in takers else 40)))
+
+
+@pytest.mark.usefixtures("no_timeout")
+def test_streams_and_queues_that_delete_themselves_keep_a_slow_rate(limits: Limits) -> None:
+    takers = own_queues(limits, "rare")
+    publish(limits, takers, range(5))
+    begun = time.monotonic()
+    until_all(takers, lambda taker: len(taker.got) >= 3)
+    assert time.monotonic() - begun >= 2 * 3 * 0.99
+    assert [taker.got for taker in takers.values()] == [[0, 1, 2]] * len(takers)
+    limits.set("rare", "100000/s")
+    until_all(takers, lambda taker: len(taker.got) >= 5)
+    assert [taker.got for taker in takers.values()] == [[0, 1, 2, 3, 4]] * len(takers)

@@ -311,6 +311,13 @@ class Consumers:
             return None
         return None
 
+    def meet_stream(self, consumer: Consumer) -> None:
+        """A message of a stream has come for `consumer`."""
+        if consumer.subscription is not None:
+            declared = consumer.subscription.queue
+            declared.stream = True
+            self._keep_declared(declared)
+
     def end_channel(self, channel_id: int) -> None:
         """Nothing is consumed on channel `channel_id` any more."""
         channel = self.channels.get(channel_id)

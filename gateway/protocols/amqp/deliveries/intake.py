@@ -19,7 +19,7 @@ from gateway.protocols.amqp.deliveries.consumers import Consumers
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.parked import Parking, extends
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
-from gateway.protocols.amqp.deliveries.subscription import Consumer
+from gateway.protocols.amqp.deliveries.subscription import QUEUE, STREAM, UNSEEN, Consumer
 from gateway.protocols.amqp.deliveries.windows import Windows
 from gateway.protocols.amqp.frames import BASIC_DELIVER, BODY_FRAME, END, HEADER, METHOD, OVERHEAD
 from gateway.protocols.octets import same, u16, u32, u64
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
 
 MIN_DELIVER_BYTES: Final = 24  # of a basic.deliver with empty names
+OF_A_STREAM: Final = b"\x0fx-stream-offset"  # among the headers of each message of one, as it stands there
 MIN_HEADER_BYTES: Final = 20  # of a content header frame that ends with the body size
 SHORT_TAG_BYTES: Final = 16  # consumer tags compared where they lie; longer ones are sliced, at the same cost for any length
 
@@ -74,6 +75,8 @@ class DeliveryIntake:
                 channel.broker_left = 0
                 if consumer is not None:
                     self.lot.count(consumer.key, self.count, self.count, self.bytes)
+                    if consumer.source != QUEUE:
+                        self._see(channel, consumer, data, stop, stop + u32(data, stop + 3), self.count)
             return found
         last = parking.joinable(consumer, data, pos)
         if last is None or self.ends.over or channel.client_state == CLIENT_CLOSED:
@@ -86,6 +89,8 @@ class DeliveryIntake:
             parking.passing = False
             parking.swallows = False
             channel.broker_left = 0
+            if consumer is not None and consumer.source != QUEUE:
+                self._see(channel, consumer, data, stop, stop + u32(data, stop + 3), self.count)
             self.lot.count(last.key, self.count, 0, 0)
             self.lot.extend(last, found, self.count)
         return found
@@ -164,8 +169,6 @@ class DeliveryIntake:
         parking.passing = False
         swallows = consumer is not None and (self.ends.over or channel.client_state == CLIENT_CLOSED or consumer.returns)
         parking.swallows = swallows or leave is not None
-        if leave is None and consumer is not None and consumer.returns:
-            self.windows.return_to_broker(channel, data, pos, 1)
         parking.consumer = consumer
         parking.method = data[pos:stop]
         parking.method_end = stop
@@ -179,6 +182,8 @@ class DeliveryIntake:
             consumer = channel.consumer
             if consumer is not None:
                 channel.consumer = None
+                if consumer.source != QUEUE:
+                    self._see(channel, consumer, data, pos, stop, 1)
                 self.lot.count(consumer.key, 1, 1, size)
                 if consumer.reservation is not None:
                     self.windows.get_answered(consumer.key, consumer.reservation, 1, size)
@@ -189,7 +194,14 @@ class DeliveryIntake:
         method = parking.method
         parking.consumer = None
         parking.method = b""
+        if consumer is not None and consumer.source != QUEUE:
+            self._see(channel, consumer, data, pos, stop, 1)
         if parking.swallows:
+            of_stream = data.find(OF_A_STREAM, pos, stop) >= 0
+            if channel.leave is not None:
+                channel.leave.take(of_stream=of_stream)
+            elif consumer is not None and consumer.returns and not of_stream:
+                self.windows.return_to_broker(channel, method, 0, 1)
             self._swallow(channel, parking, consumer, size)
             return True
         start = pos - len(method)
@@ -275,6 +287,15 @@ class DeliveryIntake:
             parking.method = b""
             parking.consumer = None
             self.lot.park(channel, parking, Part(PLAIN, channel.number, method, 0, len(method)), None)
+
+    def _see(self, channel: AmqpChannel, consumer: Consumer, data: bytes, header: i64, end: i64, count: i64) -> None:
+        """The last `count` deliveries of `channel` are for `consumer`; the content header of the first is `data[header:end]`."""
+        if consumer.source == UNSEEN:
+            consumer.source = STREAM if data.find(OF_A_STREAM, header, end) >= 0 else QUEUE
+            if consumer.source == STREAM:
+                self.consumers.meet_stream(consumer)
+        if consumer.source == STREAM and channel.settlements is not None:
+            channel.settlements.keep_of_stream(count)
 
     def _swallow(self, channel: AmqpChannel, parking: Parking, consumer: Consumer | None, size: int) -> None:
         """The delivery whose header has come is given up: its channel or the connection is closed."""

@@ -9,7 +9,7 @@ from gateway.protocols.octets import u64
 class Leave:
     """Of one channel. It ends with the channel's close."""
 
-    __slots__ = ("begun", "cancelled", "first", "given_back", "late", "recovering", "tags")
+    __slots__ = ("begun", "cancelled", "first", "given_back", "late", "recovering", "tag", "tags")
 
     def __init__(self) -> None:
         self.first: list[bytes] = []  # what the gateway had to say on the channel before (`broker_requests.py`)
@@ -19,6 +19,7 @@ class Leave:
         self.given_back = False  # what was delivered before is given back
         self.recovering = False  # by a basic.recover that is not answered yet: it covers what comes until then
         self.late: list[int] = []  # delivery tags that came after that, to be given back one by one
+        self.tag = 0  # one of these, if it is not of a stream: its header is still to come
 
     def arrive(self, method: int, data: bytes, pos: int, *, to_be_settled: bool) -> None:
         """The delivery, or basic.get-ok, whose method frame is at `data[pos]` has come, and is swallowed.
@@ -31,7 +32,13 @@ class Leave:
             if name not in self.cancelled:
                 self.tags.append(name)
         if self.given_back and not self.recovering and to_be_settled:
-            self.late.append(u64(data, at))
+            self.tag = u64(data, at)
+
+    def take(self, *, of_stream: bool) -> None:
+        """The header of that delivery has come."""
+        if self.tag > 0 and not of_stream:
+            self.late.append(self.tag)
+        self.tag = 0
 
     def hear(self, method: int, arguments: bytes) -> bool:
         """The broker says `method`; whether that is not for the client."""

@@ -15,6 +15,9 @@ itself would cost the channel (406, unknown delivery tag) with all that waits th
 client has not settled is given back one by one, as far as `Settlements` knows it; where it does not (tag 0, transactions), recover follows
 what waits. Settlements that are decoded after that are dropped.
 
+What is of a stream cannot be given back: RabbitMQ ends the connection (540), also where recover finds such among others. It is left as it
+is, and beside it what the client has not settled goes back one by one, too.
+
 Within a message the broker takes no method on that channel. A client that has gone within one never ends it: `stuck`.
 """
 
@@ -96,7 +99,7 @@ class Leaving:
                 leave.first = []
                 self._cancel(channel, leave, words)
                 if quiet and not leave.given_back and channel.unsettled_opens == 0:
-                    give_all_back(channel, leave, words)
+                    self._give_all_back(channel, leave, words)
                 words += [give_back(channel.number, tag, 1) for tag in leave.late]
                 leave.late = []
         return b"".join(words)
@@ -141,6 +144,28 @@ class Leaving:
                 leave.cancelled.add(tag)
                 words.append(cancel(channel.number, tag, answered=False))
 
+    def _give_all_back(self, channel: AmqpChannel, leave: Leave, words: list[bytes]) -> None:
+        """Give back what the client has not settled, or nothing yet where that is not known."""
+        settlements = channel.settlements
+        if not channel.waits() and not channel.taken and not self._reads_stream(channel):
+            words.append(method_frame(channel.number, BASIC_RECOVER, REQUEUE))
+            leave.recovering = True
+        elif settlements is not None and not settlements.unsure:
+            words += [give_back(channel.number, tag, 1) for tag in settlements.to_give_back()]
+        else:
+            return
+        leave.given_back = True
+        if settlements is not None:
+            settlements.given_back = True
+
+    def _reads_stream(self, channel: AmqpChannel) -> bool:
+        """Whether something of a stream may be unsettled on `channel`."""
+        if channel.settlements is not None and channel.settlements.of_streams:
+            return True
+        known = self.consumers.channels.get(channel.number)
+        consumers = [] if known is None else [*known.tags.values(), *known.old_tags.values()]
+        return any(consumer.subscription is not None and consumer.subscription.queue.stream for consumer in consumers)
+
     def __repr__(self) -> str:
         return f"<Leaving {list(self.channels)}>"
 
@@ -150,19 +175,3 @@ def is_open(channel: AmqpChannel) -> bool:
     if channel.settled_state != PASSING or channel.gateway_close != NO_CLOSE:
         return False
     return channel.client_state != CLIENT_CLOSED or channel.waits() or channel.taken > 0
-
-
-def give_all_back(channel: AmqpChannel, leave: Leave, words: list[bytes]) -> None:
-    """Give back what the client has not settled, or nothing yet where that is not known."""
-    settlements = channel.settlements
-    if not channel.waits() and not channel.taken:
-        words.append(method_frame(channel.number, BASIC_RECOVER, REQUEUE))
-        leave.recovering = True
-    elif settlements is not None and not settlements.unsure:
-        open_tags = range(settlements.low + 1, settlements.delivered + 1)
-        words += [give_back(channel.number, tag, 1) for tag in open_tags if tag not in settlements.above]
-    else:
-        return
-    leave.given_back = True
-    if settlements is not None:
-        settlements.given_back = True

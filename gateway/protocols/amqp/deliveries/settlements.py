@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 
 MAX_ABOVE: Final = 65_536  # tags settled out of order, 60 bytes or so each; the largest prefetch count (u16)
 
+MAX_OF_STREAMS: Final = 1024  # runs of tags of streams among others; a guess
+
 
 class Settlements:
     """The deliveries of one channel."""
 
-    __slots__ = ("above", "by_client", "delivered", "given_back", "low", "unsure", "watched", "watched_tags")
+    __slots__ = ("above", "by_client", "delivered", "given_back", "low", "of_streams", "unsure", "watched", "watched_tags")
 
     def __init__(self) -> None:
         self.delivered = 0  # tags given by the broker so far
         self.low = 0  # all tags up to this one are settled
         self.above: set[int] = set()  # and these
         self.unsure = False
+        self.of_streams: deque[range] = deque()  # tags that cannot be given back; in order, and some that are settled
         self.by_client = False  # the client settles some of them itself
         self.watched: dict[int, Consumer] = {}  # those with the client that use a window up (`windows.py`), by tag
         self.watched_tags: deque[int] = deque()  # the same in order, and some that are settled
@@ -55,6 +58,27 @@ class Settlements:
         while self.low + 1 in above:
             self.low += 1
             above.discard(self.low)
+
+    def keep_of_stream(self, count: int) -> None:
+        """The last `count` deliveries are of a stream."""
+        known = self.of_streams
+        while known and known[0].stop - 1 <= self.low:
+            known.popleft()
+        end = self.delivered + 1
+        start = end - count
+        if known and (known[-1].stop == start or len(known) == MAX_OF_STREAMS):  # then those between count, too
+            start = known.pop().start
+        known.append(range(start, end))
+
+    def to_give_back(self) -> list[int]:
+        """The tags that are not settled, and can be given back."""
+        found: list[int] = []
+        at = self.low + 1
+        for tags in self.of_streams:
+            found.extend(range(at, tags.start))
+            at = max(at, tags.stop)
+        found.extend(range(at, self.delivered + 1))
+        return [tag for tag in found if tag not in self.above]
 
     def last_open(self, seen: int) -> int:
         """The last tag that is not settled, `seen` at most; 0: there is none."""

@@ -23,6 +23,10 @@ HERE: Final = 0  # the broker delivers to it
 LEAVING: Final = 1  # the gateway has cancelled it there
 AWAY: Final = 2  # the broker does not know it, or not any more
 
+UNSEEN: Final = 0  # nothing has come
+QUEUE: Final = 1
+STREAM: Final = 2
+
 NO_ACK: Final = 2  # basic.consume's bits
 EXCLUSIVE: Final = 4
 NO_WAIT: Final = 8
@@ -45,7 +49,8 @@ class Consumer:
     """Where the deliveries of one tag, or of one basic.get, come from. With `no_ack` the broker has forgotten them once they are sent."""
 
     __slots__ = (
-        "capacity", "key", "leaves", "no_ack", "open", "overdraft", "queue", "reservation", "returns", "subscription", "tag", "watched",
+        "capacity", "key", "leaves", "no_ack", "open", "overdraft", "queue", "reservation", "returns", "source", "subscription", "tag",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, queue: bytes, key: Key, *, no_ack: bool) -> None:
@@ -57,6 +62,7 @@ class Consumer:
         self.tag = b""  # at the broker, where that is not the client's
         self.capacity = 0  # so many of it that the client has not settled use its window up; 0: it has none
         self.open = 0  # of it, those
+        self.source = UNSEEN  # what its first delivery says it comes from
         self.leaves = False  # the gateway has cancelled it: the broker's cancel-ok is not for the client
         self.watched = False  # the gateway has it at the broker otherwise than its client: its deliveries do not just pass
         self.returns = False  # what still comes for it goes back to the broker

@@ -206,6 +206,8 @@ class Windows(SubscriptionMover):
     def _replace(self, subscription: Subscription) -> None:
         """It is begun anew, with the window that its limit asks for now; what is on its way of it comes."""
         before = subscription.consumer
+        if subscription.queue.stream:
+            return  # known as one only now
         if subscription.exclusive():
             self.leave(subscription, returns=False)
         elif before is not None and subscription.state == HERE and not subscription.ended and self._may_move(subscription):
