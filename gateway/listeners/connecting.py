@@ -25,13 +25,18 @@ from gateway.transport.tls.context import Hop
 CONNECT_TIMEOUT_S: Final = 5.0  # docs/design/reliability.md F35
 
 
-async def connect(address: tuple[str, int], heard: Heard, ends: Ends | None, *, send_proxy: bool, tls: Hop | None) -> Channel:
-    """A connection for the client with these ends; None: for the gateway itself. Raises what sockets, the resolver and TLS raise."""
+async def connect(
+    address: tuple[str, int], heard: Heard, ends: Ends | None, *, send_proxy: bool, tls: Hop | None, handshake_s: float = CONNECT_TIMEOUT_S
+) -> Channel:
+    """A connection for the client with these ends; None: for the gateway itself. TLS has `handshake_s` seconds.
+
+    Raises what sockets, the resolver and TLS raise.
+    """
     sock = await _connect(address)
     try:
         if send_proxy:
             sock.send(proxy_protocol.write(ends or _own_ends(sock)))  # a new socket takes 52 bytes at once
-        channel = Channel(sock) if tls is None else await protect(sock, tls, CONNECT_TIMEOUT_S)
+        channel = Channel(sock) if tls is None else await protect(sock, tls, handshake_s)
     except BaseException:
         sock.close()
         raise

@@ -13,6 +13,8 @@ asked at the start, then every PROBE_EVERY_S, a little earlier at random, so tha
 through to a broker that was down. While answers come in on clients' connections nothing is asked: the kernel says when it received the
 last byte on the one that was read last (TCP_INFO), which is not when the gateway found time to read it. A broker that hangs is down
 PROBE_EVERY_S + ANSWER_S after its last byte at the latest, and one that has said something on any connection while it was asked is not.
+Nor is one that does so while a client's connection or its handshake takes too long: that client fails alone, unless another address is
+there to lead all to.
 A probe counts as a dial only where it changes something. A connection that ends without a word of the broker's is a reason to ask at once.
 
 What that costs, measured on RabbitMQ 3.10.8 (100 probes, 2026-11-25): 0.9 ms of processor here, and in the broker's log two lines at info
@@ -31,7 +33,7 @@ from typing import Final
 import trio
 
 from gateway import log
-from gateway.listeners.connecting import connect, exchange, greet, hint
+from gateway.listeners.connecting import CONNECT_TIMEOUT_S, connect, exchange, greet, hint
 from gateway.listeners.hold_down import GOOD_EVERY_S, HoldDown
 from gateway.listeners.unreachable import (
     HELD,
@@ -58,6 +60,7 @@ MAX_BACKOFF_S: Final = 4.5
 # Both together, and two of the ticks at which is looked, are less than the 10 s after which a broker that hangs must not count as ready.
 PROBE_EVERY_S: Final = 5.0  # between the last answer of a broker that is up and the next question
 ANSWER_S: Final = 3.5  # for a probe: connection, TLS and answer; a JVM's longest pauses are shorter (a guess)
+HANDSHAKE_S: Final = 10.0  # TLS with the only address: as long as RocketMQ's own clients and brokers wait for it (Netty's default)
 JITTER: Final = 0.2  # of PROBE_EVERY_S, at most so much earlier
 FRESH_S: Final = 0.25  # a broker that was heard of within it lives; after less, clients that come one by one would all have it asked
 DOUBT_EVERY_S: Final = 1.0  # between questions because connections ended without a word (a guess)
@@ -114,6 +117,7 @@ class Upstream:
             if probes:
                 self._probing = True
             findings = self._findings
+            began = trio.current_time()
             try:
                 if probes and self.question is not None:
                     await self._ask()
@@ -122,7 +126,7 @@ class Upstream:
                 if errno_of(error) in OUT_OF_DESCRIPTORS:  # nothing is known about the broker
                     raise
                 self.dials["failed"] += 1
-                if findings == self._findings:
+                if findings == self._findings and not (self.alone() and self._is_slow(error, began)):
                     self._failed(error)
                 raise UnreachableError(self._unreachable(reason(error))) from error
             finally:
@@ -193,7 +197,8 @@ class Upstream:
         return f"the broker behind this gateway ({self.text}) cannot be reached: {why}"
 
     async def _open(self, ends: Ends | None) -> Channel:
-        return await connect(self.address, self.heard, ends, send_proxy=self.send_proxy, tls=self.tls)
+        handshake_s = HANDSHAKE_S if self.alone() else CONNECT_TIMEOUT_S
+        return await connect(self.address, self.heard, ends, send_proxy=self.send_proxy, tls=self.tls, handshake_s=handshake_s)
 
     def _reached(self) -> None:
         """It has answered: it is in use, or held."""
@@ -306,8 +311,8 @@ class Upstream:
         except Exception as error:  # as in `dial`
             if findings != self._findings or errno_of(error) in OUT_OF_DESCRIPTORS:
                 return False
-            if self.ok and label(error) in (TIMEOUT, NO_ANSWER) and self.heard.silent_s() < trio.current_time() - began:
-                return False  # it has answered others while it was asked: it is slow, or has no place for one more, and does not hang
+            if self._is_slow(error, began):
+                return False
             self.dials["failed"] += 1
             self._failed(error)
             return False
@@ -315,6 +320,11 @@ class Upstream:
             return False
         self._reached()
         return self.ok is True
+
+    def _is_slow(self, error: BaseException, began: float) -> bool:
+        """Whether it has said something to others since `began`, while this failed: it is slow, or has no place for one more, and does not
+        hang."""
+        return self.ok is True and label(error) in (TIMEOUT, NO_ANSWER) and self.heard.silent_s() < trio.current_time() - began
 
     async def _ask(self) -> None:
         """Ask the question on a connection of its own. Raises as a dial does, and NoAnswerError."""

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from gateway.listeners.connecting import CONNECT_TIMEOUT_S
+from gateway.listeners.tls_handshake import TlsHandshakeError
 from gateway.listeners.unreachable import NoAnswerError, UnreachableError, reason
 from gateway.listeners.upstream import (
     ANSWER_S,
@@ -338,6 +339,45 @@ async def test_a_broker_that_answers_others_while_it_is_asked_is_slow_and_not_do
     upstream.takes_s = 0.0
     await probed(upstream, PROBE_EVERY_S + 0.5)
     assert upstream.ok is False
+
+
+async def test_a_broker_that_answers_others_while_a_client_is_connected_is_slow_and_refuses_nobody_else(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """TLS with a busy JVM takes seconds. Once one handshake was too late, all clients of a broker that worked were refused."""
+    late = TlsHandshakeError("timeout", "TLS: no handshake within 10 s")
+    upstream = FakeUpstream(lambda: late, takes_s=10.0)
+    upstream.ok = True
+    silence = upstream.heard = Silence()
+
+    async def answers_another() -> None:
+        await trio.sleep(9)
+        silence.seconds = 0.5
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answers_another)
+        assert "no handshake within 10 s" in await fails(upstream)
+    assert (upstream.ok, upstream.dials["failed"]) == (True, 1)
+    upstream.alone = lambda: False
+    await fails(upstream)
+    assert upstream.ok is False, "another address has it in less"
+    upstream.alone, upstream.ok = lambda: True, True
+    silence.seconds = float("inf")
+    await fails(upstream)
+    assert upstream.ok is False, "nothing was heard of it"
+
+
+@pytest.mark.parametrize(("alone", "handshake_s"), [(True, 10.0), (False, 5.0)])
+async def test_tls_with_the_only_address_has_as_long_as_a_client_of_the_brokers_own(
+    autojump_clock: trio.testing.MockClock, alone: bool, handshake_s: float
+) -> None:
+    autojump_clock.autojump_threshold = 0.2
+    with socket.create_server((LOOPBACK, 0)) as mute:
+        upstream = Upstream("rocket", mute.getsockname(), tls=upstream_hop(None, None, None, "localhost", "none"))
+        upstream.alone = lambda: alone
+        began = trio.current_time()
+        assert f"no handshake within {handshake_s:g} s" in await fails(upstream)
+    assert trio.current_time() - began == pytest.approx(handshake_s, abs=0.5)
 
 
 async def test_a_probe_that_began_before_a_dial_says_nothing_against_it(autojump_clock: trio.testing.MockClock) -> None:

@@ -43,7 +43,7 @@ final class Asking {
             for (MessageExt message : messages) {
                 try {
                     Message reply = MessageUtil.createReplyMessage(message, ("to " + Room.body(message)).getBytes(StandardCharsets.UTF_8));
-                    sent.add(replier.send(reply, 10_000).getSendStatus().toString());
+                    sent.add(replier.send(reply, Setup.PATIENCE_MS).getSendStatus().toString());
                     replies.incrementAndGet();
                 } catch (Exception error) {
                     room.trouble(error.toString());
@@ -55,12 +55,13 @@ final class Asking {
         DefaultMQProducer producer = new DefaultMQProducer(room.topic + "-asks", room.setup.credentials());
         room.setup.configure(producer, asking);
         room.started(producer);
+        room.connected(producer);
         Set<String> answers = Collections.synchronizedSet(new TreeSet<>());
         CountDownLatch open = new CountDownLatch(QUESTIONS);
         for (int number = 0; number < QUESTIONS; number++) {
-            ask(producer, room.message(number), new MessageQueue(room.topic, "broker-a", number % 4), 20_000, answers, open);
+            ask(producer, room.message(number), new MessageQueue(room.topic, "broker-a", number % 4), Setup.PATIENCE_MS, answers, open);
         }
-        room.expect("all called back", true, open.await(40, TimeUnit.SECONDS));
+        room.expect("all called back", true, open.await(2 * Setup.PATIENCE_MS, TimeUnit.MILLISECONDS));
         room.expect("answers", "[to body-0, to body-1, to body-2, to body-3, to body-4, to body-5]", answers);
         Waiting.until("all replies are settled", () -> replies.get() == QUESTIONS); // an answer may overtake that
         room.expect("replies were sent with", "[SEND_OK]", sent);

@@ -128,6 +128,14 @@ final class Room {
         return producer;
     }
 
+    /**
+     * Waits until the broker answers on the producer's own connection. What comes first on a new one may take a busy machine longer than a
+     * broker waits before it asks about a transaction.
+     */
+    void connected(DefaultMQProducer producer) throws Exception {
+        Waiting.until("an answer to " + producer.getProducerGroup(), () -> producer.maxOffset(new MessageQueue(topic, "broker-a", 0)) >= 0);
+    }
+
     TransactionMQProducer transactionProducer() {
         TransactionMQProducer producer = new TransactionMQProducer(topic, setup.credentials());
         setup.configure(producer, lane);

@@ -41,6 +41,7 @@ final class Transacting {
         TransactionMQProducer producer = room.transactionProducer();
         producer.setTransactionListener(listener);
         room.started(producer);
+        room.connected(producer);
         for (int number = 0; number < count; number++) {
             var result = producer.sendMessageInTransaction(room.message(number), number);
             room.expect("sent " + number, "SEND_OK " + listener.first, result.getSendStatus() + " " + result.getLocalTransactionState());
