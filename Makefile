@@ -291,12 +291,12 @@ soak: $(PRODUCT) .venv/.spark ## A gateway before both brokers for HOURS=2: noth
 
 # Every fault that the tests know, on the wheel and with real brokers, those that take minutes as well.
 FAULTS := damaged_state dead_peers ends_in_words failover gone_clients gone_rocketmq_clients log_sink memory memory_group network_faults no_processor \
-          packet_loss pressure rabbitmq_faults random_ends readiness reload_storm slow_resolver system_calls takeover
+          packet_loss pressure rabbitmq_faults random_ends readiness reload_storm slow_resolver spool_rocketmq system_calls takeover
 ROUNDS ?= 1
-chaos: $(PRODUCT) ## Faults of the network, the disk, the brokers and the machine, ROUNDS=1 times; a quarter of an hour each.
+chaos: $(PRODUCT) ## Faults of the network, the disk, the brokers and the machine, ROUNDS=1 times; three quarters of an hour each.
 	@$(SYSTEM) python compiler java maven rabbitmq iproute2 strace
 	@for round in $$(seq $(ROUNDS)); do \
-	    SLUICE_ENDS=200 SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 0 $(COMPILED) $(addprefix tests/end_to_end/,$(FAULTS:%=test_%.py)) || exit 1; done
+	    SLUICE_ENDS=200 SLUICE_KILLS=100 SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q -n 0 $(COMPILED) $(addprefix tests/end_to_end/,$(FAULTS:%=test_%.py)) || exit 1; done
 
 # A build of its own, in build/asan: the compiled modules with the address sanitizer, and the tests of what they decode. Python's own
 # allocator would hide what is used after it was freed; nothing is said of leaks, as Python frees little at its end.

@@ -48,9 +48,12 @@ def publish(
     cut: int = 131064,
     message_id: str | None = None,
     expiration: str | None = None,
+    persistent: bool = False,
 ) -> bytes:
     command = commands.Basic.Publish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
-    return method(channel, command) + content(channel, payload, cut=cut, message_id=message_id, expiration=expiration)
+    return method(channel, command) + content(
+        channel, payload, cut=cut, message_id=message_id, expiration=expiration, persistent=persistent
+    )
 
 
 def deliver(channel: int, payload: bytes, *, tag: int = 1, cut: int = 131064, consumer_tag: str = "c") -> bytes:
