@@ -277,6 +277,8 @@ class Accounts:
         self._idle = IdleTopics(self.topics)
         self._idle_shown = IdleTopics(self.shown)
         self._hidden: dict[tuple[str, str], TopicTotals] = {}  # by protocol and operation; see above
+        self.unsent = 0  # messages passed on whose bytes the broker's socket had not taken when their connection ended
+        self.unanswered = 0  # connections that ended before their broker had answered connection.close
         self.waits = RecentWaits()
         self._waiting_unnamed: dict[Place, int] = {}  # topics that wait under OTHER -> messages; what becomes of those counts there, too
         self._ended: dict[Place, int] = {}  # topics whose series have ended of late -> monotonic ns, the first first

@@ -65,8 +65,9 @@ async def drain(gateway: Gateway, asked: int) -> None:
         listener.close()
     started = now_ns()
     deadline = asked + gateway.settings.drain.timeout_ns
-    gateway.accounts.fold(started)
-    abandoned = gateway.accounts.abandoned()
+    accounts = gateway.accounts
+    accounts.fold(started)
+    before = (accounts.abandoned(), accounts.unsent, accounts.unanswered)
     sessions = gateway.sweeper.sessions
     begin = begin_drain if gateway.hand_over is None else begin_drain_once_open
     for session in list(sessions.values()):
@@ -85,22 +86,21 @@ async def drain(gateway: Gateway, asked: int) -> None:
             break  # and the brokers have handled all that was forwarded
         await trio.sleep(0.02)
     await send_closes(gateway)
-    unsent = sum([session.forward.unsent for session in sessions.values()])
-    unanswered = sum([session.conversation.awaits_close_ok() for session in sessions.values()])
     gateway.event_loop.stop()
     gateway.sweeper.close()
     gateway.executor.close(1.0)
     await trio.to_thread.run_sync(gateway.spool.close, 1.0)
     if gateway.fill_levels is not None:
         await trio.to_thread.run_sync(gateway.fill_levels.save)
-    gateway.accounts.fold(now_ns())
+    accounts.fold(now_ns())
     if gateway.access_log is not None:
         gateway.access_log.close_second(int(time.time()))
         await trio.to_thread.run_sync(gateway.access_log.stop, 5.0)
-    abandoned = gateway.accounts.abandoned() - abandoned
-    lost = {"abandoned": abandoned or None, "unsent": unsent or None, "unanswered": unanswered or None}
-    level = logging.WARNING if any(lost.values()) else logging.INFO
-    log.event(level, "stopped", after_ms=round((now_ns() - asked) / 1e6), **lost)
+    after = (accounts.abandoned(), accounts.unsent, accounts.unanswered)
+    lost = {
+        name: late - early for name, early, late in zip(("abandoned", "unsent", "unanswered"), before, after, strict=True) if late > early
+    }
+    log.event(logging.WARNING if lost else logging.INFO, "stopped", after_ms=round((now_ns() - asked) / 1e6), **lost)
 
 
 async def hold(gateway: Gateway, asked: int) -> None:

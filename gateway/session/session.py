@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, u8
 
+from gateway.clock import now_ns
 from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
@@ -471,6 +472,11 @@ class Session:
         self.deliveries.batch = None
         self.deliveries.count(self.upstream.received_at)
         self.abandon(parts)
+        accounts = self.shared.accounts
+        self.forward.acknowledge(now_ns())
+        accounts.unsent += self.forward.unsent + self.forward.lost
+        if conversation.awaits_close_ok():
+            accounts.unanswered += 1
         if self.spans is not None:
             self.spans.close()
 

@@ -57,6 +57,8 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
     parts += [
         families(retry_samples(gateway.refused_clients)),
         family("sluice_remote_admin_requests_total", remote_admin_samples(gateway)),
+        single("sluice_messages_unsent_total", gateway.accounts.unsent),
+        single("sluice_connections_unanswered_total", gateway.accounts.unanswered),
         histogram("sluice_overhead_seconds", ((), gateway.overhead)),
         histogram("sluice_event_loop_lag_seconds", ((), gateway.lag)),
         single("sluice_config_last_reload_successful", gateway.last_reload.ok),

@@ -65,6 +65,10 @@ CONNECTIONS: Final = (
         "were being told. They are among sluice_connections_closed_total.",
         *LISTENER,
     ),
+    counter(
+        "sluice_connections_unanswered_total",
+        "Connections that ended before their broker had answered connection.close: it may not have handled all that was forwarded.",
+    ),
 )
 
 BROKER: Final = (
@@ -198,6 +202,10 @@ MESSAGES: Final = (
         "sluice_messages_abandoned_total",
         "Messages neither forwarded nor refused because their client or broker went away first.",
         *TOPIC,
+    ),
+    counter(
+        "sluice_messages_unsent_total",
+        "Messages passed on whose bytes the broker's socket had not taken when their connection ended. They count as forwarded.",
     ),
     counter(
         "sluice_messages_shadow_refused_total",

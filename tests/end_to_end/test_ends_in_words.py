@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import threading
@@ -80,14 +81,29 @@ def test_a_stop_loses_nothing_that_waits(rabbitmq: RabbitMQ, start_gateway: Star
     assert acked(client) == (MANY if confirms else 0)
 
 
-def test_a_takeover_loses_nothing_that_waits(rabbitmq: RabbitMQ, start_gateway: StartGateway, stored: Results) -> None:
+def replace_by_signal(gateway: Gateway) -> str:
+    """SIGUSR2, then SIGTERM for the process that it has started; the log of the one before."""
+    first = gateway.process
+    first.popen.send_signal(signal.SIGUSR2)
+    assert first.popen.wait(120) == 0
+    log = first.output()
+    (next_one,) = [line["pid"] for line in map(json.loads, log.splitlines()) if line["event"] == "taken_over"]
+    os.kill(next_one, signal.SIGTERM)
+    wait_until(lambda: first.output().count('"event": "stopped"') == 2, within=60, what="the next process to end")
+    return log
+
+
+@pytest.mark.parametrize("replace", [Gateway.replace, replace_by_signal], ids=["by hand", "SIGUSR2"])
+def test_a_takeover_loses_nothing_that_waits(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, stored: Results, replace: Callable[[Gateway], str]
+) -> None:
     settings = {"gateway": {"name": "end-to-end", "state_directory": "state", "takeover": "takeover.sock"}, "drain": {"timeout": "3s"}}
     gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], limited("50/s"), **settings)
     client = publishing(gateway)
     wait_until(lambda: stored() > 50, within=10, what="the first to be stored")
     leaving = threading.Thread(target=leave, args=[client])
     leaving.start()
-    log = gateway.replace()
+    log = replace(gateway)
     leaving.join()
     assert (stored(), stopped(log).get("abandoned")) == (MANY, None)
 

@@ -15,6 +15,7 @@ from pamqp import commands
 
 from support.amqp import frames as amqp
 from support.brokers.rabbitmq import RabbitMQ
+from support.clients.raw_amqp import RawClient, opening
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
 
@@ -161,6 +162,42 @@ def test_a_broker_killed_under_load_has_every_message_that_was_acked(mortal: Rab
     assert back_after <= 5.0
     wait_until(lambda: closed_total(gateway, "broker_lost") == 3, within=5, what="all three are counted")
     wait_until(lambda: gateway.answers("/readyz"), within=5, what="the gateway is ready again")
+
+
+def unsent(gateway: Gateway) -> float:
+    return sum(sample.value for sample in gateway.samples() if sample.name == "sluice_messages_unsent_total")
+
+
+def test_what_a_killed_broker_had_not_taken_is_counted_with_and_without_workers(mortal: RabbitMQ, start_gateway: StartGateway) -> None:
+    both = [
+        start_gateway(
+            [amqp_listener(f"{LOOPBACK}:{mortal.port}")], [], gateway={"name": "end-to-end", "state_directory": "state", "workers": workers}
+        )
+        for workers in (1, 2)
+    ]
+    clients = [RawClient(gateway.port("rabbit")) for gateway in both]
+    for client in clients:
+        client.say(opening(1))
+        while not client.count("Channel.OpenOk"):
+            client.read()
+    mortal.pause()
+    try:
+        for client in clients:
+            client.socket.settimeout(None)
+            flood = amqp.publish(1, "nobody-listens", b"x" * 100_000) * 300
+            threading.Thread(target=client.say, args=[flood], daemon=True).start()
+        wait_until(lambda: all(waits_for_broker(gateway) for gateway in both), within=60, what="the sockets to the broker to be full")
+        assert [unsent(gateway) for gateway in both] == [0, 0]
+    finally:
+        mortal.kill()
+        mortal.start_node()
+    wait_until(lambda: all(unsent(gateway) > 0 for gateway in both), within=30, what="what was not taken to be counted")
+    for client in clients:
+        client.socket.close()
+
+
+def waits_for_broker(gateway: Gateway) -> bool:
+    return [item["bottleneck"] for item in gateway.get("/v1/connections")["items"]] == ["broker"]
 
 
 def test_a_stopped_broker_costs_its_clients_a_close_in_words_after_heartbeats(mortal: RabbitMQ, gateway: Gateway) -> None:

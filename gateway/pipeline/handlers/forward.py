@@ -12,6 +12,7 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import REQUEST
 from gateway.pipeline.pipeline import Batch, Handler
 from gateway.transport.channel import Channel
+from gateway.transport.channel_states import WRITE_FAILED
 from limiter.credit import Credit
 
 
@@ -20,6 +21,7 @@ class Forward(Handler):
 
     def __init__(self, conversation: Conversation, upstream: Channel, credit: Credit, accounts: Accounts) -> None:
         self.unsent = 0  # messages whose bytes the socket has not taken yet
+        self.lost = 0  # messages whose bytes it never will: the broker's connection has failed
         self.upstream = upstream
         self.conversation = conversation
         self.credit = credit  # the limiter's towards us
@@ -64,6 +66,10 @@ class Forward(Handler):
         if messages:
             self.messages += messages
             self.credit.spend(messages, batch.now)
+            if upstream.write_state == WRITE_FAILED:
+                self.lost += messages
+                self.credit.handle(messages, batch.now, blocked=False)
+                return True
             if self.unsent == 0:
                 self.first_mark = upstream.queued
                 self.first_count = messages
@@ -82,7 +88,9 @@ class Forward(Handler):
             handled = self._taken(sent)
             if handled == 0:
                 return
-        elif self.marks:
+        else:
+            if self.upstream.write_state == WRITE_FAILED:
+                self.lost += handled - self._taken(sent)
             self.marks.clear()
         self.unsent -= handled
         self.credit.handle(handled, now, blocked=False)

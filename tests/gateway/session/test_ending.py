@@ -490,6 +490,7 @@ def test_the_broker_has_answered_connection_close_before_its_connection_ends(wir
     link.broker.close()
     wires.run()
     assert wires.ended
+    assert (wires.accounts.unanswered, wires.accounts.unsent) == (0, 0)
 
 
 @BY_ALL_ENDS
@@ -502,6 +503,7 @@ def test_a_broker_that_never_answers_connection_close_is_not_waited_for_for_ever
     wires.elapse(7)
     ((session, _),) = wires.ended
     assert session.detail in {UNANSWERED, "the gateway is stopping"}
+    assert (wires.accounts.unanswered, wires.accounts.unsent) == (1, 0)
 
 
 @BY_ALL_ENDS
@@ -513,6 +515,18 @@ def test_a_broker_that_closes_first_ends_it(wires: Wires, end: Callable[[Link], 
     link.broker.close()
     wires.elapse(1)
     assert wires.ended
+    assert wires.accounts.unanswered == 0
+
+
+def test_what_the_brokers_socket_has_not_taken_when_its_connection_ends_is_counted() -> None:
+    with Wires(backlog_bytes=50_000) as wires:
+        link = Link(wires)
+        link.flood(link.client, amqp.publish(1, "free", b"x" * 3000))
+        reset(link.broker)
+        link.client.close()
+        wires.elapse(15)
+        assert wires.ended
+        assert 0 < wires.accounts.unsent < wires.totals("amqp", "%2F/amq.default/free")["forwarded"]
 
 
 @pytest.mark.parametrize("channel_id", [1, 2])
