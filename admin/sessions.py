@@ -8,8 +8,8 @@ has another role after a reload needs no word to its sessions.
 A cookie is sent to every port of its host (RFC 6265, 8.5). So its name has the port that the browser asked for: with one name for all, who
 signs in at a second gateway of a host would be signed out at the first.
 
-Of a session's secret only the digest is kept, as of tokens. The number of sessions is bounded, of one token and of all tokens: beyond it
-the one that was idle longest ends.
+Of a session's secret only the digest is kept, as of tokens. Each token may have MAX_PER_TOKEN sessions. Beyond that its own session that
+was idle longest ends, and never one of another token. Tokens are made by administrators, so this bounds all of them: 0.1 MB for each token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +31,6 @@ COOKIE: Final = "sluice_session"  # and `_9180`, see `cookie_name`
 SECRET_BYTES: Final = 32  # bytes of randomness
 LONGEST_NS: Final = 12 * 3_600_000_000_000  # ns; a working day and a shift's handover (guess)
 IDLE_NS: Final = 3_600_000_000_000  # ns; without a request and without an open stream (guess)
-MAX_SESSIONS: Final = 1024  # of all tokens; 0.4 MB (guess)
 MAX_PER_TOKEN: Final = 256  # a whole team behind one viewer's token (guess)
 SECOND: Final = 1_000_000_000  # ns
 _PORT: Final = re.compile(rb":([0-9]{1,5})$")  # of a Host header
@@ -50,14 +49,14 @@ class Session:
 
 
 class Sessions:
-    """The sessions that are open, by the digest of their secret, the one idle longest first."""
+    """The sessions that are open, by the digest of their secret, the one that began first in front."""
 
     def __init__(self, tokens: Tokens, clock: Callable[[], int]) -> None:
         """`clock`: monotonic ns."""
         self._tokens = tokens
         self._clock = clock
-        self._open: OrderedDict[bytes, Session] = OrderedDict()
-        self._by_token: Counter[bytes] = Counter()
+        self._open: dict[bytes, Session] = {}
+        self._by_token: dict[bytes, OrderedDict[bytes, None]] = {}  # token's digest -> its sessions, the one idle longest first
 
     def __len__(self) -> int:
         return len(self._open)
@@ -66,12 +65,14 @@ class Sessions:
         """A new session of the token `presented`, which is a good one; the secret that its cookie has."""
         now, token = self._clock(), hashlib.sha256(presented).digest()
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        if self._by_token[token] >= MAX_PER_TOKEN:
-            self._end(next(digest for digest, session in self._open.items() if session.token == token))
-        elif len(self._open) >= MAX_SESSIONS:
-            self._end(next(iter(self._open)))
-        self._open[hashlib.sha256(secret.encode()).digest()] = Session(token, now, now)
-        self._by_token[token] += 1
+        digest = hashlib.sha256(secret.encode()).digest()
+        while self._open and now - next(iter(self._open.values())).began >= LONGEST_NS:
+            self._end(next(iter(self._open)))  # its cookie may never come again
+        own = self._by_token.setdefault(token, OrderedDict())
+        if len(own) >= MAX_PER_TOKEN:
+            self._end(next(iter(own)))
+        self._open[digest] = Session(token, now, now)
+        own[digest] = None
         return secret
 
     def find(self, secret: bytes) -> FoundToken | None:
@@ -85,7 +86,7 @@ class Sessions:
             self._end(digest)
             return None
         session.used = now
-        self._open.move_to_end(digest)
+        self._by_token[session.token].move_to_end(digest)
         return found
 
     def ends_in(self, secret: bytes) -> int:
@@ -100,7 +101,7 @@ class Sessions:
 
     def _end(self, digest: bytes) -> None:
         token = self._open.pop(digest).token
-        self._by_token[token] -= 1
+        del self._by_token[token][digest]
         if not self._by_token[token]:
             del self._by_token[token]
 
