@@ -14,11 +14,13 @@ from random import Random
 
 import pytest
 
+from gateway.protocols.rocketmq.refusals import FLOW_CONTROL
+from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway, limit_path
 from support.processes import wait_until
-from support.rocketmq.frames import send
+from support.rocketmq.frames import read_response, send
 
 pytestmark = pytest.mark.rocketmq
 
@@ -49,7 +51,8 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module", autouse=True)
 def topics(rocketmq: RocketMQ) -> None:
     uses = ("alone", "mixed", "dropped", "stop", "killed", "random", "often")
-    rocketmq.create_topics(*(f"{kind}-{use}-{version}:1" for kind in ("burst", "aged") for use in uses for version in ("5", "4")))
+    names = [f"{kind}-{use}-{version}:1" for kind in ("burst", "aged") for use in uses for version in ("5", "4")]
+    rocketmq.create_topics("burst-rejected:4", *names)
 
 
 def waiting(gateway: Gateway, topic: str) -> int:
@@ -140,6 +143,29 @@ def test_a_live_drop_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, rocketm
     (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": 3, "rate": 10}).result()
     stored = fates()["forwarded"]
     wait_until(lambda: rocketmq.stored(topic) == {topic: stored}, within=60, what="what passed is stored, and nothing else", every=1)
+
+
+def test_a_live_reject_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, gateway: Gateway) -> None:
+    """Nobody waits for an answer to a one-way send, so it counts as dropped; what asks for one is refused in words."""
+    topic = "burst-rejected"
+    path = limit_path("rocketmq", topic)
+
+    def fates() -> dict[str, float]:
+        return gateway.messages_by_fate("rocketmq", topic)
+
+    with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=60) as producer:
+        producer.sendall(b"".join(send(topic, b"x" * 1000, opaque=number, one_way=True) for number in range(COUNT)))
+        wait_until(lambda: fates()["received"] == COUNT, within=60, what="all has come")
+        gateway.put(path, {"messages": "0/s", "reason": "test"})
+        wait_until(lambda: waiting(gateway, topic) == COUNT - fates()["forwarded"] > 0, within=30, what="all that waits is told")
+        gateway.put(path, {"messages": "0/s", "action": "reject", "reason": "test"})
+        wait_until(lambda: waiting(gateway, topic) == fates()["waiting"] == 0, within=60, what="what waits is given up")
+        after = fates()
+        assert after["dropped"] == COUNT - after["forwarded"]
+        producer.sendall(send(topic, opaque=COUNT))
+        answer = read_response(read_frame(producer))
+        assert (answer["opaque"], answer["code"]) == (COUNT, FLOW_CONTROL)
+    wait_until(lambda: rocketmq.stored(topic) == {topic: after["forwarded"]}, within=60, what="what passed is stored, no more", every=1)
 
 
 def test_a_gateway_that_is_killed_loses_what_waits_and_leaves_no_file(
