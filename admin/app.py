@@ -175,6 +175,7 @@ class Admin:
 
     async def _authenticate(self, head: Head, peer: Peer, route: Route | None, request_id: str, *, cookies: bool) -> Actor:
         """The actor behind a request; raises ProblemError (`Authentication.actor`)."""
+        peer.authenticated = False
         action = self._known_action(head, route)
         actor = await self.authentication.actor(
             head, peer.address, None if route is None else route.role, action, request_id, cookies=cookies
@@ -282,15 +283,15 @@ class Admin:
         single = {
             "sluice_ready": int(not self._gateway.ready()),
             "sluice_admin_auth_failures_total": self.authentication.failures,
-            "sluice_admin_connections_active": len(self.server.open),
+            "sluice_admin_connections_active": len(self.server.places),
             "sluice_admin_connections_opened_total": counts.opened,
             "sluice_admin_connections_refused_total": counts.turned_away,
-            "sluice_admin_connections_gave_way_total": counts.gave_way,
+            "sluice_admin_connections_gave_way_total": self.server.places.gave_way,
             "sluice_admin_slow_readers_total": counts.too_slow,
             "sluice_admin_tls_failures_total": 0 if self.server.tls is None else self.server.tls.failed,
-            "sluice_probe_connections_active": len(self.probes.open),
+            "sluice_probe_connections_active": len(self.probes.places),
             "sluice_probe_connections_opened_total": self.probes.counts.opened,
-            "sluice_probe_connections_refused_total": self.probes.counts.turned_away + self.probes.counts.gave_way,
+            "sluice_probe_connections_refused_total": self.probes.counts.turned_away + self.probes.places.gave_way,
             "sluice_admin_streams": self.hub.streams,
             "sluice_state_write_failures_total": self._store.write_failures,
             "sluice_state_read_only": int(bool(self._store.read_only)),

@@ -17,18 +17,19 @@ import h11
 import trio
 import trio.abc
 
+from admin.auth import counted_address
 from admin.http import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RefusedError, check_head, parse_head
+from admin.places import FRESH, TOKEN
 from admin.routing import Answer, LiveBody, encode
 from admin.slices import own_turn
 
 if TYPE_CHECKING:
     from admin.peer import Peer
+    from admin.places import Places
     from admin.server import Respond
 
 RECEIVE: Final = 64 * 1024  # bytes per read, and per write
-OPENING_S: Final = 0.5  # seconds; for a whole head or body when all places are taken; a guess
-FRESH: Final = (3, 0.0)  # the claim (`Exchange.claim`) of one that has just come, or is better
-NEVER: Final = (9, 0.0)  # above every claim
+OPENING_S: Final = 0.5  # seconds; from a request's first byte to its last when all places are taken; a guess
 STALLED_S: Final = 1.0  # seconds; that a client may leave a piece of its answer when all places are taken; a guess
 PIECE: Final = 32 * 1024  # bytes a stream is gathered to before it is written
 LINGER: Final = 1024 * 1024  # bytes read and thrown away after an early answer, so that a reset does not overtake it
@@ -54,7 +55,7 @@ class Deadlines:
 
 
 class Stage(enum.Enum):
-    """What a connection is doing, and so whether another may have its place (`Exchange.claim`)."""
+    """What a connection is doing, and so whether another may have its place (`Exchange.rank`)."""
 
     OPENING = "opening"  # no whole head yet
     IDLE = "idle"  # between two requests
@@ -72,45 +73,60 @@ class Exchange:
     """A connection, and the bytes received on it but not yet used (at most one head and one read)."""
 
     def __init__(
-        self, stream: trio.abc.Stream, peer: Peer, respond: Respond, deadlines: Deadlines, goes_live: Callable[[Exchange], None]
+        self,
+        stream: trio.abc.Stream,
+        peer: Peer,
+        respond: Respond,
+        deadlines: Deadlines,
+        places: Places[Exchange],
+        goes_live: Callable[[Exchange], None],
     ) -> None:
         """`goes_live` is called when a body without a foreseeable end begins; the connection ends with it."""
         self._stream = stream
         self._respond = respond
         self._deadlines = deadlines
+        self._places = places
         self._goes_live = goes_live
         self._buffer = bytearray()
         self._stage = Stage.OPENING
-        self._since = trio.current_time()
+        self.since = trio.current_time()  # when the stage began; of a request that is not whole, when that did
+        self._request_since = self.since
+        self._answered = False
         self.scope = trio.CancelScope()  # of all that it does
         self.peer = peer
+        self.address = counted_address(peer.address)
         self.requests = 0
+        self.turned_away = False  # it ends because it got no place
 
     def _enter(self, stage: Stage) -> None:
         self._stage = stage
-        self._since = trio.current_time()
+        self.since = self._request_since if stage in (Stage.OPENING, Stage.BODY) else trio.current_time()
 
     def waits_for_a_request(self) -> bool:
         """Whether nothing has come of a next request."""
         return self._stage in (Stage.OPENING, Stage.IDLE) and not self._buffer
 
-    def claim(self, now: float) -> tuple[int, float] | None:
-        """How good its claim on its place is: the least is to lose it first. None: it keeps its place, a request is being worked on.
+    def rank(self, now: float) -> int | None:
+        """Who loses a place first: the connection with the least rank. None: it keeps its place, a request is being worked on.
 
-        A half-sent request loses first; but who has just come gets the time to send it.
+        Without a good token a connection has one answer, and loses first from then on, whatever it does. A slow request or answer is next.
         """
-        age = now - self._since
+        age = now - self.since
+        if not self.peer.authenticated:
+            if self._answered:
+                return 0 if self._stage in (Stage.IDLE, Stage.LINGERING) else 1
+            return 2 if self._stage is Stage.WRITING and age > OPENING_S else None
         match self._stage:
             case Stage.OPENING:
-                return (0 if age > OPENING_S else 3), self._since
+                return 2 if age > OPENING_S else FRESH
             case Stage.LINGERING:
-                return 1, self._since
+                return 2
             case Stage.IDLE:
-                return (2 if self.peer.authenticated else 1), self._since
+                return TOKEN
             case Stage.BODY:
-                return (4 if age > OPENING_S else 5), self._since
+                return FRESH + (1 if age > OPENING_S else 2)
             case Stage.WRITING if age > STALLED_S:
-                return 6, self._since
+                return FRESH + 3
         return None
 
     async def turn(self, keep: Callable[[], bool]) -> bool:
@@ -121,10 +137,12 @@ class Exchange:
             raw = await self._receive_head()
             if raw is None:
                 return False
-            await own_turn()
+            await self._begin()
             head = parse_head(raw, connection)
         except RefusedError as refused:
             self._buffer.clear()
+            if not raw:
+                await self._begin()
             was_parsed = connection.their_state in (h11.SEND_BODY, h11.DONE)  # then h11 takes no body in the answer to HEAD
             method = "HEAD" if was_parsed and raw is not None and raw.startswith(b"HEAD ") else "GET"
             await self._send(connection, await self._respond(refused, _no_body, self.peer), method, close=True)
@@ -137,26 +155,49 @@ class Exchange:
         if isinstance(answer.body, LiveBody):
             await self._send_live(connection, answer, answer.body, head.method)
             return False
-        close = not (body.finish() and keep())
+        close = not (body.finish() and keep()) or (self._places.are_short and not self.peer.authenticated)
         await self._send(connection, answer, head.method, close=close)
+        self._has_answer()
         if not close and connection.our_state is h11.DONE:
             return True
         await self._linger()
         return False
 
+    async def _begin(self) -> None:
+        """Wait until the request may be worked on."""
+        await self._need_place()
+        if not self.peer.authenticated:
+            await self._places.pace.turn(first=not self._answered)
+        await own_turn()
+
+    async def _need_place(self) -> None:
+        """Wait for a place, and end the connection where there is none."""
+        if not await self._places.enter(self):
+            self.turned_away = True
+            self.scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+    def _has_answer(self) -> None:
+        self._answered = True
+        if not self.peer.authenticated:
+            self._places.usher()
+
     async def receive_body(self) -> bool:
         """Read once of a body; False at the client's end of stream."""
         if self._stage is not Stage.BODY:
             self._enter(Stage.BODY)
+            if not self.peer.authenticated:
+                self._places.step_back(self)
         return await self.receive()
 
-    def has_body(self) -> None:
+    async def has_body(self) -> None:
         """The body is here, and will be worked on."""
+        await self._need_place()
         self._enter(Stage.BUSY)
 
-    async def receive(self) -> bool:
+    async def receive(self, most: int = RECEIVE) -> bool:
         """Read once into the buffer; False at the client's end of stream."""
-        data = await self._stream.receive_some(RECEIVE)
+        data = await self._stream.receive_some(most)
         self._buffer += data
         return bool(data)
 
@@ -169,15 +210,17 @@ class Exchange:
         if not self._buffer:
             self._enter(Stage.IDLE if self.requests else Stage.OPENING)
             with trio.move_on_after(self._deadlines.idle if self.requests else self._deadlines.head):
-                if not await self.receive():
+                if not await self.receive(MAX_HEAD):
                     return None
             if not self._buffer:
+                self.turned_away = not self.requests and self._places.are_taken
                 return None
         if self.requests:
-            self._enter(Stage.OPENING)  # the first request: since the connection began
+            self._request_since = trio.current_time()  # the first request: since the connection began
+            self._enter(Stage.OPENING)
         with trio.move_on_after(self._deadlines.head):
             while not (size := check_head(self._buffer)):
-                if not await self.receive():
+                if not await self.receive(MAX_HEAD):
                     return None
             raw = bytes(self._buffer[:size])
             del self._buffer[:size]
@@ -263,6 +306,7 @@ class Exchange:
     async def _linger(self) -> None:
         """End our direction, then read and discard the client's bytes for a moment."""
         self._enter(Stage.LINGERING)
+        self._has_answer()
         stream = getattr(self._stream, "transport_stream", self._stream)  # of TLS: what still comes is not decrypted
         if not isinstance(stream, trio.abc.HalfCloseableStream):
             return
@@ -302,7 +346,7 @@ class Body:
                 if self._frame.received > most:
                     raise RefusedError(413, f"the body is longer than {most} bytes")
                 parts.extend(self._decoded())
-            self._exchange.has_body()
+            await self._exchange.has_body()
             return b"".join(parts)
         raise RefusedError(408, f"the body took longer than {self._deadline:g} s")
 

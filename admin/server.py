@@ -1,15 +1,15 @@
 """The admin's HTTP/1.1 server: h11 on trio, one task per connection, one request at a time.
 
-    accept ── (at most 64 connections) ──► head ──► respond(head, body) ──► answer ──► next head ...
-                                            5 s      10 s for the body      5 s per write
-                                                                 └──► live body (a stream), which has left its place among the 64
+    accept ──► head ──► a place (at most 64) ──► respond(head, body) ──► answer ──► next head ...
+               5 s      1 s                      10 s for the body       5 s per write
+                                                          └──► live body (a stream), which has left its place among the 64
 
 No client can hold the server up: every wait has a deadline, and a connection whose deadline passes, or that is cut
 off by shutdown, is closed without waiting for it (Hypercorn's shutdown hangs behind a reader that stalls; `docs/design/reliability.md`
-1.1). When all places are taken, the connection with the least claim to its own is closed for a newcomer: first those that have sent half a
-request for a while, then those that only linger or are idle, and at last half-sent bodies and clients that do not take their answers. So
-clients without a token cannot keep others out, the probes least of all. Only where every place is worked for, a newcomer gets 503. TLS
-handshakes have places of their own (`tls.py`).
+1.1). When all places are taken, others give way to a newcomer (`places.py`): whoever has no good token after its first answer, then slow
+requests, then those that are idle, and at last half-sent bodies and clients that do not take their answers. So clients without a token
+cannot keep others out, the probes least of all. Only where every place is worked for, a newcomer gets 503, after a second. TLS handshakes
+have places of their own (`tls.py`).
 
 A request is not read further than needed: an unauthorised client is answered before the body is read, and then the connection ends.
 """
@@ -21,23 +21,22 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Final, TypeAlias
 
 import trio
 import trio.abc
 
 from admin import log
-from admin.exchange import FRESH, NEVER, Deadlines, Exchange, SlowPeerError
+from admin.exchange import Deadlines, Exchange, SlowPeerError
 from admin.http import Head, RefusedError
 from admin.peer import Peer, peer_of, speaks_tcp
+from admin.places import Places
 from admin.routing import Answer
 from admin.tls import HandshakeError, Handshakes
 
 ACCEPT_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 MAX_CONNECTIONS: Final = 64  # open at once; docs/design/reliability.md F53
-BURST_S: Final = 0.05  # seconds; that a newcomer waits before it takes the place of one that has just come; a guess
 
 ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
 Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, Peer], Awaitable[Answer]]  # (head or what was wrong, body, peer)
@@ -49,7 +48,6 @@ class Counts:
 
     opened: int = 0
     turned_away: int = 0  # answered 503: all places were worked for
-    gave_way: int = 0  # closed for a newcomer: half a request, idle, or too slow to take its answer
     too_slow: int = 0  # a deadline passed while writing
 
 
@@ -64,8 +62,8 @@ class Server:
         self.deadlines = deadlines or Deadlines()
         self.most = most
         self.tls: Handshakes | None = None  # of new connections over TCP; a reload may put one here
-        self.open: dict[Exchange, None] = {}
-        self._freed = trio.Event()  # set when somebody leaves a place
+        self.places: Places[Exchange] = Places(most)
+        self.open = self.places.held
         self.live: set[Exchange] = set()  # with bodies without an end; they take no other's place, and bound their own number
         self.counts = Counts()
         self.draining = False
@@ -80,7 +78,7 @@ class Server:
                     await stopped.wait()
                     self.draining = True
                     shield.deadline = trio.current_time() + grace
-                    for exchange in self.open:
+                    for exchange in self.places.connections:
                         if exchange.waits_for_a_request():
                             exchange.scope.cancel()
 
@@ -114,10 +112,8 @@ class Server:
             peer = peer_of(stream)
             if self.tls is not None and speaks_tcp(stream):
                 connections.start_soon(self._protect, self.tls, stream, peer)
-            elif await self._make_room():
-                connections.start_soon(self.attend, stream, peer)
             else:
-                await self._turn_away(stream)
+                connections.start_soon(self.attend, stream, peer)
 
     async def _protect(self, tls: Handshakes, stream: trio.abc.Stream, peer: Peer) -> None:
         """Attend to a client once its handshake is done."""
@@ -133,10 +129,7 @@ class Server:
                 raise
             log.failure("admin_connection_failed", error)
             return
-        if await self._make_room():
-            await self.attend(protected, peer)
-        else:
-            await self._turn_away(protected)
+        await self.attend(protected, peer)
 
     async def _turn_away(self, stream: trio.abc.Stream) -> None:
         self.counts.turned_away += 1
@@ -144,39 +137,12 @@ class Server:
             await _send_quietly(stream, BUSY)
         await trio.aclose_forcefully(stream)
 
-    async def _make_room(self) -> bool:
-        """Whether there is a place for a newcomer; others lose theirs where need be. In a burst it waits for a moment first.
-
-        Who has come just before has its place for at least that moment.
-        """
-        if self._room(FRESH):
-            return True
-        with trio.move_on_after(BURST_S):
-            while not self._room(FRESH):
-                self._freed = trio.Event()
-                await self._freed.wait()
-            return True
-        return self._room(NEVER)
-
-    def _room(self, below: tuple[int, float]) -> bool:
-        """Whether there is a place, or one whose connection has a claim `below` that; it is closed."""
-        if len(self.open) < self.most:
-            return True
-        now = trio.current_time()
-        claims = ((claim, exchange) for exchange in self.open if (claim := exchange.claim(now)) is not None and claim < below)
-        loser = min(claims, key=itemgetter(0), default=None)
-        if loser is None:
-            return False
-        exchange = loser[1]
-        self.counts.gave_way += 1
-        exchange.scope.cancel()
-        del self.open[exchange]
-        return True
-
     async def attend(self, stream: trio.abc.Stream, peer: Peer | None = None) -> None:
         """Serve one connection to its end. A client can never make this raise."""
-        exchange = Exchange(stream, peer or peer_of(stream), self._respond, self.deadlines, self._goes_live)
-        self.open[exchange] = None
+        exchange = Exchange(stream, peer or peer_of(stream), self._respond, self.deadlines, self.places, self._goes_live)
+        if not self.places.arrive(exchange):
+            await self._turn_away(stream)
+            return
         self.counts.opened += 1
         try:
             with exchange.scope:
@@ -189,16 +155,15 @@ class Server:
         except Exception as error:
             log.failure("admin_connection_failed", error)
         finally:
-            self._leave(exchange)
+            self.places.leave(exchange)
             self.live.discard(exchange)
-            await trio.aclose_forcefully(stream)
-
-    def _leave(self, exchange: Exchange) -> None:
-        self.open.pop(exchange, None)
-        self._freed.set()
+            if exchange.turned_away:
+                await self._turn_away(stream)
+            else:
+                await trio.aclose_forcefully(stream)
 
     def _goes_live(self, exchange: Exchange) -> None:
-        self._leave(exchange)
+        self.places.leave(exchange)
         self.live.add(exchange)
 
     def _keep(self) -> bool:

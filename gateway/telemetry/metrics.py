@@ -472,7 +472,7 @@ ADMIN: Final = (
     counter("sluice_admin_connections_refused_total", "Admin connections refused because too many were open.", workers=SAME),
     counter(
         "sluice_admin_connections_gave_way_total",
-        "Admin connections closed for new ones when all places were taken: idle, half a request, or an answer not taken.",
+        "Admin connections closed for new ones when all places were taken: answered without a token, idle, slow, or half a request.",
         workers=SAME,
     ),
     gauge("sluice_admin_streams", "Streams (`/v1/stream`) that are open.", workers=SAME),
