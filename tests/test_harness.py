@@ -13,8 +13,9 @@ import pytest
 
 from support import tmpfs
 from support.clients.programs import Program
+from support.java import LEARNED, java
 from support.models.rates import let_through
-from support.processes import HANG_S
+from support.processes import HANG_S, wait_until
 from support.xdist_split import PartScheduling
 
 
@@ -116,3 +117,30 @@ def test_the_runs_own_brokers_end_with_the_last_file_that_has_them(tmp_path: Pat
     )  # fmt: skip
     assert not done.returncode, done.stdout + done.stderr
     assert story.read_text().split() == ["started", "second", "left", "ended", "third"]
+
+
+def test_rocketmqs_classes_are_listed_by_its_first_programs_and_archived_for_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "rocketmq-1" / "lib"
+    for folder in (library, tmp_path / "guava" / "lib", tmp_path / "bin"):
+        folder.mkdir(parents=True)
+    program = tmp_path / "bin" / "java"
+    program.write_text('#!/bin/sh\nfor word; do case $word in -XX:SharedArchiveFile=*) cp "$LIST" "${word#*=}";; esac; done\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("LIST", str(library / f"classes-{LEARNED}.list"))
+
+    def shared(name: str = "rocketmq-1") -> list[str]:
+        return [
+            word for word in java(f"{tmp_path}/{name}/lib/*:{tmp_path}/classes", "Main", tmp_path) if "Class" in word or "Archive" in word
+        ]
+
+    for number in range(LEARNED):
+        (listing,) = shared()
+        Path(listing.partition("=")[2]).write_text(f"# it begins\nb\na{number}\n@lambda-proxy a\nhalf a li")
+    assert shared() == [], "it writes the archive, beside"
+    wait_until((library / "classes.jsa").exists, within=10, what="an archive")
+    assert (library / "classes.jsa").read_text().split() == [*(f"a{number}" for number in range(LEARNED)), "b"]
+    assert shared() == [f"-XX:SharedArchiveFile={library}/classes.jsa"]
+    assert shared("guava") == []
