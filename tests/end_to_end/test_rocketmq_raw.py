@@ -28,13 +28,16 @@ EXT = json.dumps({
     "defaultTopicQueueNums": "4", "queueId": "0",
     "sysFlag": "0", "bornTimestamp": "1795247411000", "flag": "0", "properties": "WAIT\x01true\x02",
 })  # fmt: skip
-CHEATS = {  # RocketMQ stores these in `shut`, which is not what a plain reading of them says; 5.5 refuses some
-    "code behind extFields, twice": f'{{"extFields":{EXT},"code":310,"code":34,"opaque":7}}',
-    "code in other digits, then again": f'{{"code":"\uff13\uff11\uff10","code":10,"extFields":{EXT},"opaque":7}}',
-    "flag null, then an answer's": f'{{"code":310,"flag":null,"flag":1,"extFields":{EXT},"opaque":7}}',
-    "code with a capital": f'{{"Code":310,"extFields":{EXT},"opaque":7}}',
-    "extFields with an underscore": f'{{"code":310,"ext_fields":{EXT},"opaque":7}}',
+# RocketMQ 5.3.3 stores all of these in `shut`, which is not what a plain reading of them says. Beside each the code that 5.5 answers,
+# which reads JSON with fastjson2; None: it takes the frame for an answer, and says nothing. What it answers 0 it stores in `open`.
+CHEATS: dict[str, tuple[str, int | None]] = {
+    "code behind extFields, twice": (f'{{"extFields":{EXT},"code":310,"code":34,"opaque":7}}', 1),
+    "code in other digits, then again": (f'{{"code":"\uff13\uff11\uff10","code":10,"extFields":{EXT},"opaque":7}}', 0),
+    "flag null, then an answer's": (f'{{"code":310,"flag":null,"flag":1,"extFields":{EXT},"opaque":7}}', None),
+    "code with a capital": (f'{{"Code":310,"extFields":{EXT},"opaque":7}}', 3),
+    "extFields with an underscore": (f'{{"code":310,"ext_fields":{EXT},"opaque":7}}', 1),
 }
+HEARTBEAT = encode_request(34, None, b'{"clientID":"c@1","consumerDataSet":[],"producerDataSet":[]}', opaque=5)
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +59,20 @@ def connect(rocketmq: RocketMQ, *, directly: bool = False) -> socket.socket:
 
 
 def test_headers_that_cheat_are_stored_by_the_broker_and_end_the_connection_at_the_gateway(rocketmq: RocketMQ, gateway: Gateway) -> None:
-    before = rocketmq.stored("shut")["shut"]
-    directly = []
-    for name, header in CHEATS.items():
+    before = sum(rocketmq.stored("shut", "open").values())
+    codes = {name: 0 if VERSION == "5.3.3" else code for name, (_, code) in CHEATS.items()}
+    directly: dict[str, int | None] = {}
+    for name, (header, _) in CHEATS.items():
         data = frame(header.encode(), b"cheated")
         with connect(rocketmq, directly=True) as client:
-            client.sendall(data)
-            directly.append(read_response(read_frame(client))["code"])
+            client.sendall(data if codes[name] is not None else data + HEARTBEAT)
+            answer = read_response(read_frame(client))
+            directly[name] = answer["code"] if answer["opaque"] == 7 else None
         with connect(rocketmq) as client:
             client.sendall(data)
             assert read_frame(client) == b"", name
-    assert directly.count(0) >= (len(CHEATS) if VERSION == "5.3.3" else 2), directly
-    assert rocketmq.stored("shut")["shut"] - before == directly.count(0), "the gateway let some through"
+    assert directly == codes
+    assert sum(rocketmq.stored("shut", "open").values()) - before == [*codes.values()].count(0), "the gateway let some through"
     fates = gateway.messages_by_fate("rocketmq", "shut")
     assert fates.get("forwarded", 0) == 0
 
@@ -80,7 +85,7 @@ def test_bad_bytes_end_their_connection_and_no_other(rocketmq: RocketMQ) -> None
                 client.sendall(data)
                 with suppress(ConnectionResetError):
                     assert read_frame(client) == b""
-        other.sendall(encode_request(34, None, b'{"clientID":"c@1","consumerDataSet":[],"producerDataSet":[]}', opaque=5))
+        other.sendall(HEARTBEAT)
         assert read_response(read_frame(other))["opaque"] == 5
 
 
