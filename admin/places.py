@@ -26,8 +26,9 @@ MAX_ARRIVING: Final = 128  # connections of a port whose first request is not wh
 WAIT_S: Final = 1.0  # seconds; for a place, before 503; what Kubernetes waits for a probe by default
 PATIENCE_S: Final = 0.05  # seconds; before a newcomer takes the place of a client that has a token or has just come; a guess
 TOKEN: Final = 3  # the rank (`Connection.rank`) of an idle connection with a token; those before it have none, or are slow
+LOOK_S: Final = 0.25  # seconds between two looks of a newcomer for places that time has freed; answers free them at once; a guess
 FRESH: Final = 4  # the rank from which on a connection keeps its place for PATIENCE_S
-PACE_S: Final = 0.002  # seconds between two requests of strangers; half a millisecond of work each, so a quarter of a core; a guess
+PACE_S: Final = 0.003  # seconds between two requests of strangers; at 1.3 ms of processor each (2026-11, a busy machine) not half a core
 BURST: Final = 50  # requests of strangers that may begin at once; a page with its scripts has 40
 
 
@@ -76,6 +77,7 @@ class Places(Generic[C]):
         self.pace = Pace()
         self._arriving: dict[C, None] = {}  # without a place
         self._line: dict[C, trio.Event] = {}  # those of them whose request is whole, in the order they came -> set when admitted
+        self._waiting_since: dict[C, float] = {}  # of those in line; seconds on trio's clock
 
     def __len__(self) -> int:
         return len(self.held) + len(self._arriving)
@@ -125,17 +127,20 @@ class Places(Generic[C]):
         if connection in self.held:
             return True
         admitted = self._line[connection] = trio.Event()
+        self._waiting_since[connection] = trio.current_time()
+        look_after = PATIENCE_S
         try:
             self.usher()
             with trio.move_on_after(WAIT_S):
                 while self._line.get(connection) is admitted:
-                    with trio.move_on_after(PATIENCE_S):
+                    with trio.move_on_after(look_after):
                         await admitted.wait()
                         break
-                    if next(iter(self._line)) is connection:
-                        self.usher(patient=True)
+                    self.usher()
+                    look_after = LOOK_S
         finally:
             self._line.pop(connection, None)
+            del self._waiting_since[connection]
         return connection in self.held
 
     def step_back(self, connection: C) -> None:
@@ -150,12 +155,12 @@ class Places(Generic[C]):
         if self.held.pop(connection, self) is None:
             self.usher()
 
-    def usher(self, *, patient: bool = False) -> None:
+    def usher(self) -> None:
         """Give free places to those in line, the address with the fewest places first; connections with less of a claim give way.
 
-        `patient`: somebody has waited for PATIENCE_S, so whoever has just come or has a token gives way, too.
+        Once the first in line has waited for PATIENCE_S, whoever has just come or has a token gives way, too.
         """
-        while self._line and (len(self.held) < self.most or self._make_room(patient=patient)):
+        while self._line and (len(self.held) < self.most or self._make_room()):
             places = Counter(connection.address for connection in self.held) if len(self._line) > 1 else Counter[str]()
             first = min(self._line, key=lambda connection: places[connection.address])
             admitted = self._line.pop(first)
@@ -163,9 +168,10 @@ class Places(Generic[C]):
             self.held[first] = None
             admitted.set()
 
-    def _make_room(self, *, patient: bool) -> bool:
+    def _make_room(self) -> bool:
         """Close the connection with the least rank, of the address with the most places; False where none may be closed."""
         now = trio.current_time()
+        patient = now - self._waiting_since[next(iter(self._line))] >= PATIENCE_S
         places = Counter(connection.address for connection in self.held)
         ranks = {connection: rank for connection in self.held if (rank := connection.rank(now)) is not None}
         below = FRESH if len(ranks) == len(self.held) else TOKEN  # a first answer that is worked on frees its place in a moment

@@ -8,6 +8,11 @@ no processor to spare. It has met as many topics as `--topics` says. In some tur
 `--load` names: a page of `GET /v1/topics` a second, 1,000 changes of limits a minute, 8 streams (one of them does not read), and 50
 requests a second without a token. In other turns (`beside`) the same load is on a second gateway with as many topics, through which no
 message goes: what these differ from those without load is the machine's, which the senders, the broker, the gateways and who asks share.
+`--load attack`, which is not among the parts by default: on the admin port and on the probes' port each, 100 connections of one address
+(127.0.0.2) that send 50 requests at once, read nothing, add one every 50 ms and open again when they are closed, ATTACK_RATE bytes a second
+in all. Meanwhile `/livez` of the probes' port and, with a token, `/v1/status` are asked from 127.0.0.1; how many were answered in time is
+printed.
+
 Medians of the turns, and their ratios; two kinds of turns without load, compared with each other in the same way, are the noise. What is
 under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
 """
@@ -41,6 +46,11 @@ from support.rocketmq import frames
 STREAMS = 8
 CHANGES_PER_MINUTE = 1000
 PARTS = ("topics", "changes", "streams", "strangers")  # of the load
+ATTACK = "attack"
+ATTACKERS = 100  # connections to each port
+ATTACK_RATE = 1_000_000  # bytes a second to each port
+ATTACK_REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+ASKED = {"/livez": 0.5, "/v1/status": 1.0}  # beside an attack: path -> seconds in which it is to be answered
 
 
 def say(what: str) -> None:
@@ -79,9 +89,12 @@ def as_from_elsewhere(task: Callable[[], None]) -> None:
 class AdminLoad:
     """The load, on threads of this process. What it did is in `done`."""
 
-    def __init__(self, gateway: Gateway, parts: Collection[str]) -> None:
+    def __init__(self, gateway: Gateway, probes: int, parts: Collection[str]) -> None:
+        """`probes`: the port of the listener for probes."""
         self.gateway = gateway
+        self.probes = probes
         self.parts = parts
+        self.took: dict[str, list[float]] = {path: [] for path in ASKED}  # seconds; infinite where there was no answer of 200
         self.done: Counter[str] = Counter()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -115,6 +128,42 @@ class AdminLoad:
                 with suppress(TimeoutError, ConnectionError):
                     self.done["stream bytes"] += len(client.recv(1 << 16))
 
+    def _attack(self, port: int) -> None:
+        due: dict[socket.socket, float] = {}  # connection -> when it sends next
+        sent, began = 0, time.monotonic()
+        while not self._over.wait(0.01):
+            while len(due) < ATTACKERS:
+                client = socket.socket()
+                client.bind(("127.0.0.2", 0))
+                client.setblocking(False)
+                client.connect_ex((LOOPBACK, port))
+                due[client] = 0.0
+                self.done["attacking connections"] += 1
+            now = time.monotonic()
+            for client, at in list(due.items()):
+                if at > now or sent > ATTACK_RATE * (now - began):
+                    continue
+                due[client] = now + 0.05
+                try:
+                    sent += client.send(ATTACK_REQUEST * (1 if at else 50))
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    client.close()
+                    del due[client]
+        for client in due:
+            client.close()
+
+    def _time(self, path: str, port: int, headers: dict[str, str]) -> None:
+        while not self._over.wait(0.1):
+            began, status = time.monotonic(), 0
+            with suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+                connection.request("GET", path, None, headers)
+                status = connection.getresponse().status
+                connection.close()
+            self.took[path].append(time.monotonic() - began if status == 200 else float("inf"))
+
     def __enter__(self) -> AdminLoad:
         self._over.clear()
         change = '{{"messages": "{number}000/s"}}'
@@ -126,10 +175,18 @@ class AdminLoad:
                 )
             ],
             "strangers": [lambda: self._ask("without a token", "GET", "/v1/status", None, 0.02, {})],
+            ATTACK: [
+                lambda: self._attack(self.probes),
+                lambda: self._attack(self.gateway.admin_port),
+                lambda: self._time("/livez", self.probes, {}),
+                lambda: self._time("/v1/status", self.gateway.admin_port, self._headers()),
+            ],
             "streams": [*(lambda: self._stream(reads=True) for _ in range(STREAMS - 1)), lambda: self._stream(reads=False)],
         }
-        self._threads = [
-            threading.Thread(target=as_from_elsewhere, args=(task,), daemon=True) for part in self.parts for task in tasks[part]
+        self._threads = [  # an attack is timed, so it does not wait for the processor
+            threading.Thread(target=(lambda task: task()) if part == ATTACK else as_from_elsewhere, args=(task,), daemon=True)
+            for part in self.parts
+            for task in tasks[part]
         ]
         for thread in self._threads:
             thread.start()
@@ -151,21 +208,32 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--rate", type=int, default=0, help="messages a second; 0: as fast as they are answered")
-    parser.add_argument("--load", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument(
+        "--load",
+        nargs="+",
+        choices=(*PARTS, ATTACK),
+        default=PARTS,
+        metavar="PART",
+        help=f"of {', '.join(PARTS)}, and {ATTACK}; default: all but that",
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where the JSON goes")
     parser.add_argument("--workers", type=int, default=1, help="processes of the gateway (gateway.workers); default 1")
     options = parser.parse_args()
-    backend, front, other = free_ports(3)
+    backend, front, other, probes, other_probes = free_ports(5)
     facts = before(command())
     listener = {"name": "bench", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{front}", "upstream": f"{LOOPBACK}:{backend}"}
     turns: dict[str, list[dict[str, float]]] = {"without": [], "again": [], "with": [], "beside": []}
     rules = [{"name": "all", "limit": {"messages": "1000000/s"}}]
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch, ended(subprocess.Popen([str(BIN / "respond"), str(backend)])):
         wait_until(lambda: accepts(LOOPBACK, backend), within=PATIENCE_S, what="respond listens")
-        settings = {"gateway": {"name": "bench", "state_directory": "state", "workers": options.workers}}
+        settings = {
+            "gateway": {"name": "bench", "state_directory": "state", "workers": options.workers},
+            "probes": {"bind": f"{LOOPBACK}:{probes}"},
+        }
+        beside = settings | {"probes": {"bind": f"{LOOPBACK}:{other_probes}"}}
         with (
             Gateway(Path(scratch) / "gateway", [listener], rules, settings) as gateway,
-            Gateway(Path(scratch) / "beside", [{**listener, "bind": f"{LOOPBACK}:{other}"}], rules, settings) as neighbour,
+            Gateway(Path(scratch) / "beside", [{**listener, "bind": f"{LOOPBACK}:{other}"}], rules, beside) as neighbour,
         ):
             say(f"meeting {options.topics} topics")
             meet(front, options.topics)
@@ -176,7 +244,7 @@ def main() -> None:
                     return open_turn(front, options.seconds, options.connections, options.rate)
                 return turn(front, options.seconds, options.connections)
 
-            loads = {"with": AdminLoad(gateway, options.load), "beside": AdminLoad(neighbour, options.load)}
+            loads = {"with": AdminLoad(gateway, probes, options.load), "beside": AdminLoad(neighbour, other_probes, options.load)}
             turn(front, 1, options.connections)
             began = 0.0
             for number in range(options.rounds):
@@ -199,9 +267,13 @@ def main() -> None:
     for one, other_kind in (("with", "without"), ("beside", "without"), ("with", "beside"), ("again", "without")):
         ratios = {what: round(medians[one][what] / medians[other_kind][what], 3) for what in ("rate", "p50", "p99")}
         print(f"{one} / {other_kind}:".ljust(17), json.dumps(ratios))
+    answers = {path: sorted(took) for path, took in loads["with"].took.items() if took}
+    for path, took in answers.items():
+        in_time = sum(seconds <= ASKED[path] for seconds in took)
+        print(f"{path} beside the attack: {in_time} of {len(took)} within {ASKED[path]} s, the slowest {took[-1]:.3f} s")
     print(f"topics known: {known}; in {began:.1f} s of load: " + ", ".join(f"{name} {dict(load.done)}" for name, load in loads.items()))
     plan = {name: value for name, value in vars(options).items() if name not in {"load", "results"}}
-    keep(options.results / "admin-load.json", facts, {"plan": {**plan, "load": list(options.load)}, "turns": turns})
+    keep(options.results / "admin-load.json", facts, {"plan": {**plan, "load": list(options.load)}, "turns": turns, "took": answers})
 
 
 if __name__ == "__main__":
