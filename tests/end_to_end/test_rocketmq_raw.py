@@ -61,7 +61,7 @@ def connect(rocketmq: RocketMQ, *, directly: bool = False) -> socket.socket:
 def test_headers_that_cheat_are_stored_by_the_broker_and_end_the_connection_at_the_gateway(rocketmq: RocketMQ, gateway: Gateway) -> None:
     before = sum(rocketmq.stored("shut", "open").values())
     codes = {name: 0 if VERSION == "5.3.3" else code for name, (_, code) in CHEATS.items()}
-    directly: dict[str, int | None] = {}
+    directly: dict[str, object] = {}
     for name, (header, _) in CHEATS.items():
         data = frame(header.encode(), b"cheated")
         with connect(rocketmq, directly=True) as client:
