@@ -575,6 +575,7 @@ LABELS: Final[dict[str, str]] = {  # label: what its values are
     "cause": "Why a connection ended (close-causes.md).",
     "upstream": "Address of a broker, as configured or as a route has named it.",
     "reason": "Why; each metric has a few fixed words, shown from the start at 0.",
+    "mode": "Of a rule: `enforce`, `shadow` (only counted) or `off`.",
     "result": "How it went; the metric's meaning lists the words.",
     "state": "`taken` or `free`.",
     "hop": "`client` or `upstream`: the side of the gateway.",
