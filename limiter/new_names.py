@@ -8,7 +8,10 @@ meets no bound. Names beyond that are not told apart for now: those for which th
 counted as `__other__`. What holds for such a message: every level but `topic` as ever; a rule `per: topic` where it lets nothing pass;
 and a name is told apart nevertheless where a rule, a live change or a quota names it, or where its topic has a bucket in use. So what
 passes beyond its topic's limit is what comes to a topic that nobody has used for a while, until its turn for a key has come: some
-hundred messages of a flood of other names.
+hundred messages of a flood of other names. Of things above topics that names bring with them (`per: namespace`, `exchange`, `group`) each
+client has its own for MAX_TOGETHER, further ones draw from one bucket.
+
+Such a message costs look-ups (`limiter.decisions.alike_names`): no key, no subject, no walk over the rules.
 
 Threads: the loop's alone.
 """
@@ -33,6 +36,10 @@ class NewNames:
 
     def __init__(self) -> None:
         self.empty_at = -AT_ONCE * NAME_NS  # monotonic ns: when as many were used as come in since; AT_ONCE more may be used ahead of that
+
+    def used_up(self, now: int) -> bool:
+        """Whether none may be used at `now` (monotonic ns)."""
+        return self.empty_at + NAME_NS > now
 
     def take(self, now: int) -> bool:
         """Whether one more may be used at `now` (monotonic ns), which then counts."""

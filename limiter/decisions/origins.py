@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from limiter.decisions.alike_names import MAX_TOGETHER, AlikeNames
 from limiter.keys import Key, Origin
 from limiter.limits import SECOND
 from limiter.new_names import ClientsNames
 from limiter.rules.subject import Subject
-from limiter.topics import TopicName
+from limiter.topics import SEVERAL_PARTS, TopicName
 
 if TYPE_CHECKING:
     from limiter.buckets.ledger import Ledger
     from limiter.rules.rule_set import Effective, Identity, RuleSet
 
 KEYS_PER_ORIGIN: Final = 100_000  # keys, some 0.5 kB each; behind one address there may be many services; a guess
-MAX_TOGETHER: Final = 64  # keys of an origin for names that are not told apart; a guess
 UNNAMED: Final = "__other__"  # what those are counted as
 
 
@@ -37,13 +37,14 @@ def subject_of(key: Key) -> Subject:
 class Origins:
     """All origins with a session, and their keys, under the rules in force. New names are bounded where `ledger` is given."""
 
-    __slots__ = ("_count", "_ledger", "_names", "_origins", "_rules", "comers", "consumers", "limit", "now")
+    __slots__ = ("_alike", "_count", "_ledger", "_names", "_origins", "_rules", "comers", "consumers", "limit", "now")
 
     def __init__(self, rules: RuleSet, limit: int, ledger: Ledger | None = None) -> None:
         self.limit = limit  # keys of all origins together
         self.now = 0  # monotonic ns, of the latest decision
         self._ledger = ledger
         self._names = ClientsNames()
+        self._alike: dict[Origin, dict[bytes, AlikeNames]] = {}  # of those whose names are not told apart; by exchange or group
         self._rules = rules
         self._count = 0
         self.consumers: dict[Identity, int] = {}  # how many consumers share a limit; counted by the sessions
@@ -54,6 +55,7 @@ class Origins:
         """Go on under `rules`; whether sessions must ask anew for their origins and keys, which may be others then."""
         regroup = rules.groups_topics or self._rules.groups_topics
         self._rules = rules
+        self._alike.clear()
         for origin in self._origins.values():
             origin.together.clear()
             if regroup:
@@ -126,6 +128,48 @@ class Origins:
         self._count += 1
         return key
 
+    def beyond(self, origin: Origin, exchange: bytes, topic: bytes, group: bytes) -> Key | None:
+        """The unnamed key of a topic that is published to, where its client has no new name left; None: `key` must be asked.
+
+        What a flood of invented names costs: look-ups, where such a name was met before.
+        """
+        new_names = origin.new_names
+        ledger = self._ledger
+        if new_names is None or ledger is None or not topic or not new_names.used_up(self.now):
+            return None
+        try:
+            text = topic.decode()
+        except UnicodeDecodeError:
+            return None
+        place = exchange
+        if group and self._rules.name_patterns().by_group:
+            place = group
+        of_origin = self._alike.get(origin)
+        if of_origin is None:
+            of_origin = self._alike[origin] = {}
+        alike = of_origin.get(place)
+        if alike is None:
+            name = TopicName(origin.protocol, origin.vhost if origin.protocol in SEVERAL_PARTS else b"", exchange, topic)
+            subject = self._subject(origin, name, group or None, "produce")
+            alike = AlikeNames(name, subject.vhost, subject.exchange)
+            if len(of_origin) < MAX_TOGETHER:
+                of_origin[place] = alike
+        met = alike.met_by(text, topic, self._rules)
+        if met < 0:
+            return None
+        key = alike.find(met, text, topic, ledger)
+        if key is None:
+            name = TopicName(alike.protocol, alike.vhost, exchange, topic)
+            key = self._unnamed(origin, name, group or None, "produce")
+            if key is not None:
+                found = self._rules.alike(self._subject(origin, name, group or None, "produce"))
+                own = None if found is None else found[2]
+                alike.remember(met, key, None if own is None else own[1])
+        return key
+
+    def _subject(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> Subject:
+        return Subject(name, name.text(), origin.listener, origin.client, origin.user, group, operation, origin.connection)
+
     def may_name(self, origin: Origin) -> bool:
         """Whether the client of `origin` may use one more new name, which then counts."""
         return origin.new_names is None or origin.new_names.take(self.now)
@@ -133,7 +177,7 @@ class Origins:
     def _unnamed(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> Key | None:
         """The key of all names from `origin` for which the same holds as for `name`; None where that must be told apart."""
         rules = self._rules
-        subject = Subject(name, name.text(), origin.listener, origin.client, origin.user, group, operation, origin.connection)
+        subject = self._subject(origin, name, group, operation)
         if rules.groups_topics:
             grouped = rules.group_of(subject)
             if grouped is not None:
@@ -141,13 +185,14 @@ class Origins:
         alike = rules.alike(subject)
         if alike is None:
             return None
-        place, own = alike
+        place, rules_alone, own = alike
         if self._ledger is not None and own is not None and self._ledger.get(own) is not None:
             return None
         key = origin.together.get(place)
+        if key is None and len(origin.together) >= MAX_TOGETHER:
+            place = rules_alone
+            key = origin.together.get(place)
         if key is None:
-            if len(origin.together) >= MAX_TOGETHER:
-                return None
             key = origin.together[place] = Key(origin, name, group, operation, UNNAMED)
             key.unnamed = True
         return key
@@ -187,6 +232,7 @@ class Origins:
         origin.order.clear()
         origin.groups.clear()
         origin.together.clear()
+        self._alike.pop(origin, None)
 
     def _forget_oldest_key(self, origin: Origin) -> None:
         del origin.keys[origin.order.popleft()]

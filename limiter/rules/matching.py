@@ -100,6 +100,15 @@ class Matcher:
         version, own, _ = self._client.network()
         return version == 6 and own > length
 
+    def topic_pattern(self) -> Pattern | None:
+        return self._topic
+
+    def looks_at_group(self) -> bool:
+        return self._group is not None
+
+    def looks_at_namespace(self) -> bool:
+        return self._namespace is not None
+
     def anchors(self) -> list[Anchor]:
         """The anchors that a subject must have to match. Not the listener: while it is unknown it meets every rule."""
         found: list[Anchor] = []

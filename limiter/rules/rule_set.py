@@ -38,6 +38,7 @@ from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.index import RuleIndex
 from limiter.rules.level_keys import LevelChanges, LevelKey
 from limiter.rules.matching import Matcher, group_text
+from limiter.rules.name_patterns import NamePatterns
 from limiter.rules.rule import (
     LEAST_PATIENT,
     TRIED_BY,
@@ -209,6 +210,7 @@ class RuleSet:
         "_index",
         "_levels",
         "_matchers",
+        "_name_patterns",
         "_unruled",
         "by_connection",
         "file_rules",
@@ -264,6 +266,7 @@ class RuleSet:
         given = {} if level_overrides is None else level_overrides
         levels = {key: change for key, change in given.items() if self._still_holds(change, now_s)}
         self.level_changes: LevelChanges | None = LevelChanges(levels) if levels else None  # of what is not published to a topic
+        self._name_patterns: NamePatterns | None = None  # made when asked for
         self._unruled: dict[tuple[str, str], Rule] = {}  # by level and operation; made when asked for
         self.file_rules = rules  # as the file has them
         self.rules: tuple[Rule, ...] = tuple(  # as they hold, live changes included
@@ -353,14 +356,15 @@ class RuleSet:
                     return effective.thing
         return None
 
-    def alike(self, subject: Subject) -> tuple[tuple[object, ...], Identity | None] | None:
+    def alike(self, subject: Subject) -> tuple[tuple[object, ...], tuple[object, ...], Identity | None] | None:
         """What names must have in common with that of `subject` for the same to hold for them: the rules, and the things of the levels
-        above topics; and which bucket its topic would have. None where something names it.
+        above topics; the rules alone; and which bucket its topic would have. None where something names it.
         """
         name = subject.name
         if name in self.overrides or name in self.quotas or name in self.shadow_quotas:
             return None
         found: list[object] = [subject.operation]
+        things: list[object] = []
         own: Identity | None = None
         for level in self._levels.values():
             per = level.per
@@ -378,8 +382,32 @@ class RuleSet:
                     return None
                 own = (per, self.rules[at].name if at >= 0 and self._matchers[at].narrows else "", name.protocol, thing)
             else:
-                found.append(thing)
-        return tuple(found), own
+                things.append(thing)
+        return (*found, *things), tuple(found), own
+
+    def name_patterns(self) -> NamePatterns:
+        """What the names of topics that nothing names decide."""
+        found = self._name_patterns
+        if found is None:
+            found = NamePatterns([matcher for matcher in self._matchers if not matcher.bare and matcher.exact_topic is None])
+            found.by_group = found.by_group or "group" in self._levels
+            if self.groups_topics or self.level_changes is not None or "namespace" in self._levels:
+                found.settled = False
+            exact = any(level.exact for level in self._levels.values())
+            found.named = bool(exact or self.overrides or self.quotas or self.shadow_quotas)
+            self._name_patterns = found
+        return found
+
+    def names(self, name: tuple[str, bytes, bytes, bytes], vhost: str, exchange: str, topic: str) -> bool:
+        """Whether a rule, a live change or a quota names the topic `name`; the others are its parts as text."""
+        if name in self.overrides or name in self.quotas or name in self.shadow_quotas:
+            return True
+        for level in self._levels.values():
+            if level.exact and (
+                (name[0], vhost, exchange, topic) in level.exact or (level.any_vhost and (name[0], "*", exchange, topic) in level.exact)
+            ):
+                return True
+        return False
 
     def matched(self, subject: Subject) -> list[Effective]:
         """The rules that hold for `subject`, at most one per level, levels in the order in which the file names them first."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from limiter.decisions.alike_names import MAX_TOGETHER
 from limiter.judge import Judge
 from limiter.keys import Key, Origin
 from limiter.limits import SECOND, Limit, Rate
@@ -29,6 +32,12 @@ RULES = (
 
 def key(judge: Judge, origin: Origin, topic: str, group: bytes | None = None) -> Key:
     return judge.key(origin, topic.encode() + b"\xff" + (group or b""), rocketmq_topic(topic.encode()), group)
+
+
+def beyond(judge: Judge, origin: Origin, topic: str, group: bytes = b"") -> Key:
+    found = judge.origins.beyond(origin, b"", topic.encode(), group)
+    assert found is not None
+    return found
 
 
 def passed(judge: Judge, found: Key, now: int, count: int = 10) -> int:
@@ -107,9 +116,62 @@ def test_things_of_levels_between_are_told_apart() -> None:
     assert passed(judge, key(judge, origin, "new-1", b"a"), BEGIN) == 1
     assert passed(judge, key(judge, origin, "new-2", b"a"), BEGIN) == 0
     assert passed(judge, key(judge, origin, "new-2", b"b"), BEGIN) == 1
+    keys = [key(judge, origin, f"new-{number}", b"%d" % number) for number in range(200)]
+    assert all(each.unnamed for each in keys)
+    assert len(origin.together) == MAX_TOGETHER + 1
+    assert sum(passed(judge, each, BEGIN) for each in keys) == MAX_TOGETHER - 1, "of 'a' and 'b' all is used, further ones share one bucket"
+
+
+def test_things_without_end_do_not_open_what_a_rule_closes() -> None:
+    shut = Rule("shut", match=Match(protocol="rocketmq", topic="shut.*"), per="group", limit=Limit(messages=Rate(0)), open_for_ns=0)
+    judge, origin = flooding(shut, rule("groups", 1, None, "group"))
     for number in range(200):
         key(judge, origin, "new", b"%d" % number)
-    assert len(origin.together) <= 64
+    assert passed(judge, beyond(judge, origin, "shut.1", b"other"), BEGIN) == 0
+    assert passed(judge, beyond(judge, origin, "new", b"other"), BEGIN) == 1
+
+
+@pytest.mark.parametrize("further", [0, 20], ids=["few patterns", "found by the index"])
+def test_look_ups_find_what_the_rules_say(further: int) -> None:
+    """The quick way answers as the walk over all rules, or leaves it to that; so do rules that nothing meets."""
+    rules = (
+        *RULES,
+        rule("ends", 1, "*.end"),
+        rule("within", 1, "*middle*"),
+        *(rule(f"not met {number}", 1, f"nothing-{number}*") for number in range(further)),
+        Rule("by client", match=Match(protocol="rocketmq", client="10.0.0.1", topic="c.*"), per="client", limit=Limit(messages=Rate(9))),
+    )
+    judge, origin = flooding(*rules)
+    used = key(judge, judge.origin("rocketmq", "l", "10.0.0.2", None), "used.1")
+    assert passed(judge, used, BEGIN) == 1
+    topics = ["new-1", "new-2", "shut.1", "shut.2", "used.2", "a.end", "a.middle.b", "a.middle.end", "shut.end", "c.1", "c.end", "é", "a/b"]
+    for topic in [*topics, *topics]:
+        quick = beyond(judge, origin, topic)
+        assert quick is judge.key(origin, topic.encode(), rocketmq_topic(topic.encode()))
+        assert quick.unnamed
+    assert beyond(judge, origin, "new-1") is beyond(judge, origin, "new-3") is not beyond(judge, origin, "shut.3")
+    for topic in ("named", "used.1", "rmq_sys_x", "TBW102"):
+        assert judge.origins.beyond(origin, b"", topic.encode(), b"") is None, topic
+    assert judge.origins.beyond(origin, b"", b"\xff", b"") is None
+    judge.origins.now = BEGIN + SECOND
+    assert judge.origins.beyond(origin, b"", b"new-1", b"") is None, "its turn has come"
+
+
+def test_look_ups_find_a_routing_key_in_use() -> None:
+    judge = Judge(RuleSet((Rule("all", match=Match(protocol="amqp"), limit=Limit(messages=Rate(1)), open_for_ns=0),)), bounds_names=True)
+    origin, other = (judge.origin("amqp", "l", f"10.0.0.{number}", "u") for number in (1, 2))
+    judge.origins.now = BEGIN
+    for number in range(AT_ONCE):
+        judge.key(origin, b"%d" % number, amqp_topic(b"/", b"x", b"%d" % number))
+    passed(judge, judge.key(other, b"a", amqp_topic(b"/", b"x", b"a/b.c")), BEGIN)
+    new = judge.origins.beyond(origin, b"x", b"new", b"")
+    assert new is not None
+    assert new.unnamed
+    assert judge.origins.beyond(origin, b"x", b"new-2", b"") is new is judge.origins.beyond(origin, b"y", b"new", b"")
+    assert judge.origins.beyond(origin, b"x", b"a/b.c", b"") is None
+    changed = RuleSet(judge.rules.file_rules, overrides={amqp_topic(b"/", b"x", b"new"): Override(messages=Rate(0))})
+    judge.replace(changed)
+    assert judge.origins.beyond(origin, b"x", b"new", b"") is None
 
 
 def test_topics_of_a_group_go_on_sharing_its_bucket() -> None:

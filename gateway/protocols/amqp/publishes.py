@@ -258,7 +258,9 @@ class Publishes:
         middle = 1 + raw[0]
         assert origin.vhost is not None
         exchange, routing_key = destination(raw[1:middle], raw[middle + 1 :])
-        return self.context.judge.key(origin, raw, amqp_topic(origin.vhost, exchange, routing_key))
+        name = amqp_topic(origin.vhost, exchange, routing_key)
+        beyond = self.context.judge.origins.beyond(origin, name.exchange, routing_key, b"")
+        return beyond if beyond is not None else self.context.judge.key(origin, raw, name)
 
     def _names(self, data: bytes, pos: i64, stop: i64) -> None:
         """Check that exchange and routing key fill the publish at `pos` exactly."""
