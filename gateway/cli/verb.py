@@ -45,7 +45,10 @@ class Verb(click.Command):
 
 
 class Group(click.Group):
-    """A group of verbs. It suggests one where a verb is unknown, and imports a verb's module when that is used."""
+    """A group of verbs. Without a verb it lists, where it has `list`.
+
+    It suggests a verb where one is unknown, and imports a verb's module when that is used.
+    """
 
     command_class = Verb
 
@@ -53,6 +56,12 @@ class Group(click.Group):
         super().__init__(*args, **kwargs)
         self.example = example
         self.late = dict(late or {})  # verb -> ".module:attribute", beside this file
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A group that has the verb `list` takes it where none is named."""
+        if "list" in self.commands and (not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.late, *(name for name in super().list_commands(ctx) if name not in self.late)]

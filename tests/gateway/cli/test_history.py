@@ -27,6 +27,14 @@ def test_list_shows_the_latest_first(sluice: Any, past: Any) -> None:
     assert "limits/rocketmq/orders" in lines[1]
 
 
+@pytest.mark.parametrize("more", [(), ("--limit", "1"), ("-o", "json")])
+@pytest.mark.parametrize("group", ["history", "connections", "limits", "rules"])
+def test_a_group_lists_where_no_verb_is_named(sluice: Any, past: Any, group: str, more: tuple[str, ...]) -> None:
+    alone, listed = sluice(group, *more), sluice(group, "list", *more)
+    assert (alone.code, alone.out) == (0, listed.out)
+    assert "Commands:" in sluice(group, "--help").out
+
+
 def test_show_one(sluice: Any, past: Any) -> None:
     assert sluice("history", "show", 4, "-o", "json").json["entry"]["revision"] == 4
     assert sluice("history", "show", 99).code == 7
