@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_ARRIVING: Final = 128  # connections of a port whose first request is not whole, or waits for a place; some 32 KiB each at most
-WAIT_S: Final = 1.0  # seconds; for a place, before 503; what Kubernetes waits for a probe by default
+WAIT_S: Final = 5.0  # seconds; for a place, before 503: on a slow machine a burst of a hundred takes more than one; a guess
 PATIENCE_S: Final = 0.05  # seconds; before a newcomer takes the place of a client that has a token or has just come; a guess
 TOKEN: Final = 3  # the rank (`Connection.rank`) of an idle connection with a token; those before it have none, or are slow
 LOOK_S: Final = 0.25  # seconds between two looks of a newcomer for places that time has freed; answers free them at once; a guess
