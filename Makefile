@@ -189,10 +189,11 @@ $(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py
 	@$(SYSTEM) java
 	@PYTHONPATH=.:tests $(BIN)/python -m support.spark_classes $@ > build/spark-classes.log 2>&1 || { cat build/spark-classes.log >&2; exit 1; }
 
-# Without hundreds of random cases: 30 CPU-s. `make test` has them, and pytest in the room that one works in.
+# Without hundreds of random cases (30 CPU-s), and without what is slow by its nature, as requests made out of the whole OpenAPI document
+# (48) and Debian's package (28). `make test` has them, and pytest in the room that one works in.
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and not random and $(APART))
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and not random and not slow and $(APART))
 
 source: .venv/.spark .venv/.docs $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh

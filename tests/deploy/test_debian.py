@@ -27,6 +27,8 @@ from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports, wait_until
 from support.systemd_namespace import SystemdNamespace
 
+pytestmark = pytest.mark.slow  # what is built takes its time
+
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -32,6 +32,8 @@ from inventory import UPLOT  # noqa: E402
 from one_package import PACKAGES, lay_out, rewritten  # noqa: E402
 from sources import RefusedError, changes, moment, unreleased  # noqa: E402
 
+pytestmark = pytest.mark.slow  # what is built takes its time
+
 PURE = f"sluice_gateway-{VERSION}-py3-none-any.whl"
 SOURCE = f"sluice_gateway-{VERSION}.tar.gz"
 
