@@ -85,7 +85,7 @@ export const until = (text) => duration((new Date(text).getTime() - Date.now()) 
 /** A limit's text with numbers that were computed, such as a quota's, in three digits: 106255B/s is 104 KiB/s. */
 export const readable = (text) => text?.replace(/\b(\d+\.\d+|\d{5,})(B?)\/s/g, (_, value, unit) => `${(unit ? bytes : number)(Number(value))}/s`);
 
-/** A limit as people write it: 500/s, 10MiB/s, 20 at a time; with its mode where that is not enforce: 500/s (shadow). */
+/** A limit as people write it: 500/s, 10MiB/s, 20 at a time; 500/s (shadow). */
 export function limitText(limit) {
   if (!limit) return NONE;
   const parts = [readable(limit.messages), readable(limit.bytes)];
@@ -94,7 +94,7 @@ export function limitText(limit) {
   return limit.mode && limit.mode !== "enforce" ? `${text} (${t(`mode_${limit.mode}`)})` : text;
 }
 
-/** The limit of a level of `GET /v1/limits/...`, likewise. */
+/** That of a level. */
 export const levelText = (level) => limitText(level && { ...level.limit, mode: level.mode });
 
 const decode = (text) => {

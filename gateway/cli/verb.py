@@ -59,7 +59,8 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A group that has the verb `list` takes it where none is named."""
-        if "list" in self.commands and (not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)):
+        lists = "list" in self.commands and not self.invoke_without_command
+        if lists and (not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
