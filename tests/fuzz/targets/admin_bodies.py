@@ -51,7 +51,7 @@ def admin_body(data: bytes) -> None:
 
 
 def check_change(body: LimitBody, *, before: bool) -> None:
-    base = StoredOverride(messages="5/s", burst="2s", reason="earlier") if before else None
+    base = StoredOverride(messages="5/s", burst="2s", mode="shadow", reason="earlier") if before else None
     try:
         stored = bodies.override(body, base, BY)
     except ProblemError as problem:
