@@ -296,15 +296,17 @@ def override(body: LimitBody, before: StoredOverride | None, change_context: Cha
 def mode_of(body: LimitBody, base: StoredOverride) -> str | None:
     """The mode of a key's live change: the body's, else the earlier change's, else enforce, because a limit that is set limits.
 
-    None, which is the rule's mode, is left to a change that sets no limit: of a candidate, an end or a reason alone.
+    None, which is the rule's mode, is left to a change that sets no limit: of a candidate, an end or a reason alone, or one that takes the
+    last of its limits away.
     """
     if isinstance(body.mode, str):
         return body.mode
+    said = [name for name in LIMITING if getattr(body, name) is not UNSET]
+    given = any(getattr(body, name) is not None for name in said)
+    kept = any(getattr(base, name) is not None for name in LIMITING if name not in said)
     if body.mode is UNSET and base.mode is not None:
-        return base.mode
-    given = any(getattr(body, name) is not UNSET and getattr(body, name) is not None for name in LIMITING)
-    again = body.mode is None and any(getattr(base, name) is not None for name in LIMITING)
-    return "enforce" if given or again else None
+        return None if base.mode == "enforce" and said and not given and not kept else base.mode
+    return "enforce" if given or (body.mode is None and kept) else None
 
 
 def _reason(body: LimitBody, base: StoredOverride, change_context: ChangeContext) -> str:

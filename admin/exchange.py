@@ -346,9 +346,10 @@ class Body:
                 if self._frame.received > most:
                     raise RefusedError(413, f"the body is longer than {most} bytes")
                 parts.extend(self._decoded())
-            await self._exchange.has_body()
-            return b"".join(parts)
-        raise RefusedError(408, f"the body took longer than {self._deadline:g} s")
+        if not self._frame.done:
+            raise RefusedError(408, f"the body took longer than {self._deadline:g} s")
+        await self._exchange.has_body()
+        return b"".join(parts)
 
     def _decoded(self) -> Iterator[bytes]:
         while True:

@@ -1,14 +1,14 @@
 """The admin's HTTP/1.1 server: h11 on trio, one task per connection, one request at a time.
 
     accept ──► head ──► a place (at most 64) ──► respond(head, body) ──► answer ──► next head ...
-               5 s      1 s                      10 s for the body       5 s per write
+               5 s      5 s                      10 s for the body       5 s per write
                                                           └──► live body (a stream), which has left its place among the 64
 
 No client can hold the server up: every wait has a deadline, and a connection whose deadline passes, or that is cut
 off by shutdown, is closed without waiting for it (Hypercorn's shutdown hangs behind a reader that stalls; `docs/design/reliability.md`
 1.1). When all places are taken, others give way to a newcomer (`places.py`): whoever has no good token after its first answer, then slow
 requests, then those that are idle, and at last half-sent bodies and clients that do not take their answers. So clients without a token
-cannot keep others out, the probes least of all. Only where every place is worked for, a newcomer gets 503, after a second. TLS handshakes
+cannot keep others out, the probes least of all. Only where every place is worked for, a newcomer gets 503, after 5 s. TLS handshakes
 have places of their own (`tls.py`).
 
 A request is not read further than needed: an unauthorised client is answered before the body is read, and then the connection ends.

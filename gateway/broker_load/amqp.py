@@ -36,10 +36,11 @@ class AmqpSource(Source):
         self.vhost = vhost
         self.login = login
         self._data = b""
+        self._thread = trio.CapacityLimiter(1)  # for the file of the login, whose disk may hang
 
     async def greet(self) -> None:
         self._data = b""
-        user, password = await trio.to_thread.run_sync(self.login, abandon_on_cancel=True)  # a file, and its disk may hang
+        user, password = await trio.to_thread.run_sync(self.login, abandon_on_cancel=True, limiter=self._thread)
         await self.write(BEGIN)
         await self._expect(commands.Connection.Start)
         words = f"\0{user}\0{password}"

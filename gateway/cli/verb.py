@@ -59,7 +59,7 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A group that has the verb `list` takes it where none is named."""
-        lists = "list" in self.commands and not self.invoke_without_command
+        lists = "list" in self.commands and not self.invoke_without_command and not ctx.resilient_parsing  # which completes words
         if lists and (not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)):
             args = ["list", *args]
         return super().parse_args(ctx, args)

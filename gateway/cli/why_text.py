@@ -269,8 +269,8 @@ def enforcing_command(findings: Findings, level: JSONObject) -> str:
     """The command that enforces a limit which is only counted, as it is: of the live change where there is one, else of its rule."""
     shown = level.get("limit") or {}
     options = [f"--{name} {shown[name]}" for name in ("messages", "bytes", "concurrent") if shown.get(name)]
-    if level.get("origin") != "override":
-        return f"sluice rules set {quoted(str(level.get('rule')))} {' '.join(options)} --mode enforce --reason '...'"
+    if level.get("origin") != "override":  # the rule's own limit stays; a topic's quota is none of it
+        return f"sluice rules set {quoted(str(level.get('rule')))} --mode enforce --reason '...'"
     if level.get("per") != "topic":
         key = typed_path(live_change_path(level))
     else:

@@ -60,14 +60,16 @@ class NextProcess:
         self._stopping = stopping
         self._handed_over = handed_over
         self._pid = 0  # of the one that is under way
+        self._watching = False  # one is under way, or is started again because it failed
         self._again = False  # a signal came meanwhile
 
     async def run(self) -> None:
         async with signals.next_process_wanted() as wanted, trio.open_nursery() as nursery:
             async for _ in wanted:
-                if self._pid:
+                if self._watching:
                     self._keep()
                 elif await self._start_unless_refused():
+                    self._watching = True
                     nursery.start_soon(self._watch)
 
     def _keep(self) -> None:
@@ -118,12 +120,15 @@ class NextProcess:
 
     async def _watch(self) -> None:
         """Watch the one that was started, and those that are started because it failed while a signal was kept."""
-        await self._watch_one()
-        while self._again and not self._handed_over() and not self._stopping():
-            self._again = False
-            if not await self._start_unless_refused():
-                return
+        try:
             await self._watch_one()
+            while self._again and not self._handed_over() and not self._stopping():
+                self._again = False
+                if not await self._start_unless_refused():
+                    return
+                await self._watch_one()
+        finally:
+            self._watching = False
 
     async def _watch_one(self) -> None:
         """Say it when the one that was started has ended; it is no child of this one, so nobody here is told its exit code."""

@@ -72,6 +72,7 @@ async def test_a_change_that_sets_no_limit_leaves_the_rules_mode(tmp_path: Path)
         assert await changed(api, "PUT", ORDERS, {"candidate": {"messages": "7/s"}, "reason": "try it"}) == ("shadow", None)
         assert await changed(api, "PATCH", ORDERS, {"expires": "1h"}) == ("shadow", None)
         assert await changed(api, "PATCH", ORDERS, {"messages": "8/s"}) == ("enforce", "enforce")
+        assert await changed(api, "PATCH", ORDERS, {"messages": None, "reason": "it was too little"}) == ("shadow", None)
 
 
 async def test_a_rules_mode_changes_only_where_it_is_named(tmp_path: Path) -> None:

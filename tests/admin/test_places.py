@@ -112,6 +112,7 @@ async def is_answered(stream: trio.SocketStream) -> bool:
 
 async def has_ended(stream: trio.SocketStream) -> bool:
     """Whether the server has closed it. What it has said before is read."""
+    await trio.testing.wait_all_tasks_blocked(0.05)  # the server has done all that it will
     with trio.move_on_after(0.2):
         try:
             while await stream.receive_some(65536):

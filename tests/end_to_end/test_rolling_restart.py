@@ -14,7 +14,7 @@ import pytest
 
 from support.brokers.rocketmq import RocketMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
-from support.clients.programs import RocketMQClient
+from support.clients.programs import Program, RocketMQClient
 from support.gateways import Gateway
 from support.processes import LOOPBACK, wait_until
 from support.rocketmq.frames import heartbeat, response
@@ -95,11 +95,11 @@ def test_producers_and_consumers_under_load_lose_nothing(
         consumer = rocketmq_client.consume(f"rolling-{version}", f"{sync},{asynchronous}", expected=expected, within=900)
         producer = rocketmq_client.produce("run", *jobs, timeout_ms=TIMEOUT_MS if rocketmq_client.version == "5" else 3000)
         for _ in range(restarts):
-            wait_for_sends(gateway, 400)
+            wait_for_sends(gateway, producer, 400)
             ended = gateway.replace() if held is None else restarted(gateway)
             assert "drain_deadline" not in ended
             assert ended.count('"event": "stopped"') == 1
-        wait_for_sends(gateway, 400)
+        wait_for_sends(gateway, producer, 400)
         enough.touch()
         lines = {line["topic"]: line for line in producer.result(600)}
         number = tmp_path / "number"
@@ -146,10 +146,11 @@ def acknowledged(topic: str, line: dict[str, Any]) -> set[str]:
     }
 
 
-def wait_for_sends(gateway: Gateway, count: int) -> None:
-    """Until this gateway has forwarded so many."""
+def wait_for_sends(gateway: Gateway, producer: Program, count: int) -> None:
+    """Until this gateway has forwarded so many of the producer's, which goes on."""
 
     def enough() -> bool:
+        assert not producer.ended(), producer.result()
         return sum(each.value for each in gateway.samples() if each.name == "sluice_messages_forwarded_total") >= count
 
     gateway.process.wait_until(enough, within=120, what=f"{count} forwarded messages")

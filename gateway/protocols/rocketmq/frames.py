@@ -364,11 +364,11 @@ class Frames:
 
     def _new_key(self, header: Header) -> Key:
         """Ask the judge. Names that are not UTF-8 (binary headers only) become what Java makes of them, so a raw key stays unambiguous."""
-        beyond = self.context.judge.origins.beyond(self.origin, b"", header.topic, header.group)
-        if beyond is not None:
-            return beyond
         topic = header.topic.decode(errors="replace").encode()
         group = header.group.decode(errors="replace").encode()
+        beyond = self.context.judge.origins.beyond(self.origin, b"", topic, group)
+        if beyond is not None:
+            return beyond
         raw = topic + SEPARATOR + group
         return self.context.judge.key(self.origin, raw, rocketmq_topic(topic), group or None, "produce")
 

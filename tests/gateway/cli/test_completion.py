@@ -40,6 +40,7 @@ def completed(tmp_path: Path, words: str, environment: dict[str, str] | None = N
         ("sluice config ", {"show", "schema", "diff"}),
         ("sluice init --pro", {"--protocol"}),
         ("sluice init --protocol a", {"amqp"}),
+        ("sluice limits s", {"set"}),
     ],
 )
 def test_verbs_and_options_complete(tmp_path: Path, words: str, some: set[str]) -> None:

@@ -76,7 +76,7 @@ class DeliveryIntake:
                 if consumer is not None:
                     self.lot.count(consumer.key, self.count, self.count, self.bytes)
                     if consumer.source != QUEUE:
-                        self._see(channel, consumer, data, stop, stop + u32(data, stop + 3), self.count)
+                        self._see(channel, consumer, data, stop, stop + u32(data, stop + 3) + OVERHEAD, self.count)
             return found
         last = parking.joinable(consumer, data, pos)
         if last is None or self.ends.over or channel.client_state == CLIENT_CLOSED:
@@ -90,7 +90,7 @@ class DeliveryIntake:
             parking.swallows = False
             channel.broker_left = 0
             if consumer is not None and consumer.source != QUEUE:
-                self._see(channel, consumer, data, stop, stop + u32(data, stop + 3), self.count)
+                self._see(channel, consumer, data, stop, stop + u32(data, stop + 3) + OVERHEAD, self.count)
             self.lot.count(last.key, self.count, 0, 0)
             self.lot.extend(last, found, self.count)
         return found
@@ -152,6 +152,8 @@ class DeliveryIntake:
         self.received += 1
         if channel.settlements is not None:
             channel.settlements.delivered += 1
+            if consumer is not None and consumer.source == STREAM:
+                channel.settlements.keep_of_stream(1)
         leave = channel.leave
         if leave is not None:
             settlements = channel.settlements
@@ -182,7 +184,7 @@ class DeliveryIntake:
             consumer = channel.consumer
             if consumer is not None:
                 channel.consumer = None
-                if consumer.source != QUEUE:
+                if consumer.source == UNSEEN:
                     self._see(channel, consumer, data, pos, stop, 1)
                 self.lot.count(consumer.key, 1, 1, size)
                 if consumer.reservation is not None:
@@ -194,10 +196,11 @@ class DeliveryIntake:
         method = parking.method
         parking.consumer = None
         parking.method = b""
-        if consumer is not None and consumer.source != QUEUE:
+        if consumer is not None and consumer.source == UNSEEN:
             self._see(channel, consumer, data, pos, stop, 1)
         if parking.swallows:
-            of_stream = data.find(OF_A_STREAM, pos, stop) >= 0
+            # A message of a queue may carry the header, too: of one that was read from a stream before.
+            of_stream = data.find(OF_A_STREAM, pos, stop) >= 0 if consumer is None else consumer.source == STREAM
             if channel.leave is not None:
                 channel.leave.take(of_stream=of_stream)
             elif consumer is not None and consumer.returns and not of_stream:

@@ -30,6 +30,7 @@ from gateway.protocols.amqp.broker_requests import cancel, give_back
 from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, NO_CLOSE, PASSING
 from gateway.protocols.amqp.deliveries.exclusive_queues import ExclusiveQueues, is_exclusive, is_passive
 from gateway.protocols.amqp.deliveries.leave import Leave
+from gateway.protocols.amqp.deliveries.subscription import UNSEEN
 from gateway.protocols.amqp.frames import (
     BASIC_CONSUME,
     BASIC_GET,
@@ -147,6 +148,10 @@ class Leaving:
     def _give_all_back(self, channel: AmqpChannel, leave: Leave, words: list[bytes]) -> None:
         """Give back what the client has not settled, or nothing yet where that is not known."""
         settlements = channel.settlements
+        parking = channel.parking
+        coming = channel.consumer if parking is None or not parking.method else parking.consumer
+        if coming is not None and coming.source == UNSEEN:
+            return  # whether it is of a stream its header will say
         if not channel.waits() and not channel.taken and not self._reads_stream(channel):
             words.append(method_frame(channel.number, BASIC_RECOVER, REQUEUE))
             leave.recovering = True

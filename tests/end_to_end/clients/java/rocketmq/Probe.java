@@ -79,9 +79,9 @@ public final class Probe {
         }
         producer.setSendMsgTimeout(order.containsKey("timeout") ? number("timeout") : 3000);
         String free = order.getOrDefault("free", "");
-        findRoute(order.get("topic"));
+        Route.find(producer, order.get("topic"));
         if (!free.isEmpty()) {
-            findRoute(free);
+            Route.find(producer, free);
         }
         List<String> seen = Collections.synchronizedList(new ArrayList<>());
         List<String> seenFree = new ArrayList<>();
@@ -104,22 +104,6 @@ public final class Probe {
         double elapsed = (System.nanoTime() - began) / 1e9;
         return "{\"seen\": [" + String.join(", ", seen) + "], \"free\": [" + String.join(", ", seenFree) + "], \"free_s\": [" + String.join(", ", took)
             + "], \"free_before\": " + before + ", \"elapsed_s\": " + elapsed + "}";
-    }
-
-    /** Ask until there is an answer: the client gives the name server three seconds, too little on a busy machine. */
-    private static void findRoute(String topic) throws Exception {
-        long deadline = System.nanoTime() + PATIENCE_S * 1_000_000_000L;
-        while (true) {
-            try {
-                producer.fetchPublishMessageQueues(topic);
-                return;
-            } catch (MQClientException error) {
-                if (System.nanoTime() > deadline) {
-                    throw error;
-                }
-                Thread.sleep(200);
-            }
-        }
     }
 
     private void sendAll(List<String> seen) {

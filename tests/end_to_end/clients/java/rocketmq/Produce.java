@@ -48,7 +48,7 @@ public final class Produce {
             producer.setSendMsgTimeout(Integer.getInteger("timeout", 3000));
             producer.start();
             for (Job job : jobs) {
-                producer.fetchPublishMessageQueues(job.topic);
+                Route.find(producer, job.topic);
             }
             producers.add(producer);
         }
@@ -82,7 +82,7 @@ public final class Produce {
 
     /** Asks the broker something behind the one-way sends: once it answers, all of them are written, and not lost with this program. */
     private static void awaitWritten(DefaultMQProducer producer, String topic) throws Exception {
-        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+        for (MessageQueue queue : Route.find(producer, topic)) {
             for (long deadline = System.nanoTime() + 200_000_000_000L;;) {
                 try {
                     producer.maxOffset(queue);

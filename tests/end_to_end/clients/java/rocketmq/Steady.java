@@ -42,7 +42,7 @@ public final class Steady {
         producer.setInstanceName(arguments[1] + "-" + ProcessHandle.current().pid());
         producer.start();
         for (String topic : topics) {
-            producer.fetchPublishMessageQueues(topic);
+            Route.find(producer, topic);
         }
         ConcurrentLinkedQueue<Sent> ended = new ConcurrentLinkedQueue<>();
         Thread reporter = new Thread(() -> report(topics, ended));

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pamqp import base, commands
+from pamqp import base, commands, header
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
@@ -634,3 +634,47 @@ def test_a_get_behind_a_held_publish_keeps_its_place() -> None:
     assert names(to_broker(talk)).count("Basic.Get") == 0
     talk.wait(SECOND)
     assert names(to_broker(talk))[-1] == "Basic.Get"
+
+
+def delivery(tag: int, *, of_stream: bool) -> list[bytes]:
+    """The frames of a message for consumer `c`."""
+    properties = commands.Basic.Properties(headers={"x-stream-offset": tag} if of_stream else {"id": tag})
+    deliver = commands.Basic.Deliver(consumer_tag="c", delivery_tag=tag, exchange="", routing_key="jobs")
+    return [
+        amqp.method(1, deliver),
+        amqp.method(1, header.ContentHeader(body_size=1, properties=properties)),
+        amqp.raw_frame(3, 1, b"x"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [3, 0])
+def test_a_message_of_a_stream_whose_header_is_to_come_is_not_given_back(known: int) -> None:
+    """RabbitMQ would end the connection (540), and all that waits for the client that has gone would be lost."""
+    held = Rule("orders", Match(routing_key="orders"), limit=Limit(messages=Rate(1, 1000 * SECOND), messages_burst=1), action="delay",
+                open_for_ns=0, max_delay_ns=8 * SECOND)  # fmt: skip
+    talk = talking(held)
+    says(talk, commands.Basic.Qos(prefetch_count=100), CONSUME(queue="jobs", consumer_tag="c"))
+    answers(talk, OKS, commands.Basic.ConsumeOk("c"))
+    for tag in range(1, known + 1):
+        talk.broker(b"".join(delivery(tag, of_stream=True)))
+    talk.client(amqp.publish(1, "orders") * 3)
+    to_broker(talk)
+    method, content_header, body = delivery(known + 1, of_stream=True)
+    talk.broker(method)
+    conversation = talk.conversation
+    assert isinstance(conversation, AmqpConversation)
+    leaving = conversation.deliveries.leaving
+    leaving.leave_all(conversation.channels, 10)
+    assert amqp.names(leaving.take_words(quiet=True)) == ["Basic.Cancel"]
+    talk.broker(content_header + body)
+    assert amqp.names(leaving.take_words(quiet=True)) == []
+
+
+def test_a_message_of_a_queue_goes_back_whatever_its_headers_say() -> None:
+    """What an application has read from a stream, it may publish with all its headers."""
+    talk, _ = consuming(limit(1))
+    talk.broker(b"".join(delivery(1, of_stream=False)))
+    change(talk, limit(0, burst=None))
+    for tag in (2, 3):
+        talk.broker(b"".join(delivery(tag, of_stream=tag == 3)))
+        assert names(to_broker(talk)) == ["Basic.Nack"]
