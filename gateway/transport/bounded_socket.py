@@ -3,7 +3,7 @@
 A library's time-out is for one read. A peer that drips holds the thread for ever, and one that sends without end fills the memory. So the
 library gets sockets that count: `bounded` makes such a class of a connection's class. A TLS handshake has the library's own time-out.
 
-What asyncio or trio would cancel as a whole has no need of this (`alerting/http_post.py`).
+An exchange that trio can cancel as a whole does not need it (`alerting/http_post.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AnswerTooLateError(TimeoutError):
 
 
 class Allowance:
-    """What is left of one exchange. `begin` starts the next; one at a time."""
+    """The time and the bytes that are left of one exchange. `begin` starts the next; one at a time."""
 
     def __init__(self, seconds: float, most: int) -> None:
         """`most`: bytes of the answer."""

@@ -1,4 +1,4 @@
-"""Peers whose answers have no end: whoever asks them has an end, and reads little. SECURITY.md has the table of peers and their bounds."""
+"""Peers whose answers have no end: asking them ends, and reads little. SECURITY.md has the table of peers and their bounds."""
 
 from __future__ import annotations
 
