@@ -11,7 +11,8 @@ passes beyond its topic's limit is what comes to a topic that nobody has used fo
 hundred messages of a flood of other names. Of things above topics that names bring with them (`per: namespace`, `exchange`, `group`) each
 client has its own for MAX_TOGETHER, further ones draw from one bucket.
 
-Such a message costs look-ups (`limiter.decisions.alike_names`): no key, no subject, no walk over the rules.
+Such a message costs look-ups (`limiter.decisions.alike_names`): no key, no subject, no walk over the rules. Nor is a new group told apart
+then, unless a rule looks at groups: the messages of a topic count without it.
 
 Threads: the loop's alone.
 """

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from limiter.rules.subject import Subject
 from limiter.rules.system_topics import is_system_topic
 from limiter.topics import SEVERAL_PARTS, TopicName, path_segment
 
 if TYPE_CHECKING:
     from limiter.buckets.ledger import Ledger
-    from limiter.keys import Key
+    from limiter.keys import Key, Origin
     from limiter.rules.rule_set import RuleSet
 
+UNDECIDED: Final = -1
+SYSTEM: Final = -2  # the broker's own topics, which no pattern is for
 MAX_TOGETHER: Final = 64  # keys of an origin for names that are not told apart, beside one for each way in which rules hold; a guess
 
 
@@ -20,24 +23,26 @@ class AlikeNames:
 
     __slots__ = ("_before", "_exchange", "_keys", "_vhost", "exchange", "protocol", "vhost")
 
-    def __init__(self, name: TopicName, vhost: str, exchange: str) -> None:
-        self.protocol = name.protocol
-        self.vhost = name.vhost
-        self.exchange = name.exchange
-        self._vhost = vhost  # as text
-        self._exchange = exchange
-        text = name.text()
-        self._before = text[: text.rindex("/") + 1] if name.protocol in SEVERAL_PARTS else ""  # what every topic's text begins with
+    def __init__(self, origin: Origin, exchange: bytes) -> None:
+        self.protocol = origin.protocol
+        several = origin.protocol in SEVERAL_PARTS
+        self.vhost = origin.vhost if several else b""
+        self.exchange = exchange
+        name = TopicName(origin.protocol, self.vhost, exchange, b"")
+        subject = Subject(name, "", origin.listener, origin.client, origin.user, None, "produce", origin.connection)
+        self._vhost = subject.vhost  # as text
+        self._exchange = subject.exchange
+        self._before = name.text().rpartition("/")[0] + "/" if several else ""  # what every topic's text begins with
         self._keys: dict[int, tuple[Key, str | None]] = {}  # and the rule that has topics' buckets, "": the level; None: topics have none
 
     def met_by(self, topic: str, raw: bytes, rules: RuleSet) -> int:
-        """Which patterns `topic` meets, a bit for each; -1 where that does not decide it."""
+        """Which patterns `topic` meets, a bit for each; SYSTEM; UNDECIDED where that does not decide it."""
         patterns = rules.name_patterns()
-        if not patterns.settled or is_system_topic(self.protocol, topic):
-            return -1
+        if not patterns.settled:
+            return UNDECIDED
         if patterns.named and rules.names((self.protocol, self.vhost, self.exchange, raw), self._vhost, self._exchange, topic):
-            return -1
-        return patterns.met_by(topic)
+            return UNDECIDED
+        return SYSTEM if is_system_topic(self.protocol, topic) else patterns.met_by(topic)
 
     def find(self, met: int, topic: str, raw: bytes, ledger: Ledger) -> Key | None:
         """The key of `topic`; None: nothing with its patterns was met before, or it has a bucket in use."""

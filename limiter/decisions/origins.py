@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from limiter.decisions.alike_names import MAX_TOGETHER, AlikeNames
+from limiter.decisions.alike_names import MAX_TOGETHER, UNDECIDED, AlikeNames
 from limiter.keys import Key, Origin
 from limiter.limits import SECOND
 from limiter.new_names import ClientsNames
@@ -113,7 +113,7 @@ class Origins:
             return key
         new_names = origin.new_names
         if new_names is not None and not told_apart and not new_names.take(self.now):
-            key = self._unnamed(origin, name, group, operation)
+            key, _ = self._unnamed(origin, name, group, operation)
             if key is not None:
                 return key
         if len(origin.keys) >= KEYS_PER_ORIGIN:
@@ -129,42 +129,46 @@ class Origins:
         return key
 
     def beyond(self, origin: Origin, exchange: bytes, topic: bytes, group: bytes) -> Key | None:
-        """The unnamed key of a topic that is published to, where its client has no new name left; None: `key` must be asked.
+        """The key of a topic that is published to, where its client has no new name left; None: `key` must be asked.
 
-        What a flood of invented names costs: look-ups, where such a name was met before.
+        What a flood of invented names costs: look-ups, where such a name was met before. One key is for all topics that are not told
+        apart, and one for each topic that is, whatever the group, unless a rule looks at groups.
         """
         new_names = origin.new_names
         ledger = self._ledger
         if new_names is None or ledger is None or not topic or not new_names.used_up(self.now):
             return None
+        place, any_group = exchange, False
+        if group:
+            if self._rules.name_patterns().by_group:
+                place = group
+            else:
+                any_group = True
+                key = origin.keys.get(topic)
+                if key is not None:
+                    return key
         try:
             text = topic.decode()
         except UnicodeDecodeError:
             return None
-        place = exchange
-        if group and self._rules.name_patterns().by_group:
-            place = group
         of_origin = self._alike.get(origin)
         if of_origin is None:
             of_origin = self._alike[origin] = {}
         alike = of_origin.get(place)
-        if alike is None:
-            name = TopicName(origin.protocol, origin.vhost if origin.protocol in SEVERAL_PARTS else b"", exchange, topic)
-            subject = self._subject(origin, name, group or None, "produce")
-            alike = AlikeNames(name, subject.vhost, subject.exchange)
-            if len(of_origin) < MAX_TOGETHER:
-                of_origin[place] = alike
-        met = alike.met_by(text, topic, self._rules)
-        if met < 0:
-            return None
-        key = alike.find(met, text, topic, ledger)
+        met = UNDECIDED
+        if alike is None and len(of_origin) < MAX_TOGETHER:
+            alike = of_origin[place] = AlikeNames(origin, exchange)
+        if alike is not None:
+            met = alike.met_by(text, topic, self._rules)
+            key = None if met == UNDECIDED else alike.find(met, text, topic, ledger)
+            if key is not None or (met == UNDECIDED and not any_group):
+                return key
+        name = TopicName(origin.protocol, origin.vhost if origin.protocol in SEVERAL_PARTS else b"", exchange, topic)
+        key, own = self._unnamed(origin, name, group or None, "produce")
         if key is None:
-            name = TopicName(alike.protocol, alike.vhost, exchange, topic)
-            key = self._unnamed(origin, name, group or None, "produce")
-            if key is not None:
-                found = self._rules.alike(self._subject(origin, name, group or None, "produce"))
-                own = None if found is None else found[2]
-                alike.remember(met, key, None if own is None else own[1])
+            return self.key(origin, topic, name, None, "produce", told_apart=True) if any_group else None
+        if alike is not None and met != UNDECIDED:
+            alike.remember(met, key, own)
         return key
 
     def _subject(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> Subject:
@@ -174,20 +178,22 @@ class Origins:
         """Whether the client of `origin` may use one more new name, which then counts."""
         return origin.new_names is None or origin.new_names.take(self.now)
 
-    def _unnamed(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> Key | None:
-        """The key of all names from `origin` for which the same holds as for `name`; None where that must be told apart."""
+    def _unnamed(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> tuple[Key | None, str | None]:
+        """The key of all names from `origin` for which the same holds as for `name`, None where that must be told apart; and the rule that
+        has topics' buckets, "": the level, None: topics have none.
+        """
         rules = self._rules
         subject = self._subject(origin, name, group, operation)
         if rules.groups_topics:
             grouped = rules.group_of(subject)
             if grouped is not None:
-                return self._group_key(Key(origin, name, group, operation), grouped)
+                return self._group_key(Key(origin, name, group, operation), grouped), None
         alike = rules.alike(subject)
         if alike is None:
-            return None
+            return None, None
         place, rules_alone, own = alike
         if self._ledger is not None and own is not None and self._ledger.get(own) is not None:
-            return None
+            return None, None
         key = origin.together.get(place)
         if key is None and len(origin.together) >= MAX_TOGETHER:
             place = rules_alone
@@ -195,7 +201,7 @@ class Origins:
         if key is None:
             key = origin.together[place] = Key(origin, name, group, operation, UNNAMED)
             key.unnamed = True
-        return key
+        return key, None if own is None else own[1]
 
     def _shared(self, key: Key) -> Key:
         """The key of the group that `key`'s topic belongs to; `key` itself where no rule groups it."""

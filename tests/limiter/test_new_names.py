@@ -144,17 +144,50 @@ def test_look_ups_find_what_the_rules_say(further: int) -> None:
     judge, origin = flooding(*rules)
     used = key(judge, judge.origin("rocketmq", "l", "10.0.0.2", None), "used.1")
     assert passed(judge, used, BEGIN) == 1
-    topics = ["new-1", "new-2", "shut.1", "shut.2", "used.2", "a.end", "a.middle.b", "a.middle.end", "shut.end", "c.1", "c.end", "é", "a/b"]
+    topics = [
+        "rmq_sys_x",
+        "%RETRY%a",
+        "new-1",
+        "new-2",
+        "shut.1",
+        "shut.2",
+        "used.2",
+        "a.end",
+        "a.middle.b",
+        "a.middle.end",
+        "shut.end",
+        "c.1",
+        "c.end",
+        "é",
+        "a/b",
+    ]
     for topic in [*topics, *topics]:
         quick = beyond(judge, origin, topic)
         assert quick is judge.key(origin, topic.encode(), rocketmq_topic(topic.encode()))
         assert quick.unnamed
     assert beyond(judge, origin, "new-1") is beyond(judge, origin, "new-3") is not beyond(judge, origin, "shut.3")
-    for topic in ("named", "used.1", "rmq_sys_x", "TBW102"):
+    for topic in ("named", "used.1"):
         assert judge.origins.beyond(origin, b"", topic.encode(), b"") is None, topic
     assert judge.origins.beyond(origin, b"", b"\xff", b"") is None
     judge.origins.now = BEGIN + SECOND
     assert judge.origins.beyond(origin, b"", b"new-1", b"") is None, "its turn has come"
+
+
+def test_groups_without_end_share_the_key_of_each_topic_that_is_told_apart() -> None:
+    judge, origin = flooding(*RULES, rule("system", 1, "%RETRY%named"))
+    assert passed(judge, key(judge, judge.origin("rocketmq", "l", "10.0.0.2", None), "used.1"), BEGIN) == 1
+    before = len(origin.keys)
+    for topic, passes in (("named", 1), ("%RETRY%named", 1), ("used.1", 0), ("shut.1", 0)):
+        keys = {judge.origins.beyond(origin, b"", topic.encode(), b"%d" % number) for number in range(200)}
+        (one,) = keys
+        assert one is not None
+        assert passed(judge, one, BEGIN) == passes, topic
+    assert len(origin.keys) == before + 3
+    changed = RuleSet(RULES, overrides={rocketmq_topic(b"named"): Override(messages=Rate(0))})
+    judge.replace(changed)
+    one = judge.origins.beyond(origin, b"", b"named", b"another")
+    assert one is not None
+    assert passed(judge, one, BEGIN + SECOND // 2) == 0
 
 
 def test_look_ups_find_a_routing_key_in_use() -> None:
