@@ -22,7 +22,7 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
-from support.packages import PURE, another, chrooted, deb, debian, inside, release, tree
+from support.packages import PURE, another, chrooted, deb, debian, inside, tree
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports, wait_until
 from support.systemd_namespace import SystemdNamespace
@@ -31,10 +31,14 @@ pytestmark = pytest.mark.slow  # what is built takes its time
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the pure wheel: the compiled one takes minutes, and differs in nothing that is tested here."""
-    target = tmp_path_factory.mktemp("deb")
-    return deb(release(target) / PURE, target)
+def wheel(released: Path) -> Path:
+    """The pure one: the compiled one takes minutes, and differs in nothing that is tested here."""
+    return released / PURE
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    return deb(wheel, tmp_path_factory.mktemp("deb"))
 
 
 def read(package: Path, *words: str) -> str:
@@ -60,10 +64,10 @@ def test_what_is_in_the_package(package: Path) -> None:
     assert not [name for name in modes if "__pycache__" in name]
 
 
-def test_what_runs_is_in_a_folder_that_is_another_for_another_build(package: Path, tmp_path: Path) -> None:
+def test_what_runs_is_in_a_folder_that_is_another_for_another_build(package: Path, wheel: Path, tmp_path: Path) -> None:
     """Or an upgrade would replace the files of a process that runs, or take them away."""
     names = []
-    changed = another(package.parent / PURE, tmp_path, VERSION, {"sluice/py.typed": "# changed\n"})
+    changed = another(wheel, tmp_path, VERSION, {"sluice/py.typed": "# changed\n"})
     for number, each in enumerate((package, deb(changed, tmp_path / "deb"))):
         folder = tmp_path / f"{number}"
         subprocess.run(["dpkg-deb", "-R", str(each), str(folder)], check=True)
@@ -92,8 +96,8 @@ def test_the_unit_has_a_user_and_needs_no_sockets(package: Path, tmp_path: Path)
     assert "\nExecStart=/usr/bin/sluice run -c /etc/sluice/sluice.yaml\n" in unit
 
 
-def test_two_builds_are_the_same(package: Path, tmp_path: Path) -> None:
-    again = deb(package.parent / PURE, tmp_path)
+def test_two_builds_are_the_same(package: Path, wheel: Path, tmp_path: Path) -> None:
+    again = deb(wheel, tmp_path)
     assert again.read_bytes() == package.read_bytes()
 
 
@@ -113,9 +117,9 @@ OTHERS: Final = dict.fromkeys(
 )
 
 
-def newer(package: Path, folder: Path, files: Mapping[str, str] | None = None) -> Path:
+def newer(wheel: Path, folder: Path, files: Mapping[str, str] | None = None) -> Path:
     """The next version; `files` of its wheel are others."""
-    made = deb(another(package.parent / PURE, folder / "wheel", VERSION, {"sluice/py.typed": "# newer\n", **(files or {})}), folder / "deb")
+    made = deb(another(wheel, folder / "wheel", VERSION, {"sluice/py.typed": "# newer\n", **(files or {})}), folder / "deb")
     subprocess.run(["dpkg-deb", "-R", str(made), str(folder / "newer")], check=True)
     control = folder / "newer/DEBIAN/control"
     control.write_text(control.read_text().replace(f"Version: {VERSION}-1", f"Version: {VERSION}-2"))
@@ -177,7 +181,7 @@ def alive(url: str) -> bool:
 
 
 @pytest.mark.packages
-def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Process, str], package: Path, tmp_path: Path) -> None:
+def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Process, str], wheel: Path, tmp_path: Path) -> None:
     process, url = serving
     state = machine / "var/lib/sluice"
     assert oct(state.stat().st_mode & 0o777) == "0o750"
@@ -187,7 +191,7 @@ def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Pro
     assert f"sluice {VERSION}" in inside(machine, "sluice", "--version").stdout
     assert inside(machine, "sluice", "status", "--admin", url, "--token-file", "/var/lib/sluice/admin.token").returncode == 0
 
-    (machine / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
+    (machine / "root/newer.deb").write_bytes(newer(wheel, tmp_path).read_bytes())
     inside(machine, "dpkg", "-i", "/root/newer.deb")
     assert url.rpartition(":")[2] in (machine / "etc/sluice/sluice.yaml").read_text(), "what the operator has written is kept"
     assert alive(url), "the old process serves until it is restarted"
@@ -222,11 +226,11 @@ def test_a_topic_is_limited_as_the_page_says(machine: Path, serving: tuple[Proce
 
 @pytest.mark.packages
 def test_an_upgrade_whose_configuration_is_refused_says_so_and_disturbs_nobody(
-    machine: Path, serving: tuple[Process, str], package: Path, tmp_path: Path
+    machine: Path, serving: tuple[Process, str], wheel: Path, tmp_path: Path
 ) -> None:
     _, url = serving
     (machine / "etc/sluice/limits.yaml").write_text("rules: [{name: x, limit: {messages: 10O/s}}]\n")
-    (machine / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
+    (machine / "root/newer.deb").write_bytes(newer(wheel, tmp_path).read_bytes())
     done = inside(machine, "dpkg", "-i", "/root/newer.deb")
     assert "sluice: this version refuses /etc/sluice/sluice.yaml; a running sluice goes on as it was:" in done.stderr
     assert "10O" in done.stderr
@@ -258,7 +262,9 @@ def asked(url: str, machine: Path, path: str) -> Any:
 
 
 @pytest.mark.packages
-def test_an_old_process_goes_on_with_its_own_files_while_another_version_is_installed(machine: Path, package: Path, tmp_path: Path) -> None:
+def test_an_old_process_goes_on_with_its_own_files_while_another_version_is_installed(
+    machine: Path, package: Path, wheel: Path, tmp_path: Path
+) -> None:
     """Its parent starts a worker anew: what it starts must be of its own version. The version after it has others that end at once."""
     inside(machine, "dpkg", "-i", f"/root/{package.name}")
     (first,) = folders(machine)
@@ -267,7 +273,7 @@ def test_an_old_process_goes_on_with_its_own_files_while_another_version_is_inst
         process = start(machine, url)
         try:
             (machine / "etc/sluice/limits.yaml").write_text("rules: [{name: x, limit: {messages: 10O/s}}]\n")
-            (machine / "root/newer.deb").write_bytes(newer(package, tmp_path, OTHERS).read_bytes())
+            (machine / "root/newer.deb").write_bytes(newer(wheel, tmp_path, OTHERS).read_bytes())
             assert "this version refuses" in inside(machine, "dpkg", "-i", "/root/newer.deb").stderr
             assert first in folders(machine)
             assert (machine / "usr/lib/sluice/current").readlink() != Path(first)
@@ -289,11 +295,11 @@ def test_an_old_process_goes_on_with_its_own_files_while_another_version_is_inst
 
 @pytest.mark.packages
 def test_upgraded_and_gone_back_under_load(
-    machine: Path, package: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    machine: Path, package: Path, wheel: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """As the page says where systemd holds no sockets: install, start the next process beside the running one. Nobody is refused."""
     inside(machine, "dpkg", "-i", f"/root/{package.name}")
-    (machine / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
+    (machine / "root/newer.deb").write_bytes(newer(wheel, tmp_path).read_bytes())
     with (
         processes_seen(machine),
         RabbitMQ(tmp_path) as rabbitmq,
@@ -334,7 +340,7 @@ def folder_of(process: Process) -> str:
 @pytest.mark.packages
 @pytest.mark.parametrize("takeover", [False, True], ids=["restarted", "taken over"])
 def test_upgraded_and_gone_back_under_load_by_systemd(
-    package: Path, tmp_path: Path, takeover: bool, record_property: Callable[[str, object], None]
+    package: Path, wheel: Path, tmp_path: Path, takeover: bool, record_property: Callable[[str, object], None]
 ) -> None:
     """All as the page says, under a real systemd: its unit, its user, the sockets of the example. dpkg alone restarts the service.
 
@@ -342,7 +348,7 @@ def test_upgraded_and_gone_back_under_load_by_systemd(
     """
     root = debian(tmp_path / "machine")
     (root / f"root/{package.name}").write_bytes(package.read_bytes())
-    (root / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
+    (root / "root/newer.deb").write_bytes(newer(wheel, tmp_path).read_bytes())
     with (
         RabbitMQ(tmp_path) as rabbitmq,
         Queue(rabbitmq.url, "upgraded") as queue,
@@ -388,10 +394,10 @@ def test_upgraded_and_gone_back_under_load_by_systemd(
 
 
 @pytest.mark.packages
-def test_a_full_disk_leaves_the_version_before(machine: Path, package: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_version_before(machine: Path, package: Path, wheel: Path, tmp_path: Path) -> None:
     """dpkg unpacks all before it replaces anything."""
     inside(machine, "dpkg", "-i", f"/root/{package.name}")
-    (machine / "root/newer.deb").write_bytes(newer(package, tmp_path).read_bytes())
+    (machine / "root/newer.deb").write_bytes(newer(wheel, tmp_path).read_bytes())
     site = machine / "usr/lib/sluice"
     kept = tmp_path / "kept"
     subprocess.run(["cp", "-a", str(site), str(kept)], check=True)

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.build import VERSION
 from support.environments import ROOT
-from support.packages import PURE, release
+from support.packages import PURE
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports, wait_until
 
@@ -25,10 +25,10 @@ MOST = 90 * 10**6  # bytes, compressed
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive(tmp_path_factory: pytest.TempPathFactory, released: Path) -> Path:
     """Of the pure wheel."""
     target = tmp_path_factory.mktemp("image")
-    words = [sys.executable, str(ROOT / "deploy/container/image.py"), str(release(target) / PURE), str(target)]
+    words = [sys.executable, str(ROOT / "deploy/container/image.py"), str(released / PURE), str(target)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())

@@ -21,7 +21,7 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
-from support.packages import PURE, SOURCE, another, release
+from support.packages import PURE, SOURCE, another
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports
 
@@ -32,10 +32,10 @@ EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "s
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory, released: Path) -> Path:
     """A folder with dist/ in it."""
     folder = tmp_path_factory.mktemp("checkout")
-    release(folder / "dist")
+    shutil.copytree(released, folder / "dist")
     return folder
 
 

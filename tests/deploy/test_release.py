@@ -22,29 +22,17 @@ import yaml
 from packaging.requirements import Requirement
 
 from gateway.build import VERSION
+from support.environments import ROOT
+from support.packages import PACKAGING, PURE, SOURCE
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGING = ROOT / "deploy" / "packaging"
 sys.path.insert(0, str(PACKAGING))
 
-from builders import BUILDERS, builder, for_arm64, locked  # noqa: E402
-from inventory import UPLOT  # noqa: E402
-from one_package import PACKAGES, lay_out, rewritten  # noqa: E402
-from sources import RefusedError, changes, moment, unreleased  # noqa: E402
+from builders import BUILDERS, builder, for_arm64, locked
+from inventory import UPLOT
+from one_package import PACKAGES, lay_out, rewritten
+from sources import RefusedError, changes, moment, unreleased
 
 pytestmark = pytest.mark.slow  # what is built takes its time
-
-PURE = f"sluice_gateway-{VERSION}-py3-none-any.whl"
-SOURCE = f"sluice_gateway-{VERSION}.tar.gz"
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As the target does it, without the compiled wheel. Its own checks that two builds are the same have passed."""
-    target = tmp_path_factory.mktemp("dist")
-    words = [sys.executable, str(PACKAGING / "release.py"), str(target), "--compiled", "no"]
-    subprocess.run(words, check=True, timeout=600)
-    return target
 
 
 @pytest.fixture(scope="module")

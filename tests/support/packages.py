@@ -1,4 +1,4 @@
-"""Packages under test: a release without its compiled wheel, made once, and a Debian 12 to install in, unpacked once and copied."""
+"""Packages under test, made of a release (`tests/deploy/conftest.py`), and a Debian 12 to install in, unpacked once and copied."""
 
 from __future__ import annotations
 
@@ -19,12 +19,6 @@ PURE: Final = f"sluice_gateway-{VERSION}-py3-none-any.whl"
 SOURCE: Final = f"sluice_gateway-{VERSION}.tar.gz"
 BOOKWORM: Final = ROOT / "build" / "packages" / "bookworm-systemd.tar"
 INCLUDED: Final = "python3,adduser,init-system-helpers,systemd"
-
-
-def release(target: Path) -> Path:
-    """As the target does it, without the compiled wheel. That its builds are the same twice is checked by itself."""
-    subprocess.run([sys.executable, str(PACKAGING / "release.py"), str(target), "--compiled", "no"], check=True, timeout=600)
-    return target
 
 
 def another(wheel: Path, folder: Path, version: str, files: Mapping[str, str] | None = None) -> Path:

@@ -1,10 +1,10 @@
 """The parts of a run in several processes (`pytest -n 4`).
 
-The tests with the run's own RocketMQ are two parts, those with its RabbitMQ are two, Spark's are two, and each file of all others is one,
-also where its tests start brokers of their own. A part is run by one process, whole, so that what it needs is started once; whoever is done
-takes the next. The longest come first, and the many short ones fill what is left. Each broker's tests of the spool are apart, and the
-quota job's from all others with Spark: as one part they would keep one process busy long after the others are done, and a second broker
-or Spark costs seconds.
+The tests with the run's own RocketMQ are two parts, those with its RabbitMQ are two, Spark's are two, those of a release are one, and
+each file of all others is one, also where its tests start brokers of their own. A part is run by one process, whole, so that what it needs
+is started once; whoever is done takes the next. The longest come first, and the many short ones fill what is left. Each broker's tests of
+the spool are apart, and the quota job's from all others with Spark: as one part they would keep one process busy long after the others
+are done, and a second broker or Spark costs seconds.
 
 The naive way is a mark `xdist_group` on every test. pytest 9.2 has node ids that xdist 3.8 cannot write its groups into: it then spreads
 single tests over the processes, without a word (pytest-xdist issue 1386), and all processes start all brokers and tell the incident at the
@@ -20,12 +20,13 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-# What a file's text names where its tests take it: the run's own brokers, and Spark. What needs both brokers is RocketMQ's, which takes
-# longer to start.
+# What a file's text names where its tests take it: the run's own brokers, Spark, and a release. What needs both brokers is RocketMQ's,
+# which takes longer to start.
 SHARED: Final = {
     "rocketmq": re.compile(r"\b(rocketmq: RocketMQ|rocketmq_client: RocketMQClient)\b"),
     "rabbitmq": re.compile(r"\b(rabbitmq: RabbitMQ|probe: Callable)\b"),
     "spark": re.compile(r"\bpytest\.mark\.spark\b"),
+    "release": re.compile(r"\breleased: Path\b"),
 }
 QUOTA_JOB: Final = "spark, the quota job"
 SPOOL: Final = "rabbitmq, the spool"

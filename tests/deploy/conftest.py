@@ -1,0 +1,22 @@
+"""What several files of packages have in common: a release, built once (`tests/support/xdist_split.py` has them in one process)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.packages import PACKAGING
+
+
+@pytest.fixture(scope="session")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a release, which nobody changes: as the target makes it, without the compiled wheel, which takes minutes.
+
+    Its own checks that two builds are the same have passed.
+    """
+    target = tmp_path_factory.mktemp("released")
+    subprocess.run([sys.executable, str(PACKAGING / "release.py"), str(target), "--compiled", "no"], check=True, timeout=600)
+    return target
