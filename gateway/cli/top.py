@@ -31,22 +31,36 @@ PASSED: Final = column("forwarded/s", "passed_per_second", rank=4, short="passed
 
 
 class Glance(threading.Thread):
-    """Reads `GET /v1/stream` beside the screen: the sums over all topics, once a second."""
+    """Reads `GET /v1/stream` beside the screen, within a `with`: the sums over all topics, once a second.
+
+    `first` is set once they are known, or cannot be had.
+    """
 
     def __init__(self, client: AdminClient) -> None:
         super().__init__(daemon=True)
         self._client = client
+        self._over = threading.Event()
         self.latest: dict[str, Any] = {}
         self.first = threading.Event()
 
     def run(self) -> None:
-        while True:
+        while not self._over.is_set():
             with suppress(CommandError):
                 for kind, _, data in self._client.follow("/v1/stream", {"events": "0", "topics": "1"}):
                     if kind == "snapshot":
                         self.latest = data
                         self.first.set()
-            time.sleep(1)
+                    if self._over.is_set():
+                        return
+            self.first.set()
+            self._over.wait(1)
+
+    def __enter__(self) -> Glance:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
 
 
 @dataclass
@@ -209,20 +223,19 @@ def top(remote: Remote, query: str, sort: str | None, connections: bool, interva
     view = View(connections=connections, query=query)
     if sort is not None:
         view.begin_by(sort)
-    glance = Glance(client)
     view.look(client)
     if view.trouble:
         raise CommandError(UNREACHABLE, view.trouble.removesuffix("; trying again"))
-    glance.start()
-    glance.first.wait(3)
-    if shape == "csv":
-        emit("csv", view.items, view.columns())
-    elif shape != "text":
-        emit(shape, {"gateway": glance.latest, "connections" if connections else "topics": view.items})
-    elif once or not on_terminal():
-        click.echo("\n".join(view.frame(glance.latest, terminal_width() if on_terminal() else PIPE_WIDTH)))
-    else:
-        click.get_current_context().exit(_live(view, glance, client, interval))
+    with Glance(client) as glance:
+        glance.first.wait(3)
+        if shape == "csv":
+            emit("csv", view.items, view.columns())
+        elif shape != "text":
+            emit(shape, {"gateway": glance.latest, "connections" if connections else "topics": view.items})
+        elif once or not on_terminal():
+            click.echo("\n".join(view.frame(glance.latest, terminal_width() if on_terminal() else PIPE_WIDTH)))
+        else:
+            click.get_current_context().exit(_live(view, glance, client, interval))
 
 
 def _live(view: View, glance: Glance, client: AdminClient, interval: float) -> int:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import yaml
 from gateway.cli.events import as_text
 from gateway.cli.repeats import Following, folded
 from gateway.cli.tables import cell_width, fold
+from gateway.cli.top import Glance
+from support.processes import wait_until
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -68,6 +71,12 @@ def test_top_begins_with_the_order_asked_for(sluice: Any, admin: Any, options: l
     assert sluice("top", "--once", *options).code == 0
     (asked,) = [request for request in admin.requests if request.path in {"/v1/topics", "/v1/connections"}]
     assert asked.query["sort"] == sort
+
+
+def test_what_top_has_begun_ends_with_it(sluice: Any, admin: Any) -> None:
+    """Its thread went on asking for ever: in a process that calls more than one command, of a gateway that had ended long ago."""
+    assert sluice("top", "--once").code == 0
+    wait_until(lambda: not any(isinstance(each, Glance) for each in threading.enumerate()), within=10, what="no thread of top is left")
 
 
 def test_an_order_of_the_other_view_is_refused_with_those_there_are(sluice: Any, admin: Any) -> None:
