@@ -55,10 +55,10 @@ def none_outlives(limits: Limits) -> Iterator[None]:
 class Limits:
     """A gateway with a rule `shut`, `live`, `twenty`, `fifty`, `rare` for the queues whose names begin so, and a way past it."""
 
-    def __init__(self, rabbitmq: RabbitMQ, gateway: Gateway) -> None:
-        self.rabbitmq = rabbitmq
+    def __init__(self, broker: RabbitMQ, gateway: Gateway) -> None:
+        self.rabbitmq = broker
         self.gateway = gateway
-        self.past = pika.BlockingConnection(pika.URLParameters(f"{rabbitmq.url}?heartbeat=0"))
+        self.past = pika.BlockingConnection(pika.URLParameters(f"{broker.url}?heartbeat=0"))
         self.direct = self.past.channel()
         self.direct.confirm_delivery()
         self.takers: list[Taker] = []
