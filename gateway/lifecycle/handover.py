@@ -33,7 +33,8 @@ class Handover:
     """What only one process can have, until the next one asks for it. `drain` has the host begin to drain, and call `give_up` amid it."""
 
     def __init__(self, store: StateDirectory, admin_server: AdminServer, fill_levels: FillLevelsFile, drain: Callable[[], None]) -> None:
-        self.asked = False  # a process takes over
+        self.asked = False  # a process takes over:
+        self._successor = 0  # its number; 0: it is of another namespace
         self._store = store
         self._admin_server = admin_server
         self._fill_levels = fill_levels
@@ -46,7 +47,7 @@ class Handover:
         if place.takeover is None:
             signals.no_next_process()
             return []
-        self._next_process = NextProcess(draining, lambda: self.asked)
+        self._next_process = NextProcess(draining, lambda: self._successor if self.asked else None)
         point = TakeoverPoint(place.takeover, place.state_directory, place.workers, sockets, self._to_the_next, draining)
         return [point.run, self._next_process.run]
 
@@ -57,8 +58,9 @@ class Handover:
         await trio.to_thread.run_sync(self._fill_levels.freeze)
         self._given_up.set()
 
-    async def _to_the_next(self) -> None:
-        """When this returns the next process may have everything."""
+    async def _to_the_next(self, process: int) -> None:
+        """When this returns the next process, `process`, may have everything."""
+        self._successor = process
         self.asked = True
         self._drain()
         await self._given_up.wait()

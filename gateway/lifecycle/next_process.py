@@ -56,9 +56,9 @@ class NextProcess:
     A signal that comes while one is under way is kept: the one after it is started when that has taken over, by it, or has ended.
     """
 
-    def __init__(self, stopping: Callable[[], bool], handed_over: Callable[[], bool]) -> None:
+    def __init__(self, stopping: Callable[[], bool], successor: Callable[[], int | None]) -> None:
         self._stopping = stopping
-        self._handed_over = handed_over
+        self._successor = successor  # the process that takes over: None while there is none, 0 where its number is not known here
         self._pid = 0  # of the one that is under way
         self._watching = False  # one is under way, or is started again because it failed
         self._again = False  # a signal came meanwhile
@@ -79,12 +79,16 @@ class NextProcess:
         if self._handed_over():
             self.pass_on()
 
+    def _handed_over(self) -> bool:
+        return self._successor() is not None
+
     def pass_on(self) -> None:
-        """This process has handed over: a signal that it has kept is the next one's."""
-        if self._again and self._pid:
+        """This process has handed over: a signal that it has kept is the next one's, whoever has started that."""
+        successor = self._successor()
+        if self._again and successor:
             self._again = False
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGUSR2)
+            with suppress(OSError):  # it has ended, or is root's
+                os.kill(successor, signal.SIGUSR2)
 
     async def _start_unless_refused(self) -> bool:
         why, remedy = self._refusal()

@@ -133,7 +133,7 @@ class TakeoverPoint:
         state_directory: Path,
         workers: int,
         sockets: Callable[[], Sequence[socket.socket]],
-        hand_over: Callable[[], Awaitable[None]],
+        hand_over: Callable[[int], Awaitable[None]],
         stopping: Callable[[], bool],
     ) -> None:
         self._path = path
@@ -185,7 +185,7 @@ class TakeoverPoint:
             assert self._socket is not None
             self._socket.remove()  # the next one listens there from now on
             log.event(logging.INFO, "taken_over", pid=self._successor)
-            await self._hand_over()
+            await self._hand_over(process)
             if process:  # 0: of another namespace of processes, which is no service manager's
                 systemd.notify(f"MAINPID={process}", patience=MAIN_S)  # unheard, the end of this process would be that of the service
             systemd.keep_silent()

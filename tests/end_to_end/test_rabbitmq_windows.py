@@ -425,3 +425,24 @@ def test_streams_and_queues_that_delete_themselves_keep_a_slow_rate(limits: Limi
     limits.set("rare", "100000/s")
     until_all(takers, lambda taker: len(taker.got) >= 5)
     assert [taker.got for taker in takers.values()] == [[0, 1, 2, 3, 4]] * len(takers)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_queue_is_no_stream_for_what_its_clients_say(limits: Limits, copied: bool) -> None:
+    """Its consumers have a window and are taken away: where messages have headers copied from a stream, where a declaration was refused."""
+    queue = limits.queue("live.copies")
+    for number in range(100):
+        properties = pika.BasicProperties(headers={"x-stream-offset": number} if copied else {})
+        limits.direct.basic_publish("", queue, b"%d" % number, properties)
+    limits.set("live", "20/s")
+    taker = Taker(limits, prefetch=80)
+    if not copied:
+        with pytest.raises(ChannelClosedByBroker):
+            taker.connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": "stream"})
+    taker.consume(queue)
+    taker.until(lambda: len(taker.got) >= 5)
+    limits.set("live", "0/s")
+    taker.until(lambda: limits.ready(queue) + len(taker.got) == 100)
+    limits.set("live", "100000/s")
+    taker.until(lambda: len(taker.got) >= 100)
+    assert taker.got == list(range(100))

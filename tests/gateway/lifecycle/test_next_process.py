@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
-from gateway.lifecycle.next_process import command_again, environment_again
+import pytest
+
+from gateway.lifecycle.next_process import NextProcess, command_again, environment_again
 from gateway.lifecycle.takeover import STARTED_TO_TAKE_OVER
 
 
@@ -31,3 +35,17 @@ def test_what_systemd_has_said_to_this_process_is_not_said_to_the_next_one() -> 
     told = {"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b", "WATCHDOG_PID": "7"}
     kept = {"NOTIFY_SOCKET": "/run/systemd/notify", "WATCHDOG_USEC": "60000000", "HOME": "/var/lib/sluice"}
     assert environment_again({**told, **kept}) == {**kept, STARTED_TO_TAKE_OVER: "1"}
+
+
+def test_a_kept_signal_is_for_the_process_that_takes_over_whoever_has_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that this process has started may still be importing: SIGUSR2 would end it."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    successors: list[int] = []
+    next_process = NextProcess(lambda: False, lambda: successors[-1] if successors else None)
+    next_process._pid = 17
+    next_process._keep()
+    successors.append(23)
+    next_process.pass_on()
+    next_process.pass_on()
+    assert killed == [(23, signal.SIGUSR2)]

@@ -31,10 +31,13 @@ from typing import TYPE_CHECKING, Final
 from gateway.protocols.amqp.broker_requests import cancel, consume
 from gateway.protocols.amqp.deliveries.pending_requests import ChannelConsumers, PendingRequest
 from gateway.protocols.amqp.deliveries.subscription import (
+    ASKED,
     AWAY,
     HERE,
     NO_ACK,
     NO_WAIT,
+    QUEUE,
+    STREAM,
     Consumer,
     Declared,
     Subscription,
@@ -79,7 +82,7 @@ DECLARE_PASSIVE: Final = 1
 DECLARE_AUTO_DELETE: Final = 8
 DECLARE_NO_WAIT: Final = 16
 EXPIRES: Final = b"\x09x-expires"  # of queue.declare's arguments, as it stands there
-STREAM: Final = b"\x0cx-queue-typeS\x00\x00\x00\x06stream"  # the same
+STREAM_TYPE: Final = b"\x0cx-queue-typeS\x00\x00\x00\x06stream"  # the same
 STREAM_OFFSET: Final = b"\x0fx-stream-offset"  # of basic.consume's arguments
 GLOBAL: Final = 1  # the bit of basic.qos
 MADE_TAG_BYTES: Final = 16  # of chance in a tag that the gateway makes, as many as RabbitMQ has in its own
@@ -141,7 +144,7 @@ class Consumers:
         bits = octet(arguments, at)
         declared = Declared(queue or None)
         if not bits & DECLARE_PASSIVE:
-            declared.stream = STREAM in arguments
+            declared.stream = STREAM_TYPE in arguments
             declared.stays_while_consumed = bits & DECLARE_AUTO_DELETE != 0 or EXPIRES in arguments
             self._keep_declared(declared)
         channel.declared = declared
@@ -262,11 +265,17 @@ class Consumers:
                 channel.hidden_qos -= 1
                 told = b""
         elif method == QUEUE_DECLARE_OK:
-            declared = channel.declares.popleft() if channel.declares else None
-            if declared is not None and declared.sought_for is not None:
-                told = self._begin_away(channel, declared.sought_for, int.from_bytes(arguments[-4:], "big"))
+            name, _ = read_short_string(arguments, 0)
+            consumers = int.from_bytes(arguments[-4:], "big")
+            asker = channel.take_asker(name)
+            declared = channel.declares.popleft() if asker is None and channel.declares else None
+            if asker is not None and self.windows is not None:
+                self.windows.source_answered(asker, consumers)
+                told = b""
+            elif declared is not None and declared.sought_for is not None:
+                told = self._begin_away(channel, declared.sought_for, consumers)
             elif declared is not None:
-                declared.name, _ = read_short_string(arguments, 0)
+                declared.name = name
                 self._keep_declared(declared)
         elif method == BASIC_GET_EMPTY:
             request = channel.gets.answer()
@@ -311,12 +320,18 @@ class Consumers:
             return None
         return None
 
-    def meet_stream(self, consumer: Consumer) -> None:
-        """A message of a stream has come for `consumer`."""
-        if consumer.subscription is not None:
-            declared = consumer.subscription.queue
-            declared.stream = True
-            self._keep_declared(declared)
+    def ask_source(self, subscription: Subscription, consumer: Consumer) -> bool:
+        """Whether there is room to remember that the broker is asked for the queue of `consumer`."""
+        if self.kept >= self.max_kept:
+            return False
+        self.channels[subscription.channel].asked.append(consumer)
+        self.kept += 1
+        return True
+
+    def meet_stream(self, declared: Declared) -> None:
+        """`declared` is a stream."""
+        declared.stream = True
+        self._keep_declared(declared)
 
     def end_channel(self, channel_id: int) -> None:
         """Nothing is consumed on channel `channel_id` any more."""
@@ -382,6 +397,9 @@ class Consumers:
         assert queue is not None
         assert origin is not None
         consumer = Consumer(queue, self._key(origin, queue), no_ack=subscription.without_ack() and subscription.window == 0)
+        before_it = subscription.consumer
+        if before_it is not None and before_it.source == QUEUE:
+            consumer.source = QUEUE
         consumer.subscription = subscription
         consumer.tag = make_tag()
         subscription.consumer = consumer
@@ -432,6 +450,12 @@ class Consumers:
         channel = self.channels.get(channel_id)
         return channel is not None and any(self.judge.limited(consumer.key) for consumer in channel.tags.values())
 
+    def any_stream(self, channel_id: int) -> bool:
+        """Whether a consumer of channel `channel_id` reads a stream, or may do so."""
+        channel = self.channels.get(channel_id)
+        consumers = [] if channel is None else [*channel.tags.values(), *channel.old_tags.values()]
+        return any(consumer.source in (STREAM, ASKED) for consumer in consumers)
+
     def count(self) -> int:
         """How many consumers are known."""
         return sum(len(channel.tags) for channel in self.channels.values())
@@ -455,11 +479,14 @@ def make_tag() -> bytes:
 
 
 def sought_refused(channel: ChannelConsumers, arguments: bytes) -> bytes | None:
-    """The broker closes `channel`: where it does so because of the passive declare in the place of a basic.consume, that is to blame."""
+    """The broker closes `channel`: where the gateway's own passive declare is to blame, the client's basic.consume is instead."""
     first = channel.declares[0] if channel.declares else None
-    if first is None or first.sought_for is None or arguments[-4:] != QUEUE_DECLARE.to_bytes(4, "big"):
+    subscription = None if first is None else first.sought_for
+    if first is None and channel.asked:  # the queue has gone since its first message came
+        subscription = channel.asked[0].subscription
+    if subscription is None or arguments[-4:] != QUEUE_DECLARE.to_bytes(4, "big"):
         return None
-    return method_frame(first.sought_for.channel, CHANNEL_CLOSE, arguments[:-4] + BASIC_CONSUME.to_bytes(4, "big"))
+    return method_frame(subscription.channel, CHANNEL_CLOSE, arguments[:-4] + BASIC_CONSUME.to_bytes(4, "big"))
 
 
 def octet(data: bytes, at: int) -> int:

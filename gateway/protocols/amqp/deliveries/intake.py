@@ -19,7 +19,7 @@ from gateway.protocols.amqp.deliveries.consumers import Consumers
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.parked import Parking, extends
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
-from gateway.protocols.amqp.deliveries.subscription import QUEUE, STREAM, UNSEEN, Consumer
+from gateway.protocols.amqp.deliveries.subscription import ASKED, QUEUE, STREAM, UNSEEN, Consumer
 from gateway.protocols.amqp.deliveries.windows import Windows
 from gateway.protocols.amqp.frames import BASIC_DELIVER, BODY_FRAME, END, HEADER, METHOD, OVERHEAD
 from gateway.protocols.octets import same, u16, u32, u64
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
 
 MIN_DELIVER_BYTES: Final = 24  # of a basic.deliver with empty names
-OF_A_STREAM: Final = b"\x0fx-stream-offset"  # among the headers of each message of one, as it stands there
+OF_A_STREAM: Final = b"\x0fx-stream-offset"  # among the headers of each message of a stream; publishers may copy it to a queue
 MIN_HEADER_BYTES: Final = 20  # of a content header frame that ends with the body size
 SHORT_TAG_BYTES: Final = 16  # consumer tags compared where they lie; longer ones are sliced, at the same cost for any length
 
@@ -79,7 +79,7 @@ class DeliveryIntake:
                         self._see(channel, consumer, data, stop, stop + u32(data, stop + 3) + OVERHEAD, self.count)
             return found
         last = parking.joinable(consumer, data, pos)
-        if last is None or self.ends.over or channel.client_state == CLIENT_CLOSED:
+        if last is None or self._ended(channel):
             return pos
         found = self._alike(data, pos, channel.number, limit, name, last.size)
         self.received += self.count
@@ -152,7 +152,7 @@ class DeliveryIntake:
         self.received += 1
         if channel.settlements is not None:
             channel.settlements.delivered += 1
-            if consumer is not None and consumer.source == STREAM:
+            if consumer is not None and consumer.source in (STREAM, ASKED):
                 channel.settlements.keep_of_stream(1)
         leave = channel.leave
         if leave is not None:
@@ -169,7 +169,7 @@ class DeliveryIntake:
             parking = self.lot.open(channel)
         self._flush_method(channel, parking)
         parking.passing = False
-        swallows = consumer is not None and (self.ends.over or channel.client_state == CLIENT_CLOSED or consumer.returns)
+        swallows = consumer is not None and (self._ended(channel) or consumer.returns)
         parking.swallows = swallows or leave is not None
         parking.consumer = consumer
         parking.method = data[pos:stop]
@@ -199,14 +199,16 @@ class DeliveryIntake:
         if consumer is not None and consumer.source == UNSEEN:
             self._see(channel, consumer, data, pos, stop, 1)
         if parking.swallows:
-            # A message of a queue may carry the header, too: of one that was read from a stream before.
-            of_stream = data.find(OF_A_STREAM, pos, stop) >= 0 if consumer is None else consumer.source == STREAM
+            of_stream = data.find(OF_A_STREAM, pos, stop) >= 0 if consumer is None else consumer.source != QUEUE
             if channel.leave is not None:
                 channel.leave.take(of_stream=of_stream)
-            elif consumer is not None and consumer.returns and not of_stream:
-                self.windows.return_to_broker(channel, method, 0, 1)
-            self._swallow(channel, parking, consumer, size)
-            return True
+            elif consumer is not None and consumer.returns and not self._ended(channel):
+                if not of_stream:
+                    self.windows.return_to_broker(channel, method, 0, 1)
+                parking.swallows = not of_stream  # what may be of a stream cannot go back, so it waits here
+            if parking.swallows:
+                self._swallow(channel, parking, consumer, size)
+                return True
         start = pos - len(method)
         if not method or parking.read != self.reads or parking.method_end != pos:
             data = method + data[pos:stop]
@@ -293,12 +295,16 @@ class DeliveryIntake:
 
     def _see(self, channel: AmqpChannel, consumer: Consumer, data: bytes, header: i64, end: i64, count: i64) -> None:
         """The last `count` deliveries of `channel` are for `consumer`; the content header of the first is `data[header:end]`."""
-        if consumer.source == UNSEEN:
-            consumer.source = STREAM if data.find(OF_A_STREAM, header, end) >= 0 else QUEUE
-            if consumer.source == STREAM:
-                self.consumers.meet_stream(consumer)
-        if consumer.source == STREAM and channel.settlements is not None:
+        if consumer.source == UNSEEN and data.find(OF_A_STREAM, header, end) >= 0:
+            self.windows.ask_source(channel, consumer)
+        elif consumer.source == UNSEEN:
+            self.windows.know_queue(consumer)
+        if consumer.source != QUEUE and channel.settlements is not None:
             channel.settlements.keep_of_stream(count)
+
+    def _ended(self, channel: AmqpChannel) -> bool:
+        """Whether the client wants no more deliveries on `channel`."""
+        return self.ends.over or channel.client_state == CLIENT_CLOSED
 
     def _swallow(self, channel: AmqpChannel, parking: Parking, consumer: Consumer | None, size: int) -> None:
         """The delivery whose header has come is given up: its channel or the connection is closed."""

@@ -150,8 +150,9 @@ class Leaving:
         settlements = channel.settlements
         parking = channel.parking
         coming = channel.consumer if parking is None or not parking.method else parking.consumer
-        if coming is not None and coming.source == UNSEEN:
-            return  # whether it is of a stream its header will say
+        known = self.consumers.channels.get(channel.number)
+        if (coming is not None and coming.source == UNSEEN) or (known is not None and known.asked):
+            return  # whether it is of a stream its header will say, or the broker
         if not channel.waits() and not channel.taken and not self._reads_stream(channel):
             words.append(method_frame(channel.number, BASIC_RECOVER, REQUEUE))
             leave.recovering = True

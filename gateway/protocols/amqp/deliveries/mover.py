@@ -24,6 +24,12 @@ class SubscriptionMover:
     def sought(self, subscription: Subscription, consumers: int) -> bool:
         raise NotImplementedError
 
+    def ask_source(self, channel: AmqpChannel, consumer: Consumer) -> None:
+        raise NotImplementedError
+
+    def source_answered(self, consumer: Consumer, consumers: int) -> None:
+        raise NotImplementedError
+
     def look_at(self, subscription: Subscription, due: int) -> None:
         raise NotImplementedError
 

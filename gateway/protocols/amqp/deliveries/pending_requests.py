@@ -87,13 +87,14 @@ class ChannelConsumers:
     """What one channel consumes."""
 
     __slots__ = (
-        "arguments_kb", "cancelled_tags", "closing", "consumes", "declared", "declares", "gets", "hidden_qos", "old_tags", "prefetch",
-        "subscriptions", "tags",
+        "arguments_kb", "asked", "cancelled_tags", "closing", "consumes", "declared", "declares", "gets", "hidden_qos", "old_tags",
+        "prefetch", "subscriptions", "tags",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.declared: Declared | None = None  # last, by the client
         self.declares: deque[Declared | None] = deque()  # not yet answered; None: the client closed the channel here
+        self.asked: list[Consumer] = []  # those whose queue the gateway has asked for, by a passive declare that is not answered
         self.consumes = PendingRequests()
         self.gets = PendingRequests()
         self.tags: dict[bytes, Consumer] = {}  # as the broker has them
@@ -107,7 +108,7 @@ class ChannelConsumers:
 
     def size(self) -> int:
         """How many entries are remembered, of a kilobyte each; of a subscription, which may be away, and its consumer together one."""
-        asked = len(self.declares) + len(self.consumes.kept) + len(self.gets.kept)
+        asked = len(self.asked) + len(self.declares) + len(self.consumes.kept) + len(self.gets.kept)
         return asked + max(len(self.tags), len(self.subscriptions)) + self.arguments_kb + len(self.old_tags)
 
     def keep(self, subscription: Subscription) -> None:
@@ -127,6 +128,19 @@ class ChannelConsumers:
         """The consumer of that tag."""
         consumer = self.tags.get(tag)
         return self.old_tags.get(tag) if consumer is None and self.old_tags else consumer
+
+    def take_asker(self, name: bytes) -> Consumer | None:
+        """The consumer for which the gateway has asked for queue `name`, which is answered now; None: the client has asked.
+
+        Where both have, either answer is as good as the other.
+        """
+        if self.declares and self.declares[0] is not None and self.declares[0].name == name:
+            return None
+        for consumer in self.asked:
+            if consumer.queue == name:
+                self.asked.remove(consumer)
+                return consumer
+        return None
 
     def queue(self, name: bytes) -> Declared:
         """The queue of that name; of an empty one, what was declared last."""
@@ -152,6 +166,7 @@ class ChannelConsumers:
     def forget_closed(self) -> None:
         """The client's channel.close is answered: forget what it asked for before that."""
         self.closing = 0
+        self.asked.clear()
         self.old_tags.clear()
         self.consumes.forget_closed()
         self.gets.forget_closed()

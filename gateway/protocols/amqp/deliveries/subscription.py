@@ -26,6 +26,7 @@ AWAY: Final = 2  # the broker does not know it, or not any more
 UNSEEN: Final = 0  # nothing has come
 QUEUE: Final = 1
 STREAM: Final = 2
+ASKED: Final = 3  # its first message has a header that streams give and publishers copy: the broker is asked
 
 NO_ACK: Final = 2  # basic.consume's bits
 EXCLUSIVE: Final = 4
@@ -62,7 +63,7 @@ class Consumer:
         self.tag = b""  # at the broker, where that is not the client's
         self.capacity = 0  # so many of it that the client has not settled use its window up; 0: it has none
         self.open = 0  # of it, those
-        self.source = UNSEEN  # what its first delivery says it comes from
+        self.source = UNSEEN  # a queue or a stream
         self.leaves = False  # the gateway has cancelled it: the broker's cancel-ok is not for the client
         self.watched = False  # the gateway has it at the broker otherwise than its client: its deliveries do not just pass
         self.returns = False  # what still comes for it goes back to the broker
@@ -78,6 +79,7 @@ class Subscription:
     """One consumer of a client's."""
 
     __slots__ = (
+        "again",
         "bits",
         "channel",
         "consumer",
@@ -104,6 +106,7 @@ class Subscription:
         self.prefetch = prefetch  # the client's for it; 0: none
         self.state = HERE
         self.window = 0  # how many messages the broker may have on their way for it; 0: as many as the client says
+        self.again = False  # it was to move while nobody knew whether it reads a stream: look at its limit again when that is known
         self.slow = False  # its limit lets less than one message pass within FAR_NS: each time it is HERE for one alone
         self.open = 0  # delivered and not settled by the client; counted while there is a limit
         self.size = USUAL_BYTES  # of a message; of its last one

@@ -31,7 +31,18 @@ from typing import TYPE_CHECKING, Final
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import acknowledge, cancel, consume, give_back, look_for, qos, takes_requests
 from gateway.protocols.amqp.deliveries.mover import SubscriptionMover
-from gateway.protocols.amqp.deliveries.subscription import AWAY, HERE, LEAVING, NO_ACK, NO_WAIT, Subscription
+from gateway.protocols.amqp.deliveries.subscription import (
+    ASKED,
+    AWAY,
+    HERE,
+    LEAVING,
+    NO_ACK,
+    NO_WAIT,
+    QUEUE,
+    STREAM,
+    UNSEEN,
+    Subscription,
+)
 from limiter.limits import NEVER, SECOND
 
 if TYPE_CHECKING:
@@ -206,13 +217,66 @@ class Windows(SubscriptionMover):
     def _replace(self, subscription: Subscription) -> None:
         """It is begun anew, with the window that its limit asks for now; what is on its way of it comes."""
         before = subscription.consumer
-        if subscription.queue.stream:
+        if subscription.queue.stream or self._is_to_show_its_source(subscription):
             return  # known as one only now
         if subscription.exclusive():
             self.leave(subscription, returns=False)
         elif before is not None and subscription.state == HERE and not subscription.ended and self._may_move(subscription):
             self._come(subscription)
             self._cancel(subscription, before)
+
+    # ---- a queue or a stream -----------------------------------------------------------------------------------------
+
+    def ask_source(self, channel: AmqpChannel, consumer: Consumer) -> None:
+        """The first message for `consumer` has a stream's header, or a copy: the broker is asked, which counts no consumers of a stream.
+
+        Where it cannot be asked, nothing of this consumer goes back: it may be a stream's.
+        """
+        subscription = consumer.subscription
+        if subscription is None:
+            consumer.source = QUEUE  # basic.get of a stream is refused
+        elif subscription.ended or consumer.leaves or not self._may_move(subscription):
+            consumer.source = STREAM
+        elif self.consumers.ask_source(subscription, consumer):
+            consumer.source = ASKED
+            self.requests.send(channel, look_for(channel.number, consumer.queue))
+        else:
+            consumer.source = STREAM
+
+    def source_answered(self, consumer: Consumer, consumers: int) -> None:
+        """The broker counts so many consumers of what `consumer` reads, itself included unless that is a stream."""
+        subscription = consumer.subscription
+        assert subscription is not None
+        if consumers == 0:
+            consumer.source = STREAM
+            self.consumers.meet_stream(subscription.queue)
+            return
+        self.know_queue(consumer)
+        settlements = self.channels[subscription.channel].settlements
+        if settlements is not None and not self.consumers.any_stream(subscription.channel):
+            settlements.of_streams.clear()
+
+    def know_queue(self, consumer: Consumer) -> None:
+        """What `consumer` reads is no stream."""
+        consumer.source = QUEUE
+        subscription = consumer.subscription
+        if subscription is not None and (subscription.again or subscription.queue.stream):
+            subscription.again = True
+            subscription.queue.stream = False  # the broker has refused the declaration that it was known by
+            self.look_at(subscription, 0)
+
+    def _is_to_show_its_source(self, subscription: Subscription) -> bool:
+        """Whether nobody knows yet where its first message comes from. Then its limit is looked at again when that is known."""
+        consumer = subscription.consumer
+        if consumer is None:
+            return False
+        channel = self.channels[subscription.channel]
+        parking = channel.parking
+        coming = channel.consumer if parking is None or not parking.method else parking.consumer
+        if consumer.source == ASKED or (consumer.source == UNSEEN and coming is consumer):
+            subscription.again = True
+            return True
+        return False
 
     # ---- it leaves ---------------------------------------------------------------------------------------------------
 
@@ -222,6 +286,8 @@ class Windows(SubscriptionMover):
         if consumer is None or subscription.state != HERE or subscription.ended:
             return
         if self._stays(subscription) or self._as_client_says(subscription) or not self._may_move(subscription):
+            return
+        if self._is_to_show_its_source(subscription):
             return
         subscription.state = LEAVING
         self._end_turn(subscription)
@@ -281,7 +347,8 @@ class Windows(SubscriptionMover):
         if not waits:
             parking.due = NEVER
         within = goes and not whole
-        if parking.method and parking.consumer is not None and parking.consumer.subscription is subscription:
+        coming = parking.consumer if parking.method else None
+        if coming is not None and coming.subscription is subscription and coming.source == QUEUE:  # else its header says where it goes
             self.return_to_broker(channel, parking.method, 0, 1)
             within = True
         if within:
@@ -387,6 +454,11 @@ class Windows(SubscriptionMover):
             elif wait < NEVER:
                 self.look_at(subscription, now + wait)
             return
+        if subscription.again and not self._is_to_show_its_source(subscription):
+            subscription.again = False
+            self._follow(subscription)
+            if self._wait(subscription, now) > FAR_NS:
+                self.leave(subscription, returns=True)
         consumer = subscription.consumer
         if consumer is None or subscription.state != HERE or not 0 < consumer.capacity <= consumer.open:
             return

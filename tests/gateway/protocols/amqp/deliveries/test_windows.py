@@ -561,7 +561,11 @@ def test_a_stream_is_consumed_as_the_client_says(declared: dict[str, Any], argum
     answers(talk, commands.Queue.DeclareOk("jobs", 0, 0), OKS)
     assert names(says(talk, CONSUME(queue="jobs", consumer_tag="c", arguments=arguments))) == ["Basic.Consume"]
     answers(talk, commands.Basic.ConsumeOk("c"))
-    assert len(deliver(talk, "c", 1, 2, 3)) == 1
+    talk.to_client = b""
+    talk.broker(b"".join([frame for tag in (1, 2, 3) for frame in delivery(tag, of_stream=True)]))
+    assert amqp.names(talk.to_client).count("Basic.Deliver") == 1
+    assert names(to_broker(talk)) == ["Queue.Declare"]
+    assert answers(talk, commands.Queue.DeclareOk("jobs", 0, 0)) == []
     assert change(talk, limit(0, burst=None)) == change(talk, limit(1000, burst=1)) == []
     talk.to_client = b""
     talk.wait(SECOND)
@@ -678,3 +682,52 @@ def test_a_message_of_a_queue_goes_back_whatever_its_headers_say() -> None:
     for tag in (2, 3):
         talk.broker(b"".join(delivery(tag, of_stream=tag == 3)))
         assert names(to_broker(talk)) == ["Basic.Nack"]
+
+
+@pytest.mark.parametrize("of_stream", [False, True])
+def test_a_first_message_whose_header_is_to_come_keeps_its_consumer(of_stream: bool) -> None:
+    """Whether it can be given back, its header says; where that may be a copy, the broker."""
+    talk, tag = consuming(limit(1), prefetch=5)
+    method, *rest = delivery(1, of_stream=of_stream)
+    talk.broker(method)
+    assert change(talk, limit(0, burst=None)) == []
+    talk.broker(b"".join(rest))
+    talk.wait(0)
+    if of_stream:
+        assert names(to_broker(talk)) == ["Queue.Declare"]
+        assert answers(talk, commands.Queue.DeclareOk("jobs", 1, 0)) == []
+        assert names(to_broker(talk)) == []
+    else:
+        assert [(one.name, one.consumer_tag if one.name == "Basic.Cancel" else 0) for one in to_broker(talk)] == [
+            ("Basic.Cancel", tag),
+            ("Basic.Nack", 0),
+        ]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-stream-offset": "first"}])
+def test_a_header_that_was_copied_from_a_stream_leaves_a_queue_its_window(arguments: dict[str, Any]) -> None:
+    talk, _ = consuming(limit(1), prefetch=5, arguments=arguments)
+    talk.broker(b"".join(delivery(1, of_stream=True) + delivery(2, of_stream=True)))
+    (asked,) = to_broker(talk)
+    assert (asked.name, asked.queue, asked.passive) == ("Queue.Declare", "jobs", True)
+    talk.client(amqp.method(1, commands.Queue.Declare(queue="mine", passive=True)))
+    to_broker(talk)
+    assert answers(talk, commands.Queue.DeclareOk("jobs", 0, 1)) == []
+    change(talk, limit(0, burst=None))
+    conversation = talk.conversation
+    assert isinstance(conversation, AmqpConversation)
+    assert conversation.deliveries.lot.budget.parked_messages == 0
+    assert answers(talk, commands.Queue.DeclareOk("mine", 0, 0)) == ["Queue.DeclareOk"]
+
+
+def test_a_copied_header_that_comes_behind_the_cancel_waits_here() -> None:
+    """Nobody can be asked then: it may be a stream's, which would cost the connection."""
+    talk, tag = consuming(limit(1), prefetch=5)
+    assert names(change(talk, limit(0, burst=None))) == ["Basic.Cancel"]
+    talk.broker(b"".join(delivery(1, of_stream=True) + delivery(2, of_stream=False)))
+    assert names(to_broker(talk)) == []
+    answers(talk, commands.Basic.CancelOk(tag))
+    talk.to_client = b""
+    change(talk, limit(10))
+    talk.wait(SECOND)
+    assert amqp.names(talk.to_client).count("Basic.Deliver") >= 1
