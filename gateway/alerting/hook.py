@@ -8,12 +8,15 @@ another try.
 from __future__ import annotations
 
 import base64
+import html
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import trio
 
@@ -75,6 +78,7 @@ class Hook:
         self.failed_at: float | None = None  # trio's time of the first of the failures that go on; None: the last post was answered
         self.scope = trio.CancelScope()  # of its task
         self._where = parts_of(api_url(entry.url) if entry.format == "alertmanager" else entry.url)
+        self._words = [word for word in re.split("[/?&=]", unquote(self._where.target)) if word]
         self._failures = 0  # posts that failed, one after the other
         self._told_at = float("-inf")  # when the log was last told of them
         self._rejected_with = 0  # the status that the log was told of; 0: none
@@ -237,8 +241,9 @@ class Hook:
         self._told_at = float("-inf")
 
     def _quote(self, answer: Answer) -> str:
-        """The answer's first words; none where it could repeat the token."""
-        if self.entry.token_file is not None:
+        """The answer's first words; none where it could repeat the token, or does repeat a word of the URL, which may be one."""
+        whole = unquote(html.unescape(answer.body.decode(errors="replace")))
+        if self.entry.token_file is not None or any(word in whole for word in self._words):
             return ""
         text = " ".join(answer.body[: 4 * MAX_QUOTE_CHARS].decode(errors="replace").split())[:MAX_QUOTE_CHARS]
         return f": {text}" if text else ""

@@ -105,5 +105,5 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, h11.RemoteProtocolError):
-        return f"its answer is not HTTP: {error}"
+        return f"its answer is not HTTP: {str(error).partition(':')[0]}"  # the rest is the answer, which may repeat the request
     return "it closed the connection"

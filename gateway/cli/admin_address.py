@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from gateway.cli.exits import UNREACHABLE, USAGE, CommandError
+from gateway.settings.problems import masked
 from gateway.transport.bounded_socket import Allowance, bounded
 
 if TYPE_CHECKING:
@@ -85,10 +86,10 @@ class AdminAddress:
         parts = urlsplit(text if "//" in text else f"http://{text}")
         try:
             host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        except ValueError as error:
-            raise CommandError(USAGE, f"--admin {text}: {error}; {FORMS}") from None
+        except ValueError:
+            raise CommandError(USAGE, f"--admin {masked(text)}: not the address of an admin API; {FORMS}") from None
         if parts.scheme not in {"http", "https"} or not host or parts.path not in {"", "/"}:
-            raise CommandError(USAGE, f"--admin {text}: not the address of an admin API; {FORMS}")
+            raise CommandError(USAGE, f"--admin {masked(text)}: not the address of an admin API; {FORMS}")
         return cls(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.scheme, host, port)
 
     @property

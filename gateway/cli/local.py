@@ -94,7 +94,7 @@ def config() -> None:
 def show(settings: Settings, origin: bool, form: str) -> None:  # noqa: FBT001  -- click's way
     """Show the effective settings: a flag wins over the environment, that over the file, that over the default.
 
-    Without --origin the output is YAML that can be read back.
+    Without --origin the output is YAML that can be read back, but for URLs: what may be secret in one is shown as "…".
     """
     described = settings.describe()
     if origin:
@@ -130,13 +130,17 @@ sluice config diff sluice.yaml next.yaml --exit-code"""
 def diff_(ctx: click.Context, /, remote: Remote, file: str | None, other: str | None, exit_code: bool) -> None:  # noqa: FBT001
     """Show how a file differs from what the running gateway has in force, or how two files differ.
 
-    Without FILE it is the one that `sluice run` would take. Live changes are not in it: `sluice limits list`, `sluice rules list`.
+    Without FILE it is the one that `sluice run` would take. Of a gateway's URLs only scheme, host and port are compared: it does not tell
+    more. Live changes are not in it: `sluice limits list`, `sluice rules list`.
     """
-    from gateway.settings import differences
+    from gateway.settings.difference import differences, hidden_differences
 
+    hidden: list[str] = []
     first = loaded(config_file(None, file), {})
     if other is not None:
-        old, new, what = first.describe(), loaded(other, {}).describe(), f"{file} and {other}"
+        second = loaded(other, {})
+        old, new, what = first.describe(), second.describe(), f"{file} and {other}"
+        hidden = hidden_differences(first, second)
     else:
         client = remote.client
         running = client.ask("GET", "/v1/config").body
@@ -144,7 +148,7 @@ def diff_(ctx: click.Context, /, remote: Remote, file: str | None, other: str | 
         new, what = first.describe(), f"{client.url} and {file or first.file}"
     for each in (old, new):
         each.pop("rules_file", None)  # its rules are compared
-    lines = differences(old, new)
+    lines = differences(old, new) + hidden
     if remote.form != "table":
         remote.emit(lines)
     for line in lines if remote.form == "table" else ():

@@ -15,6 +15,7 @@ import click
 from gateway.cli.exits import FAILED, NOT_AUTHORISED, NOT_FOUND, OK, UNREACHABLE, USAGE, CommandError
 from gateway.cli.output import columns, counted, emit, print_status
 from gateway.cli.verb import Group, output_option
+from gateway.settings.problems import masked
 from limiter.units import format_size, parse_duration
 
 if TYPE_CHECKING:
@@ -137,14 +138,15 @@ def target_named(url: str, endpoint: str | None) -> Target:
     except TargetError as error:
         raise refused(error) from None
     except ModuleNotFoundError as error:
-        raise CommandError(FAILED, f"shipping to {url} needs the Python package {error.name}: pip install 'sluice-gateway[ship]'") from None
+        message = f"shipping to {masked(url)} needs the Python package {error.name}: pip install 'sluice-gateway[ship]'"
+        raise CommandError(FAILED, message) from None
 
 
 def refused(error: TargetError) -> CommandError:
     from gateway.log_files import targets
 
     codes = {targets.UNREACHABLE: UNREACHABLE, targets.REFUSED: NOT_AUTHORISED, targets.MISSING: NOT_FOUND}
-    return CommandError(codes.get(error.kind, FAILED), str(error))
+    return CommandError(codes.get(error.kind, FAILED), masked(str(error)))
 
 
 def one_round(directory: Path, target: Target, settle: float, form: str) -> int:

@@ -34,6 +34,7 @@ from gateway.fleet.figures import Told, believed
 from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
+from gateway.settings.urls import shown_url
 from limiter.buckets.factory import BucketFactory
 from limiter.leases.lease import Lease
 from limiter.limits import SECOND
@@ -64,7 +65,7 @@ class Fleet:
     def __init__(self, settings: FleetRedis, judge: Judge, member: str, owner: RedisOwner | None = None) -> None:
         """`member` tells this gateway from the others of its fleet. `judge` must not have judged yet."""
         self.name = settings.name
-        self.url = settings.url
+        self.url = shown_url(settings.url)
         self.owner = owner or RedisOwner(settings, member)
         self.lease = Lease(settings.gateways, parted=True)
         self.asks = 0

@@ -39,12 +39,12 @@ KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 class RedisLink:
     """Connected from the beginning. After a fault it must be closed: answers that are still on their way must never be read."""
 
-    def __init__(self, settings: FleetRedis) -> None:
-        """Raises what redis-py raises, and OwnerGoneError."""
+    def __init__(self, settings: FleetRedis, password: str | None) -> None:
+        """Raises what redis-py raises."""
         timeout_s = settings.timeout_ns / 1e9
         self._allowance = Allowance(CONNECT_S + ROUND * timeout_s, MAX_ANSWER_BYTES)
         kind = bounded(KINDS[settings.url.partition(":")[0]], "_connect", self._allowance)
-        options = options_of(settings) | {"connection_class": kind}
+        options = options_of(settings, password) | {"connection_class": kind}
         self._cluster: RedisCluster | None = None
         self._client: Redis | None = None
         if settings.cluster:
@@ -82,8 +82,18 @@ class RedisLink:
         return f"<RedisLink {self._client or self._cluster}>"
 
 
-def options_of(settings: FleetRedis) -> dict[str, object]:
-    """The options of redis-py: one attempt, at once. The password is read from its file each time, so that a changed one is found."""
+def password_of(settings: FleetRedis) -> str | None:
+    """The password in its file, read for each connection, so that a changed one is found. Raises OwnerGoneError."""
+    if settings.password_file is None:
+        return None
+    try:
+        return settings.password_file.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise OwnerGoneError(DENIED, f"{settings.password_file} cannot be read: {error}") from error
+
+
+def options_of(settings: FleetRedis, password: str | None) -> dict[str, object]:
+    """The options of redis-py: one attempt, at once."""
     timeout = settings.timeout_ns / 1e9
     retry = Retry(NoBackoff(), 0)
     options: dict[str, object] = {
@@ -92,11 +102,8 @@ def options_of(settings: FleetRedis) -> dict[str, object]:
         "retry": retry,
         "protocol": 2,
     }
-    if settings.password_file is not None:
-        try:
-            options["password"] = settings.password_file.read_text().strip()
-        except (OSError, ValueError) as error:
-            raise OwnerGoneError(DENIED, f"{settings.password_file} cannot be read: {error}") from error
+    if password is not None:
+        options["password"] = password
     if settings.tls is not None:
         tls = settings.tls
         options |= {

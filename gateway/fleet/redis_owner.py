@@ -7,10 +7,12 @@ and counts as an outage.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
-from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, SHA, Command, RedisLink
+from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, SHA, Command, RedisLink, password_of
 from gateway.fleet.script import figures_key_of, key_of, presence_key_of
+from gateway.settings.urls import HIDDEN, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,15 +55,16 @@ class RedisOwner:
         self.clock_us = clock_us
         self._settings = settings
         self._link: RedisLink | None = None
+        self._password: str | None = None  # of the last connection
 
     def ask(self, asks: Sequence[Ask]) -> list[Slice]:
         """A slice for each, at most ASKS_AT_ONCE. Raises OwnerGoneError where one has no answer; what the others got is then lost."""
         answers = self._answers([self._command(ask) for ask in asks])
         try:
             return [believed(ask, answer) for ask, answer in zip(asks, answers, strict=True)]
-        except OwnerGoneError:
+        except OwnerGoneError as error:
             self.close()
-            raise
+            raise self._gone(error.reason, error.detail) from error
 
     def show(self, *, leave: bool = False) -> int:
         """Announce that this gateway is there, or leaves. Returns how many of the fleet are there. Raises OwnerGoneError."""
@@ -71,8 +74,8 @@ class RedisOwner:
             return max(1, answer)
         self.close()
         if isinstance(answer, Exception):
-            raise OwnerGoneError(*reason_of(answer)) from answer
-        raise OwnerGoneError(NONSENSE, f"answered {str(answer)[:80]!r} instead of a number of gateways")
+            raise self._gone(*reason_of(answer)) from answer
+        raise self._gone(NONSENSE, f"answered {str(answer)[:80]!r} instead of a number of gateways")
 
     def share(self, told: str, *, read: bool) -> list[object]:
         """Tell the others of this gateway's traffic; "" takes it back. With `read`: what all have told, this one too, at most MOST_READ.
@@ -88,14 +91,22 @@ class RedisOwner:
         """The answers to all commands. Raises OwnerGoneError."""
         try:
             if self._link is None:
-                self._link = RedisLink(self._settings)
+                self._password = password_of(self._settings)
+                self._link = RedisLink(self._settings, self._password)
             return self._link.answers(commands)
         except OwnerGoneError:
             self.close()
             raise
         except Exception as error:  # of any kind, for the parser of redis-py raises many; a round must never end the thread
             self.close()
-            raise OwnerGoneError(*reason_of(error)) from error
+            raise self._gone(*reason_of(error)) from error
+
+    def _gone(self, reason: str, detail: str) -> OwnerGoneError:
+        """The error without the login, which servers repeat: "unknown command 'AUTH', with args beginning with: ..."."""
+        for secret in (self._password, urlsplit(self._settings.url).username):
+            if secret:
+                detail = detail.replace(secret, HIDDEN)
+        return OwnerGoneError(reason, detail.partition(", with args")[0])
 
     def _command(self, ask: Ask) -> Command:
         begin: tuple[str, str] | tuple[int, int] = ("", "") if ask.begin is None else ask.begin
@@ -110,7 +121,7 @@ class RedisOwner:
 
     def __repr__(self) -> str:
         state = "idle" if self._link is None else "connected"
-        return f"<RedisOwner {state} {self._settings.url} {self.name!r}>"
+        return f"<RedisOwner {state} {shown_url(self._settings.url)} {self.name!r}>"
 
 
 def believed(ask: Ask, answer: object) -> Slice:

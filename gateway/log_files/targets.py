@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from gateway.settings.problems import masked
+
 UNREACHABLE: Final = "unreachable"
 REFUSED: Final = "refused"  # no credentials, wrong ones, or no right
 MISSING: Final = "missing"  # the bucket or folder that must be there
@@ -20,7 +22,7 @@ class TargetError(Exception):
     """The target does not do its part; `kind` is one of the words above, and the message has the way out."""
 
     def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(masked(message))
         self.kind = kind
 
 

@@ -12,6 +12,7 @@ from gateway.settings.kinds import JSON
 from gateway.settings.reloading import merged
 from gateway.settings.rules import RULES
 from gateway.settings.settings import ROOT, Settings
+from gateway.settings.urls import shown_url
 from limiter.rules.rule import Rule
 
 _CONTENT: Final = attrgetter(*(each.name for each in dataclasses.fields(Rule) if each.name != "place"))  # a rule but for where it stands
@@ -31,10 +32,32 @@ def diff(old: Settings, new: Settings) -> dict[str, list[str]]:
             in_force.extend(_changed_rule(before[name], after[name]))
     if [name for name in before if name in after] != [name for name in after if name in before]:
         in_force.append("rules: order changed")
-    was, holds, will_be = (replace(each, rules=()).describe() for each in (old, merged(old, new), new))
+    now = merged(old, new)
+    was, holds, will_be = (replace(each, rules=()).describe() for each in (old, now, new))
     keys = [key for key in ROOT.settings if key not in {"rules", "rules_file"}]
     in_force += [line for key in keys for line in _changes(was.get(key), holds.get(key), key)]
-    return {"in_force": in_force, "needs_restart": [line for key in keys for line in _changes(holds.get(key), will_be.get(key), key)]}
+    needs_restart = [line for key in keys for line in _changes(holds.get(key), will_be.get(key), key)]
+    return {"in_force": in_force + hidden_differences(old, now), "needs_restart": needs_restart + hidden_differences(now, new)}
+
+
+def hidden_differences(old: Settings, new: Settings) -> list[str]:
+    """URLs that differ only in what is not shown of them."""
+    before, after = _urls(old), _urls(new)
+    return [
+        f"{path}: {shown_url(url)} -> another path, query or user there"
+        for path, url in after.items()
+        if path in before and before[path] != url and shown_url(before[path]) == shown_url(url)
+    ]
+
+
+def _urls(settings: Settings) -> dict[str, str]:
+    """Every URL by its path, of webhooks by their names."""
+    found = {f"webhooks.{each.label}.url": each.url for each in settings.webhooks}
+    if settings.fleet is not None:
+        found["fleet.redis.url"] = settings.fleet.redis.url
+    if settings.tracing is not None:
+        found["tracing.endpoint"] = settings.tracing.endpoint
+    return found
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

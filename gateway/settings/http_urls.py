@@ -1,4 +1,4 @@
-"""Kinds of values: where something is that is spoken to by HTTP. Secrets do not belong there: `sluice config show` shows URLs."""
+"""Kinds of values: where something is that is spoken to by HTTP. Of such a URL only scheme, host and port are shown."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 from gateway.settings.addresses import Address
 from gateway.settings.document import Scalar
 from gateway.settings.kinds import JSON, Invalid, Reading
-from gateway.settings.problems import quoted
-from gateway.settings.urls import UrlKind
+from gateway.settings.urls import HIDDEN, UrlKind
 
 PORTS: Final = {"http": 80, "https": 443}  # by scheme
 MAX_URL_CHARS: Final = 2000  # characters; what all servers take (a guess, after old browsers' 2083)
@@ -49,7 +48,8 @@ class HttpUrl(UrlKind):
         text = scalar.text
         url = self.split(text)
         if url.scheme not in PORTS or not text.startswith(f"{url.scheme}://"):
-            near = f"did you mean http://{text}?" if re.fullmatch(r"[A-Za-z0-9_.-]+(:[0-9]{1,5})?(/[!-~]*)?", text) else self.write
+            host = re.fullmatch(r"([A-Za-z0-9_.-]+(?::[0-9]{1,5})?)(/[!-~]*)?", text)
+            near = f"did you mean http://{host[1]}{'/' + HIDDEN if host[2] else ''}?" if host else self.write
             raise Invalid(f"not the URL of {self.whose}", f"{near} It begins with http:// or https://")
         if url.username is not None or url.password is not None:
             raise Invalid("the URL holds credentials, for everybody to see who sees the configuration", self.for_logins)
@@ -57,7 +57,7 @@ class HttpUrl(UrlKind):
         if url.fragment or text.endswith("#"):
             raise Invalid("the URL has a fragment, which no server gets to see", "leave out # and what follows")
         if len(text) > MAX_URL_CHARS or re.fullmatch("[!-~]*", text) is None:
-            raise Invalid(f"{quoted(text)} has other signs than a URL has, or too many", "percent-encode them")
+            raise Invalid("the URL has other signs than a URL has, or too many", "percent-encode them")
         self.check_host(url)
         return text
 

@@ -60,6 +60,7 @@ class Kind(Generic[T]):
     """A kind of value. `placeholder` stands in for a value that could not be read, so that reading goes on; it never leaves `load`."""
 
     placeholder: T
+    hidden = False  # whether a value may hold a secret, so that `show` shows a part of it only
 
     def read(self, node: Node, path: str, reading: Reading) -> T:
         """The value of `node`; raises Invalid."""

@@ -23,13 +23,26 @@ _SECRET: Final = re.compile(
      ["']? \s* [:=] \s* )                              # the key
     (?! [\[{] ) ( "[^"]*"? | '[^']*'? | [^\s,\]}\#]+ )   # its value, where it is a word"""
 )
-_URL_PASSWORD: Final = re.compile(r"(https?://|://[^/\s:@]*:)[^@\s/]+(?=@)")  # of http also a user alone, which may be a token
+_OPEN_SCHEMES: Final = "(?:redis|rediss|unix|file|s3|s3a|s3n|hdfs|webhdfs|swebhdfs)://"  # paths there are databases, files and folders
+_LAST: Final = r"""[^\s"',;:.)}>\]]"""  # a URL's last character; what follows belongs to the text around it
+_URLS: Final = (  # in each the last group is what may be secret
+    re.compile(r"""(://)([^\s"'@]+)(?=@)"""),  # a user alone may be a token, and a password may hold a slash
+    re.compile(rf"""(?i)((?P<quote>["'])(?!{_OPEN_SCHEMES})[a-z][a-z0-9+.-]*://[^\s"'/?#]*)([/?#](?:(?!(?P=quote)).)*)"""),
+    re.compile(rf"""(?i)(\b(?!{_OPEN_SCHEMES})[a-z][a-z0-9+.-]*://[^\s"'/?#]*)([/?#][^\s"]*{_LAST})"""),
+    re.compile(rf"""(?i)(\b[a-z][a-z0-9+.-]*://[^\s"?]*\?)(?!db=\d)([^\s"]*{_LAST})"""),
+    re.compile(rf"""(?i)(\b(?:[\w-]+_)?(?:url|endpoint)["']?\s*[:=]\s*["']?(?!\w+://)[^\s"'/?]*)([/?@][^\s"]*{_LAST})"""),  # no scheme
+)
 
 
 def masked(text: str) -> str:
-    """`text` with everything that looks like a secret replaced by stars of the same length, so that columns stay true."""
+    """`text` with everything that looks like a secret replaced by stars of the same length, so that columns stay true.
+
+    Of a URL scheme, host and port are left: its user, path and query may let somebody in.
+    """
     text = _SECRET.sub(lambda found: found[1] + "*" * len(found[2]), text)
-    return _URL_PASSWORD.sub(lambda found: found[1] + "*" * (len(found[0]) - len(found[1])), text)
+    for pattern in _URLS:
+        text = pattern.sub(lambda found: found[1] + "*" * (len(found[0]) - len(found[1])), text)
+    return text
 
 
 def quoted(text: str) -> str:

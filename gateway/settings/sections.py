@@ -53,7 +53,7 @@ def setting(kind: Kind[T], default: None, doc: str, *, key: str = "") -> T | Non
 def setting(kind: Kind[Any], default: Any, doc: str, *, key: str = "") -> Any:
     """A field of a settings type. `default` is REQUIRED where the file must say; None where there is no value without it."""
     metadata = {"setting": Setting(key, kind, default, doc)}
-    return dataclasses.field(default=kind.placeholder if default is REQUIRED else default, metadata=metadata)
+    return dataclasses.field(default=kind.placeholder if default is REQUIRED else default, metadata=metadata, repr=not kind.hidden)
 
 
 def settings_of(cls: type[Any]) -> dict[str, tuple[str, Setting[Any]]]:

@@ -77,7 +77,7 @@ class Settings:
     file: Path = Path()
     command_line: CommandLine | None = None  # instead of a file
     environ: MappingType[str, str] = field(default_factory=dict, repr=False)  # only what may be settings; may hold secrets
-    flags: MappingType[str, str] = field(default_factory=dict)
+    flags: MappingType[str, str] = field(default_factory=dict, repr=False)  # may hold secrets, too
     origins: MappingType[str, SourceLocation] = field(default_factory=dict, repr=False)  # path -> where it was written
     sources: Problems = field(default_factory=Problems, repr=False, compare=False)  # the text of the files, for messages
 
@@ -89,7 +89,7 @@ class Settings:
         return self.sources.problem(self.origins.get(inner, SourceLocation(str(self.file))), path, message, remedy)
 
     def describe(self) -> dict[str, object]:
-        """The effective configuration as it would be written, rules included. Holds no secret: tokens stand in files."""
+        """The effective configuration as it would be written, rules included. No secrets: tokens stand in files, URLs are cut short."""
         shown = ROOT.show(self)
         assert isinstance(shown, dict)
         return {**shown}

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from gateway.settings.addresses import host_fault, is_ipv6
 from gateway.settings.kinds import JSON, Invalid, ScalarKind
 from gateway.settings.problems import quoted
 
+HIDDEN: Final = "…"  # stands for what may be secret in a URL that is shown; no URL holds it
+
+
+def shown_url(url: str) -> str:
+    """Scheme, host and port of `url`. User, path and query may let somebody in: they are "…", but for the number of a Redis' database.
+
+    The URL of a Unix socket is a path of this machine, and is shown.
+    """
+    found = urlsplit(url)
+    if found.scheme == "unix":
+        return url
+    user, at, host = found.netloc.rpartition("@")
+    if found.scheme in {"redis", "rediss"} and not found.query:
+        return f"{found.scheme}://{HIDDEN + at if user else at}{host}{found.path}"
+    hidden = at or found.path not in {"", "/"} or found.query or found.fragment
+    return f"{found.scheme}://{host}/{HIDDEN}" if hidden else url
+
 
 class UrlKind(ScalarKind[str]):
     """A URL, kept as it is written."""
+
+    hidden = True
 
     @property
     def write(self) -> str:
@@ -19,6 +39,8 @@ class UrlKind(ScalarKind[str]):
 
     def split(self, text: str) -> SplitResult:
         """The parts, of which the port can be read; raises Invalid."""
+        if HIDDEN in text:
+            raise Invalid("the URL is one that was shown, without what may be secret", "write the whole URL")
         try:
             url = urlsplit(text)
             _ = url.port
@@ -36,4 +58,5 @@ class UrlKind(ScalarKind[str]):
             raise Invalid("port 0 cannot be connected to", self.write)
 
     def show(self, value: str) -> JSON:
-        return value
+        """The URL as everybody may see it. It cannot be read back where something was hidden: `split` refuses it."""
+        return shown_url(value)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,9 @@ from gateway.clock import now_ns
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.message_spans import ABANDONED, FORWARDED, SpanRecord, SpanRecorder
 from gateway.protocols import PROTOCOLS
+from gateway.settings.problems import masked
 from gateway.settings.tracing_packages import OTEL_EXTRA, read_headers
+from gateway.settings.urls import HIDDEN, shown_url
 from limiter.limits import SECOND
 from limiter.topics import SEVERAL_PARTS
 from limiter.units import format_limit
@@ -58,7 +61,7 @@ class SpanExport:
     def __init__(self, settings: Tracing, gateway: str, instance: str) -> None:
         """`instance` tells this process from others of the same name. Raises OSError: a package or the file of headers is missing."""
         self.recorder = SpanRecorder(settings.sampling_ratio, settings.max_per_second)
-        self.endpoint = settings.endpoint
+        self.endpoint = shown_url(settings.endpoint)
         self.gateway = gateway
         self.exported = 0
         self.failed = 0
@@ -69,7 +72,7 @@ class SpanExport:
         self._logged_at = -LOST_EVERY_S * SECOND
         self._queue: queue.SimpleQueue[list[SpanRecord] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._complaints = Complaints()
+        self._complaints = Complaints(secrets=settings.headers_file is not None or self.endpoint != settings.endpoint)
         try:
             self._exporter, self._spans = sdk(settings, gateway, instance)
         except ModuleNotFoundError as error:
@@ -145,11 +148,15 @@ class SpanExport:
 
 
 class Complaints(logging.Handler):
-    """What OpenTelemetry logs: the last of it is kept for a line of ours, or a collector that is away would fill the log."""
+    """What OpenTelemetry logs: the last of it is kept for a line of ours, or a collector that is away would fill the log.
 
-    def __init__(self) -> None:
+    The target that a request went to is left out, and so is what a collector answers that was told a secret: it may repeat it.
+    """
+
+    def __init__(self, *, secrets: bool) -> None:
         super().__init__(logging.WARNING)
         self.last = ""
+        self._secrets = secrets
 
     def listen(self) -> None:
         logger = logging.getLogger("opentelemetry")
@@ -162,7 +169,8 @@ class Complaints(logging.Handler):
         logger.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()[:500]
+        said = re.sub(r"(with url: |for url: )\S+", rf"\1{HIDDEN}", record.getMessage())
+        self.last = masked(said.partition(", reason:")[0] if self._secrets else said)[:500]
 
 
 class Spans:

@@ -33,7 +33,8 @@ def described(settings: Settings) -> str:
     tracing = settings.tracing
     if tracing is not None:
         spans = max(1, tracing.max_per_second // settings.gateway.workers)
-        shown["tracing"] = {**cast("dict[str, object]", shown["tracing"]), "max_per_second": spans}
+        whole = {"endpoint": tracing.endpoint, "max_per_second": spans}  # the URL itself, of which only a part is shown
+        shown["tracing"] = {**cast("dict[str, object]", shown["tracing"]), **whole}
     return json.dumps(shown)
 
 

@@ -76,7 +76,7 @@ def test_a_limit_reached_and_recovered_is_told_though_the_receiver_is_away_at_fi
     said = [event["event"] for event in events(gateway) if str(event["event"]).startswith("webhook")]
     assert said == ["webhook_failed", "webhook_recovered"]
     configuration = gateway.cli("config", "show", "-c", str(gateway.config)).stdout
-    assert receiver.url in configuration
+    assert receiver.url.replace("/hook", "/…") in configuration
     assert SECRET not in configuration + gateway.log() + json.dumps(gateway.get("/v1/config"))
 
 

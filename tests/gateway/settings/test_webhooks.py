@@ -22,7 +22,7 @@ LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672
 # name, the webhook, path, what is said, remedy
 BROKEN = [
     ("no url", "{name: a}", "[0].url", "is missing", "add url: https://alerts.example"),
-    ("no scheme", "{url: 'alerts.example:9093/x'}", "[0].url", "not the URL of a receiver", "did you mean http://alerts.example:9093/x?"),
+    ("no scheme", "{url: 'alerts.example:9093/x'}", "[0].url", "not the URL of a receiver", "did you mean http://alerts.example:9093/…?"),
     ("another scheme", "{url: 'ftp://a/x'}", "[0].url", "not the URL of a receiver", "It begins with http:// or https://"),
     ("a file", "{url: 'file:///etc/passwd'}", "[0].url", "not the URL of a receiver", "It begins with http:// or https://"),
     ("a password", "{url: 'https://user:hunter2@a/'}", "[0].url", "holds credentials", "token_file"),
@@ -142,3 +142,20 @@ def test_a_reload_changes_webhooks_and_says_which(write: Callable[..., Path]) ->
 def test_workers_are_not_told_of_webhooks(write: Callable[..., Path]) -> None:
     """Their parent posts; a file that only it can read must not keep them from starting."""
     assert settings_of(described(load(write(f"{LISTENERS}webhooks: [{{url: http://a}}]\n")))).webhooks == ()
+
+
+def test_a_url_that_was_shown_is_refused_and_workers_have_the_whole_one(write: Callable[..., Path]) -> None:
+    tracing = "tracing: {endpoint: 'http://127.0.0.1:4318/v1/hunter2'}\n"
+    settings = load(write(f"{LISTENERS}{tracing}webhooks: [{{url: 'http://a/hunter2', name: ops}}]\n"))
+    assert "hunter2" not in str(settings.describe()) + repr(settings)
+    with pytest.raises(ConfigError) as raised:
+        load(write(yaml.safe_dump(settings.describe())))
+    assert [each.path for each in raised.value.errors] == ["tracing.endpoint", "webhooks[0].url"]
+    assert all("one that was shown" in each.message for each in raised.value.errors)
+    assert settings_of(described(settings)).tracing == settings.tracing
+
+
+def test_a_change_of_what_is_not_shown_is_named(write: Callable[..., Path]) -> None:
+    before = load(write(f"{LISTENERS}webhooks: [{{url: http://a/hunter2, name: ops}}]\n"))
+    after = load(write(f"{LISTENERS}webhooks: [{{url: http://a/hunter3, name: ops}}]\n"))
+    assert diff(before, after) == {"in_force": ["webhooks.ops.url: http://a/… -> another path, query or user there"], "needs_restart": []}
