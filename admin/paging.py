@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import heapq
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -51,10 +53,20 @@ async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request
     after = _decode(request.query.get("cursor"))
     count = request.count("limit", DEFAULT)
     best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number
+    runs: list[list[tuple[SortKey, int, T]]] = []  # of more items than a page has, which an export takes at once: each slice in order
     for first in range(0, len(items), SLICE_ITEMS):
         started = trio.current_time()
         keyed = [(key(item), at, item) for at, item in enumerate(items[first : first + SLICE_ITEMS], first)]
-        best = sorted(best + [entry for entry in keyed if after is None or entry[0] > after])[: count + 1]
+        wanted = [entry for entry in keyed if after is None or entry[0] > after]
+        if count > MAX_ITEMS:
+            runs.append(sorted(wanted))
+        else:
+            best = sorted(best + wanted)[: count + 1]
+        await rest_after(started)
+    merged = heapq.merge(*runs)
+    while len(best) <= count and (some := list(islice(merged, min(SLICE_ITEMS, count + 1 - len(best))))):
+        started = trio.current_time()
+        best += some
         await rest_after(started)
     found = best[:count]
     return [item for _, _, item in found], _encode(found[-1][0]) if len(best) > count else None

@@ -2,25 +2,29 @@
 
 The columns are those of `sluice ... -o csv`, with the same names (a test compares them). Names in the cells are chosen by strangers, and a
 spreadsheet takes a cell that begins with `=` for a formula, which may run programs and send other cells away. So such a cell gets an
-apostrophe in front, which spreadsheets show as text. Numbers stay numbers.
+apostrophe in front, which spreadsheets show as text. Characters that would do something where they are shown are escaped, as in the
+command's tables and CSV: an export is read on a terminal, too. Numbers stay numbers.
 
-Without `limit` and `cursor` it is the whole list, page after page, up to MOST_ROWS.
+Without `limit` and `cursor` it is the whole list, up to MOST_ROWS.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+import trio
 
 from admin.paging import MAX_ITEMS
 from admin.routing import Answer, Parameter
 from admin.scrape_formats import preferences
 from admin.side_thread import beside
+from limiter.unsafe_characters import escaped
 
 if TYPE_CHECKING:
     from admin.context import Context
@@ -34,8 +38,9 @@ CSV: Final = "text/csv; charset=utf-8; header=present"
 FORMAT: Final = Parameter(
     "format", "text", "csv: comma-separated values, the whole list, up to 20,000 rows, unless `limit` says less", choices=("json", "csv")
 )
+READ_BY_PAGE: Final = frozenset({"/v1/history"})  # lists on disk, of which only the page is read
 MOST_ROWS: Final = 20_000  # twice as many as there are topics; 5 MB (guess)
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width, for Excel
+FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width, for Excel
 
 
 def wants_csv(request: Request) -> bool:
@@ -48,29 +53,71 @@ def wants_csv(request: Request) -> bool:
 
 
 async def export(context: Context, route: Route) -> Answer:
-    """The list of `route` as CSV, made of the pages that it would answer."""
+    """The list of `route` as CSV, streamed. It is made once for all who asked before it was begun, and no other is made meanwhile."""
+    asked = context.request
+    key = (route.template, tuple(sorted(asked.query.items())), asked.actor.role.word)
+    parts = await _exports().made(key, partial(_parts, context, route))
+    name = f"sluice-{route.segments[1]}.csv"
+    return Answer(iter(parts), content_type=CSV, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+class Exports:
+    """Makes lists one at a time: a dozen at once would take all turns of who looks at one page. Those who asked before share one."""
+
+    def __init__(self) -> None:
+        self._turn = trio.Lock()
+        self._asked = 0  # exports
+        self._last: tuple[object, int, list[bytes]] = (None, 0, [])  # which one was made last, how many had asked by then, its lines
+
+    async def made(self, key: object, make: Callable[[], Awaitable[list[bytes]]]) -> list[bytes]:
+        """The lines of the list `key`, made by `make` after this call began."""
+        self._asked += 1
+        number = self._asked
+        async with self._turn:
+            made, begun_after, parts = self._last
+            if made != key or begun_after < number:
+                begun_after = self._asked
+                parts = await make()
+            waits = self._turn.statistics().tasks_waiting
+            self._last = (key, begun_after, parts) if waits else (None, 0, [])
+            return parts
+
+
+_running: Final[trio.lowlevel.RunVar[Exports]] = trio.lowlevel.RunVar("exports")
+
+
+def _exports() -> Exports:
+    try:
+        return _running.get()
+    except LookupError:
+        made = Exports()
+        _running.set(made)
+        return made
+
+
+async def _parts(context: Context, route: Route) -> list[bytes]:
+    """The list's lines, some at a time. Where a page is cut out of a list that is made for it, the whole list is one page."""
     query = dict(context.request.query)
     whole = "limit" not in query and "cursor" not in query
     if whole and any(parameter.name == "limit" for parameter in route.parameters):
-        query["limit"] = str(MAX_ITEMS)
+        query["limit"] = str(MAX_ITEMS if route.template in READ_BY_PAGE else MOST_ROWS)
     parts = [written([[title for title, _ in route.columns]])]
     rows = 0
     while True:
         answer = await route.handler(replace(context, request=replace(context.request, query=dict(query))))
-        page: JSONObject = await beside(_as_objects, answer.body)
-        items: list[JSONObject] = page["items"] if "items" in page else page["quotas"]
-        parts.append(await beside(written, [[read(item) for _, read in route.columns] for item in items]))
+        body: Any = await beside(msgspec.json.decode, answer.body) if isinstance(answer.body, bytes) else answer.body
+        page: JSONObject = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
+        items: Sequence[object] = page["items"] if "items" in page else page["quotas"]
+        parts += [await beside(_lines, route.columns, items[first : first + MAX_ITEMS]) for first in range(0, len(items), MAX_ITEMS)]
         rows += len(items)
         if not whole or not page.get("next") or rows >= MOST_ROWS:
-            break
+            return parts
         query["cursor"] = str(page["next"])
-    name = f"sluice-{route.segments[1]}.csv"
-    return Answer(b"".join(parts), content_type=CSV, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
-def _as_objects(body: object) -> JSONObject:
-    found: JSONObject = msgspec.json.decode(body) if isinstance(body, bytes) else msgspec.to_builtins(body)
-    return found
+def _lines(columns: Sequence[Column], items: Sequence[object]) -> bytes:
+    """Items as lines, one after the other, so that the event loop's thread gets its turns."""
+    return written([read(item) for _, read in columns] for item in map(msgspec.to_builtins, items))
 
 
 def written(rows: Iterable[Sequence[object]]) -> bytes:
@@ -84,7 +131,7 @@ def cell(value: object) -> object:
     """A value as it stands in a cell: a text that would be a formula gets an apostrophe in front."""
     if value is None or isinstance(value, int | float):
         return str(value).lower() if isinstance(value, bool) else value
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = escaped(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return f"'{text}" if text.startswith(FORMULA) else text
 
 

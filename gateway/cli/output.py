@@ -20,9 +20,8 @@ import click
 
 from gateway.cli import tables
 from gateway.cli.tables import AnyColumn, TableColumn, cell_width, column
+from limiter.unsafe_characters import UNSAFE, escaped
 
-# Control characters (C0, DEL, C1), bidirectional overrides, zero-width and line separators, and surrogates, which no terminal can show.
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _ANSI: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d).*?(?:\x07|\x1b\\\\|\x9c|$)|\x1b[@-_]")
 WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
 
@@ -36,7 +35,7 @@ __all__ = [
 
 def clean(text: object) -> str:
     """`text` on one line, without control characters and escape sequences."""
-    return _UNSAFE.sub("·", _ANSI.sub("", str(text)))
+    return UNSAFE.sub("·", _ANSI.sub("", str(text)))
 
 
 def colourful() -> bool:
@@ -60,12 +59,12 @@ def emit(
     """
     wide = form == "wide" or (form == "table" and wide_wanted())
     if form == "json":
-        out(_escaped(json.dumps(value, indent=2, ensure_ascii=False)))
+        out("\n".join(escaped(line) for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n")))
     elif form == "yaml":
         import yaml
 
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=200)
-        if _UNSAFE.search(text.replace("\n", "")):  # YAML writes some of them plainly; without Unicode all are escapes in double quotes
+        if UNSAFE.search(text.replace("\n", "")):  # YAML writes some of them plainly; without Unicode all are escapes in double quotes
             text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False, width=200)
         out(text.rstrip("\n"))
     elif form == "csv":
@@ -143,24 +142,19 @@ def _csv(value: Any, shown: Sequence[AnyColumn] | None) -> None:
 
 
 def emit_rows(rows: Iterable[Sequence[object]]) -> None:
-    """Write lines of comma-separated values."""
+    """Write lines of comma-separated values, one row each; characters that would do something where they are shown are escaped."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_exact(value) for value in row] for row in rows)
     written = text.getvalue().rstrip("\n")
-    out("\n".join(clean(line) for line in written.splitlines()) if on_terminal() else written)
+    out(written)
 
 
 def _exact(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    return value
-
-
-def _escaped(text: str) -> str:
-    """JSON text with every control character escaped; one can only stand within double quotes."""
-    return re.sub(_UNSAFE, lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+        return escaped(json.dumps(value, ensure_ascii=False))
+    return escaped(value) if isinstance(value, str) else value
 
 
 def _all_columns(items: Iterable[Any]) -> list[TableColumn]:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
 
-from admin import spreadsheet
+from admin import openapi, spreadsheet
 from admin.endpoints import ROUTES
 from admin.routing import Route
 from admin.spreadsheet import CSV, MOST_ROWS, Column, cell
-from gateway.cli import clients, history, limit_columns, rules, tables, traffic_columns
+from gateway.cli import clients, history, limit_columns, output, rules, tables, traffic_columns
 from gateway.cli.tables import TableColumn
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import Control, Reply
@@ -101,7 +102,7 @@ async def test_what_stands_in_the_cells(api: Control) -> None:
     assert (quota["topic"], quota["messages"], quota["messages_burst"], quota["bytes"]) == ("paid", "5", "7", "")
 
 
-HOSTILE = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1", '=cmd|" /C calc"!A0']
+HOSTILE = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\uff1d1", '=cmd|" /C calc"!A0']
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -109,6 +110,24 @@ async def test_no_cell_is_a_formula(api: Control, text: str) -> None:
     api.gateway.seen_topics = [topic(text)]
     (row,) = read(await api.ask("GET", "/v1/topics?format=csv"))
     assert row["topic"] == f"'{text}"
+
+
+@pytest.mark.parametrize("letter", "\t\r\n\x1b\x07\x7f\x9b\u061c\u200f\u202e\u2066\u2069\ufeff")
+async def test_no_cell_does_anything_where_it_is_shown(
+    api: Control, letter: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an export, in `-o csv` and in a table, where a name that begins with it is no formula either."""
+    seen = topic(f"{letter}=1{letter}")
+    api.gateway.seen_topics = [seen]
+    (row,) = read(await api.ask("GET", "/v1/topics?format=csv"))
+    shown = f"\\u{ord(letter):04x}"
+    assert row["topic"] == f"{shown}=1{shown}"
+    for terminal in (False, True):
+        monkeypatch.setattr(output, "on_terminal", lambda terminal=terminal: terminal)
+        output.emit("csv", [seen], [each for each in traffic_columns.TOPICS if each.title == "topic"])
+        assert capsys.readouterr().out.splitlines()[1:] == [f"{shown}=1{shown}"]
+        output.emit("table", [seen], [each for each in traffic_columns.TOPICS if each.title == "topic"])
+        assert letter not in capsys.readouterr().out.replace("\n", "", 2)
 
 
 def test_numbers_and_other_values_are_as_they_are() -> None:
@@ -138,3 +157,59 @@ def test_the_values_are_those_of_the_command() -> None:
     item = {**topic("orders", 4.0), "limit": {"messages": "5/s", "bytes": None, "origin": "override"}, "used": 0.5, "wait_ms": 1.5}
     for own, their in zip(spreadsheet.TOPICS, traffic_columns.TOPICS, strict=True):
         assert own[1](item) == their.read(item), own[0]
+
+
+async def test_exports_asked_for_at_once_are_made_once_and_others_do_not_wait_for_them(api: Control) -> None:
+    """Twelve spreadsheets of ten thousand topics: the list is made for the first, and once more for all who came while it was."""
+    api.gateway.seen_topics = [topic(f"t{number:05}", float(number)) for number in range(10_000)]
+    made: list[object] = []
+    real = api.gateway.topic_numbers
+
+    async def counted(name: str | None) -> Any:
+        made.append(name)
+        return await real(name)
+
+    api.gateway.topic_numbers = counted  # type: ignore[method-assign]
+    answers: list[Reply] = []
+    order: list[str] = []
+
+    async def export() -> None:
+        answers.append(await api.ask("GET", "/v1/topics?format=csv"))
+        order.append("export")
+
+    async def look() -> None:
+        assert (await api.ask("GET", "/v1/topics?limit=10&sort=rate")).status == 200
+        order.append("list")
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(12):
+            nursery.start_soon(export)
+        with trio.fail_after(60):
+            while not made:
+                await trio.sleep(0)
+        nursery.start_soon(look)
+    assert made.count(None) <= 2, "each export had the list made anew, once for each page"
+    assert order.index("list") <= 1, "the list waited for more than the export that was being made"
+    assert {answer.body for answer in answers} == {answers[0].body}
+    assert len(read(answers[0])) == 10_000
+    assert [row["topic"] for row in read(answers[0])][::9999] == ["t00000", "t09999"]
+
+
+async def test_openapi_is_made_once(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    real = openapi.document
+
+    def counted(routes: list[Route]) -> Any:
+        made.append(1)
+        return real(routes)
+
+    monkeypatch.setattr(openapi, "document", counted)
+    tags: set[str] = set()
+
+    async def ask() -> None:
+        tags.add((await api.ask("GET", "/v1/openapi.json")).headers["etag"])
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(12):
+            nursery.start_soon(ask)
+    assert (made, len(tags)) == ([1], 1)
