@@ -89,7 +89,7 @@ class World:
             return sum(bool(value) for value in points) >= 5
 
         wait_until(is_known, within=60, what="a few seconds of a calm topic")
-        self.floods.enter_context(AMQPFlood(self.port, key="order.calm", messages=12))
+        self.floods.enter_context(AMQPFlood(self.port, key="order.calm"))
 
     def bundle(self, program: str, *words: str) -> None:
         """Run the command that the page gives, as its reader would."""
@@ -249,7 +249,7 @@ def play(scenario: str, world: World, **more: Any) -> list[str]:
     ],
 )  # fmt: skip
 def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None:
-    with AMQPFlood(world.port, messages=12), AMQPFlood(world.port, key="order.slow", messages=1):
+    with AMQPFlood(world.port), AMQPFlood(world.port, key="order.slow", messages=1):
         world.wait_for_refusals()
         for figure in play(scenario, world):
             record_property(scenario, figure)
@@ -257,13 +257,13 @@ def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None
 
 
 def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
-    with AMQPFlood(world.port, messages=12):
+    with AMQPFlood(world.port):
         world.wait_for_refusals()
         play("restart", world)
 
 
 def test_the_gateway_is_upgraded_under_open_pages(world: World) -> None:
-    with AMQPFlood(world.port, messages=12):
+    with AMQPFlood(world.port):
         world.wait_for_refusals()
         play("upgrade", world)
 
@@ -282,7 +282,7 @@ def test_a_fleet_is_summed_and_a_gateway_that_says_nothing_is_named(tmp_path: Pa
 
         with made(tmp_path / "one", of_fleet("one")) as world, made(tmp_path / "other", of_fleet("other")) as other:
             world.other = other
-            with AMQPFlood(world.port, messages=12), AMQPFlood(other.port, messages=12):
+            with AMQPFlood(world.port), AMQPFlood(other.port):
                 world.wait_for_refusals()
                 play("fleet", world)
 

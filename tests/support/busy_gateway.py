@@ -50,7 +50,7 @@ def busy_gateway(directory: Path, rules: list[dict[str, object]] | None = None) 
         rabbit, rocket = running.enter_context(rabbitmq()), running.enter_context(rocketmq())
         gateway = BusyGateway(directory, rabbit.address, rocket.address, rules or RULES)
         running.enter_context(gateway)
-        running.enter_context(AMQPFlood(gateway.port("rabbit"), messages=4))  # 80/s, as each message takes pika a round trip
+        running.enter_context(AMQPFlood(gateway.port("rabbit")))
         running.enter_context(RocketMQFlood(gateway.port("rocket")))
         wait_until(lambda: gateway.refuses("amqp", "%2F/orders/order.created"), within=30, what="the AMQP topic is over its limit")
         wait_until(lambda: gateway.refuses("rocketmq", "orders"), within=30, what="the RocketMQ topic is over its limit")
