@@ -189,19 +189,21 @@ $(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py
 	@$(SYSTEM) java
 	@PYTHONPATH=.:tests $(BIN)/python -m support.spark_classes $@ > build/spark-classes.log 2>&1 || { cat build/spark-classes.log >&2; exit 1; }
 
-# Without hundreds of random cases (30 CPU-s), and without what is slow by its nature, as requests made out of the whole OpenAPI document
-# (48) and Debian's package (28). `make test` has them, and pytest in the room that one works in.
+# Without end-to-end tests, hundreds of random cases (30 CPU-s), and what is slow by its nature, as requests made out of the whole OpenAPI
+# document (35), a Debian package (30), and every example of a help in a shell. `make test` has them, and pytest in the room that one works in.
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
-	@$(SYSTEM) redis-server systemd prometheus zsh fish rclone ssh
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and not random and not slow and $(APART))
+	@$(SYSTEM) redis-server systemd
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and not random and not slow and $(APART),--ignore=tests/end_to_end)
 
 source: .venv/.spark .venv/.docs $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,(once or twice or spark or browser) and not rabbitmq and not rocketmq and not bench and $(APART))
 
-# Java's options cannot name a folder with a space.
+# Java's options cannot name a folder with a space. Bytecode is kept whatever the environment says: to collect all tests takes each process 10 CPU-s
+# instead of 26 (2026-11).
 define from-the-source-tree
-	@SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(if $(word 2,$(CURDIR)),,$(CURDIR)/)$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q --durations=20 -n 3 -m "$(1)"
+	@SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(if $(word 2,$(CURDIR)),,$(CURDIR)/)$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python \
+	    env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --durations=20 -n 3 -m "$(1)" $(2)
 endef
 
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
@@ -211,7 +213,6 @@ coverage: .venv/.dependencies ## Which lines and branches the fast tests reach; 
 	    -m "not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and $(APART)" $(foreach package,$(PACKAGES),--cov=$(package)) --cov-branch \
 	    --cov-report=term-missing:skip-covered --cov-fail-under=90
 
-# Bytecode is kept whatever the environment says: to collect the tests takes each process 10 CPU-s instead of 26 (2026-11).
 e2e: $(PRODUCT) .venv/.spark $(if $(RABBITMQ_4),rabbitmq4) ## All tests but Spark's against the compiled wheel, with real brokers and clients; RABBITMQ=4 ROCKETMQ=5.5: on the newest.
 	@env -u PYTHONDONTWRITEBYTECODE SLUICE_RABBITMQ='$(RABBITMQ_4)' SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled) $(BIN)/pytest -q --durations=20 -n 4 $(COMPILED) -m "not spark and not browser and not once and $(APART)"
 

@@ -24,6 +24,8 @@ from limiter.rules.rule_set import RuleSet
 from support.admin.admin_client import RULES, Clock
 from support.admin.faulty_files import Crash, FaultyFiles, PowerCut
 
+pytestmark = pytest.mark.slow  # processes that are killed
+
 WHO = Author("tester")
 
 

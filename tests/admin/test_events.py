@@ -236,6 +236,7 @@ async def full(api: Control) -> AsyncIterator[tuple[Control, list[Reader]]]:
         yield api, readers
 
 
+@pytest.mark.slow
 async def test_a_thousand_streams_take_nothing_from_other_requests(full: tuple[Control, list[Reader]]) -> None:
     api, readers = full
     assert {reader.status for reader in readers} == {200}

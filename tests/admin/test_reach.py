@@ -185,6 +185,7 @@ async def test_a_scrape_says_until_when_the_admin_ports_certificate_holds(tmp_pa
         assert told(await api.ask("GET", "/metrics")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_gateway_tells_the_end_of_its_admin_ports_certificate_with_workers_too(
     tmp_path: Path, authority: Authority, workers: int

@@ -47,6 +47,7 @@ def test_a_moment_of_each_kind_of_work_directly_and_through_relay_haproxy_and_sl
                 assert percentiles == sorted(percentiles), (work.name, peer)
 
 
+@pytest.mark.slow
 def test_a_load_that_finds_a_wrong_answer_ends_the_benchmark(tmp_path: Path) -> None:
     """Publishes that are to be refused, and a stand-in that confirms them all."""
     subprocess.run(["make", "-s", "-C", HERE / "load"], check=True)

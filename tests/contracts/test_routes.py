@@ -18,6 +18,8 @@ from admin.routing import Route, Router
 from support.admin.admin_client import TOKENS, Control, Reply, control, folder_in_memory
 from support.cases import cases
 
+pytestmark = pytest.mark.slow  # a gateway, and requests of every kind
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
 EXAMPLES = {
     "protocol": "rocketmq",

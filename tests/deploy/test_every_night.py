@@ -227,6 +227,7 @@ def tunnels() -> list[str]:
     return block_with("sh", "SLUICE_GATEWAYS").splitlines()
 
 
+@pytest.mark.slow
 def test_ssh_knows_every_word_of_the_tunnels() -> None:
     assert shutil.which("ssh") is not None, "needs ssh: sh deploy/system-packages.sh ssh"
     lines = [line for line in tunnels() if line.startswith("ssh ")]

@@ -80,6 +80,7 @@ def reason_to_be_empty(title: str, query: str) -> str | None:
     return next((why for (panel, metric), why in EMPTY.items() if panel == title and metric in query), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "query"), QUERIES, ids=[f"{title}-{number}" for number, (title, _) in enumerate(QUERIES)])
 def test_a_query_has_an_answer(title: str, query: str, prometheus: Prometheus) -> None:
     asked = filled(query)
@@ -99,6 +100,7 @@ def test_each_reason_to_be_empty_is_that_of_a_query() -> None:
     assert all(any(title == panel and metric in query for title, query in QUERIES) for panel, metric in EMPTY)
 
 
+@pytest.mark.slow
 def test_variables_offer_what_there_is(prometheus: Prometheus) -> None:
     expected = {"protocol": {"amqp", "rocketmq"}, "topic": {"orders", "%2F/orders/order.created"}}
     for variable in VARIABLES:
@@ -112,6 +114,7 @@ def test_variables_offer_what_there_is(prometheus: Prometheus) -> None:
         assert offered, variable["name"]
 
 
+@pytest.mark.slow
 def test_a_running_prometheus_evaluates_every_alert(prometheus: Prometheus) -> None:
     def rules() -> list[dict[str, Any]]:
         return [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]

@@ -36,10 +36,12 @@ def ran(*words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_promtool_reads_the_rules() -> None:
     assert f"SUCCESS: {len(RULES)} rules found" in ran("check", "rules", "alerts.yaml")
 
 
+@pytest.mark.slow
 def test_each_alert_fires_for_its_series_and_is_silent_for_others() -> None:
     assert "SUCCESS" in ran("test", "rules", "alerts_test.yaml")
 

@@ -28,6 +28,8 @@ from support.readers import APT_GET, DEPLOY_FOLDER, HDFS, JOURNALCTL, PIP, SSH, 
 from support.s3_stand_in import s3_stand_in
 from support.tls import Authority
 
+pytestmark = pytest.mark.slow  # processes for each
+
 LOG: Final = "/var/log/sluice"
 QUOTAS: Final = {
     "version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "test", "inputs": [], "parameters": {},

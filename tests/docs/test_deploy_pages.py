@@ -21,6 +21,8 @@ from support.pages import ROOT, blocks, shown
 from support.processes import LOOPBACK, accepts, free_ports, wait_until
 from support.readers import DEPLOY_FOLDER, HELM, KUBECTL, SYSTEMCTL, Reader
 
+pytestmark = pytest.mark.slow  # a gateway for each page
+
 
 @pytest.fixture
 def pod(tmp_path: Path) -> Iterator[tuple[BusyGateway, Reader]]:

@@ -27,6 +27,8 @@ from support.processes import LOOPBACK, free_ports
 from support.ran_elsewhere import Ran, calls
 from support.readers import Reader
 
+pytestmark = pytest.mark.slow  # a gateway for each page
+
 RULES: Final = [
     {"name": "orders", "match": {"protocol": "rocketmq", "topic": "order*"}, "per": "topic", "limit": {"messages": "500/s"}},
     {"name": "amqp-topics", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "500/s"}},

@@ -91,6 +91,7 @@ def of_kind(kind: str) -> list[Block]:
     return [block for block in SHOWN if kind_of(yaml.safe_load(block.text)) == kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", of_kind("prometheus"), ids=lambda block: block.id)
 def test_prometheus_reads_it(block: Block, tmp_path: Path) -> None:
     (tmp_path / "sluice.token").write_text("token")

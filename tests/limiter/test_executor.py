@@ -658,6 +658,7 @@ def test_a_busy_judge_is_not_asked_on_the_callers_thread() -> None:
 # ---- inline: never -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("requests", [1, 3 * SLICE])
 def test_with_never_the_callers_thread_judges_nothing_however_quick_the_judge_is(requests: int) -> None:
     judge = Counting()

@@ -23,6 +23,8 @@ from spark_jobs.state.topic_day import TopicSeconds, rows
 from support.quota_weeks.nights import Nights, days_from, limited, steady_nights, topic_seconds
 from support.quota_weeks.weeks import Week
 
+pytestmark = pytest.mark.slow  # days of made-up traffic
+
 SECONDS = 7200  # of the day in which topics send
 
 

@@ -11,6 +11,8 @@ import yaml
 
 from support.busy_gateway import RULES, BusyGateway, busy_gateway
 
+pytestmark = pytest.mark.slow  # a gateway with floods
+
 LISTENERS = "listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
 
 

@@ -18,6 +18,8 @@ from support.gateways import command
 
 from .conftest import TOKEN, problem
 
+pytestmark = pytest.mark.slow  # a process for each
+
 # status, type of the problem, exit code
 CODES = [
     (400, "malformed", 1), (401, "unauthorised", 5), (403, "forbidden", 5), (403, "policy", 8), (404, "not-found", 7), (409, "snapshot-gone", 6),

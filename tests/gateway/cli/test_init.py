@@ -19,6 +19,8 @@ from support.gateways import command
 from support.processes import LOOPBACK, free_ports
 from support.terminals import Terminal
 
+pytestmark = pytest.mark.slow  # a terminal and a process for each
+
 
 @pytest.fixture
 def rabbit() -> Iterator[StandIn]:

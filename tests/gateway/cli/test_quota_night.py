@@ -403,6 +403,7 @@ def test_sigterm_while_publishing_takes_back_what_was_published(make: Any, monke
     assert (night.live(0), night.live(1)) == ({"orders": 50}, {"orders": 50})
 
 
+@pytest.mark.slow
 def test_a_night_of_ten_thousand_topics_can_be_published(make: Any) -> None:
     """In short form, with the record of its share beside it; what is kept of the night is whole."""
     [sent, _] = shared(snapshot(1000), [[SimpleNamespace(name="gw-a")], [SimpleNamespace(name="gw-b")]])  # type: ignore[list-item]

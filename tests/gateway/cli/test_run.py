@@ -19,6 +19,8 @@ from support.gateways import command
 from support.processes import LOOPBACK, Process, free_ports
 from support.terminals import Terminal
 
+pytestmark = pytest.mark.slow  # a gateway for each
+
 CONFIGURATION = """\
 listeners: [{{name: a, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:{upstream}}}]
 rules: [{{name: all, match: {{protocol: amqp}}, limit: {{messages: 1/s}}}}]

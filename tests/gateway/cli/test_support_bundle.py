@@ -18,6 +18,8 @@ from support.busy_gateway import VIEWER, BusyGateway, busy_gateway
 from support.gateways import command
 from support.processes import LOOPBACK, free_ports
 
+pytestmark = pytest.mark.slow  # a gateway with floods
+
 EVERYTHING = {
     "host.json", "livez.json", "readyz.json", "status.json", "config.json", "listeners.json", "rules.json", "events.json",
     "quotas-status.json", "limits.json", "topics.json", "connections.json", "history.json", "audit.json", "metrics.txt", "check.txt",

@@ -20,6 +20,8 @@ from support.gateways import Gateway, amqp_listener, command
 from support.processes import LOOPBACK, wait_until
 from support.terminals import Terminal
 
+pytestmark = pytest.mark.slow  # a terminal and a process for each
+
 LONG = "shop.orders.europe.germany.berlin.warehouse-12.created.v2.and-a-tail.that.never.ends"
 RULES: list[dict[str, object]] = [
     {"name": "amqp-topics", "match": {"protocol": "amqp"}, "per": "topic", "limit": {"messages": "2/s"}},

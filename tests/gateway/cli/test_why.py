@@ -17,6 +17,8 @@ from support.gateways import command, limit_path
 from support.processes import wait_until
 from support.terminals import Terminal
 
+pytestmark = pytest.mark.slow  # a gateway with floods, and a process for each
+
 RABBIT = ("amqp", "/", "orders", "order.created")
 ROCKET = ("rocketmq", "orders")
 

@@ -259,6 +259,7 @@ def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: 
     assert log.lost_lines == 6
 
 
+@pytest.mark.slow
 def test_queued_seconds_are_bounded_by_keys_too(tmp_path: Path) -> None:
     """Made-up topics cost their own lines, not memory. The writer is not started: it is far behind."""
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)
@@ -305,6 +306,7 @@ def steady(log: AccessLog, clients: int = 2) -> None:
                 log.running.add(key, tally(messages=10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["steady", "invented"])
 def test_a_flood_of_invented_names_loses_its_own_lines_and_no_second_of_a_steady_topic(tmp_path: Path, first: str) -> None:
     """100,000 names a second beside 50 topics with two clients each, for three seconds, before a writer that hangs; in either order."""
@@ -345,6 +347,7 @@ def test_a_flood_of_invented_names_loses_its_own_lines_and_no_second_of_a_steady
     assert numbers[-1] + 1 - len(numbers) == log.lost_lines
 
 
+@pytest.mark.slow
 def test_known_topics_and_others_together_stay_within_the_bound(tmp_path: Path) -> None:
     """What known topics take is not there for others a second time."""
     log = open_log(tmp_path, roll_bytes=1 << 30)

@@ -22,6 +22,8 @@ from support.expositions import families
 from support.models.asking import ask, key_of
 from support.models.fleets import MS, START, FleetWorld, fleet_settings
 
+pytestmark = pytest.mark.slow  # gateways and a Redis for each
+
 NAMES = count()
 World = Callable[..., FleetWorld]
 

@@ -18,6 +18,8 @@ from support.brokers.redis_server import RedisServer
 from support.models.fleets import fleet_settings
 from support.processes import LOOPBACK, free_ports, wait_until
 
+pytestmark = pytest.mark.slow  # a cluster of Redis
+
 HUNDRED = rates_of(Limit(messages=Rate(100)))
 TOPICS = [f"t{n}" for n in range(40)]
 

@@ -20,6 +20,8 @@ from support.brokers.redis_server import RedisServer
 from support.models.fleets import MS, fleet_settings
 from support.processes import LOOPBACK, free_ports
 
+pytestmark = pytest.mark.slow  # a Redis
+
 NOW_US = 1_795_000_000_000_000
 HUNDRED = rates_of(Limit(messages=Rate(100)))
 

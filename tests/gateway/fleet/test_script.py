@@ -15,6 +15,8 @@ from limiter.leases.owner import LeaseOwner
 from limiter.limits import SECOND, Limit, Rate
 from support.brokers.redis_server import RedisServer
 
+pytestmark = pytest.mark.slow  # a Redis
+
 START = 1_795_000_000_000_000  # microseconds since 1970: as large as Redis' own
 HOUR = 3_600_000_000
 NAMES = count()

@@ -14,6 +14,8 @@ from gateway.settings import load
 from support.gateways import Gateway
 from support.processes import LOOPBACK, free_ports, wait_until
 
+pytestmark = pytest.mark.slow  # a gateway for each
+
 LIMITS = "rules:\n  - {name: all, match: {protocol: rocketmq}, per: topic, limit: {messages: RATE/s}}\n"
 VIEWER = "a-viewers-token-which-is-long-enough-"
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a gateway for each
+
 # What a process does at its start: signals are taken, SIGUSR2 comes, and then the settings say whether there is a takeover.
 PROGRAM = """\
 import os, signal, sys, time, trio

@@ -19,6 +19,8 @@ from gateway.lifecycle.signals import REPORT_S
 from gateway.lifecycle.watchdog import EXIT_STUCK, systemd_wants
 from support.processes import Process
 
+pytestmark = pytest.mark.slow  # processes that hang
+
 PATIENCE_S = 1.5
 PROGRAM = """\
 import itertools, sys, time, trio

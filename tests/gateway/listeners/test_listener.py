@@ -210,6 +210,7 @@ async def test_other_versions_of_amqp_are_let_in_where_the_listener_says_so(brok
         assert await said(stranger, b"GET / HTTP/1.1\r\n\r\n") == amqp.PROTOCOL_HEADER
 
 
+@pytest.mark.slow
 async def test_hundreds_of_slow_clients_cost_no_dial_keep_no_client_out_and_are_closed_at_their_deadline(broker: Broker) -> None:
     """docs/design/reliability.md F01."""
     async with running(broker.address, handshake_s=20) as one:  # all of them are there before a quarter of it is over

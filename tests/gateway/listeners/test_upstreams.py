@@ -212,6 +212,7 @@ async def test_an_address_that_has_failed_returns_after_its_hold_and_good_probes
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_broker_that_comes_and_goes_does_not_take_the_clients_with_it(pair: Pair, autojump_clock: trio.testing.MockClock) -> None:
     """An hour of 10 s up, 10 s down."""
     led: list[str] = []

@@ -101,6 +101,7 @@ def test_a_file_that_comes_late_makes_another_one(tmp_path: Path) -> None:
     assert len(manifest.local(tmp_path, "g1", NOON).files) == 2
 
 
+@pytest.mark.slow
 def test_a_process_killed_between_any_two_steps_loses_no_line_and_the_next_run_ends_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

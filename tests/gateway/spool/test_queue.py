@@ -137,6 +137,7 @@ def test_a_long_one_comes_back_in_order_and_leaves_no_file(bench: Bench) -> None
     assert bench.files() == []
 
 
+@pytest.mark.slow
 def test_a_message_on_disk_takes_less_than_32_bytes_of_memory(tmp_path: Path) -> None:
     """What is in memory takes its own bytes, up to a share of `memory.target`; beside that there is a batch for some hundred messages."""
     bench = Bench(tmp_path / "spool", memory=32 << 20)

@@ -337,6 +337,7 @@ def test_what_arrived_lately() -> None:
 # ---- what it costs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_day_of_the_busiest_of_ten_thousand_topics_takes_at_most_32_mb() -> None:
     decoded()
     tracemalloc.start()

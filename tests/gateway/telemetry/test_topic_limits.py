@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -222,6 +223,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(events=EVENTS, ends=st.sets(st.integers(0, 29)))
 def test_no_counter_ever_goes_back_whatever_topics_and_workers_come_and_go(

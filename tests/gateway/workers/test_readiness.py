@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pytest
+
 from support.brokers import swallowing
 from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
@@ -16,6 +18,7 @@ def ready(gateway: Gateway) -> tuple[bool, float]:
     return gateway.answers("/readyz"), value
 
 
+@pytest.mark.slow
 def test_sluice_ready_follows_readyz_when_the_broker_goes(tmp_path: Path) -> None:
     settings = {"gateway": {"name": "two", "state_directory": "state", "workers": 2}}
     with (

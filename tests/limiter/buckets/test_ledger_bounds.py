@@ -212,6 +212,7 @@ def test_making_room_costs_no_more_however_many_levels_there_are() -> None:
     assert after == [*order[MAX_PROBES:], *order[:MAX_PROBES]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [1, 100])
 def test_a_topic_that_was_seen_costs_less_than_three_hundred_bytes(clients: int) -> None:
     """Everything in proportion: of 4,000 topics 400 are at hand, as 100,000 of a million are. No bucket is full again in this time."""

@@ -414,6 +414,7 @@ def test_a_refusal_by_a_topics_limit_spends_nothing_of_its_share() -> None:
 # ---- what it costs -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_100_000_topics_in_one_window_cost_as_many_steps_as_three() -> None:
     """Finding the level takes HEIGHTS steps at most, whoever is there; a message looks at its own share alone."""
     steps = []

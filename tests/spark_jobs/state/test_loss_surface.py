@@ -33,6 +33,7 @@ def a_day(seed: int, seconds: int, mean: float, *, dense: bool = False) -> tuple
     return ticks.astype(np.int64), np.ceil(rng.gamma(0.5, 2 * mean, seconds)).astype(np.float64)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 200)), min_size=1, max_size=60))
 def test_every_grid_point_is_the_exact_replay(arrivals: list[tuple[int, int]]) -> None:

@@ -92,6 +92,7 @@ def undecoded(decode: Decode) -> bytes:
     return decode.rest[decode.at :] + b"".join(decode.later)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("size", [200, 16_384])
 def test_a_long_read_is_not_copied_to_complete_one_message(protocol: str, size: int) -> None:

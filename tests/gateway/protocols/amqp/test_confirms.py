@@ -177,6 +177,7 @@ def with_runs(runs: int, between: int) -> Confirms:
     return confirms
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(build_of("gateway.protocols.amqp.confirms")[0] == "compiled", reason="compiled code has no lines to count")
 def test_the_cost_of_a_confirm_depends_on_the_runs_of_refusals_it_covers_not_on_the_messages() -> None:
     few, many = with_runs(10, 3), with_runs(10, 300_000)
