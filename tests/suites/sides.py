@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,16 +60,23 @@ def loopback_addresses(count: int) -> list[str]:
 
 
 @contextmanager
-def both_sides(directory: Path) -> Iterator[tuple[Side, Side]]:
-    """The direct side and the gateway's, running; everything is stopped at the end, the gateway must then exit 0."""
-    plain, hidden, front = loopback_addresses(3)
-    with ExitStack() as started:
-        brokers = []
-        for name, address in (("direct", plain), ("gateway", hidden)):
-            folder = directory / name
-            folder.mkdir(parents=True)
-            brokers.append(started.enter_context(RabbitMQ(folder, management=True, bind=(address, PORT))))
+def behind_a_gateway(directory: Path) -> Iterator[Side]:
+    """The gateway's side, running; everything is stopped at the end, the gateway must then exit 0."""
+    hidden, front = loopback_addresses(2)
+    folder = directory / "gateway"
+    folder.mkdir(parents=True)
+    with RabbitMQ(folder, management=True, bind=(hidden, PORT)) as broker:
         listener = amqp_listener(f"{hidden}:{PORT}") | {"bind": f"{front}:{PORT}"}
-        gateway = started.enter_context(Gateway(directory / "sluice", [listener], rules=[]))
-        direct, behind = brokers
-        yield Side("direct", plain, direct, directory / "direct"), Side("gateway", front, behind, directory / "gateway", gateway)
+        with Gateway(directory / "sluice", [listener], rules=[]) as gateway:
+            yield Side("gateway", front, broker, folder, gateway)
+
+
+@contextmanager
+def both_sides(directory: Path) -> Iterator[tuple[Side, Side]]:
+    """The direct side and the gateway's."""
+    with behind_a_gateway(directory) as gateways:
+        (plain,) = loopback_addresses(1)
+        folder = directory / "direct"
+        folder.mkdir()
+        with RabbitMQ(folder, management=True, bind=(plain, PORT)) as broker:
+            yield Side("direct", plain, broker, folder), gateways
