@@ -200,7 +200,7 @@ def test_a_command_in_the_text_does_what_it_says(here: BusyGateway, run: Run, sh
     typed = (case.typed or shown.line).format(**values(here))
     if case.until:
         with Terminal([*command(), *shlex.split(typed)], cwd=here.directory, env={"SLUICE_ADMIN": here.admin}) as terminal:
-            terminal.read_until(case.until, within=40)
+            terminal.read_until(case.until)
             terminal.popen.send_signal(signal.SIGINT)
             assert terminal.end() in {0, 130}, terminal.text
         return
@@ -323,6 +323,7 @@ LINES: Final = [  # of blocks that run the project's own targets, tests and benc
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [*dict.fromkeys([*OF_OTHERS, *LINES])])
 def test_commands_of_other_programs(line: str) -> None:
     """make says what it would do; Python's programs are asked for their help, our tests are collected; what pip is to install exists."""

@@ -20,7 +20,7 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.clients.programs import go_publish
 from support.gateways import Answer, Gateway, StartGateway, amqp_listener, limit_path
 from support.models.rates import passed_between
-from support.processes import LOOPBACK, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, free_ports, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -229,7 +229,7 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new_one_and_it_starts_
         operator.start()
         time.sleep(moments.uniform(0.0, 0.15))
         gateway.kill()
-        operator.join(5)
+        operator.join(HANG_S)
         assert operator.surprise is None
         starts.append(gateway.start())
         now = number_in_force(gateway)

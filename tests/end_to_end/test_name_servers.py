@@ -14,7 +14,7 @@ import pytest
 
 from support.brokers.name_servers import Asker, NameServer, Server, port_range, through
 from support.gateways import Gateway
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 
 RULES: list[dict[str, object]] = [
     {"name": "all", "match": {"protocol": "rocketmq", "listener": "names/*"}, "limit": {"messages": "1000/s"}}
@@ -126,7 +126,7 @@ def test_a_gateway_that_comes_back_has_every_broker_where_it_was(end: str, broke
 
 def test_a_broker_that_moves_is_followed_under_its_old_port(brokers: Brokers, start_gateway: StartGateway) -> None:
     old = brokers.add("broker-a")
-    gateway = start_gateway([listener(brokers)], RULES)
+    gateway = start_gateway([listener(brokers)], RULES, drain={"timeout": "1h"})  # which nothing waits for
     with Asker(gateway.port("names")) as client:
         ((_, address),) = client.route().items()
         with Asker(int(address.rpartition(":")[2])) as kept:
@@ -193,7 +193,7 @@ def test_a_gateway_is_ready_while_it_reaches_the_name_server_and_some_broker(bro
 
 def test_clients_connected_to_brokers_listeners_are_drained_as_others_are(brokers: Brokers, start_gateway: StartGateway) -> None:
     brokers.add("a")
-    gateway = start_gateway([listener(brokers)], RULES)
+    gateway = start_gateway([listener(brokers)], RULES, drain={"timeout": "1h"})  # which nothing waits for
     with Asker(gateway.port("names")) as client:
         ((_, address),) = client.route().items()
         with Asker(int(address.rpartition(":")[2])) as sender:
@@ -201,6 +201,5 @@ def test_clients_connected_to_brokers_listeners_are_drained_as_others_are(broker
             gateway.process.popen.send_signal(signal.SIGTERM)
             assert sender.sock.recv(1) == b""
             assert client.sock.recv(1) == b""
-    assert gateway.process.popen.wait(20) == 0
-    (stopped,) = events(gateway, "stopped")
-    assert stopped["after_ms"] < 10_000
+    assert gateway.process.popen.wait(HANG_S) == 0
+    assert len(events(gateway, "stopped")) == 1

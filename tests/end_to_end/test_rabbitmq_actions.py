@@ -14,6 +14,7 @@ import pytest
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, amqp_listener, limit_path
+from support.processes import HANG_S
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -64,10 +65,10 @@ def publish_and_read(channel: Any, queue: str, *numbers: int, commit: bool = Fal
     channel.queue_declare(queue, passive=True)
 
 
-def until(condition: Callable[[], bool], connection: pika.BlockingConnection, within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
+def until(condition: Callable[[], bool], connection: pika.BlockingConnection) -> None:
+    deadline = time.monotonic() + HANG_S
     while not condition():
-        assert time.monotonic() < deadline, "not in time"
+        assert time.monotonic() < deadline, "it hangs"
         connection.process_data_events(time_limit=0.05)
 
 

@@ -17,7 +17,7 @@ from support.amqp import frames as amqp
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.raw_amqp import RawClient, opening
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -89,7 +89,7 @@ class Raw:
                 self.rest = self.rest[size:]
         return found
 
-    def until(self, name: str, *, beats: bool = False, within: float = 10.0) -> list[amqp.Frame]:
+    def until(self, name: str, *, beats: bool = False, within: float = HANG_S) -> list[amqp.Frame]:
         """Everything up to the first frame of that name; `beats`: send a heartbeat every half second meanwhile."""
         found: list[amqp.Frame] = []
         deadline = time.monotonic() + within
@@ -144,7 +144,7 @@ def test_a_broker_killed_under_load_has_every_message_that_was_acked(mortal: Rab
     mortal.kill()
     killed_at = time.monotonic()
     for publisher in publishers:
-        publisher.join(10)
+        publisher.join(HANG_S)
         assert isinstance(publisher.ended_with, pika.exceptions.ConnectionClosedByBroker), publisher.ended_with
         assert publisher.ended_with.reply_code == 320
         assert "the broker behind this gateway closed the connection" in publisher.ended_with.reply_text

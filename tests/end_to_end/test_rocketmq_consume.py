@@ -13,7 +13,7 @@ from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
-from support.processes import LOOPBACK
+from support.processes import HANG_S, LOOPBACK
 from support.rocketmq.frames import encode_request, read_response, send
 from support.rocketmq.stored_messages import pop, pull
 
@@ -102,7 +102,7 @@ def test_a_limit_of_nothing_holds_every_kind_of_consumer_without_a_hot_loop(
 ) -> None:
     names = backlog(rocketmq, rocketmq_client, "shut")
     program = rocketmq_client.consume_all(*readers(names, 0), within=SHUT_S + 4)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_S
     asked: dict[int, dict[str, Any]] = {}
     began = time.monotonic()
     while time.monotonic() < deadline and not (asked and program.ended()):

@@ -21,7 +21,7 @@ from support.brokers import stand_ins
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, Process, tree, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, tree, wait_until
 
 
 def events(gateway: Gateway, name: str) -> list[dict[str, object]]:
@@ -35,7 +35,7 @@ def test_a_consumer_works_off_its_last_batch_and_the_gateway_ends_after_it(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, workers: int
 ) -> None:
     gateway: Gateway = start_gateway(
-        [amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], [], drain={"timeout": "60s", "hold": "until_clients_leave"},
+        [amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], [], drain={"timeout": "1h", "hold": "until_clients_leave"},
         gateway={"name": "end-to-end", "state_directory": "state", "workers": workers},
     )  # fmt: skip
     with Queue(rabbitmq.url, "last-batch") as queue, Queue(rabbitmq.url, "results") as results:
@@ -55,7 +55,7 @@ def test_a_consumer_works_off_its_last_batch_and_the_gateway_ends_after_it(
         assert channel.queue_declare(queue.name, passive=True).method.message_count == 4, "it still has its broker"
         assert gateway.alive()
         consumer.close()
-        assert gateway.process.popen.wait(20) == 0
+        assert gateway.process.popen.wait(HANG_S) == 0
         assert sorted(queue.drain()) == ["1", "2", "3", "4"]
         assert results.drain() == ["done"]
 
@@ -72,7 +72,7 @@ def test_a_client_that_does_not_leave_is_told_before_the_time_is_over(rabbitmq: 
         connection.process_data_events(time_limit=30)
     assert caught.value.reply_code == 320
     assert time.monotonic() - started > 1.5, "it was left alone for half of the time"
-    assert gateway.process.popen.wait(20) == 0
+    assert gateway.process.popen.wait(HANG_S) == 0
 
 
 # ---- signals ---------------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_sigusr1_shows_the_stacks_of_every_process_and_goes_on(lone: Gateway) ->
 def test_sigquit_shows_the_stacks_and_ends_at_once(lone: Gateway) -> None:
     workers = workers_of(lone)
     lone.process.popen.send_signal(signal.SIGQUIT)
-    assert lone.process.popen.wait(20) == 131
+    assert lone.process.popen.wait(HANG_S) == 131
     assert len(events(lone, "stacks")) == 1 + len(workers)
     assert events(lone, "worker_ended") == [], "no worker is replaced meanwhile"
     wait_until(lambda: gone(workers), within=20, what="the workers are gone with their parent")

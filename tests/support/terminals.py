@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from support.processes import HANG_S
+
 READ_BYTES = 65536  # bytes; one read of the terminal
 ROWS = 40
 
@@ -40,9 +42,9 @@ class Terminal:
         os.close(slave)
         self.text = ""  # all that was shown so far, with "\n" as line ends
 
-    def read_until(self, wanted: str, *, within: float = 20.0, after: int = 0) -> str:
-        """Read until `wanted` is shown behind position `after`; returns all of the text. Raises AssertionError."""
-        deadline = time.monotonic() + within
+    def read_until(self, wanted: str, *, after: int = 0) -> str:
+        """Read until `wanted` is shown behind position `after`; returns all of the text. Raises AssertionError where the program hangs."""
+        deadline = time.monotonic() + HANG_S
         while wanted not in self.text[after:]:
             if not self._read(max(0.0, deadline - time.monotonic())):
                 raise AssertionError(f"{wanted!r} is not shown by {' '.join(self.argv)}:\n{self.text}")
@@ -66,9 +68,9 @@ class Terminal:
         self._answered = len(self.text)
         os.write(self._master, line.encode() + b"\n")
 
-    def end(self, *, within: float = 20.0) -> int:
+    def end(self) -> int:
         """Read until the program ends; its exit code."""
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + HANG_S
         while self._read(max(0.0, deadline - time.monotonic())):
             pass
         return self.popen.wait(max(0.1, deadline - time.monotonic()))

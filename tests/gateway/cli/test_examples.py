@@ -30,6 +30,8 @@ from support.ran_elsewhere import Ran, calls
 from support.s3_stand_in import s3_stand_in
 from support.terminals import Terminal
 
+pytestmark = pytest.mark.slow  # a shell and a process for each
+
 CONFIGURATION: Final = """\
 listeners: [{name: rabbit, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:1}]
 rules: [{name: all, match: {protocol: amqp}, limit: {messages: 1/s}}]
@@ -204,7 +206,7 @@ def runs_until(shell: Shell, line: str, wanted: str, end: signal.Signals) -> Non
 def is_shown_until_interrupted(shell: Shell, line: str, wanted: str) -> None:
     """On a terminal, as such a verb is used; Ctrl-C ends it."""
     with Terminal(["bash", "-c", f"exec {line}"], cwd=shell.folder, env=shell.environment) as terminal:
-        terminal.read_until(wanted, within=40)
+        terminal.read_until(wanted)
         terminal.popen.send_signal(signal.SIGINT)
         assert terminal.end() in {0, 130}, terminal.text
 
