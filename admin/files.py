@@ -19,6 +19,7 @@ from typing import Final, NoReturn
 
 PREVIOUS: Final = ".previous"
 DRAFT: Final = ".draft"
+UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)  # nothing can be stored, and trying again is no use
 
 
 class FileSystem:

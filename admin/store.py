@@ -41,7 +41,7 @@ from admin import log, recovery
 from admin.audit_chain import AuditReport, verify_audit
 from admin.changes import Author, Plan, StoreError, WriteFailedError
 from admin.clock_steps import ClockSteps
-from admin.files import FileSystem, ReadOnlyFiles
+from admin.files import UNWRITABLE, FileSystem, ReadOnlyFiles
 from admin.files import replace as replace_file
 from admin.journal import FILE as HISTORY
 from admin.journal import REFUSALS, ROTATE_AT, Entry, Journal
@@ -87,7 +87,7 @@ LOCK: Final = "lock"
 MAX_TARGETS_LOGGED: Final = 10  # targets of one change that its log line names; a guess
 MAX_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change, about 3 MB then
 REFUSED: Final = ("refused", "failed")  # outcomes of requests, which are kept apart from changes
-UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
+NO_FOLDER: Final = Path("/proc/self/no-state")  # is never there: it is read in place of a folder that this user may not look into
 HANDED_OVER: Final = "another process has taken over; ask that one"
 OBSERVING: Final = "another process still has it"
 DOUBT_S: Final = 5.0  # between two looks at ends that are not believed, of which there may be 20,000; a guess
@@ -122,6 +122,7 @@ class Store:
         observing: bool,
     ) -> None:
         self.folder = folder
+        self._content = folder  # what is read; NO_FOLDER where that is not for this user
         self._rotate_at = rotate_at
         self.rule_texts = rule_texts
         self._live: dict[str, tuple[StoredRule, Rule]] = {}  # by name: each live rule as stored, and as read
@@ -153,7 +154,18 @@ class Store:
         self.read_only = ""  # why nothing can be stored until the next start
         self.file_rules = rules  # as they stand in the configuration, without live changes
         self._lock = -1
-        if observing:
+        shut = self._open_folder()
+        if shut:
+            self.read_only = shut
+            self._files = ReadOnlyFiles()
+            self._content = NO_FOLDER
+            self._path = NO_FOLDER / STATE
+            self._snapshots = Snapshots(NO_FOLDER, self._files)
+            self.warnings.append(
+                f"{folder} cannot be read or made ({shut}): the configuration's limits hold, and no live change, quota or token of before; "
+                "live changes are refused. Give the directory to the gateway's user and start it again"
+            )
+        elif observing:
             self.read_only = OBSERVING
             self._files = ReadOnlyFiles()
         else:
@@ -165,15 +177,17 @@ class Store:
         """Read the folder's files. Raises StoreError, OSError, RuleError."""
         try:
             read_only = bool(self.read_only)
-            self._journal = recovery.open_journal(self._files, self.folder, self._rotate_at, self.warnings, read_only=read_only)
-            self._refusals = recovery.open_journal(self._files, self.folder, self._rotate_at, self.warnings, REFUSALS, read_only=read_only)
+            self._journal = recovery.open_journal(self._files, self._content, self._rotate_at, self.warnings, read_only=read_only)
+            self._refusals = recovery.open_journal(
+                self._files, self._content, self._rotate_at, self.warnings, REFUSALS, read_only=read_only
+            )
             self._warn_of_the_future()
             self.state = recovery.load_state(self._files, self._path, self._journal, self.warnings)
             self._adopt()
             self._rules = RuleSet(self.file_rules)
             self._rules = self._first_rules()
             self._warn_of_changes_without_a_mode()
-            if self.folder.stat().st_mode & 0o077:
+            if self._content is self.folder and self.folder.stat().st_mode & 0o077:
                 self.warnings.append(f"others can read {self.folder}; chmod 700 it")
         except StateError as error:
             self.close()
@@ -237,8 +251,18 @@ class Store:
         process may have the folder; nothing can be stored until `take`.
         """
         path = Path(folder)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cls(path, rules, wall_clock, files or FileSystem(), rotate_at, rule_texts or NoTexts(), steady, observing=observing)
+
+    def _open_folder(self) -> str:
+        """Make the folder if need be. Why this user cannot have it at all; "" where it can be read. Raises OSError."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.folder / STATE).exists()  # raises where the folder may not be looked into
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            return error.strerror or str(error)
+        return ""
 
     def close(self) -> None:
         """Let another process have the folder. Nothing is buffered, so nothing is written."""
@@ -254,6 +278,8 @@ class Store:
 
     def take(self, files: FileSystem | None = None) -> None:
         """Have the folder, which was only observed, and read it anew: it may have changed. Raises as `open`."""
+        if self._content is NO_FOLDER:
+            return
         self._files = files or FileSystem()
         self._snapshots = Snapshots(self.folder, self._files)
         self.read_only = ""

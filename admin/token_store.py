@@ -57,6 +57,7 @@ class TokenStore:
         self._files = files or durable.FileSystem()
         self.turn = trio.Lock()
         self.warning: str | None = None
+        self._error = 0  # errno of what the warning says; 0: the file is damaged
         self.by_name: dict[str, StoredToken] = {}
         self._by_digest: dict[str, tuple[StoredToken, float]] = {}  # -> until when (seconds since 1970) the digest is valid
         self._used: dict[str, float] = {}  # by name: uses that are not written yet
@@ -68,6 +69,7 @@ class TokenStore:
         except FileNotFoundError:
             pass
         except (OSError, msgspec.MsgspecError, ValueError, KeyError) as error:
+            self._error = getattr(error, "errno", None) or 0
             why = getattr(error, "strerror", None) or "it is damaged"
             self.warning = f"{self._path}: {why}; its tokens are not valid: mend it or move it away, and start again"
 
@@ -103,7 +105,7 @@ class TokenStore:
 
     async def _write(self, tokens: dict[str, StoredToken]) -> None:
         if self.warning is not None:
-            raise OSError(0, self.warning)
+            raise OSError(self._error, self.warning)
         used = dict(self._used)
         tokens = {
             name: msgspec.structs.replace(token, last_used_at=format_time(used[name])) if name in used else token

@@ -182,7 +182,7 @@ async def _durably(change: Any) -> None:
         await change
     except OSError as error:
         raise ProblemError(
-            507 if error.errno in (errno.ENOSPC, errno.EROFS) else 500,
+            507 if error.errno in (errno.ENOSPC, *durable.UNWRITABLE) else 500,
             "not-stored",
             f"the state directory could not be written ({error.strerror or error}); nothing was changed",
         ) from error

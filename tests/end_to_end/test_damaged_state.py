@@ -18,6 +18,7 @@ from support.brokers.stand_ins import StandIn, rabbitmq
 from support.gateways import Gateway, amqp_listener, limit_path
 from support.processes import LOOPBACK, free_ports
 
+TOKEN = "the-token-of-a-test-that-is-long-enough-0123456789"
 LIMITED, FREE = "limited", "free"  # queues, by the default exchange
 
 
@@ -97,6 +98,45 @@ def test_a_read_only_state_directory_starts_with_what_is_there(tmp_path: Path, b
             assert limit(gateway, "100/s").status == 200
             assert passes(gateway, LIMITED)
             assert "sluice_state_read_only 0\n" in gateway.request("GET", "/metrics").text
+
+
+WITHOUT_RIGHTS = "-dac_override,-dac_read_search"  # of root: what files' modes forbid is forbidden to it, too
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("shut", ["not to be entered", "not to be made"])
+def test_a_state_directory_that_is_not_for_this_user_keeps_no_gateway_from_its_start(
+    tmp_path: Path, broker: StandIn, shut: str, workers: int
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    state = tmp_path / "locked" / "state"
+    bind, admin = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+    settings = {
+        "gateway": {"name": "end-to-end", "state_directory": str(state), "workers": workers},
+        "admin": {"bind": admin, "tokens": [{"name": "ci", "role": "admin", "file": str(tmp_path / "token")}]},
+        "spool": {"directory": str(tmp_path / "spool")},
+    }
+    rules: list[dict[str, object]] = [{"name": "limited", "match": {"protocol": "amqp", "queue": LIMITED}, "limit": {"messages": "0/s"}}]
+    under = ("setpriv", f"--bounding-set={WITHOUT_RIGHTS}", f"--inh-caps={WITHOUT_RIGHTS}")
+    gateway = Gateway(tmp_path / "g", [amqp_listener(broker.address, bind=bind)], rules, settings, under=under)
+    gateway.admin_port = int(admin.rpartition(":")[2])
+    state.mkdir(parents=True)
+    if shut == "not to be made":
+        state.rmdir()
+    (state if state.exists() else state.parent).chmod(0o000)
+    try:
+        with gateway:
+            assert [passes(gateway, queue) for queue in (LIMITED, FREE)] == [False, True]
+            assert any("cannot be read or made (Permission denied)" in warning for warning in warned(gateway))
+            known = {"Authorization": f"Bearer {TOKEN}"}
+            status = gateway.request("GET", "/v1/status", authorised=False, **known).json
+            assert status["state"]["read_only"] == "Permission denied"
+            path = f"{limit_path('amqp', '/', 'amq.default', FREE)}?force=1"
+            refused = gateway.request("PUT", path, {"messages": "5/s"}, authorised=False, **known)
+            assert (refused.status, refused.json["type"]) == (507, "urn:sluice:problem:not-stored")
+            assert gateway.request("POST", "/v1/tokens", {"name": "x", "role": "viewer"}, authorised=False, **known).status == 507
+    finally:
+        (state if state.exists() else state.parent).chmod(0o700)
 
 
 @pytest.mark.parametrize("damage", ["empty", "a folder", "gone, and read-only"])
