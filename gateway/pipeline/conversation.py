@@ -34,6 +34,7 @@ from limiter.limits import NEVER
 if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
     from gateway.spool.disk import SpoolDisk
+    from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
 
 REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
@@ -120,6 +121,7 @@ class Conversation:
         self.has_spooled = False  # a rule has spooled something of this connection
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
+        self.turns: dict[Bucket, int] = {}  # monotonic ns; when what waits here for that limit is judged again (`actions/holding.py`)
         self.user: str | None = None  # as authenticated, once known
         self.context = context
         self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request

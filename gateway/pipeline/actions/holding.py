@@ -10,23 +10,30 @@ to ask when its wait is over, all would ask at once; the one that asks first get
 again. The others get nothing, for minutes. So whoever has just got something lets a random part of the next wait pass as well, in which
 the others ask; these ask at once, in an order that is another each time. Where only one waits none of this holds, so no token is lost to
 it; where several do, another one takes it.
+
+Turns are the connections'. All that one connection has waiting for a limit, on 200 channels or as 200 requests, asks together, as often as
+one request of another's: else channels would buy shares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.actions.counting import HELD, count_held
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
 from limiter.limits import NEVER
 
+if TYPE_CHECKING:
+    from limiter.buckets.bucket import Bucket
+
 REJUDGE_AFTER_NS: Final = 2_000_000  # 2 ms; no token is lost, since a bucket holds at least 20 ms of its rate (`sluice check` warns below)
 REJUDGE_WITHIN_NS: Final = 100_000_000  # 100 ms; between the promise of 0.5 s and the cost of asking; a guess
 SHUFFLE_NS: Final = 200_000  # 0.2 ms; within which those that are told the same moment ask: a token is late by less of it the more wait
 CONTENDED_NS: Final = 2 * REJUDGE_WITHIN_NS  # within which each that waits has asked
+MAX_TURNS: Final = 1024  # limits that a connection waits for; beyond it its channels ask by themselves for a moment; a guess
 
 
 def due(now: int, wait_ns: int) -> int:
@@ -35,11 +42,27 @@ def due(now: int, wait_ns: int) -> int:
 
 
 def next_turn(conversation: Conversation, part: Part, now: int) -> int:
-    """When to judge `part` again, which was refused at `now`, by the turn of its connection, or of its key where no order binds them."""
+    """When to judge `part` again, which was refused at `now`: with all else that its connection has waiting for this limit."""
     who = conversation.context.connection  # AMQP's channels take turns by themselves
     if part.ordering_key == 0:
         who = -id(part.key) - who
-    return turn_of(who, part, now)
+    when = turn_of(who, part, now)
+    bucket = part.bucket
+    if bucket is None or not is_contended(bucket, now):
+        return when
+    turns = conversation.turns
+    known = turns.get(bucket, 0)
+    if known > now:
+        return known
+    if len(turns) >= MAX_TURNS:
+        turns.clear()
+    turns[bucket] = when
+    return when
+
+
+def is_contended(bucket: Bucket, now: int) -> bool:
+    """Whether several wait for it, as far as they have asked lately."""
+    return bucket.contended_at != NEVER and now - bucket.contended_at <= CONTENDED_NS
 
 
 def turn_of(who: int, part: Part, now: int) -> int:
@@ -52,7 +75,7 @@ def turn_of(who: int, part: Part, now: int) -> int:
         if bucket.waiter != 0:
             bucket.contended_at = now
         bucket.waiter = who
-    if bucket.contended_at == NEVER or now - bucket.contended_at > CONTENDED_NS:
+    if not is_contended(bucket, now):
         return when
     wait_ns = when - now
     if part.wait_ns >= REJUDGE_WITHIN_NS:  # all ask ten times a second: at moments of their own, each time

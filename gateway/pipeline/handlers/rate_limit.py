@@ -68,6 +68,7 @@ class RateLimit(Handler):
         now = batch.now
         handled = 0
         passed: Part | None = None  # the last that did
+        passing: set[Key | None] | None = None  # keys of which something passes; made for the first that is refused
         for part in batch.parts:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
@@ -108,7 +109,11 @@ class RateLimit(Handler):
                 head.spooled_at = 0
                 passed = head
                 conversation.admit(head)
-            part.had_turn = passed is not None and conversation.line_of(passed) == conversation.line_of(part)
+            if passing is None:
+                passing = {each.key for each in batch.parts if each.passed > 0}
+            if passed is not None:
+                passing.add(passed.key)
+            part.had_turn = part.key in passing or (passed is not None and conversation.line_of(passed) == conversation.line_of(part))
             self._refuse(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
