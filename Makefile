@@ -18,7 +18,7 @@ BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PACKAGES := limiter gateway admin spark_jobs
 SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE \
-            deploy/packaging/native.py deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py $(wildcard config/*)
+            deploy/packaging/native.py deploy/packaging/git_version.py deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py $(wildcard config/*)
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
@@ -115,10 +115,12 @@ deb image: export SLUICE_COMPILE := $(or $(SLUICE_COMPILE),1)# nobody shall get 
 # Of the compiled wheel, with the dependencies of .venv, which are the locked ones.
 deb: build ## The Debian package, in dist/.
 	@$(SYSTEM) packages
+	@rm -f dist/sluice_*.deb
 	@$(BIN)/python deploy/debian/build.py dist/sluice_gateway-*.whl dist
 
 image: build ## The container image as an OCI archive, in dist/, built without a daemon.
 	@$(SYSTEM) packages
+	@rm -f dist/sluice-*.oci.tar
 	@$(BIN)/python deploy/container/image.py dist/sluice_gateway-*.whl dist
 
 spark-zip: .venv/.dependencies ## The quota job for spark-submit, in dist/: a zip, its program, and the workers' packages, pinned.

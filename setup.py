@@ -20,12 +20,14 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 LAID_OUT = "build/one_package"  # what is built: the sources under `sluice`
 LIBRARY = "sluice.native"  # all compiled modules in one library; a module beside each loads it
 NEEDED = ("mypyc", "librt", "mypy_extensions", "msgspec", "pamqp", "yaml-stubs")  # to compile: mypyc, and the types of what is imported
 sys.path.insert(0, str(ROOT / "deploy" / "packaging"))  # a build in an environment of its own has not this folder on its path
+from git_version import FILE, read_version, stamp  # noqa: E402
 from native import NativeLibrary  # noqa: E402
 from one_package import lay_out  # noqa: E402
 
@@ -86,6 +88,17 @@ class BuildNative(build_ext):
         return [str(path) for path in self.built]
 
 
+class StampedSources(sdist):
+    """A source distribution has no git: the version stands in it."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        place = Path(base_dir, FILE)
+        stamped = stamp(place.read_text(), read_version(ROOT))
+        place.unlink()  # it may be a hard link to the source
+        place.write_text(stamped)
+
+
 def extensions() -> list[Extension]:
     """What tells setuptools that something is compiled here; BuildNative does it."""
     wanted = os.environ.get("SLUICE_COMPILE", "")
@@ -105,6 +118,6 @@ setup(
     packages=find_packages(LAID_OUT),
     package_dir={"": LAID_OUT},
     ext_modules=extensions(),
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build_ext": BuildNative, "sdist": StampedSources},
     options={"egg_info": {"egg_base": "build"}},
 )

@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "deploy" / "packaging"))
+
+from git_version import read_version  # noqa: E402  -- its folder is not on the path before
+
 PACKAGES: Final = ("limiter", "spark_jobs")  # limiter: the backtest replays through its buckets
 MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold
 IMPORTED: Final = ("numpy",)  # pyarrow and pandas no longer ask for it by themselves
-
-
-def version() -> str:
-    """As `gateway/build.py` has it, which the wheel takes it from, too."""
-    found = re.search(r'^VERSION\b.*"(.+)"', (ROOT / "gateway" / "build.py").read_text(), re.MULTILINE)
-    assert found is not None, "gateway/build.py has no VERSION"
-    return found[1]
 
 
 def requirements() -> list[str]:
@@ -40,14 +37,15 @@ def requirements() -> list[str]:
 def build(target: Path) -> list[Path]:
     """Write the three files into `target` and return them."""
     target.mkdir(parents=True, exist_ok=True)
-    stem = f"sluice-spark-{version()}"
+    version = read_version(ROOT).text
+    stem = f"sluice-spark-{version}"
     archive, program, pinned = target / f"{stem}.zip", target / f"{stem}.py", target / f"{stem}-requirements.txt"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for package in PACKAGES:
             for path in sorted((ROOT / package).rglob("*.py")):
                 _add(file, path.relative_to(ROOT).as_posix(), path.read_bytes())
-        about = f"Metadata-Version: 2.1\nName: sluice-gateway\nVersion: {version()}\n"
-        _add(file, f"sluice_gateway-{version()}.dist-info/METADATA", about.encode())  # the snapshot names the version that computed it
+        about = f"Metadata-Version: 2.1\nName: sluice-gateway\nVersion: {version}\n"
+        _add(file, f"sluice_gateway-{version}.dist-info/METADATA", about.encode())  # the snapshot names the version that computed it
     program.write_bytes((ROOT / "spark_jobs" / "nightly.py").read_bytes())
     head = "# Python packages of the driver and the workers; a cluster brings its own pyspark of this version\n"
     pinned.write_text(head + "".join(f"{line}\n" for line in requirements()))

@@ -1,4 +1,4 @@
-"""Which build of the product runs: its version, and whether the hot modules are compiled."""
+"""Which build of the product runs: its version, the commit it was made of, and whether the hot modules are compiled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Final, NamedTuple
 
 from limiter import judge
 
-VERSION: Final = "0.2.0"  # pyproject.toml reads it here; asking importlib.metadata for it costs a running gateway 2 MB
+# The release that the work leads to. A build has its own version and commit here, which deploy/packaging/git_version.py writes; the running
+# gateway does not ask importlib.metadata, which costs 2 MB.
+VERSION: Final = "0.3.0"
+TAG: Final = ""  # the newest release among the commits
+COMMITS: Final = ""  # number of commits since that tag, or, without one, of all
+COMMIT: Final = ""
 
 
 class Build(NamedTuple):

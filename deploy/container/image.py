@@ -1,6 +1,6 @@
 """`make image`: the container image as an OCI archive, without a container daemon: mmdebstrap unpacks Python from Debian, and no shell.
 
-python deploy/container/image.py WHEEL TARGET                  TARGET/sluice-VERSION-PROCESSOR.oci.tar, and the tree in build/image/root
+python deploy/container/image.py WHEEL TARGET                  TARGET/sluice-TAG-PROCESSOR.oci.tar, and the tree in build/image/root
 python deploy/container/image.py --files-only WHEEL FOLDER     what the Containerfile copies over its base
 """
 
@@ -21,8 +21,9 @@ ROOT: Final = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "packaging"))
 
 from environment import PREFIX, environment  # noqa: E402  -- its folder is not on the path before
+from git_version import image_tag  # noqa: E402
 from oci import image, layer  # noqa: E402
-from sources import RefusedError, moment, version  # noqa: E402
+from sources import RefusedError, moment, wheel_version  # noqa: E402
 
 WORK: Final = ROOT / "build" / "image"
 PYTHON: Final = "3.11"  # of Debian 12
@@ -96,9 +97,9 @@ def certificates(tree: Path) -> None:
     target.write_text("".join(f"{path.read_text().rstrip()}\n" for path in found))
 
 
-def config(processor: str) -> dict[str, Any]:
+def config(version: str, processor: str) -> dict[str, Any]:
     labels = {
-        "title": "sluice", "description": "A gateway that limits topics in front of RabbitMQ and RocketMQ", "version": version(),
+        "title": "sluice", "description": "A gateway that limits topics in front of RabbitMQ and RocketMQ", "version": version,
         "licenses": "Apache-2.0", "base.name": f"Debian 12, Python {PYTHON}",
     }  # fmt: skip
     return {
@@ -124,8 +125,9 @@ def build(wheel: Path, target: Path) -> Path:
     processor = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
     layers = [layer(debian, at, {}), layer(ours, at, dict.fromkeys(WRITTEN, USER))]
     target.mkdir(parents=True, exist_ok=True)
-    made = target / f"sluice-{version()}-{processor}.oci.tar"
-    made.write_bytes(image(layers, config(processor), processor, at, version()))
+    version = wheel_version(wheel)
+    made = target / f"sluice-{image_tag(version)}-{processor}.oci.tar"
+    made.write_bytes(image(layers, config(version, processor), processor, at, image_tag(version)))
     shutil.copytree(debian, root, symlinks=True)
     shutil.copytree(ours, root, symlinks=True, dirs_exist_ok=True)
     return made

@@ -16,7 +16,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +30,8 @@ ROOT: Final = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "packaging"))
 
 from environment import PREFIX, environment  # noqa: E402  -- its folder is not on the path before
-from sources import RefusedError, changes, moment, version  # noqa: E402
+from git_version import debian_version  # noqa: E402
+from sources import RefusedError, changes_up_to, moment, wheel_version  # noqa: E402
 
 PYTHON: Final = "3.11"  # of Debian 12
 MAINTAINER: Final = "The sluice developers <developers@sluice.invalid>"
@@ -61,9 +61,9 @@ def architecture() -> str:
     return subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def revision() -> str:
-    """0.2.0 is 0.2.0-1; a pre-release 0.3.0rc1 comes before 0.3.0, so it is 0.3.0~rc1-1."""
-    return re.sub(r"(?<=\d)(a|b|rc|\.dev)", r"~\1", version()) + "-1"
+def revision(wheel: Path) -> str:
+    """Of the package: 0.3.0 is 0.3.0-1."""
+    return f"{debian_version(wheel_version(wheel))}-1"
 
 
 def place(tree: Path, name: str, content: str | bytes, mode: int = 0o644) -> None:
@@ -95,7 +95,7 @@ def own_environment(tree: Path, wheel: Path) -> str:
     for path in sorted(folder.rglob("*")):
         content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
         digest.update(b"%s\0%d\0" % (os.fsencode(path.relative_to(folder)), len(content)) + content)
-    name = f"{revision()}-{digest.hexdigest()[:12]}"
+    name = f"{revision(wheel)}-{digest.hexdigest()[:12]}"
     command = folder / "bin/sluice"
     command.write_text(command.read_text().replace("@NAME@", name))
     return name
@@ -114,12 +114,13 @@ def lay_out(tree: Path, wheel: Path, at: int) -> None:
     for file in ("sluice.yaml", "limits.yaml", "sluice.schema.json", "limits.schema.json"):
         place(tree, f"{examples}/{file}", (ROOT / "config" / file).read_bytes())
     place(tree, f"{examples}/sluice.socket", (ROOT / "deploy/systemd/sluice.socket").read_bytes())
-    _, changed = changes()
+    version = wheel_version(wheel)
+    changed = changes_up_to(version)
     day = format_datetime(datetime.fromtimestamp(at, UTC))
-    told = f"  * Release {version()}; what has changed: changelog.gz"
-    first = f"sluice ({revision()}) stable; urgency=medium\n\n{told}\n\n -- {MAINTAINER}  {day}\n"
+    told = f"  * Release {version}; what has changed: changelog.gz"
+    first = f"sluice ({revision(wheel)}) stable; urgency=medium\n\n{told}\n\n -- {MAINTAINER}  {day}\n"
     place(tree, "usr/share/doc/sluice/changelog.Debian.gz", packed(first))
-    place(tree, "usr/share/doc/sluice/changelog.gz", packed(f"{version()}\n\n{changed}\n"))
+    place(tree, "usr/share/doc/sluice/changelog.gz", packed(f"{version}\n\n{changed}\n"))
     place(tree, "usr/share/doc/sluice/copyright", (HERE / "copyright").read_bytes())
     place(tree, "usr/share/man/man1/sluice.1.gz", packed((HERE / "sluice.1").read_text()))
     place(tree, "usr/share/lintian/overrides/sluice", (HERE / "lintian-overrides").read_bytes())
@@ -131,7 +132,7 @@ def lay_out(tree: Path, wheel: Path, at: int) -> None:
     place(tree, "DEBIAN/md5sums", "".join(sums))
     size = sum(-(-path.stat().st_size // 1024) for path in files) + len(files)
     major, minor = PYTHON.split(".")
-    facts = {"version": revision(), "architecture": architecture(), "maintainer": MAINTAINER, "size": size, "python": PYTHON}
+    facts = {"version": revision(wheel), "architecture": architecture(), "maintainer": MAINTAINER, "size": size, "python": PYTHON}
     place(tree, "DEBIAN/control", CONTROL.format(**facts, next=f"{major}.{int(minor) + 1}"))
     place(tree, "DEBIAN/conffiles", "/etc/sluice/limits.yaml\n/etc/sluice/sluice.yaml\n")
     for script in ("postinst", "prerm", "postrm"):
@@ -146,7 +147,7 @@ def build(wheel: Path, target: Path, work: Path) -> Path:
     lay_out(tree, wheel, at)
     for path in [tree, *tree.rglob("*")]:
         os.utime(path, (at, at), follow_symlinks=False)
-    made = work / f"sluice_{revision()}_{architecture()}.deb"
+    made = work / f"sluice_{revision(wheel)}_{architecture()}.deb"
     words = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(tree), str(made)]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "SOURCE_DATE_EPOCH": str(at)})
     target.mkdir(parents=True, exist_ok=True)

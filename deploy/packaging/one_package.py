@@ -1,9 +1,9 @@
 """Lays the sources out as users get them: one top-level package `sluice`.
 
 In the repository `gateway`, `limiter`, `admin` and `spark_jobs` stand side by side. Installed so, they would shadow other people's `admin`
-or `limiter`. Hence a build copies them under `sluice`, as `sluice.gateway` and so on, and rewrites the imports among them; nothing else in
-a file changes, and every line keeps its number. What is imported at run time by its name must be told relative to `__package__` or
-`__name__`, because a string is not rewritten.
+or `limiter`. Hence a build copies them under `sluice`, as `sluice.gateway` and so on, and rewrites the imports among them; nothing else
+changes but the version (git_version.py), and every line keeps its number. What is imported at run time by its name must be told relative
+to `__package__` or `__name__`, because a string is not rewritten.
 
 python deploy/packaging/one_package.py build/one_package
 """
@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
+
+from git_version import FILE, read_version, stamp
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "sluice"
@@ -87,6 +89,8 @@ def files() -> Iterator[tuple[str, bytes]]:
                 continue
             name = path.relative_to(ROOT).as_posix()
             content = rewritten(path.read_text(), name).encode() if path.suffix == ".py" else path.read_bytes()
+            if name == FILE:
+                content = stamp(content.decode(), read_version(ROOT)).encode()
             yield f"{NAME}/{name}", content
 
 

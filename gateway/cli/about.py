@@ -13,13 +13,16 @@ from gateway.cli.verb import Verb, output_option
 @click.command(cls=Verb, example="sluice version -o json")
 @output_option
 def version(form: str) -> None:
-    """Show the version and the build: compiled or pure Python."""
+    """Show the version, the commit it was built of, and the build: compiled or pure Python."""
     from importlib import metadata
 
-    from gateway.build import build
+    from gateway.build import COMMIT, COMMITS, TAG, build
 
     facts = build()
-    versions: dict[str, object] = {"sluice": facts.version, "build": facts.kind, "python": facts.python, "trio": metadata.version("trio")}
+    versions: dict[str, object] = {
+        "sluice": facts.version, "tag": TAG or None, "commits": int(COMMITS) if COMMITS else None, "commit": COMMIT or None,
+        "build": facts.kind, "python": facts.python, "trio": metadata.version("trio"),
+    }  # fmt: skip
     with contextlib.suppress(metadata.PackageNotFoundError):
         versions["pyspark"] = metadata.version("pyspark")
     emit(form, versions)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.packages import PACKAGING
+from support.packages import release
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +15,4 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Its own checks that two builds are the same have passed.
     """
-    target = tmp_path_factory.mktemp("released")
-    subprocess.run([sys.executable, str(PACKAGING / "release.py"), str(target), "--compiled", "no"], check=True, timeout=600)
-    return target
+    return release(tmp_path_factory.mktemp("released"))

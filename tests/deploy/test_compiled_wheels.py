@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from gateway.build import VERSION
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.newcomers import Newcomers
@@ -25,6 +24,11 @@ from support.environments import ROOT
 from support.processes import LOOPBACK, Process, free_ports
 
 pytestmark = [pytest.mark.packages, pytest.mark.long]
+sys.path.insert(0, str(ROOT / "deploy" / "packaging"))
+
+from git_version import read_version  # noqa: E402  -- its folder is not on the path before
+
+VERSION: Final = read_version().text
 DIST: Final = ROOT / "dist"
 WHEELS: Final = sorted(path.name for path in DIST.glob("sluice_gateway-*-cp*.whl"))
 ARM64: Final = ROOT / "build" / "arm64" / "root"

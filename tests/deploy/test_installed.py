@@ -73,11 +73,12 @@ def test_an_upgrade_under_load_refuses_nobody_as_the_page_says(
     """And back again. In front of a real RabbitMQ, with clients that come, publish, wait for the confirm and leave all the time."""
     (tmp_path / "dist").mkdir()
     shutil.copy(checkout / "dist" / PURE, tmp_path / "dist")
-    another(checkout / "dist" / PURE, tmp_path / "dist", "99.0")
     first = shown("docs/deploy/pip.md", "-m venv sluice-env").text
     *install, begin = shown("docs/deploy/pip.md", "-m venv sluice-next").text.strip().splitlines()
     shell(first, tmp_path)
-    shell("\n".join(install).replace(VERSION, "99.0"), tmp_path)
+    (tmp_path / "dist" / PURE).unlink()
+    another(checkout / "dist" / PURE, tmp_path / "dist", "99.0")
+    shell("\n".join(install), tmp_path)
     (port, admin_port) = free_ports(2)
     admin = f"{LOOPBACK}:{admin_port}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,14 +24,15 @@ from packaging.requirements import Requirement
 
 from gateway.build import VERSION
 from support.environments import ROOT
-from support.packages import PACKAGING, PURE, SOURCE
+from support.packages import PACKAGING, PURE, SOURCE, git
 
 sys.path.insert(0, str(PACKAGING))
 
 from builders import BUILDERS, builder, for_arm64, locked
+from git_version import BuildVersion
 from inventory import UPLOT
 from one_package import PACKAGES, lay_out, rewritten
-from sources import RefusedError, changes, moment, unreleased
+from sources import RefusedError, changes, check_release, moment
 
 pytestmark = pytest.mark.slow  # what is built takes its time
 
@@ -77,7 +79,7 @@ def test_the_source_distribution_has_what_builds_it_and_nothing_that_was_built(r
 def test_the_sbom_is_cyclonedx_and_has_every_dependency(released: Path) -> None:
     made = json.loads((released / f"sluice-{VERSION}.cdx.json").read_text())
     by_name = {each["name"]: each for each in made["components"]}
-    assert {"trio", "h11", "pyyaml", "msgspec", "pamqp", "click", "rich", "librt"} <= {
+    assert {"trio", "h11", "pyyaml", "msgspec", "pamqp", "click", "librt"} <= {
         name for name, each in by_name.items() if each["scope"] == "required"
     }
     assert {"pyspark", "redis", "boto3", "zstandard", "opentelemetry-sdk"} <= {
@@ -291,33 +293,47 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+SECTION = f"## [{VERSION}] - 2026-11-23\n\n* a change\n"
+TAGGED = BuildVersion(VERSION, f"v{VERSION}", 0, "c" * 40, changed=False)
+
+
 @pytest.mark.parametrize(("text", "words"), [
     ("## [Unreleased]\n\n* a change\n", f"CHANGELOG.md has no section `## [{VERSION}] - YYYY-MM-DD`"),
     (f"## [{VERSION}]\n\n* a change without a day\n", "has no section"),
     (f"## [{VERSION}] - 2026-11-23\n\n## [0.0.1] - 2026-01-01\n\n* old\n", f"the section of {VERSION} is empty"),
+    (f"## [Unreleased]\n\n* one more\n\n{SECTION}", "has changes under [Unreleased]"),
 ])  # fmt: skip
-def test_a_version_without_its_changes_is_refused(project: Path, text: str, words: str) -> None:
+def test_a_tag_without_its_changes_is_refused(project: Path, text: str, words: str) -> None:
     (project / "CHANGELOG.md").write_text(f"# Changelog\n\n{text}")
     with pytest.raises(RefusedError) as refused:
-        changes(project)
+        check_release(TAGGED, project)
     assert words in str(refused.value)
 
 
-def test_the_files_of_a_release_are_as_old_as_its_changes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (project / "CHANGELOG.md").write_text(f"## [{VERSION}] - 2026-11-23\n\n* a change\n")
+def test_a_build_says_what_it_lacks_to_be_published(project: Path) -> None:
+    (project / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{SECTION}")
+    assert check_release(TAGGED, project) == ""
+    assert changes(VERSION, project) == "* a change"
+    assert check_release(TAGGED._replace(changed=True), project) == "files differ from the commit of the tag"
+    assert check_release(TAGGED._replace(tag="", commits=7), project) == f"no tag v{VERSION} on this commit"
+    assert check_release(TAGGED._replace(commits=7), project) == f"no tag v{VERSION} on this commit"
+    with pytest.raises(RefusedError, match=r"git fetch --unshallow --tags"):
+        check_release(TAGGED._replace(tag="", commits=None), project)
+    with pytest.raises(RefusedError, match=rf"the tag is v9\.0\.0, and VERSION in gateway/build\.py is {re.escape(VERSION)}"):
+        check_release(TAGGED._replace(tag="v9.0.0"), project)
+
+
+def test_the_files_of_a_release_are_as_old_as_the_commit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without git, as in a source distribution, as the newest day of the CHANGELOG."""
+    (project / "CHANGELOG.md").write_text(SECTION)
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     assert moment(project) == 1795392000
+    git(project, "init", "--quiet")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "-m", "all", "--date=@1000000000")
+    assert moment(project) == int(git(project, "log", "-1", "--format=%ct"))
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "12")
     assert moment(project) == 12
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("", 0), ("## [Unreleased]\n\n", 0), ("## [Unreleased]\n\n### Added\n\n* one\n  of them\n* another\n\n", 2)]
-)
-def test_changes_that_no_version_has_yet_are_counted(project: Path, text: str, count: int) -> None:
-    """They are in what is built, which is called by the version before them."""
-    (project / "CHANGELOG.md").write_text(f"# Changelog\n\n{text}## [{VERSION}] - 2026-11-23\n\n* a change\n")
-    assert unreleased(project) == count
 
 
 def test_imports_are_rewritten_and_nothing_else() -> None:

@@ -118,7 +118,7 @@ def test_an_empty_machine_gets_java_and_sluice(tmp_path: Path) -> None:
     (tmp_path / "opt").mkdir()
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "dist").mkdir()
-    (tmp_path / "dist" / "sluice_gateway-0.2.0-py3-none-any.whl").touch()  # which `make build` leaves
+    (tmp_path / "dist" / "sluice_gateway-1.0-py3-none-any.whl").touch()  # which `make build` leaves
     folders = {"/opt/sluice": str(tmp_path / "opt" / "sluice"), "/usr/bin/sluice": str(tmp_path / "usr" / "bin" / "sluice")}
     venv = 'mkdir -p "$3/bin" && cp "$READER/programs/pip" "$READER/programs/sluice" "$3/bin"'
     stand_ins = {"pip": PIP, "apt-get": APT_GET, "python3": f'[ "$1 $2" = "-m venv" ] && {venv}'}

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,41 @@ from support.environments import ROOT, one_at_a_time
 PACKAGING: Final = ROOT / "deploy" / "packaging"
 PURE: Final = f"sluice_gateway-{VERSION}-py3-none-any.whl"
 SOURCE: Final = f"sluice_gateway-{VERSION}.tar.gz"
+sys.path.insert(0, str(PACKAGING))
+
+from git_version import FILE  # noqa: E402  -- its folder is not on the path before
+from sources import copy  # noqa: E402
+
 BOOKWORM: Final = ROOT / "build" / "packages" / "bookworm-systemd.tar"
 INCLUDED: Final = "python3,adduser,init-system-helpers,systemd"
+
+
+def repository(folder: Path, tag: str = f"v{VERSION}") -> Path:
+    """The sources as one commit of a new repository in `folder`, with `tag`: its builds are called VERSION, whatever was committed here."""
+    copy(folder)
+    (folder / FILE).write_bytes((ROOT / FILE).read_bytes())  # without the version of this checkout
+    (folder / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{VERSION}] - 2026-11-28\n\n### Changed\n\n* As a test has it.\n")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "all")
+    git(folder, "tag", tag)
+    return folder
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git in `folder`, with nobody's settings."""
+    nobody = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    names = {f"GIT_{who}_{what}": f"test{at}" for who in ("AUTHOR", "COMMITTER") for what, at in (("NAME", ""), ("EMAIL", "@test"))}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | nobody | names
+    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True, env=clean).stdout.strip()
+
+
+def release(target: Path) -> Path:
+    """As the target does it on the commit of a tag, without the compiled wheel. That its builds are the same twice is checked by itself."""
+    with tempfile.TemporaryDirectory() as work:
+        program = repository(Path(work, "sources")) / "deploy/packaging/release.py"
+        subprocess.run([sys.executable, str(program), str(target), "--compiled", "no"], check=True, timeout=600)
+    return target
 
 
 def another(wheel: Path, folder: Path, version: str, files: Mapping[str, str] | None = None) -> Path:
