@@ -135,7 +135,7 @@ def this_host(environ: Mapping[str, str]) -> dict[str, Any]:
 
     facts = build()
     packages = {}
-    for name in ("trio", "h11", "msgspec", "PyYAML", "pamqp", "click", "rich"):
+    for name in ("trio", "h11", "msgspec", "PyYAML", "pamqp", "click"):
         try:
             packages[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -86,12 +86,18 @@ class Table:
 
 
 def cell_width(text: str) -> int:
-    """Columns of a terminal."""
+    """Columns of a terminal: two for a wide character, none for one that joins the character before it."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len
+    from unicodedata import category, east_asian_width
 
-    return cell_len(text)
+    width = 0
+    for each in text:
+        kind = category(each)
+        if kind[0] == "M" or kind == "Cf" or "\u1160" <= each <= "\u11ff" or "\ud7b0" <= each <= "\ud7fb":  # Korean vowels, endings
+            continue
+        width += 2 if east_asian_width(each) in "FW" else 1
+    return width
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

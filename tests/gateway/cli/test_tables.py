@@ -243,3 +243,11 @@ def test_what_is_left_over_goes_to_cells_that_were_to_be_shortened() -> None:
     row = ["orders", "5", "w" * 90]
     assert tables.fitted(shown, [row], 200).lines[1] == f"orders  5  {'w' * 90}"
     assert cell_width(tables.fitted(shown, [row], 80).lines[1]) == 80
+
+
+@pytest.mark.parametrize(("text", "width"), [
+    ("orders", 6), ("Grüße", 5), ("Gru\u0308ße", 5), ("订单", 4), ("ﾃﾞ", 2), ("한국", 4), ("\u1112\u1161\u11ab", 2), ("🚀", 2),
+    ("a\u200db", 2),
+])  # fmt: skip
+def test_the_columns_that_a_terminal_gives_a_text(text: str, width: int) -> None:
+    assert cell_width(text) == width
