@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import trio
 import trio.abc
 
-from admin.auth import TOKEN_FILE, Role, TokenFile, first_token
+from admin.auth import OWN_TOKEN, TOKEN_FILE, Role, TokenFile, first_token
 
 if TYPE_CHECKING:
     import ssl
@@ -49,7 +49,7 @@ def token_files(state_directory: Path, configured: Iterable[ConfiguredToken]) ->
     """The state directory's own token, made where there is none and can be one, and those of the configuration."""
     with contextlib.suppress(OSError):  # of a directory that is read-only: reading the file says what is wrong
         first_token(state_directory)
-    yield TokenFile("admin", Role.ADMIN, state_directory / TOKEN_FILE, needed=False)
+    yield TokenFile(OWN_TOKEN, Role.ADMIN, state_directory / TOKEN_FILE, needed=False)
     for token in configured:
         yield TokenFile(token.name, Role[token.role.upper()], token.file)
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Protocol
 
 from admin.secret_files import open_to_others
 
+OWN_TOKEN: Final = "admin"  # noqa: S105  -- the name of the state directory's token
 TOKEN_FILE: Final = "admin.token"  # noqa: S105  -- the name of a file
 TOKEN_BYTES: Final = 32  # bytes of randomness
 MAX_TOKEN_FILE_BYTES: Final = 4096  # bytes; of a token's file that are read (a guess)

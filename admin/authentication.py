@@ -8,18 +8,20 @@ not deny it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from admin import log
-from admin.auth import Actor, FailureBrake, FoundToken, Role, bearer
+from admin.auth import OWN_TOKEN, Actor, FailureBrake, FoundToken, Role, bearer
 from admin.boundary import READS, comes_from_here, denies_to_come_from_here
 from admin.changes import Author
 from admin.line_brake import SECOND, LineBrake
 from admin.problems import ProblemError
 from admin.sessions import Sessions, secrets_of
+from admin.sign_in_code import SignInCode
 
 if TYPE_CHECKING:
     from admin.auth import Tokens
@@ -37,6 +39,7 @@ class Authentication:
     def __init__(self, tokens: Tokens, store: Store, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.tokens = tokens
         self.sessions = Sessions(tokens, clock)
+        self._code = SignInCode(clock)
         self.failures = 0
         self._store = store
         self._clock = clock
@@ -100,11 +103,24 @@ class Authentication:
 
     async def sign_in(self, presented: bytes, address: str, action: str, request_id: str) -> tuple[str, FoundToken]:
         """A new session's secret, and the token behind it; raises ProblemError as `actor`."""
-        found = self.tokens.find(presented)
-        if found is None:
+        return await self._begin(hashlib.sha256(presented).digest(), address, action, request_id)
+
+    def make_code(self) -> str | None:
+        """A code for a link that signs in once, with the token of the state directory; None where that is not valid."""
+        own = (digest for digest, file in self.tokens.by_digest().items() if file.name == OWN_TOKEN and file.role is Role.ADMIN)
+        token = next(own, None)
+        return None if token is None else self._code.make(token)
+
+    async def use_code(self, code: bytes, address: str, action: str, request_id: str) -> tuple[str, FoundToken]:
+        """The same by a code of `make_code`."""
+        return await self._begin(self._code.use(code), address, action, request_id, "by the link of the terminal")
+
+    async def _begin(self, token: bytes | None, address: str, action: str, request_id: str, how: str = "") -> tuple[str, FoundToken]:
+        found = None if token is None else self.tokens.find_digest(token)
+        if token is None or found is None:
             raise await self.failed(address, action, request_id)
-        secret = self.sessions.begin(presented)
-        await self._audit(Author(found.name, found.role.word, address, request_id), action)
+        secret = self.sessions.begin_for(token)
+        await self._audit(Author(found.name, found.role.word, address, request_id), action, how)
         return secret, found
 
     async def sign_out(self, head: Head, author: Author, action: str) -> None:
@@ -113,10 +129,11 @@ class Authentication:
             self.sessions.end(secret)
         await self._audit(author, action)
 
-    async def _audit(self, author: Author, action: str) -> None:
+    async def _audit(self, author: Author, action: str, how: str = "") -> None:
         unaudited = self._sign_ins_audited.admit(self._clock())
         if unaudited >= 0:
-            await self._store.note(author, action, "done", f"{unaudited} more since the line before" if unaudited else "")
+            more = f"{unaudited} more since the line before" if unaudited else ""
+            await self._store.note(author, action, "done", "; ".join(text for text in (how, more) if text))
 
     def __repr__(self) -> str:
         return f"<Authentication {self.tokens!r}, {len(self.sessions)} sessions>"

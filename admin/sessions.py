@@ -63,7 +63,11 @@ class Sessions:
 
     def begin(self, presented: bytes) -> str:
         """A new session of the token `presented`, which is a good one; the secret that its cookie has."""
-        now, token = self._clock(), hashlib.sha256(presented).digest()
+        return self.begin_for(hashlib.sha256(presented).digest())
+
+    def begin_for(self, token: bytes) -> str:
+        """The same of a token whose digest is known."""
+        now = self._clock()
         secret = secrets.token_urlsafe(SECRET_BYTES)
         digest = hashlib.sha256(secret.encode()).digest()
         while self._open and now - next(iter(self._open.values())).began >= LONGEST_NS:

@@ -265,7 +265,7 @@ class Standalone:
     def started(self) -> None:
         self._begun = True
         freeze_heap()
-        log_started(self.gateway.settings, self.gateway.listening.values(), self.began)
+        log_started(self.gateway.settings, self.gateway.listening.values(), self.began, self.admin_server.sign_in_link)
 
 
 def join_fleet(settings: Settings, judge: Judge, boot: str) -> Fleet | None:

@@ -10,7 +10,7 @@ import { signIn } from "./sign_in.js";
 import { redraw, set, state, subscribe } from "./store.js";
 import { language, remember, setLanguage, t } from "./text.js";
 
-// A screen is a function of its address: it begins to fetch, and returns {title, view(), leave()}. Its module is fetched when it is needed.
+// A screen is a function of its address: it begins to fetch, and returns {title, view(), leave()}.
 const MODULES = {
   overview: () => import("./overview.js"),
   topics: () => import("./topics.js"),
@@ -22,7 +22,7 @@ const MODULES = {
   configuration: () => import("./configuration.js"),
   my_topic: () => import("./my_topic.js"),
 };
-const REST_AFTER_MS = 3000; // from the first screen until the others' modules are fetched: then they are there when the gateway is not
+const REST_AFTER_MS = 3000; // until the other screens' modules are fetched: for when the gateway is away
 const screens = {};
 const MENU = ["overview", "topics", "connections", "brokers", "changes", "quotas", "configuration"];
 
@@ -85,7 +85,7 @@ async function signOut() {
   show();
 }
 
-let madeOf = null; // the revision of the files that this page was loaded with
+let madeOf = null; // the revision of this page's files
 
 /** A tab at its form, when another one may have signed in. */
 async function look() {
@@ -99,7 +99,7 @@ async function look() {
   entered();
 }
 
-const tabs = new BroadcastChannel("sluice"); // those of this browser tell each other that one has signed in
+const tabs = new BroadcastChannel("sluice"); // one tells the others that it has signed in
 tabs.onmessage = look;
 document.addEventListener("visibilitychange", () => !document.hidden && look());
 
@@ -178,13 +178,18 @@ function draw() {
 subscribe(draw);
 onMove(move);
 fetched(address.screen).catch(() => {}); // while the session is asked for
+const code = location.hash.split("#sign-in=")[1]; // of the terminal's link, good once
+if (code) {
+  history.replaceState(null, "", location.pathname);
+  await ask("POST", "/v1/session", { body: { code } }).catch(() => {});
+}
 try {
   set({ session: await get("/v1/session") });
   madeOf = state.session.page;
   live.start();
 } catch (error) {
   if (!(error instanceof Problem)) throw error;
-  set({ session: null, notice: error.status === 0 ? "unreachable" : null });
+  set({ session: null, notice: error.status === 0 ? "unreachable" : code ? "link_over" : null });
 }
 show();
 redraw();

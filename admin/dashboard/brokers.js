@@ -1,4 +1,4 @@
-// Brokers and listeners: whether each broker can be reached, whether it says that it is busy, its caps, places, and how long certificates last.
+// Brokers and listeners: whether each broker can be reached or is busy, caps, places, ends of certificates.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";

@@ -1,4 +1,4 @@
-// Charts: what came, what passed and what was refused, against the limit, with a mark where somebody changed something. Drawn by uPlot.
+// Charts: what came, passed and was refused, the limit, and marks of changes. Drawn by uPlot.
 
 import { h } from "./dom.js";
 import * as f from "./format.js";

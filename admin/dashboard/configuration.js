@@ -1,4 +1,4 @@
-// The configuration: effective values with their origin, what needs a restart, reloading with a dry run, the log's level, tokens.
+// The configuration: effective values with their origin, reloading, the log's level, tokens.
 
 import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";

@@ -1,4 +1,4 @@
-// Quotas: the snapshot in force and the one tried, what they refuse, the evidence of each topic; rules' candidates; apply and roll back.
+// Quotas: the snapshot in force and the one tried, the evidence of each topic; rules' candidates.
 
 import { ask, get } from "./api.js";
 import { confirmation } from "./confirm.js";

@@ -1,4 +1,4 @@
-// The address says which screen is shown, so that it can be sent to others, and the back button works.
+// The address says which screen is shown: it can be sent to others.
 
 const ROUTES = [
   [/^\/$/, "overview", []],

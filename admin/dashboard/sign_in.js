@@ -1,4 +1,4 @@
-// Signing in: the token once. It is sent, and then forgotten; the browser keeps a cookie that no script can read.
+// Signing in: the token is sent once; the browser keeps a cookie that no script can read.
 
 import { ask } from "./api.js";
 import { h } from "./dom.js";

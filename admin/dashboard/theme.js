@@ -1,4 +1,4 @@
-// Before the first paint: the theme and the language that this browser's user chose; else the system's. Only that language is fetched.
+// Before the first paint: the theme and the language that were chosen here; else the system's.
 "use strict";
 {
   const kept = (name) => {

@@ -21,9 +21,10 @@ SIGN_OUT: Final = "DELETE /v1/session"
 
 
 class SignInBody(msgspec.Struct, frozen=True):
-    """A token, as it would stand behind `Authorization: Bearer`."""
+    """A token, as it would stand behind `Authorization: Bearer`; or the code of the link that `sluice run` shows at a terminal."""
 
     token: str = ""
+    code: str = ""
 
     def __repr__(self) -> str:
         return "<SignInBody>"  # never the token
@@ -62,10 +63,11 @@ def shown(context: Context, found: FoundToken, seconds: int | None) -> SessionNo
 
 async def sign_in(context: Context) -> Answer:
     body, request = decode(context.request.body, SignInBody), context.request
-    presented = body.token.strip().encode("utf-8", "surrogatepass")
-    if not presented:
+    token, code = (text.strip().encode("utf-8", "surrogatepass") for text in (body.token, body.code))
+    if not token and not code:
         raise invalid("the body cannot be used", [Fault("/token", "a token is needed")])
-    secret, found = await context.authentication.sign_in(presented, request.actor.address, SIGN_IN, request.id)
+    begin = context.authentication.sign_in if token else context.authentication.use_code
+    secret, found = await begin(token or code, request.actor.address, SIGN_IN, request.id)
     seconds = context.authentication.sessions.ends_in(secret.encode())
     if found.ends is not None:
         seconds = min(seconds, max(1, int(found.ends - context.wall_clock())))

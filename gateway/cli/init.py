@@ -150,10 +150,17 @@ def shown(broker: Broker) -> str:
 def beside(broker: Broker, sockets: list[tuple[str, int]], bind: str | None, *, asks: bool) -> Plan:
     """A gateway in front of a broker on this host: on a port of its own, or on the broker's, which then makes room."""
     host = EVERYWHERE if broker.everywhere else broker.host
-    other = f"{host}:{free_port(sockets, broker.port + 1)}"
+    usual = USUAL_PORTS[broker.protocol]
+    # RabbitMQ on loopback, and its usual port free: as docs/in-front-of-rabbitmq.md moves it
+    made_room = broker.protocol == "amqp" and not broker.everywhere and broker.port != usual and free_port(sockets, usual) == usual
+    other = f"{EVERYWHERE}:{usual}" if made_room else f"{host}:{free_port(sockets, broker.port + 1)}"
     if broker.protocol == "rocketmq":  # clients follow the address that the name server tells them: the broker has to make room
         own = f"{own_address() if host == EVERYWHERE else host}:{broker.port}"
         return Plan(broker.protocol, every_address(bind) if bind else own, f"{LOOPBACK}:{broker.port}", (), moves_from=broker.address)
+    if bind is None and made_room:
+        print_status(
+            f"  port {usual} is free: clients connect there as to a broker, from all hosts; from this one alone: --bind {LOOPBACK}:{usual}"
+        )
     if bind is None and asks:
         print_status("Where shall clients connect?")
         print_status(f"  1. to {other}: nothing changes at the broker; you give this address to the clients that are to be limited")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, bound
+from admin.sign_in_code import VALID_MINUTES
+from gateway.lifecycle.first_steps import SignInLink
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.settings.tls_files import admin_hop
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from admin.store import Store
     from admin.unix_socket import UnixSocket
     from gateway.settings import Settings
+    from gateway.settings.known_settings import Admin as AdminSettings
     from gateway.systemd import Inheritance
 
 RETRY_S: Final = 1.0  # seconds; after a fault that ended the admin server; a guess
@@ -40,6 +43,7 @@ class AdminServer:
         self._settings = settings
         self._open: dict[str, list[socket.socket]] = {}  # by purpose; the server has duplicates of them
         self._admin: Admin | None = None  # while it serves
+        self._port = settings.admin.bind.port  # where it serves
         self._access: Access | None = None  # None until it serves, and after a reload
         self._scope = trio.CancelScope()
         self._unix_socket: UnixSocket | None = None
@@ -116,7 +120,7 @@ class AdminServer:
             try:
                 async with trio.open_nursery() as nursery:
                     self._access = self._access or access_of(self._settings)
-                    await nursery.start(
+                    addresses = await nursery.start(
                         partial(
                             serve,
                             await self._where("admin", self._settings.admin.bind, ADMIN_PORT),
@@ -130,6 +134,7 @@ class AdminServer:
                             began=self._began,
                         )
                     )
+                    self._port = addresses[0][1]
                     if not up:
                         up = True
                         task_status.started()
@@ -138,6 +143,13 @@ class AdminServer:
                     raise
                 loop.fail(error)
             await trio.sleep(RETRY_S)
+
+    def sign_in_link(self) -> SignInLink | None:
+        """A new one, which ends the one before; None where nobody serves, or the state directory's token is not valid."""
+        code = None if self._admin is None else self._admin.authentication.make_code()
+        if code is None:
+            return None
+        return SignInLink(f"{page_address(self._settings.admin, self._port)}/#sign-in={code}", VALID_MINUTES)
 
     def _began(self, admin: Admin) -> None:
         self._admin = admin
@@ -181,6 +193,15 @@ def duplicate(listener: trio.abc.Listener[trio.abc.Stream]) -> socket.socket:
     """The socket of a listener, open even when that closes it."""
     assert isinstance(listener, trio.SocketListener)
     return socket.socket(fileno=os.dup(listener.socket.fileno()))
+
+
+def page_address(admin: AdminSettings, port: int) -> str:
+    """Where a browser on this host finds the dashboard: by the first of `admin.names` where there is TLS, whose certificate has it."""
+    scheme = "http" if admin.tls is None else "https"
+    host = admin.names[0] if admin.tls is not None and admin.names else admin.bind.host
+    if host in {"0.0.0.0", "::"}:  # noqa: S104  -- compared, not bound
+        host = "localhost"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def access_of(settings: Settings) -> Access:

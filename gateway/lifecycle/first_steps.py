@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.settings.command_line import NAME as COMMAND_LINE
 from limiter.shell_words import quoted
@@ -19,8 +19,18 @@ MAX_LISTENERS_SHOWN: Final = 3  # listeners; more are a configuration that is no
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"  # where the command line looks for a gateway by itself
 
 
-def first_steps(settings: Settings) -> Iterator[str]:
-    """Lines for the end of the start. They assume a shell in the directory that the gateway was started in."""
+class SignInLink(NamedTuple):
+    """A link to the dashboard that signs a browser in, once, within `minutes`."""
+
+    url: str
+    minutes: int
+
+
+def first_steps(settings: Settings, sign_in_link: Callable[[], SignInLink | None]) -> Iterator[str]:
+    """Lines for the end of the start. They assume a shell in the directory that the gateway was started in.
+
+    `sign_in_link` makes a link to the dashboard, or None. It signs in without a token, so these lines belong on a terminal only.
+    """
     token = settings.gateway.state_directory / "admin.token"
     sluice = command()
     yield ""
@@ -30,6 +40,9 @@ def first_steps(settings: Settings) -> Iterator[str]:
         yield f"  clients     connect to {listener.bind} ({listener.protocol})"
     yield f"  limit       {limits_in_force(settings)}"
     admin = f"{'http' if settings.admin.tls is None else 'https'}://{settings.admin.bind}"
+    if (link := sign_in_link()) is not None:
+        yield f"  dashboard   {link.url}"
+        yield f"              signs you in once, within {link.minutes} minutes; later by the token"
     yield f"  admin API   {admin}"
     yield f"  token       {shown(token)}"
     yield f"  files       {', '.join(directories(settings))}"

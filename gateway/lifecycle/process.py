@@ -13,7 +13,7 @@ import trio
 
 from gateway import log
 from gateway.build import build
-from gateway.lifecycle.first_steps import first_steps
+from gateway.lifecycle.first_steps import SignInLink, first_steps
 from gateway.lifecycle.reload import reload_on_hangup
 from gateway.lifecycle.signals import first_stop
 from gateway.listeners.factory import log_ending_certificates
@@ -43,13 +43,19 @@ def freeze_heap() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def log_started(settings: Settings, listeners: Iterable[Listener], began: float, workers: int | None = None) -> None:
-    """The lines of a gateway that serves from now on. `began` is monotonic seconds."""
+def log_started(
+    settings: Settings,
+    listeners: Iterable[Listener],
+    began: float,
+    sign_in_link: Callable[[], SignInLink | None],
+    workers: int | None = None,
+) -> None:
+    """The lines of a gateway that serves from now on. `began` is monotonic seconds. `sign_in_link` is asked where a person reads it."""
     for listener in listeners:
         log.event(logging.INFO, "listening", **status.listening(listener))
     log_ending_certificates(settings)
     log.event(logging.INFO, "started", after_ms=round((time.monotonic() - began) * 1e3), build=build().kind, workers=workers)
-    log.tell(first_steps(settings))
+    log.tell(first_steps(settings, sign_in_link))
 
 
 async def watch_signals(

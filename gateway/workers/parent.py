@@ -397,7 +397,7 @@ class Parent:
                 nursery.start_soon(task)
             self._begun = True
             freeze_heap()
-            log_started(self.settings, self.listening.values(), self.started, workers=self.settings.gateway.workers)
+            log_started(self.settings, self.listening.values(), self.started, self.admin_server.sign_in_link, self.settings.gateway.workers)
             systemd.notify("READY=1")
             await self.drain_requested.wait()
             if not self.handover.asked:

@@ -16,6 +16,7 @@ from admin.auth import FREE_FAILURES, Role, TokenFile, Tokens
 from admin.endpoints.dashboard import REVISION
 from admin.http import Head
 from admin.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, Sessions, secrets_of
+from admin.sign_in_code import VALID_NS, SignInCode
 from support.admin.admin_client import TOKENS, Control, Reply, control, request
 from support.admin.streams import reading
 
@@ -40,6 +41,75 @@ async def signed_in(api: Control, role: str = "operator") -> str:
 
 async def ask(api: Control, method: str, path: str, secret: str, body: Any = None, **headers: str) -> Reply:
     return await api.ask(method, path, body, role=None, headers={"Cookie": secret, **headers})
+
+
+# ---- the link of the terminal ------------------------------------------------------------------------------------------
+
+
+async def use(api: Control, code: str) -> Reply:
+    return await api.ask("POST", "/v1/session", {"code": code}, role=None)
+
+
+def make_code(api: Control) -> str:
+    code = api.admin.authentication.make_code()
+    assert code is not None
+    return code
+
+
+async def test_a_code_signs_in_once(api: Control) -> None:
+    code = make_code(api)
+    answer = await use(api, code)
+    assert (answer.status, answer.json()["name"], answer.json()["role"]) == (200, "admin", "admin")
+    assert (await ask(api, "GET", "/v1/tokens", cookie_of(answer))).status == 200
+    assert code not in answer.headers["set-cookie"] + answer.body.decode()
+    assert (await use(api, code)).status == 401
+    audited = (await api.ask("GET", "/v1/audit")).json()["items"]
+    (line,) = [each for each in audited if (each["action"], each["outcome"]) == ("POST /v1/session", "done")]
+    assert (line["by"], line["detail"]) == ("admin", "by the link of the terminal")
+    assert code not in (await api.ask("GET", "/v1/audit")).body.decode()
+    assert all(code.encode() not in path.read_bytes() for path in api.folder.rglob("*") if path.is_file())
+
+
+async def test_of_many_who_come_with_a_code_at_once_one_is_let_in(api: Control) -> None:
+    code, statuses = make_code(api), []
+
+    async def one() -> None:
+        statuses.append((await use(api, code)).status)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(8):
+            nursery.start_soon(one)
+    assert sorted(statuses) == [200] + [401] * 7
+
+
+async def test_a_code_that_is_no_good_is_a_failed_attempt(api: Control) -> None:
+    old = make_code(api)
+    good = make_code(api)  # ends the one before
+    failures = api.admin.authentication.failures
+    for code in (old, "x", "ü", api.token("admin"), "c" * 5000):
+        assert (await use(api, code)).status in (401, 429), code
+    assert api.admin.authentication.failures == failures + 5
+    assert (await api.ask("POST", "/v1/session", {"code": " "}, role=None)).status == 422
+    assert (await sign_in(api, good)).status in (401, 429), "a code is no token"
+    assert (await api.ask("GET", "/v1/status", role=None, headers={"Authorization": f"Bearer {good}"})).status in (401, 429)
+    assert (await use(api, good)).status == 200, "the attempts of others do not use it up"
+
+
+async def test_a_code_ends_with_its_token(api: Control) -> None:
+    code = make_code(api)
+    api.admin._tokens.take(api.admin._tokens.read([]))  # as a reload does once the file is gone
+    assert (await use(api, code)).status == 401
+    assert api.admin.authentication.make_code() is None
+
+
+def test_a_code_is_good_for_minutes() -> None:
+    time = Time()
+    codes = SignInCode(time)
+    for late, found in ((VALID_NS - 1, b"token"), (VALID_NS, None)):
+        code = codes.make(b"token").encode()
+        time.now += late
+        assert codes.use(code) == found
+        assert codes.use(code) is None
 
 
 # ---- signing in and out ------------------------------------------------------------------------------------------------

@@ -43,6 +43,29 @@ const scenarios = {
     await clean(page);
   },
 
+  // The link that `sluice run` shows: in at once, once, and gone from the address.
+  async link_of_the_terminal() {
+    const page = await open({ signIn: null, path: given.link });
+    await page.waitForSelector("#nav", { state: "attached" });
+    check((await page.innerText(".role")).includes("admin"), "the role");
+    same(await page.evaluate("location.href"), `${given.admin}/`, "the address");
+    check(!page.asked.some((url) => url.includes(given.link.split("=")[1])), "the code stands in no address that is asked");
+    await until(async () => (await page.innerText("main")).includes("orders"), "the topic that was published to");
+    await page.reload();
+    await page.waitForSelector("#nav", { state: "attached" });
+    const again = await page.context().newPage(); // the same browser follows the link once more
+    await again.goto(given.admin + given.link);
+    await again.waitForSelector("#nav", { state: "attached" });
+    const late = await open({ signIn: null, path: given.link });
+    await late.waitForSelector("#token");
+    check((await late.innerText(".notice")).includes("used already"), "another browser is told why");
+    same(await late.evaluate("location.href"), `${given.admin}/`, "its address");
+    await enter(late, given.tokens.admin);
+    await late.waitForSelector(".role");
+    await clean(page);
+    await clean(late);
+  },
+
   async numbers_move() {
     const page = await open();
     await page.waitForSelector(".alarm");

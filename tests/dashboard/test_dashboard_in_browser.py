@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -25,8 +27,9 @@ from support.brokers import stand_ins
 from support.brokers.redis_server import RedisServer
 from support.brokers.stand_ins import StandIn
 from support.floods import AMQPFlood
-from support.gateways import Gateway, amqp_listener, limit_path
+from support.gateways import Gateway, amqp_listener, command, limit_path
 from support.processes import LOOPBACK, free_ports, wait_until
+from support.terminals import Terminal
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -254,6 +257,25 @@ def test_with_a_flood(world: World, scenario: str, record_property: Any) -> None
         for figure in play(scenario, world):
             record_property(scenario, figure)
             print(figure)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_link_that_a_terminal_shows(tmp_path: Path, workers: int) -> None:
+    """As the tutorial has it: `sluice run`, a few messages, and the link in a browser."""
+    port, admin = free_ports(2)
+    with stand_ins.rabbitmq() as broker:
+        words = ["run", "--protocol", "amqp", "--bind", f"{LOOPBACK}:{port}", "--upstream", broker.address, "--limit", "20/s"]
+        settings = ["--admin-bind", f"{LOOPBACK}:{admin}", "--set", f"gateway.workers={workers}"]
+        with Terminal([*command(), *words, *settings], cwd=tmp_path) as terminal:
+            shown = terminal.read_until("sluice --help", within=90)
+            (link,) = re.findall(r"^  dashboard   (\S+)$", shown, re.MULTILINE)
+            World.publish(SimpleNamespace(port=port), "order.created")  # type: ignore[arg-type]
+            url = f"http://{LOOPBACK}:{admin}"
+            tokens = {"admin": (tmp_path / "state" / "admin.token").read_text().strip()}
+            shop: Any = SimpleNamespace(gateway=SimpleNamespace(admin=url), tokens=tokens)
+            play("link_of_the_terminal", shop, link=link.removeprefix(url))
+            os.kill(terminal.popen.pid, signal.SIGINT)
+            assert terminal.end(within=60) == 0
 
 
 def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:

@@ -16,6 +16,7 @@ from gateway.cli.broker_search import Broker, brokers, listening_sockets
 from gateway.settings import lint, load
 from support.brokers.stand_ins import StandIn, rabbitmq, rocketmq
 from support.gateways import command
+from support.pages import ROOT, blocks
 from support.processes import LOOPBACK, free_ports
 from support.terminals import Terminal
 
@@ -136,13 +137,30 @@ def test_no_broker_found_is_said(sluice: Any, tmp_path: Path, monkeypatch: pytes
 def test_with_yes_it_listens_on_the_next_free_port_beside_the_broker(
     sluice: Any, rabbit: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(init_module, "listening_sockets", lambda: [(LOOPBACK, rabbit.port), (LOOPBACK, rabbit.port + 1)])
+    taken = [(LOOPBACK, rabbit.port), (LOOPBACK, rabbit.port + 1), (LOOPBACK, 5672)]
+    monkeypatch.setattr(init_module, "listening_sockets", lambda: taken)
     ran = sluice("init", "--yes", "--directory", tmp_path)
     assert ran.code == 0, ran.err
     (listener,) = good(tmp_path).listeners
     assert (listener.bind.host, str(listener.upstreams[0])) == (LOOPBACK, f"{LOOPBACK}:{rabbit.port}")
     assert listener.bind.port >= rabbit.port + 2, "the next one is taken; so may be those after it"
     assert f"1. RabbitMQ at {LOOPBACK}:{rabbit.port}" in ran.err
+
+
+def test_where_the_broker_has_moved_it_listens_on_the_usual_port(
+    sluice: Any, rabbit: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/in-front-of-rabbitmq.md has it: RabbitMQ on loopback, applications keep their port."""
+    page = blocks(ROOT / "docs/in-front-of-rabbitmq.md", "yaml")
+    (written,) = yaml.safe_load(page[0].text)["listeners"]
+    monkeypatch.setattr(init_module, "listening_sockets", lambda: [(LOOPBACK, rabbit.port)])
+    monkeypatch.setattr(init_module, "can_be_bound", lambda _: True)
+    ran = sluice("init", "--yes", "--directory", tmp_path)
+    assert ran.code == 0, ran.err
+    (listener,) = good(tmp_path).listeners
+    assert str(listener.bind) == written["bind"]
+    assert (listener.upstreams[0].host, listener.upstreams[0].port) == (written["upstream"].partition(":")[0], rabbit.port)
+    assert f"from this one alone: --bind {LOOPBACK}:5672" in ran.err
 
 
 def test_on_the_brokers_own_port_it_says_how_the_broker_makes_room(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +149,35 @@ def test_on_a_terminal_the_log_is_text_and_the_next_commands_are_shown(tmp_path:
         assert (done.returncode, "limit of amqp / amq.default orders changed" in done.stderr) == (0, True)
         os.kill(terminal.popen.pid, signal.SIGINT)
         assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_on_a_terminal_a_link_signs_in_once_and_stands_in_no_file(tmp_path: Path, workers: int) -> None:
+    upstream, admin = free_ports(2)
+    (tmp_path / "sluice.yaml").write_text(CONFIGURATION.format(upstream=upstream, admin=admin))
+    with Terminal([*command(), "run", "--set", f"gateway.workers={workers}"], cwd=tmp_path) as terminal:
+        shown = terminal.read_until("sluice --help", within=60)
+        found = re.search(rf"^  dashboard   http://127\.0\.0\.1:{admin}/#sign-in=([\w-]+)$", shown, re.MULTILINE)
+        assert found is not None, shown
+
+        def sign_in() -> int:
+            body = json.dumps({"code": found[1]}).encode()
+            asked = urllib.request.Request(f"http://127.0.0.1:{admin}/v1/session", body, {"Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code
+
+        assert [sign_in(), sign_in()] == [200, 401]
+        assert cli(tmp_path, admin, "support-bundle", "-o", "bundle.tar.gz").returncode == 0
+        os.kill(terminal.popen.pid, signal.SIGINT)
+        assert terminal.end(within=60) == 0
+    bundle = gzip.decompress((tmp_path / "bundle.tar.gz").read_bytes())
+    everywhere = [bundle, *(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())]
+    assert not [where for where in everywhere if found[1].encode() in where]
+    assert terminal.text.count(found[1]) == 1
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
