@@ -361,6 +361,9 @@ bench-limiter: ## What one decision of the limiter costs, beside Guava's and the
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
 
+addresses: ## Where it is published: PROJECT=https://… REGISTRY=host/path write both into package, chart, image and manifests.
+	@$(PYTHON) deploy/packaging/addresses.py $(if $(and $(PROJECT),$(REGISTRY)),'$(PROJECT)' '$(REGISTRY)')
+
 site: .venv/.docs ## The documentation as a site, in build/site; any warning ends it.
 	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs/site . build/site
 	@echo "build/site/index.html"

@@ -20,6 +20,7 @@ HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "packaging"))
 
+from addresses import addresses  # noqa: E402
 from environment import PREFIX, environment  # noqa: E402  -- its folder is not on the path before
 from git_version import image_tag  # noqa: E402
 from oci import image, layer  # noqa: E402
@@ -100,7 +101,7 @@ def certificates(tree: Path) -> None:
 def config(version: str, processor: str) -> dict[str, Any]:
     labels = {
         "title": "sluice", "description": "A gateway that limits topics in front of RabbitMQ and RocketMQ", "version": version,
-        "licenses": "Apache-2.0", "base.name": f"Debian 12, Python {PYTHON}",
+        "source": addresses().project, "licenses": "Apache-2.0", "base.name": f"Debian 12, Python {PYTHON}",
     }  # fmt: skip
     return {
         "User": f"{USER}:{USER}", "WorkingDir": "/var/lib/sluice", "Entrypoint": ["/usr/bin/sluice"],

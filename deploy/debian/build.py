@@ -29,12 +29,12 @@ HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "packaging"))
 
+from addresses import addresses, maintainer  # noqa: E402  -- its folder is not on the path before
 from environment import PREFIX, environment  # noqa: E402  -- its folder is not on the path before
 from git_version import debian_version  # noqa: E402
 from sources import RefusedError, changes_up_to, moment, wheel_version  # noqa: E402
 
 PYTHON: Final = "3.11"  # of Debian 12
-MAINTAINER: Final = "The sluice developers <developers@sluice.invalid>"
 UNITS: Final = {  # the shared units, with what differs on a machine that has the package: a user of its own, and sockets only where wanted
     "sluice.service": (("DynamicUser=yes", "User=sluice\nGroup=sluice"), ("Requires=sluice.socket", "Wants=sluice.socket")),
 }
@@ -45,6 +45,7 @@ Maintainer: {maintainer}
 Installed-Size: {size}
 Depends: python3 (>= {python}), python3 (<< {next}), python{python}, libc6 (>= 2.28), adduser, init-system-helpers (>= 1.54~)
 Recommends: ca-certificates
+Homepage: {homepage}
 Section: net
 Priority: optional
 Description: gateway that limits topics in front of RabbitMQ and RocketMQ
@@ -118,7 +119,7 @@ def lay_out(tree: Path, wheel: Path, at: int) -> None:
     changed = changes_up_to(version)
     day = format_datetime(datetime.fromtimestamp(at, UTC))
     told = f"  * Release {version}; what has changed: changelog.gz"
-    first = f"sluice ({revision(wheel)}) stable; urgency=medium\n\n{told}\n\n -- {MAINTAINER}  {day}\n"
+    first = f"sluice ({revision(wheel)}) stable; urgency=medium\n\n{told}\n\n -- {maintainer()}  {day}\n"
     place(tree, "usr/share/doc/sluice/changelog.Debian.gz", packed(first))
     place(tree, "usr/share/doc/sluice/changelog.gz", packed(f"{version}\n\n{changed}\n"))
     place(tree, "usr/share/doc/sluice/copyright", (HERE / "copyright").read_bytes())
@@ -132,7 +133,14 @@ def lay_out(tree: Path, wheel: Path, at: int) -> None:
     place(tree, "DEBIAN/md5sums", "".join(sums))
     size = sum(-(-path.stat().st_size // 1024) for path in files) + len(files)
     major, minor = PYTHON.split(".")
-    facts = {"version": revision(wheel), "architecture": architecture(), "maintainer": MAINTAINER, "size": size, "python": PYTHON}
+    facts = {
+        "version": revision(wheel),
+        "architecture": architecture(),
+        "maintainer": maintainer(),
+        "homepage": addresses().project,
+        "size": size,
+        "python": PYTHON,
+    }
     place(tree, "DEBIAN/control", CONTROL.format(**facts, next=f"{major}.{int(minor) + 1}"))
     place(tree, "DEBIAN/conffiles", "/etc/sluice/limits.yaml\n/etc/sluice/sluice.yaml\n")
     for script in ("postinst", "prerm", "postrm"):
