@@ -323,6 +323,16 @@ lint: .venv/.spark .venv/.docs ## ruff and mypy; and a line for each kept result
 	@$(BIN)/mypy
 	@$(BIN)/python bench/kept.py
 
+# actionlint from the Go proxy; the schemas of GitLab and Compose come with check-jsonschema, so nothing is asked but the package index.
+FORGES := build/forges
+lint-forges: ## Workflow files of GitHub and GitLab and the compose file, by their linters and schemas; needs Go.
+	@GOBIN="$(CURDIR)/$(FORGES)" go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+	@test -x $(FORGES)/venv/bin/check-jsonschema || { $(PYTHON) -m venv $(FORGES)/venv && $(FORGES)/venv/bin/python -m pip --disable-pip-version-check -q install 'check-jsonschema>=0.33,<1'; }
+	@$(FORGES)/actionlint .github/workflows/*.yml
+	@$(FORGES)/venv/bin/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci .gitlab-ci.yml
+	@$(FORGES)/venv/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose/compose.yaml
+	@$(FORGES)/venv/bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml
+
 bench: ## The same work directly and through HAProxy, Envoy and sluice, side by side, with a table and a chart, and the spool; fifteen minutes.
 bench-quick: ## The same in short, without real brokers; a minute and a half.
 bench-brokers: ## Real RabbitMQ and RocketMQ, directly and through HAProxy and sluice; seven minutes.
