@@ -267,7 +267,7 @@ def test_the_link_that_a_terminal_shows(tmp_path: Path, workers: int) -> None:
         words = ["run", "--protocol", "amqp", "--bind", f"{LOOPBACK}:{port}", "--upstream", broker.address, "--limit", "20/s"]
         settings = ["--admin-bind", f"{LOOPBACK}:{admin}", "--set", f"gateway.workers={workers}"]
         with Terminal([*command(), *words, *settings], cwd=tmp_path) as terminal:
-            shown = terminal.read_until("sluice --help", within=90)
+            shown = terminal.read_until("sluice --help")
             (link,) = re.findall(r"^  dashboard   (\S+)$", shown, re.MULTILINE)
             World.publish(SimpleNamespace(port=port), "order.created")  # type: ignore[arg-type]
             url = f"http://{LOOPBACK}:{admin}"
@@ -275,7 +275,7 @@ def test_the_link_that_a_terminal_shows(tmp_path: Path, workers: int) -> None:
             shop: Any = SimpleNamespace(gateway=SimpleNamespace(admin=url), tokens=tokens)
             play("link_of_the_terminal", shop, link=link.removeprefix(url))
             os.kill(terminal.popen.pid, signal.SIGINT)
-            assert terminal.end(within=60) == 0
+            assert terminal.end() == 0
 
 
 def test_the_gateway_is_restarted_under_an_open_page(world: World) -> None:
