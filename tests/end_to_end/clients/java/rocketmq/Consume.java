@@ -62,7 +62,7 @@ public final class Consume {
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
-        consumer.start();
+        Route.start(consumer);
         while (distinct.size() < expected(arguments[3]) && System.nanoTime() < deadline) {
             Thread.sleep(20);
         }

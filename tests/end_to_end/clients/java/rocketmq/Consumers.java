@@ -94,7 +94,7 @@ public final class Consumers {
             messages.forEach(this::note);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        consumer.start();
+        Route.start(consumer);
     }
 
     private void pull(String nameServer, String group) throws Exception {

@@ -227,7 +227,7 @@ public final class Probe {
             });
         }
         long began = System.nanoTime();
-        consumer.start();
+        Route.start(consumer);
         while (distinct.size() < expected && System.nanoTime() - began < number("within") * 1_000_000_000L) {
             Thread.sleep(20);
         }

@@ -1,9 +1,11 @@
 import java.util.List;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.ServiceState;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Where a topic is. */
+/** Where a topic is, on a machine whose name server is slow at times. */
 final class Route {
     private static final long PATIENCE_NS = 120_000_000_000L;
 
@@ -18,6 +20,17 @@ final class Route {
                     throw error;
                 }
                 Thread.sleep(200);
+            }
+        }
+    }
+
+    /** Starts a consumer, which asks again every poll interval where the name server was too slow for its first question. */
+    static void start(DefaultMQPushConsumer consumer) throws MQClientException {
+        try {
+            consumer.start();
+        } catch (IllegalStateException error) {
+            if (consumer.getDefaultMQPushConsumerImpl().getServiceState() != ServiceState.RUNNING) {
+                throw error;
             }
         }
     }
