@@ -121,10 +121,8 @@ class Taker:
             self.connection.process_data_events(0.02)
 
     def close(self) -> None:
-        """pika ends with an error where deliveries come while it closes."""
         if self.connection.is_open:
-            with suppress(pika.exceptions.AMQPError):
-                self.connection.close()
+            self.connection.close()
 
 
 def test_a_shut_queue_is_left_alone_however_often_its_consumer_comes(limits: Limits) -> None:
@@ -228,7 +226,7 @@ def test_consumers_that_no_answer_names_are_limited(limits: Limits, auto_ack: bo
 
     def take(method: Any, _: Any, body: bytes) -> None:
         got.append(int(body))
-        if not auto_ack:
+        if not auto_ack and impl.is_open:  # what comes while the test closes it is nobody's
             impl.basic_ack(method.method.delivery_tag)
 
     impl._on_deliver = take
