@@ -159,6 +159,7 @@ def test_the_values_are_those_of_the_command() -> None:
         assert own[1](item) == their.read(item), own[0]
 
 
+@pytest.mark.slow
 async def test_exports_asked_for_at_once_are_made_once_and_others_do_not_wait_for_them(api: Control) -> None:
     """Twelve spreadsheets of ten thousand topics: the list is made for the first, and once more for all who came while it was."""
     api.gateway.seen_topics = [topic(f"t{number:05}", float(number)) for number in range(10_000)]

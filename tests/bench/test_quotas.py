@@ -71,6 +71,7 @@ print(run([sys.executable, "-c", parent]).cpu_s > 1)
 """
 
 
+@pytest.mark.slow
 def test_the_time_of_a_process_counts_also_where_its_parent_ignores_that_it_ends_as_sparks_daemon_does() -> None:
     done = subprocess.run([sys.executable, "-c", FORGETTING], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("True", "")

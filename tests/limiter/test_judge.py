@@ -442,6 +442,7 @@ def test_an_override_of_a_groups_name_is_in_force_at_once_and_its_one_bucket_kee
     assert judge.state(orders(routing_key=b"order.#"), BEGIN) is not None
 
 
+@pytest.mark.slow
 def test_an_origin_with_too_many_topics_forgets_the_oldest_one_at_a_time() -> None:
     judge = Judge(RuleSet(()), 10**6)
     judge.origins.limit = 2 * KEYS_PER_ORIGIN

@@ -26,6 +26,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.suffix: path for path in folder.iterdir()}
 
 
+@pytest.mark.spark
 def test_the_zip_is_enough_to_import_the_job_and_knows_its_version(built: dict[str, Path], tmp_path: Path) -> None:
     code = (
         "import spark_jobs.commands as commands, limiter.judge, spark_jobs.log.files, spark_jobs.state.state\n"
@@ -39,12 +40,14 @@ def test_the_zip_is_enough_to_import_the_job_and_knows_its_version(built: dict[s
     assert done.stdout.strip()[0].isdigit()
 
 
+@pytest.mark.spark
 def test_equal_sources_are_equal_bytes(built: dict[str, Path], tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "deploy" / "spark_zip.py"), str(tmp_path)], check=True, capture_output=True)
     for path in built.values():
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.spark
 def test_the_zip_has_no_other_package_and_the_packages_of_the_workers_are_pinned(built: dict[str, Path]) -> None:
     with zipfile.ZipFile(built[".zip"]) as file:
         tops = {name.partition("/")[0].partition("-")[0] for name in file.namelist()}

@@ -23,6 +23,7 @@ def test_the_replay_raises_as_the_gateway_does(rate: float, hourly: float, mean:
     assert found.bursts[0] == pytest.approx(own[1], abs=2)
 
 
+@pytest.mark.slow
 def test_topics_that_change_are_refused_half_as_much_for_a_twentieth_more_reserve() -> None:
     days = list(weeks(kinds(1)["changing"], 1, 24, PER_HOUR))
     series = series_of(days)

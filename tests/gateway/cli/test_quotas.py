@@ -213,6 +213,7 @@ def test_status(sluice: Any, admin: Any) -> None:
     assert sluice("quotas", "status", "-o", "json").json["realised"]["ratio"] == 0.09
 
 
+@pytest.mark.spark
 def test_compute_exits_with_2_on_an_invalid_day(sluice: Any) -> None:
     ran = sluice("quotas", "compute", "--log", "l", "--date", "21.11.2026", "--state", "s", "-o", "q.json")
     assert ran.code == 2

@@ -148,7 +148,7 @@ def test_csv_json_and_yaml_are_exact(capsys: pytest.CaptureFixture[str]) -> None
     emit("csv", {"items": [TOPIC, hostile], "next": None}, TOPICS)
     first, second = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (first["topic"], first["received/s"], first["used"], first["group"]) == ("%2F/orders/order.created", "1500.25", "0.97", "")
-    assert second["topic"] == 'a,"b"\nc'
+    assert second["topic"] == 'a,"b"\\u000ac'  # what acts where it is shown
     emit("csv", {"items": [], "next": None}, TOPICS)
     assert len(capsys.readouterr().out.splitlines()) == 1
     emit("csv", {"name": "a", "inner": {"b": 1.5, "c": True}})

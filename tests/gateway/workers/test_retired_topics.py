@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gateway.telemetry.live_snapshot import COUNTS
 from gateway.workers.retired_topics import FORGET_AFTER_S, RetiredTopics
 from gateway.workers.summing import RATES
@@ -38,6 +40,7 @@ def test_topics_of_a_worker_that_has_ended_stay_until_its_clients_must_have_come
     assert (retired.sums["abandoned"], retired.sums["waiting"]) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_names_leave_nothing_but_their_sums() -> None:
     retired = RetiredTopics()
     for first in range(0, 100_000, 10_000):

@@ -131,6 +131,7 @@ def test_a_ledger_without_room_is_an_error(size: int) -> None:
         judge_of(max_keys=size)
 
 
+@pytest.mark.slow
 def test_twenty_thousand_made_up_topics_leave_the_ledger_at_its_size() -> None:
     judge = judge_of(per_topic(5), max_keys=500)
     origin = judge.origin("rocketmq", "l", "10.0.0.1", None)
