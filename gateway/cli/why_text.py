@@ -178,7 +178,8 @@ def action_text(level: JSONObject, protocol: str) -> str:
         counted = "what is over it is counted, and passes" if level.get("mode") == "shadow" else "nothing is judged"
         return f"none: mode {level.get('mode')}; {counted}"
     if level.get("operation") == "consume":
-        return "deliveries wait for their turn"
+        closes = "; basic.get waits for a second, then its channel is closed (506)" if action == "close" else ""
+        return f"deliveries wait for their turn{closes}"
     words = {
         "delay": f"delay: a message waits up to {level.get('max_delay')}, then it is refused",
         "block": "block: the connection is not read until the message may pass",

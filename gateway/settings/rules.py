@@ -204,8 +204,8 @@ class RuleText:
         Choice(*ACTIONS),
         "reject",
         "What happens to a message over the limit. block: the connection is not read until the message passes; close: the AMQP channel or "
-        "the RocketMQ connection is closed; spool: it waits as long as it takes, on disk where memory would not do (of RocketMQ only "
-        "one-way sends; others are refused).",
+        "the RocketMQ connection is closed (where consumers are limited: the channel of a basic.get); spool: it waits as long as it "
+        "takes, on disk where memory would not do (of RocketMQ only one-way sends; others are refused).",
     )
     fallback: str = setting(Choice(*FALLBACKS), "delay", "What happens where reject has no answer (AMQP without confirms).")
     reply: str = setting(Choice(*REPLIES), "flow_control", "The code that refuses RocketMQ clients: flow_control 215, system_busy 2.")

@@ -161,8 +161,9 @@ class Rule:
     `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay` or `block`, because a
     breaker would turn a short wait into a refusal. `max_delay_ns` may be up to 8 s where only AMQP can match, else 2.5 s.
     `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a bucket; for keys that end in an id.
-    What consumers get (`operation: consume`) is held whatever the action, with no breaker by default. `fallback` is what happens
-    where `reject` has no words (AMQP without confirms). `candidate` is judged beside the limit and only counted
+    What consumers get (`operation: consume`) is held whatever the action (with `close` AMQP's basic.get ends in a channel error), with no
+    breaker by default. `fallback` is what happens where `reject` has no words (AMQP without confirms). `candidate` is judged beside the
+    limit and only counted
     (`limiter.buckets.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
     part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
     whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
@@ -271,7 +272,8 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
         raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; say queue: NAME")
     if per == "exchange":
         raise RuleError("per", "a delivery is known by its queue, wherever it was published; say per: topic")
-    for field, value in (("action", action), ("fallback", fallback)):
+    closes = action == "close" and match.spoken() == "amqp"  # instead of an empty answer to basic.get
+    for field, value in (("action", "" if closes else action), ("fallback", fallback)):
         if value in {"drop", "close", "spool"}:
             raise RuleError(field, f"{value!r} is not for deliveries, which are only held until the limit lets them pass; leave it out")
 

@@ -29,8 +29,9 @@ TIMEOUT_S = 6  # after which the broker closes the channel of a consumer that ha
 def limits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limits]:
     rules = [
         {"name": name, "match": {"queue": f"{name}.*", "operation": "consume"}, "limit": {"messages": rate, "burst": {"messages": 1}}}
-        for name, rate in {"shut": "0/s", "live": "100000/s", "twenty": "20/s", "fifty": "50/s", "rare": "20/min"}.items()
+        for name, rate in {"shut": "0/s", "live": "100000/s", "twenty": "20/s", "fifty": "50/s", "rare": "20/min", "closes": "1/h"}.items()
     ]
+    rules[-1]["action"] = "close"
     timeouts = f"-rabbit consumer_timeout {1000 * TIMEOUT_S} -rabbit channel_tick_interval 500"
     rabbitmq = RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), erlang=timeouts)
     gateway = Gateway(tmp_path_factory.mktemp("gateway"), [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], rules)
@@ -214,6 +215,25 @@ def test_single_messages_over_the_limit_are_answered_like_those_of_an_empty_queu
             assert channel.basic_get(queue)[0] is None
             assert 0.5 < time.monotonic() - asked < 5
         assert limits.ready(queue) == 3
+
+
+def test_single_messages_over_a_limit_that_closes_get_a_channel_error_and_stay_in_their_queue(limits: Limits) -> None:
+    queue = limits.queue("closes.gets", 3)
+    taker = Taker(limits)
+    with limits.connect() as connection:
+        channel = connection.channel()
+        assert channel.basic_get(queue, auto_ack=True)[2] == b"0"
+        for _ in range(2):
+            with pytest.raises(ChannelClosedByBroker, match="rule closes") as closed:
+                channel.basic_get(queue)
+            assert closed.value.reply_code == 506
+            channel = connection.channel(channel.channel_number)
+        assert limits.ready(queue) == 2
+        taker.consume(queue)
+        taker.run(0.3)
+        assert (taker.got, channel.is_open) == ([], True)
+        limits.set("closes", "100000/s")
+        taker.until(lambda: taker.got == [1, 2])
 
 
 @pytest.mark.parametrize("auto_ack", [False, True])

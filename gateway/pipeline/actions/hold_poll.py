@@ -1,7 +1,7 @@
 """Hold a poll (a request for messages) that is over its limit until it may pass, or its client can wait no longer.
 
 Not an action that a rule can name: consumers are held whatever the rule's `action` is. At the end of its time the poll is refused, which
-means an answer that there is no message for now.
+means an answer that there is no message for now; of AMQP with `action: close`, a channel error.
 """
 
 from __future__ import annotations

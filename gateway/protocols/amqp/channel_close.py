@@ -36,6 +36,7 @@ from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import NO_CLOSE
 from gateway.protocols.amqp.frames import (
+    BASIC_GET,
     BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -62,7 +63,7 @@ class ChannelCloses:
 
     def begin(self, channel: AmqpChannel, part: Part) -> None:
         """Close `channel`, because `part`, the next on it, was refused."""
-        frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH)
+        frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH if part.reservation is None else BASIC_GET)
         channel.close_by_gateway()
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)

@@ -169,7 +169,11 @@ class Settling:
             if channel.waits():
                 self._hold(channel, part, 1)  # long past
                 return LATER
-            self.replies.reply(channel, self.deliveries.gets.empty(part))
+            empty = self.deliveries.gets.empty(part)
+            if part.rule is not None and part.rule.action == "close":
+                self.channel_closes.begin(channel, part)
+            else:
+                self.replies.reply(channel, empty)
         self._swallow(channel, part)
         return REFUSED
 

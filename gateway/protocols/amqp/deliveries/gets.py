@@ -1,7 +1,8 @@
 """basic.get on a queue that a rule limits: judged before it goes to the broker, because what it has brought cannot wait long.
 
 Its client stands still until it is answered. So it waits here for PATIENCE_NS at most, in its place on its channel, and is then answered
-with get-empty, as if the queue were empty: counted as a message refused, and the message stays with the broker. One that passes has
+with get-empty, as if the queue were empty, or with `action: close` its channel is closed (506). Either is counted as a message refused, and
+the message stays with the broker. One that passes has
 reserved a message (`limiter.reservation`), which the broker's answer settles: a get-empty costs nothing.
 
 Where its channel has something in the spool it goes to the broker in its place, unjudged, and what it brings is judged on its way back.
@@ -57,7 +58,7 @@ class LimitedGets:
             request.reservation = None
 
     def empty(self, part: Part) -> bytes:
-        """The client has waited long enough: its answer."""
+        """The client has waited long enough, which is counted: its answer, where its channel is not closed instead."""
         consumers = self.consumers.channels.get(part.ordering_key)
         request = self._request_of(part)
         if consumers is not None and request is not None:
