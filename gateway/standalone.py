@@ -90,6 +90,7 @@ class Standalone:
             settings, self.judge, store, log_handler,
             boot=boot, fill_levels=self.fill_levels, fleet=fleet, last_reload=self.reloads.last, tidy_access_log=takeover is None,
         )  # fmt: skip
+        self.gateway.accounts.on_dry = self.fill_levels.want
         remote_admin = RemoteAdmin(LimitRequestService(self, store), self.gateway.wake)
         self.gateway.remote_admin = remote_admin
         self.gateway.shared.take_gateway_request = remote_admin.take

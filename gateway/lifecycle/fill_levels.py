@@ -1,8 +1,9 @@
 """Fill levels over a restart: a bucket that was empty stays empty, so restarting the gateway gives nobody a fresh burst
 (`docs/design/limiter.md` 2.5).
 
-Kept in the state directory, written about once a second and at the end, read at the start. The file is a cache, not a record: it is
-replaced as a whole without fsync, and about a second old at most after SIGKILL. A file that cannot be read is ignored, with a warning.
+Kept in the state directory, written about once a second, when a bucket runs dry (with one process: some 50 ms later at most), and at the
+end; read at the start. The file is a cache, not a record: it is replaced as a whole without fsync, and about a second old at most after
+SIGKILL. A file that cannot be read is ignored, with a warning.
 
 There may be a million buckets that are not full, so the file has rows of 32 bytes (`limiter.buckets.packed_buckets`), written page by page.
 Before them stands a line of JSON: when they were true, and the secret of the hash that names their buckets. After them stand four bytes of
@@ -22,6 +23,8 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import trio
 
 from gateway import log
 from gateway.clock import now_ns
@@ -65,6 +68,7 @@ class FillLevelsFile:
         self._empty = False  # the file has no rows now: then it need not be written again
         self.frozen = False  # what was saved last is to stay: the rules were lifted, and fill levels mean nothing any more
         self.failed_writes = 0
+        self.wanted = trio.Event()  # a bucket has run dry since the last write began
         self._saving = threading.Lock()
 
     def restore(self) -> None:
@@ -78,6 +82,10 @@ class FillLevelsFile:
             return
         away_ns = max(0, int((self._wall_clock() - at) * 1e9))
         self._judge.restore(secret, rows, now_ns(), away_ns)
+
+    def want(self) -> None:
+        """A bucket has run dry, which is to be written soon. On the loop's thread."""
+        self.wanted.set()
 
     def save(self) -> None:
         """Write the present fill levels. Called on a thread; a failure is counted, never raised."""

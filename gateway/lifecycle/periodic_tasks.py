@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 LAG_PROBE_S: Final = 0.05  # seconds; between two looks at how late timers come while there is much traffic; TICK_S otherwise
 MUCH_TURNS: Final = 500  # turns of sessions a second; with fewer, the probe itself would keep the process awake; a guess
 FILLS_S: Final = 0.75  # seconds, whole ticks; from one write's beginning to the next: SIGKILL leaves a file at most 1 s old
-FILLS_REST: Final = 20  # times as long as a write took is rested after it: at most a twentieth of one core; a guess
+FILLS_SOON_S: Final = 0.05  # seconds, between two writes when buckets run dry; a guess
+FILLS_REST: Final = 20  # times the processor time of a write is rested after it: at most a twentieth of one core; a guess
 LAG_WATCH_S: Final = 1.0  # seconds, whole ticks; between two looks at the backlogs that limits follow
 REMOVAL_RETRY_S: Final = 60.0  # seconds; before another attempt to write down what has expired; it does not hold meanwhile; a guess
 
@@ -131,14 +132,27 @@ async def expire_changes(store: ExpiringChanges) -> None:
 
 
 async def keep_fill_levels(fill_levels: FillLevelsFile) -> None:
-    """Write the fill levels every FILLS_S, on a thread; less often where there are so many that it takes a noticeable part of that."""
+    """Write the fill levels every FILLS_S and when a bucket runs dry, on a thread; less often where there are so many that it takes a
+    noticeable part of that."""
     loop = SupervisedLoop("fill levels")
     while True:
         due = tick_time(FILLS_S)
         started = trio.current_time()
+        fill_levels.wanted = trio.Event()
+        took = 0.0
         with loop:
-            await trio.to_thread.run_sync(fill_levels.save)
-        await trio.sleep_until(max(due, started + FILLS_REST * (trio.current_time() - started)))
+            took = await trio.to_thread.run_sync(measure_cpu, fill_levels.save)
+        rested = started + FILLS_REST * took
+        with trio.move_on_at(max(due, rested)):
+            await fill_levels.wanted.wait()
+        await trio.sleep_until(max(rested, started + FILLS_SOON_S))
+
+
+def measure_cpu(work: Callable[[], None]) -> float:
+    """Do `work`; the processor time that it took, in seconds. On a busy machine the clock has the time of others in it."""
+    before = time.thread_time()
+    work()
+    return time.thread_time() - before
 
 
 async def probe_lag(gateway: RunningGateway) -> None:

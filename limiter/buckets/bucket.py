@@ -48,6 +48,7 @@ class Bucket:
         "breaker",
         "candidate",
         "contended_at",
+        "dry_at",
         "effective",
         "factory",
         "first_waiting",
@@ -92,6 +93,7 @@ class Bucket:
         self.refused = 0  # messages this limit cost: told so, dropped, or their channel or connection closed
         self.waiter = 0  # who was held by it last (`gateway/pipeline/actions/holding.py`), as the loop knows them; 0: nobody yet
         self.contended_at = NEVER  # monotonic ns, when somebody else than before was; NEVER: there was only one
+        self.dry_at = 0  # monotonic ns, when the loop heard of a refusal last; 0: never
         self.reported_held = 0  # of `held`, what `take_unreported` has told
         self.reported_refused = 0
         self.candidate: Candidate | None = next_candidate(None, rule, factory.candidate(rule), now)

@@ -18,7 +18,7 @@ from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.keys import Key
-from limiter.limits import NEVER
+from limiter.limits import NEVER, SECOND
 from limiter.rules.rule import Rule
 
 
@@ -154,7 +154,12 @@ class RateLimit(Handler):
         key = part.key
         assert key is not None
         tally = self.accounts.tally_of(key)
-        tally.refused_by = part.bucket
+        bucket = part.bucket
+        tally.refused_by = bucket
+        if bucket is not None:
+            if now - bucket.dry_at > SECOND and self.accounts.on_dry is not None:
+                self.accounts.on_dry()
+            bucket.dry_at = now
         tally.retry_after_ns = part.wait_ns
         spans = self.spans
         first = part.deadline == 0

@@ -32,16 +32,22 @@ from gateway.lifecycle.periodic_tasks import (
 from gateway.lifecycle.scheduling import TICK_S, SupervisedLoop, next_tick, tick_time
 from gateway.listeners.upstream import ANSWER_S, PROBE_EVERY_S, Upstream
 from gateway.listeners.upstreams import Upstreams
+from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.held_budget import HeldBudget
+from gateway.pipeline.pipeline import Batch
 from gateway.settings import load
 from gateway.standalone import Standalone
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
+from limiter.credit import Credit
+from limiter.judge import Judge
 from limiter.request import Request
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import Clock
+from support.rocketmq import frames as rocketmq
 from support.tls import Authority
+from support.wires.conversations import Talk, rule
 
 ORDERS = "limits/rocketmq/orders"
 OPERATOR = Author("alice", "operator")
@@ -494,3 +500,37 @@ def live_change(rate: str) -> Any:
     from admin.state import live
 
     return live(StoredOverride(messages=rate))
+
+
+async def test_a_limit_that_begins_to_refuse_has_its_fill_level_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the next write would be an hour away: a client that has used up its burst must not find it full after SIGKILL."""
+    monkeypatch.setattr("gateway.lifecycle.periodic_tasks.tick_time", lambda seconds: trio.current_time() + 3600)
+    judge = Judge(RuleSet((rule(messages=1),)))
+    talk = Talk("rocketmq", judge=judge)
+    with standalone_of(configure(tmp_path)) as standalone:
+        handler = RateLimit(talk.conversation, Credit(100, 1), Credit(100, 1), standalone.gateway.accounts)
+
+        def send(second: int) -> None:
+            batch = Batch(None, b"", talk.now + second * 1_000_000_000)
+            talk.conversation.decode(b"".join(rocketmq.send("orders", b"x", opaque=number) for number in (1, 2, 3)), 0, 100, batch.parts)
+            if not handler.carry(batch):
+                judge.decide(list(batch.requests), batch.now)
+                handler.resume(batch)
+
+        saves = 0
+
+        def save() -> None:
+            nonlocal saves
+            saves += 1
+
+        standalone.fill_levels.save = save  # type: ignore[method-assign]
+        async with task(keep_fill_levels, standalone.fill_levels):
+            await until(lambda: saves == 1, "the first write")
+            send(0)
+            await until(lambda: saves == 2, "the write for the refusal")
+            send(0)  # it goes on to refuse, which is no news
+            send(1)
+            await trio.sleep(0.2)
+            assert saves == 2
+            send(3)
+            await until(lambda: saves == 3, "the write for another time")
