@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +14,7 @@ import click
 
 from gateway.cli.exits import INVALID, USAGE, CommandError
 from gateway.cli.output import clean, counted
+from gateway.settings.hung_files import READ_S, hung_file
 from gateway.settings.sources import FLAGS
 
 if TYPE_CHECKING:
@@ -92,11 +95,23 @@ def config_file(option: str | None, argument: str | None) -> str:
 
 
 def loaded(config: str | CommandLine, flags: dict[str, str]) -> Settings:
-    """Raises CommandError, once all faults are shown."""
+    """Raises CommandError, once all faults are shown; and where a file is not read within READ_S."""
     from gateway.settings import ConfigError, load
 
+    found: Future[Settings] = Future()
+
+    def read() -> None:
+        try:
+            found.set_result(load(config, os.environ, flags))
+        except BaseException as error:  # it is raised below
+            found.set_exception(error)
+
+    thread = threading.Thread(target=read, daemon=True)  # one that hangs is left behind
+    thread.start()
     try:
-        return load(config, os.environ, flags)
+        return found.result(READ_S)
+    except TimeoutError:
+        raise CommandError(INVALID, hung_file(thread.ident, READ_S)) from None
     except ConfigError as error:
         for problem in error.errors:
             click.echo(by_line(str(problem)), err=True)

@@ -17,6 +17,7 @@ from gateway.lifecycle.first_steps import SignInLink, first_steps
 from gateway.lifecycle.reload import reload_on_hangup
 from gateway.lifecycle.signals import first_stop
 from gateway.listeners.factory import log_ending_certificates
+from gateway.settings.tls_files import ending
 from gateway.telemetry import status
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def log_started(
     """The lines of a gateway that serves from now on. `began` is monotonic seconds. `sign_in_link` is asked where a person reads it."""
     for listener in listeners:
         log.event(logging.INFO, "listening", **status.listening(listener))
-    log_ending_certificates(settings)
+    log_ending_certificates(ending(settings))
     log.event(logging.INFO, "started", after_ms=round((time.monotonic() - began) * 1e3), build=build().kind, workers=workers)
     log.tell(first_steps(settings, sign_in_link))
 

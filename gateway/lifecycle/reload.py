@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 import trio
@@ -25,10 +26,12 @@ from admin.auth import TokenError
 from admin.ports import ReloadFailedError
 from gateway import log, systemd
 from gateway.lifecycle.apply_settings import apply_log
-from gateway.listeners.factory import Derived, Protection, apply_tls, changed_tls, log_ending_certificates, read_tls
+from gateway.listeners.factory import Protection, apply_tls, changed_tls, derived_entries, log_ending_certificates, read_tls
 from gateway.ports import LastReload
 from gateway.settings import diff, reload, reloading
-from gateway.settings.problems import ConfigError
+from gateway.settings.hung_files import READ_S, hung_file
+from gateway.settings.problems import ConfigError, ConfigProblem
+from gateway.settings.tls_files import ending
 from gateway.transport.tls.certificates import TlsFileError
 from limiter.rules.rule_set import RuleSet
 
@@ -36,17 +39,13 @@ if TYPE_CHECKING:
     from gateway.listeners.broker_listeners import BrokerListeners
     from gateway.listeners.listener import Listener
     from gateway.settings import Settings
+    from gateway.settings.known_settings import Listener as Entry
     from limiter.rules.rule import Rule
 
 # Seconds. 20 system calls beside a reading: 13 ms with the default of 5 ms, 1.7 with 0.5, 0.1 with this (2026-11-22).
 NORMAL_S: Final = sys.getswitchinterval()
 SWITCH_S: Final = 0.0001
-READ_S: Final = 30.0  # seconds; for all files together, and again for those of tokens, TLS and receivers; a guess
 MAX_THREADS: Final = 4  # readings that hang, for as long as their files do; further reloads fail without one; a guess
-HANGS: Final = (
-    f"a file was not read within {READ_S:g} s: the configuration, its rules, a token file or a certificate is a FIFO, or its mount hangs; "
-    "mend or replace it, then reload again"
-)
 
 Words = TypeVarTuple("Words")
 Found = TypeVar("Found")
@@ -60,17 +59,7 @@ class NewConfiguration(NamedTuple):
     difference: dict[str, list[str]]  # lines for people: `in_force`, `needs_restart`
     protection: dict[str, Protection]  # by listener of the configuration
     compiled: RuleSet | None  # the new rules; None: they, and where they stand, are as before
-
-    def with_derived(self, derived: Mapping[str, Derived]) -> dict[str, Protection]:
-        """Of listeners made after those of the configuration too. On the loop's thread: they come and go. Raises ReloadFailedError."""
-        found = dict(self.protection)
-        try:
-            for entry in self.merged.listeners:
-                if entry.name in derived:
-                    found |= derived[entry.name].read_tls(entry)
-        except TlsFileError as error:
-            raise ReloadFailedError([str(error)]) from error
-        return found
+    ending: list[ConfigProblem]  # certificates near their end
 
 
 class FileRules(Protocol):
@@ -125,7 +114,9 @@ class Reloads:
             try:
                 found = await self._on_a_thread(read, target.settings, self._store)
                 commits = await self._on_a_thread(self._prepare, found.merged)
-                protection = found.with_derived(target.brokers)
+                protection = dict(found.protection)
+                while missing := [each for each in derived_entries(found.merged, target.brokers) if each.name not in protection]:
+                    protection |= await self._on_a_thread(read_protection, missing)  # meanwhile more may have come
             except ReloadFailedError as error:
                 if not dry_run:
                     self._failed(error)
@@ -150,11 +141,18 @@ class Reloads:
 
         Cancelled, it ends at once; the thread ends by itself, and its result is dropped.
         """
+        thread = 0
+
+        def on_it() -> Found:
+            nonlocal thread
+            thread = threading.get_ident()
+            return work(*words)
+
         try:
             with trio.fail_after(READ_S), quick_switches():
-                return await trio.to_thread.run_sync(work, *words, abandon_on_cancel=True, limiter=self._threads)
+                return await trio.to_thread.run_sync(on_it, abandon_on_cancel=True, limiter=self._threads)
         except trio.TooSlowError:
-            raise ReloadFailedError([HANGS]) from None
+            raise ReloadFailedError([f"{hung_file(thread, READ_S)}, then reload again"]) from None
 
     def _put_in_force(self, found: NewConfiguration, protection: dict[str, Protection], target: Reloadable) -> None:
         """In one piece. Live changes made since the reading began hold as well."""
@@ -169,7 +167,7 @@ class Reloads:
         self.last.ok = True
         self.last.needs_restart = found.difference["needs_restart"]
         log.event(logging.INFO, "reloaded", **found.difference)
-        log_ending_certificates(found.merged)
+        log_ending_certificates(found.ending)
 
     def _failed(self, error: ReloadFailedError) -> None:
         """Nothing of it is in force."""
@@ -185,19 +183,28 @@ def read(current: Settings, store: FileRules) -> NewConfiguration:
     """Read the files on a thread: what they change of `current`, and of the file's rules that hold now. Changes nothing itself."""
     try:
         settings = reload(current)
-        merged = reloading.merged(current, settings)
-        protection = read_tls(merged)  # not of the new settings as they are: what needs a restart is not in force
     except ConfigError as error:
         raise ReloadFailedError([str(fault) for fault in error.errors]) from error
-    except TlsFileError as error:
-        raise ReloadFailedError([str(error)]) from error
+    merged = reloading.merged(current, settings)
+    protection = read_protection(merged.listeners)  # not of the new settings as they are: what needs a restart is not in force
+    near_end: list[ConfigProblem] = []
+    with suppress(TlsFileError):  # gone since it was read: the next reload says so
+        near_end += ending(merged)
     compiled = None if settings.rules == store.file_rules else RuleSet(store.with_live_rules(settings.rules))
     difference = diff(current, settings)
     difference["in_force"] += [
         f"rule {name}: a live rule has this name and holds in its place; `sluice rules remove {name}` lets the file's hold"
         for name in store.live_rules_over(settings.rules)
     ]
-    return NewConfiguration(settings, merged, difference, protection, compiled)
+    return NewConfiguration(settings, merged, difference, protection, compiled, near_end)
+
+
+def read_protection(entries: Iterable[Entry]) -> dict[str, Protection]:
+    """The files of TLS of these listeners. Raises ReloadFailedError."""
+    try:
+        return read_tls(entries)
+    except TlsFileError as error:
+        raise ReloadFailedError([str(error)]) from error
 
 
 async def reload_on_hangup(

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
-    from gateway.listeners.factory import Protection
     from gateway.listeners.listener import Listener
     from gateway.settings import Settings
     from gateway.settings.known_settings import Listener as Entry
@@ -303,13 +302,10 @@ class BrokerListeners(Routes):
 
     # ---- TLS -------------------------------------------------------------------------------------------------------
 
-    def read_tls(self, entry: Entry) -> dict[str, Protection]:
-        """By broker listener: how its hops are to be protected where the name server's listener is configured like `entry`."""
+    def entries_like(self, entry: Entry) -> list[Entry]:
+        """The broker listeners that are open, with the TLS that they have where the name server's listener is configured like `entry`."""
         opened = [one for one in self.by_broker.values() if one.broker in self.opened]
-        return {
-            self._name(one.broker): hops(replace(self._entry(one, parse(one.address)), tls=entry.tls, upstream_tls=entry.upstream_tls))
-            for one in opened
-        }
+        return [replace(self._entry(one, parse(one.address)), tls=entry.tls, upstream_tls=entry.upstream_tls) for one in opened]
 
     # ---- what is kept and said -------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,7 +16,7 @@ from gateway.protocols import PROTOCOLS
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.listener_config import ListenerConfig
 from gateway.settings.checks import brokers_room
-from gateway.settings.tls_files import ending, hops
+from gateway.settings.tls_files import hops
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.transport.tls.context import Hop
 from gateway.transport.trusted_proxies import TrustedProxies
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from gateway.settings import Settings
     from gateway.settings.known_settings import Listener as Entry
+    from gateway.settings.problems import ConfigProblem
     from gateway.systemd import Inheritance
 
 Protection = tuple[Hop | None, Hop | None]  # towards clients, towards the broker
@@ -93,23 +95,23 @@ def limits_of(entry: Entry) -> ConnectionLimits:
 class Derived(Protocol):
     """Listeners that are not in the configuration themselves but made after one that is."""
 
-    def read_tls(self, entry: Entry) -> dict[str, Protection]: ...
+    def entries_like(self, entry: Entry) -> list[Entry]: ...
 
 
-def read_tls(settings: Settings, derived: Mapping[str, Derived] | None = None) -> dict[str, Protection]:
-    """By listener: how its two hops are to be protected, from what the files say now. Raises TlsFileError."""
-    found: dict[str, Protection] = {}
-    for entry in settings.listeners:
-        found[entry.name] = hops(entry)
-        if derived and entry.name in derived:
-            found.update(derived[entry.name].read_tls(entry))
-    return found
+def read_tls(entries: Iterable[Entry]) -> dict[str, Protection]:
+    """By listener: how its two hops are to be protected, from what the files say now. On a thread: files may hang. Raises TlsFileError."""
+    return {entry.name: hops(entry) for entry in entries}
 
 
-def log_ending_certificates(settings: Settings) -> None:
-    """Log a warning of each of the gateway's certificates that is near its end or past it, as `sluice check` does."""
+def derived_entries(settings: Settings, derived: Mapping[str, Derived]) -> list[Entry]:
+    """The listeners made after those of `settings`, which come and go: to be asked for on the loop's thread."""
+    return [each for entry in settings.listeners if entry.name in derived for each in derived[entry.name].entries_like(entry)]
+
+
+def log_ending_certificates(problems: Iterable[ConfigProblem]) -> None:
+    """Log a warning of each of the gateway's certificates that is near its end or past it (`tls_files.ending`), as `sluice check` does."""
     with suppress(TlsFileError):  # gone since it was read: the next reload says so
-        for problem in ending(settings):
+        for problem in problems:
             log.event(logging.WARNING, "certificate_ending", setting=problem.path, err=problem.message, remedy=problem.remedy)
 
 

@@ -29,7 +29,7 @@ from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.lifecycle.signals import Signals, first_stop
 from gateway.lifecycle.watchdog import Watchdog
-from gateway.listeners.factory import apply_tls, read_tls
+from gateway.listeners.factory import apply_tls, derived_entries, read_tls
 from gateway.settings import ConfigError, Settings
 from gateway.settings.reloading import merged
 from gateway.systemd import Inheritance
@@ -244,7 +244,8 @@ class Worker:
         try:
             before = self.gateway.settings
             settings = merged(before, settings_of(text))
-            apply_tls(self.gateway.listening, read_tls(settings, self.gateway.brokers))
+            entries = [*settings.listeners, *derived_entries(settings, self.gateway.brokers)]
+            apply_tls(self.gateway.listening, read_tls(entries))
             self.gateway.settings = settings
             self.gateway.reloaded()
             apply_log(self.gateway.log_handler, before.log, settings.log)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from gateway.cli import configured
 
 LISTENERS = "listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
 RULES = "rules: [{name: all, limit: {messages: 1/s}}]\n"
@@ -154,3 +157,30 @@ def test_start_of_a_verb_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("verb", [["check"], ["config", "show"], ["run"]])
+@pytest.mark.parametrize("name", ["sluice.yaml", "limits.yaml"])
+def test_a_file_that_hangs_is_named_and_not_waited_for(
+    sluice: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str], name: str
+) -> None:
+    """A FIFO in the place of a configuration or its rules, as a mount would hang."""
+    monkeypatch.setattr(configured, "READ_S", 0.5)
+    listener = "{name: rabbit, protocol: amqp, bind: '127.0.0.1:0', upstream: '127.0.0.1:5673'}"
+    (tmp_path / "sluice.yaml").write_text(f"listeners: [{listener}]\nrules_file: limits.yaml\n")
+    (tmp_path / "limits.yaml").unlink(missing_ok=True)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    try:
+        ran = sluice(*verb, "-c", str(tmp_path / "sluice.yaml"))
+    finally:
+        os.close(os.open(tmp_path / name, os.O_RDWR | os.O_NONBLOCK))  # lets the thread go
+    assert ran.code == 3
+    assert f"{tmp_path / name} was not read within 0.5 s" in ran.err
+
+
+@pytest.mark.parametrize("verb", [["check"], ["config", "show"], ["run"]])
+def test_a_device_or_a_folder_in_the_place_of_a_file_is_a_fault(sluice: Any, tmp_path: Path, verb: list[str]) -> None:
+    for file in ("/dev/zero", str(tmp_path)):
+        ran = sluice(*verb, "-c", file)
+        assert (ran.code, file in ran.err) == (3, True)

@@ -18,7 +18,7 @@ import trio
 
 from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, apply_entries, brokers_of
 from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
-from gateway.listeners.factory import apply_tls, listeners_of, read_tls
+from gateway.listeners.factory import apply_tls, derived_entries, listeners_of, read_tls
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError
@@ -499,7 +499,7 @@ def test_a_reload_reaches_listeners_of_brokers_and_those_opened_after_it(house: 
     one = house(more=", tls: {certificate: a.pem, key: a.key}")
     one.brokers.find("broker-a", 0, ONE)
     authority.issue("a", NAME)
-    changed = apply_tls(one.listening, read_tls(one.settings, {"names": one.brokers}))
+    changed = apply_tls(one.listening, read_tls([*one.settings.listeners, *derived_entries(one.settings, {"names": one.brokers})]))
     assert changed == ["listeners.names.tls: the files have changed", "listeners.names/broker-a/0.tls: the files have changed"]
     (tmp_path / "b.pem").write_bytes((tmp_path / "a.pem").read_bytes())
     (tmp_path / "b.key").write_bytes((tmp_path / "a.key").read_bytes())

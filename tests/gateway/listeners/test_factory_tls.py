@@ -40,12 +40,12 @@ def test_changed_files_are_reported_and_used_by_new_connections_and_failure_coun
     described = {"certificate_expires": "2040-01-01T00:00:00Z", "peer_verified": False, "handshakes_failed": {}, "mode": "enforcing"}
     assert before.describe() == described
     before.failures["expired"] = 3
-    assert apply_tls(listening, read_tls(configured)) == []
+    assert apply_tls(listening, read_tls(configured.listeners)) == []
     ca.issue("a", NAME, not_after=datetime(2041, 1, 1))  # noqa: DTZ001
-    told = changed_tls(listening, read_tls(configured))
+    told = changed_tls(listening, read_tls(configured.listeners))
     assert rabbit.tls is not None
     assert rabbit.tls.describe()["certificate_expires"] == "2040-01-01T00:00:00Z", "saying so puts nothing in force"
-    changed = apply_tls(listening, read_tls(configured))
+    changed = apply_tls(listening, read_tls(configured.listeners))
     assert changed == told
     assert changed == ["listeners.rabbit.tls: the files have changed", "listeners.rabbit.upstream_tls: the files have changed"]
     assert rabbit.tls is not None
@@ -66,7 +66,7 @@ def test_a_broken_file_changes_nothing(ca: Authority, tmp_path: Path) -> None:
     before = listening["rabbit"].tls
     (ca.directory / "a.key").write_text((ca.directory / "b.key").read_text())
     with pytest.raises(TlsFileError, match=r"a\.key is not the key of the certificate in"):
-        read_tls(configured)
+        read_tls(configured.listeners)
     assert listening["rabbit"].tls is before
 
 
@@ -75,12 +75,12 @@ def test_tls_can_be_switched_on_and_off(ca: Authority, tmp_path: Path) -> None:
     listening = listeners_of(settings(tmp_path, "max_frame: 1MiB"))
     rabbit = listening["rabbit"]
     assert [rabbit.tls, rabbit.upstreams.tls] == [None, None]
-    assert apply_tls(listening, read_tls(settings(tmp_path, BOTH))) == []
+    assert apply_tls(listening, read_tls(settings(tmp_path, BOTH).listeners)) == []
     assert rabbit.tls is not None
     upstream_tls = rabbit.upstreams.members[0].tls
     assert upstream_tls is not None
     assert upstream_tls.server_name == "127.0.0.1"
-    apply_tls(listening, read_tls(settings(tmp_path, "tls: off")))
+    apply_tls(listening, read_tls(settings(tmp_path, "tls: off").listeners))
     assert [rabbit.tls, rabbit.upstreams.tls] == [None, None]
 
 
@@ -96,6 +96,6 @@ def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, 
     before, after = mode("enforcing"), mode("permissive")
     assert diff(before, after) == {"in_force": ["listeners.rocket.tls.mode: enforcing -> permissive"], "needs_restart": []}
     listening = listeners_of(before)
-    apply_tls(listening, read_tls(merged(before, after)))
+    apply_tls(listening, read_tls(merged(before, after).listeners))
     assert listening["rocket"].tls is not None
     assert listening["rocket"].tls.describe()["mode"] == "permissive"

@@ -15,6 +15,7 @@ import pytest
 from gateway.listeners.factory import log_ending_certificates
 from gateway.settings import ConfigProblem, diff, hops, lint, load
 from gateway.settings.reloading import merged
+from gateway.settings.tls_files import ending
 from support.tls import NAME, Authority
 
 Faults = Callable[..., list[ConfigProblem]]
@@ -173,9 +174,9 @@ def test_the_gateway_logs_what_check_says_of_certificates_at_their_end(here: Wri
     told = Told()
     logger.addHandler(told)
     try:
-        log_ending_certificates(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES)))
+        log_ending_certificates(ending(load(here(listener(tls() + "    upstream_tls: {verify: none}\n") + RULES))))
         assert told.lines == []
-        log_ending_certificates(load(here(listener(tls("soon.pem", "soon.key")) + RULES)))
+        log_ending_certificates(ending(load(here(listener(tls("soon.pem", "soon.key")) + RULES))))
     finally:
         logger.removeHandler(told)
     assert [line[:2] for line in told.lines] == [("WARNING", "certificate_ending")], told.lines
