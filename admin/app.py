@@ -26,6 +26,7 @@ from admin.authentication import Authentication
 from admin.boundary import READS, Boundary
 from admin.changes import Author, WriteFailedError
 from admin.context import Context
+from admin.descriptors import own_share
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import missing_page
 from admin.exchange import Deadlines
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 GRACE_S: Final = 3.0  # seconds; requests under way when the gateway stops; a change takes milliseconds (guess)
 REFUSALS_PER_SECOND: Final = 10  # journal lines of refused requests with one; each is an fsync for which changes wait; a guess
 MAX_PATH: Final = 512  # characters of a path in a journal line (a guess)
-MAX_PROBES: Final = 32  # connections of the probes' listener at once; they take no place of the admin API's (a guess)
 PROBES: Final = ("/livez", "/readyz", "/startupz", "/metrics")  # all there is on the probes' listener
 TOKEN_PARAMETERS: Final = re.compile(
     r"(?:^|&)(?:access[_-]?|api[_-]?|bearer[_-]?|id[_-]?)?(?:token|key|bearer|authorization|password)=", re.I
@@ -88,12 +88,13 @@ class Admin:
         self.authentication = Authentication(tokens, store, clock)
         self._refusals_audited = LineBrake(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
-        self.hub = StreamHub(gateway, Glance(gateway, store), clock)
+        share = own_share()
+        self.hub = StreamHub(gateway, Glance(gateway, store), clock, share.streams)
         self.marks = Marks(store)
         self.log_level = LiveLogLevel(gateway, wall_clock)
         self._idempotency = IdempotencyKeys()
-        self.server = Server(self.respond)
-        self.probes = Server(self.respond_to_probe, most=MAX_PROBES)
+        self.server = Server(self.respond, most=share.connections, arriving=share.arriving)
+        self.probes = Server(self.respond_to_probe, most=share.probes, arriving=share.arriving)
         self._access = Access()
 
     def prepare(self, access: Access) -> Callable[[], None]:
@@ -116,7 +117,7 @@ class Admin:
         if access.tls is None:
             self.server.tls = None
         elif self.server.tls is None:
-            self.server.tls = Handshakes(access.tls, access.explain)
+            self.server.tls = Handshakes(access.tls, access.explain, own_share().handshakes)
         else:
             self.server.tls.context = access.tls
 

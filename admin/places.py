@@ -22,7 +22,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_ARRIVING: Final = 128  # connections of a port whose first request is not whole, or waits for a place; some 32 KiB each at most
 WAIT_S: Final = 5.0  # seconds; for a place, before 503: on a slow machine a burst of a hundred takes more than one; a guess
 PATIENCE_S: Final = 0.05  # seconds; before a newcomer takes the place of a client that has a token or has just come; a guess
 TOKEN: Final = 3  # the rank (`Connection.rank`) of an idle connection with a token; those before it have none, or are slow
@@ -70,8 +69,9 @@ C = TypeVar("C", bound=Connection)
 class Places(Generic[C]):
     """The connections of one port: those that have a place, and those that arrive."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, arriving: int) -> None:
         self.most = most
+        self.most_arriving = arriving  # without a whole request, or waiting for a place
         self.held: dict[C, None] = {}
         self.gave_way = 0  # connections closed for others
         self.pace = Pace()
@@ -101,7 +101,7 @@ class Places(Generic[C]):
         Others give way: the oldest without a whole request, of the address that has the most of them. If all have one, the last in line of
         the address that has the most, unless that is the newcomer's.
         """
-        if len(self._arriving) >= MAX_ARRIVING and not self._thin_out(connection.address):
+        if len(self._arriving) >= self.most_arriving and not self._thin_out(connection.address):
             return False
         self._arriving[connection] = None
         return True

@@ -27,6 +27,7 @@ import trio
 import trio.abc
 
 from admin import log
+from admin.descriptors import WHOLE
 from admin.exchange import Deadlines, Exchange, SlowPeerError
 from admin.http import Head, RefusedError
 from admin.peer import Peer, peer_of, speaks_tcp
@@ -36,7 +37,6 @@ from admin.tls import HandshakeError, Handshakes
 
 ACCEPT_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-MAX_CONNECTIONS: Final = 64  # open at once; docs/design/reliability.md F53
 
 ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError
 Respond: TypeAlias = Callable[[Head | RefusedError, ReceiveBody, Peer], Awaitable[Answer]]  # (head or what was wrong, body, peer)
@@ -57,12 +57,14 @@ class Server:
     Holds at most `most` connections, with one head, one body (as long as `respond` lets it be) and one piece of an answer each.
     """
 
-    def __init__(self, respond: Respond, deadlines: Deadlines | None = None, most: int = MAX_CONNECTIONS) -> None:
+    def __init__(
+        self, respond: Respond, deadlines: Deadlines | None = None, most: int = WHOLE.connections, arriving: int = WHOLE.arriving
+    ) -> None:
         self._respond = respond
         self.deadlines = deadlines or Deadlines()
         self.most = most
         self.tls: Handshakes | None = None  # of new connections over TCP; a reload may put one here
-        self.places: Places[Exchange] = Places(most)
+        self.places: Places[Exchange] = Places(most, arriving)
         self.open = self.places.held
         self.live: set[Exchange] = set()  # with bodies without an end; they take no other's place, and bound their own number
         self.counts = Counts()

@@ -17,13 +17,13 @@ import msgspec
 import trio
 
 from admin import log
+from admin.descriptors import WHOLE
 from admin.problems import ProblemError
 
 if TYPE_CHECKING:
     from admin.glance import Glance
     from admin.ports import Gateway
 
-MAX_STREAMS: Final = 64  # open at once; they have no part in the places of other requests; a guess
 MAX_STREAMS_PER_TOKEN: Final = 32  # one token cannot take them all; a guess
 LOOK_S: Final = 0.25  # seconds; between two looks for new events, at the gateway's common ticks
 LOOKS_PER_SNAPSHOT: Final = 4
@@ -33,8 +33,9 @@ FAULT_EVERY_S: Final = 10.0  # seconds; between two log lines of snapshots that 
 class StreamHub:
     """What all streams share."""
 
-    def __init__(self, gateway: Gateway, glance: Glance, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, gateway: Gateway, glance: Glance, clock: Callable[[], int] = time.monotonic_ns, most: int = WHOLE.streams) -> None:
         """`clock`: monotonic ns."""
+        self._most = most
         self._gateway = gateway
         self._glance = glance
         self._clock = clock
@@ -57,8 +58,8 @@ class StreamHub:
         """Raises ProblemError 503 where no further stream may begin."""
         if self.closed:
             raise ProblemError(503, "too-many-streams", "the gateway is stopping")
-        if self.streams >= MAX_STREAMS:
-            detail = f"there are {MAX_STREAMS} streams already, and no more are served; poll GET /v1/events and /v1/topics, or end one"
+        if self.streams >= self._most:
+            detail = f"there are {self._most} streams already, and no more are served; poll GET /v1/events and /v1/topics, or end one"
         elif self._by_token[token] >= MAX_STREAMS_PER_TOKEN:
             detail = f"the token {token} has {MAX_STREAMS_PER_TOKEN} streams already, its most; end one, or use another token"
         else:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 import trio.abc
 
+from admin.descriptors import WHOLE
+
 if TYPE_CHECKING:
     from admin.peer import Peer
 
-MAX_HANDSHAKES: Final = 128  # under way at once; of some 60 KiB each (measured 2026-11-24)
 HANDSHAKE_S: Final = 5.0  # seconds; for a whole handshake, waiting for its turns included (a guess)
 REST: Final = 4  # times the length of a step in which no other is made: handshakes take a fifth of the processor at most
 MAX_REST_S: Final = 0.02  # seconds; after one step: what else ran meanwhile must not count for long (a guess)
@@ -48,9 +49,10 @@ class NotTlsError(Exception):
 class Handshakes:
     """Makes connections into TLS streams. `context` is of new connections: a reload puts another one here."""
 
-    def __init__(self, context: ssl.SSLContext, explain: Callable[[ssl.SSLError], str] = str) -> None:
-        """`explain` puts OpenSSL's errors into words."""
+    def __init__(self, context: ssl.SSLContext, explain: Callable[[ssl.SSLError], str] = str, most: int = WHOLE.handshakes) -> None:
+        """`explain` puts OpenSSL's errors into words; `most` are under way at once."""
         self.context = context
+        self._most = most
         self.failed = 0
         self._explain = explain
         self._under_way: dict[trio.CancelScope, str] = {}  # -> address
@@ -58,7 +60,7 @@ class Handshakes:
 
     async def shake_hands(self, stream: trio.abc.Stream, peer: Peer) -> trio.SSLStream[_Paced]:
         """The TLS stream on `stream`, which is then its own. Raises HandshakeError; then the caller closes `stream`."""
-        while len(self._under_way) >= MAX_HANDSHAKES:
+        while len(self._under_way) >= self._most:
             self._cut_one()
         with trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_S) as scope:
             self._under_way[scope] = peer.address

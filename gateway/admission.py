@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from admin.descriptors import share_of
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.limits import NEVER, Limit, Rate
 from limiter.units import format_rate
@@ -30,7 +31,7 @@ BY_RATE: Final = "max_connection_rate"
 BY_DESCRIPTORS: Final = "overload"
 BY_MEMORY: Final = "memory_full"
 CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS, BY_MEMORY)
-RESERVED_DESCRIPTORS: Final = 128  # for the admin API, files, the loop itself; an idle gateway has about 25 open (a guess)
+OWN_DESCRIPTORS: Final = 32  # for files and the loop itself; an idle gateway has about 25 open (a guess)
 DESCRIPTORS_PER_BROKER: Final = 2  # of a listener opened on demand: its socket, and the one in reserve
 # Clients per listener that are told at a time why they cannot connect: they hold no permit, but a descriptor (a guess)
 MAX_REJECTING: Final = 64
@@ -248,7 +249,8 @@ def room_for_connections(descriptors: int, listeners: int, brokers: int = 0) -> 
 
     `brokers`: how many listeners may be opened on demand, for brokers of a name server.
     """
-    return max(1, (descriptors - RESERVED_DESCRIPTORS - listeners * MAX_REJECTING - brokers * DESCRIPTORS_PER_BROKER) // 2)
+    reserved = OWN_DESCRIPTORS + share_of(descriptors).total
+    return max(1, (descriptors - reserved - listeners * MAX_REJECTING - brokers * DESCRIPTORS_PER_BROKER) // 2)
 
 
 def _decrement(counts: dict[str, int], name: str) -> None:

@@ -17,6 +17,7 @@ from gateway.lifecycle.first_steps import SignInLink, first_steps
 from gateway.lifecycle.reload import reload_on_hangup
 from gateway.lifecycle.signals import first_stop
 from gateway.listeners.factory import log_ending_certificates
+from gateway.settings.lints import few_files
 from gateway.settings.tls_files import ending
 from gateway.telemetry import status
 
@@ -55,6 +56,8 @@ def log_started(
     for listener in listeners:
         log.event(logging.INFO, "listening", **status.listening(listener))
     log_ending_certificates(ending(settings))
+    for problem in few_files(settings):
+        log.event(logging.WARNING, "few_open_files", err=problem.message, remedy=problem.remedy)
     log.event(logging.INFO, "started", after_ms=round((time.monotonic() - began) * 1e3), build=build().kind, workers=workers)
     log.tell(first_steps(settings, sign_in_link))
 

@@ -119,6 +119,8 @@ LIFE: Final = {
         "info", fields="in_force needs_restart", meaning="The configuration was read again: what holds now, and what needs a restart."),
     "reload_failed": lines("error", fields="err remedy", meaning="The configuration could not be read; the last good one stays in force."),
     "certificate_ending": lines("warning", fields="setting err remedy", meaning="A certificate of the configuration expires soon."),
+    "few_open_files": lines(
+        "warning", fields="err remedy", meaning="The limit of open files leaves room for few connections; the line says how many."),
     "memory_watermark": lines(
         "warning", "info", fields="full held_bytes high_watermark stopped_connections delivery_bytes",
         meaning="Memory went above `memory.high_watermark`: publishing connections are not read. Or (info) it is below again."),

@@ -10,9 +10,10 @@ import pytest
 import trio
 import trio.testing
 
+from admin.descriptors import WHOLE
 from admin.endpoints import events as endpoint
 from admin.exchange import Deadlines
-from admin.stream_hub import MAX_STREAMS, MAX_STREAMS_PER_TOKEN
+from admin.stream_hub import MAX_STREAMS_PER_TOKEN
 from support.admin.admin_client import Control, control
 from support.admin.streams import Reader, reading
 
@@ -230,7 +231,7 @@ async def full(api: Control) -> AsyncIterator[tuple[Control, list[Reader]]]:
     """As many streams as there may be."""
     async with AsyncExitStack() as stack:
         readers = []
-        for number in range(MAX_STREAMS):
+        for number in range(WHOLE.streams):
             role = "viewer" if number < MAX_STREAMS_PER_TOKEN else "operator"
             readers.append(await stack.enter_async_context(reading(api, role=role)))
         yield api, readers

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from admin.descriptors import LEAST, WHOLE, share_of
 from admin.http import Head, RefusedError
 from admin.peer import Peer
 from admin.places import BURST, PACE_S, Pace
 from admin.routing import Answer
 from admin.server import ReceiveBody, Server
-from support.admin.admin_client import Control, everything, request
+from support.admin.admin_client import Control, control, everything, request
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 POST = b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n"
@@ -33,8 +36,8 @@ LAST = "Connection: close\r\n"
 class Port:
     """A server of few places. Requests of `/held/...` are worked on until `finish`."""
 
-    def __init__(self, most: int) -> None:
-        self.server = Server(self.respond, most=most)
+    def __init__(self, most: int, arriving: int) -> None:
+        self.server = Server(self.respond, most=most, arriving=arriving)
         self.begun: list[str] = []
         self.held: dict[str, trio.Event] = {}
         self.listener: trio.SocketListener
@@ -80,8 +83,8 @@ class Port:
 
 
 @asynccontextmanager
-async def port(most: int) -> AsyncIterator[Port]:
-    made = Port(most)
+async def port(most: int, arriving: int = 128) -> AsyncIterator[Port]:
+    made = Port(most, arriving)
     listeners = await trio.open_tcp_listeners(0, host=HERE)
     made.listener = listeners[0]
     async with trio.open_nursery() as nursery:
@@ -243,9 +246,8 @@ async def everything_until_body(stream: trio.SocketStream) -> bytes:
     return said
 
 
-async def test_half_requests_of_the_address_with_the_most_give_way_where_newcomers_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.places.MAX_ARRIVING", 5)
-    async with port(2) as open_port:
+async def test_half_requests_of_the_address_with_the_most_give_way_where_newcomers_arrive() -> None:
+    async with port(2, arriving=5) as open_port:
         other = await open_port.say(get("/other")[:-2], address=THERE)
         await open_port.until_open(1)
         half = []
@@ -258,9 +260,8 @@ async def test_half_requests_of_the_address_with_the_most_give_way_where_newcome
         assert await is_answered(other)
 
 
-async def test_when_too_many_whole_requests_wait_those_of_the_address_with_the_most_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.places.MAX_ARRIVING", 3)
-    async with port(1) as open_port:
+async def test_when_too_many_whole_requests_wait_those_of_the_address_with_the_most_are_told() -> None:
+    async with port(1, arriving=3) as open_port:
         await open_port.say(get("/held/first", LAST))
         await open_port.until_begun("/held/first")
         waiting = [await open_port.say(get(f"/waits/{number}", LAST)) for number in range(3)]
@@ -298,3 +299,17 @@ async def test_requests_of_strangers_begin_in_turns_and_first_ones_are_not_behin
             nursery.start_soon(lambda: ask("first", first=True))
     assert {name for name, _ in began[1:6]} == {"first"}
     assert began[-1][1] == pytest.approx(25 * PACE_S, abs=2 * PACE_S)
+
+
+async def test_the_ports_hold_their_share_of_the_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they may hold is what `gateway/admission.py` leaves free of clients: both have it from `admin/descriptors.py`."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    share = share_of(1024)
+    async with control(tmp_path) as api:
+        servers = (api.admin.server, api.admin.probes)
+        held = [(server.most, server.places.most, server.places.most_arriving) for server in servers]
+        assert held == [(share.connections, share.connections, share.arriving), (share.probes, share.probes, share.arriving)]
+        assert api.admin.hub._most == share.streams
+        api.stop.cancel()
+    assert (share_of(resource.RLIM_INFINITY), share_of(100_000)) == (WHOLE, WHOLE)
+    assert (set(share_of(64)), share.total <= 1024 // 4) == ({LEAST}, True)

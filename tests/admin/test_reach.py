@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from admin.access import Access
-from admin.tls import MAX_HANDSHAKES
+from admin.descriptors import WHOLE
 from admin.unix_socket import UnixSocket
 from gateway.transport.tls.context import client_hop, explain
 from support.admin.admin_client import Control, Reply, control, everything, request
@@ -145,7 +145,7 @@ async def test_a_reload_reads_the_certificate_again_and_open_connections_stay(tm
 
 async def test_half_handshakes_take_no_place_of_others(tmp_path: Path, authority: Authority) -> None:
     async with control(tmp_path, access=access_by(authority)) as api:
-        silent = [await api.connect() for _ in range(MAX_HANDSHAKES + 30)]
+        silent = [await api.connect() for _ in range(WHOLE.handshakes + 30)]
         for stream in silent[::2]:
             await stream.send_all(b"\x16\x03\x01\x02")
         for _ in range(3):

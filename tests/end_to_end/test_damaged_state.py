@@ -1,4 +1,4 @@
-"""What is wrong with the state directory at the start keeps no traffic from passing: read-only, no token, no state files."""
+"""What is wrong at the start keeps no traffic from passing: a state directory that is read-only or not ours, no token, few descriptors."""
 
 from __future__ import annotations
 
@@ -176,3 +176,11 @@ def test_live_changes_whose_files_are_gone_are_those_of_the_history(tmp_path: Pa
     with made(tmp_path / "g", broker) as gateway:
         assert not passes(gateway, LIMITED)
         assert any("was put together from the history" in warning for warning in warned(gateway))
+
+
+def test_a_gateway_of_few_descriptors_says_so_and_is_administered(tmp_path: Path, broker: StandIn) -> None:
+    """`ulimit -n 64`: one client has room, and the admin port answers whoever asks."""
+    with Gateway(tmp_path, [amqp_listener(broker.address)], [], under=("prlimit", "--nofile=64:64")) as gateway:
+        assert [gateway.answers("/livez") for _ in range(5)] == [True] * 5
+        told = [json.loads(line) for line in gateway.log().splitlines() if '"few_open_files"' in line]
+        assert [line["err"] for line in told] == ["the hard limit of open files is 64: room for 1 connections"]

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admin.descriptors import share_of
 from gateway.admission import (
     BY_ADDRESS,
     BY_ALL,
     BY_DESCRIPTORS,
     BY_RATE,
     BY_USER,
+    MAX_REJECTING,
+    OWN_DESCRIPTORS,
     Admission,
     ConnectionLimits,
     ConnectionPermit,
@@ -130,9 +133,9 @@ def test_descriptors_are_shared_by_all_listeners() -> None:
 
 
 def test_descriptors_are_left_for_the_admin_api_and_for_clients_being_refused() -> None:
-    assert room_for_connections(1024, 2) == 384
+    assert room_for_connections(1024, 2) == 304
     assert room_for_connections(100, 4) == 1
-    assert room_for_connections(1024, 2, brokers=20) == 364
+    assert room_for_connections(1024, 2, brokers=20) == 284
 
 
 CAPS = ConnectionLimits(connections=6, per_address=3, per_user=2)
@@ -179,3 +182,11 @@ def test_counts_are_those_of_the_seats_that_are_taken(steps: list[tuple[str, obj
         assert set(door.by_address) == {address for _, address, _ in there}
         assert sum(door.by_user.values()) == sum(user is not None for _, _, user in there)
         assert 0 not in door.by_user.values()
+
+
+@pytest.mark.parametrize("descriptors", [300, 1024, 2175, 2176, 65_536])
+def test_clients_leave_free_what_the_admin_ports_may_hold(descriptors: int) -> None:
+    """Whoever fills both ports takes no descriptor that a client was promised."""
+    room = 2 * room_for_connections(descriptors, 1) + MAX_REJECTING + OWN_DESCRIPTORS
+    assert room + share_of(descriptors).total <= descriptors
+    assert room + share_of(descriptors).total >= descriptors - 1, "or fewer clients are let in than there is room for"

@@ -248,14 +248,14 @@ def test_warns_of_a_cap_above_the_cap_on_all(write: Callable[..., Path], key: st
 
 def test_warns_of_more_connections_than_there_are_descriptors_for(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
-    text = "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, max_connections: 4001}]\n"
+    text = "listeners: [{name: r, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, max_connections: 3777}]\n"
     rules = "rules: [{name: a, limit: {messages: 1/s}}]\n"
     (warning,) = lint(load(write(text + rules)))
     assert (warning.path, warning.message) == (
         "listeners[0].max_connections",
-        "the hard limit of open files (8192) leaves room for 4000 connections",
+        "the hard limit of open files (8192) leaves room for 3776 connections",
     )
-    assert lint(load(write(text.replace("4001", "4000") + rules))) == []
+    assert lint(load(write(text.replace("3777", "3776") + rules))) == []
 
 
 def test_warns_of_ports_for_more_brokers_than_there_are_descriptors_for(
@@ -312,7 +312,7 @@ def test_warns_of_few_open_files(write: Callable[..., Path], monkeypatch: pytest
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1064))
     (warning,) = lints.lint(settings)
     assert warning.headline == (
-        "ulimit -n: the hard limit of open files is 1064: room for 436 connections; raise it (systemd: LimitNOFILE=65536)"
+        "ulimit -n: the hard limit of open files is 1064: room for 352 connections; raise it (systemd: LimitNOFILE=65536)"
     )
 
 
