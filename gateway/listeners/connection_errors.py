@@ -16,7 +16,7 @@ import trio
 from gateway import log
 from gateway.admission import CAUSES, RefusedError
 from gateway.listeners.tls_handshake import TlsHandshakeError
-from gateway.listeners.unreachable import OUT_OF_DESCRIPTORS, UnreachableError
+from gateway.listeners.unreachable import SHORTAGES, UnreachableError
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.frames import CONNECTION_FORCED
 from gateway.transport.proxy_protocol import MalformedHeaderError
@@ -55,7 +55,7 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal("tls_handshake_failed", str(error.strerror))
         case trio.TooSlowError():
             return Refusal("handshake_timeout", "the client has not begun")
-        case OSError() if error.errno in OUT_OF_DESCRIPTORS:
+        case OSError() if error.errno in SHORTAGES:
             return Refusal("overload", str(error), CONNECTION_FORCED)
         case OSError():  # its socket is of no more use
             return Refusal("client", str(error))

@@ -29,7 +29,7 @@ from gateway.listeners.protocol_detection import begins_tls, check_protocol, rea
 from gateway.listeners.rejecter import Rejecter
 from gateway.listeners.tcp import set_up
 from gateway.listeners.tls_handshake import protect
-from gateway.listeners.unreachable import OUT_OF_DESCRIPTORS
+from gateway.listeners.unreachable import DESCRIPTORS, SHORTAGES, errno_of
 from gateway.listeners.upstreams import Upstreams
 from gateway.protocols import PROTOCOLS
 from gateway.session.listener_config import ListenerConfig
@@ -148,7 +148,7 @@ class Listener:
                     except BlockingIOError:
                         break
                     except OSError as error:
-                        if error.errno not in OUT_OF_DESCRIPTORS:
+                        if error.errno not in SHORTAGES:
                             continue  # the client was gone before we accepted it (ECONNABORTED and its kin, accept(2))
                         reserve = self._shed(sock, reserve, error)
                         await trio.sleep(0.1)
@@ -165,7 +165,7 @@ class Listener:
         self._accepting.cancel()
 
     def _shed(self, sock: socket.socket, reserve: int, error: OSError) -> int:
-        """Out of descriptors: use the reserve to accept one client and close it at once."""
+        """Out of descriptors, or of the kernel's memory: use the reserve to accept one client and close it at once."""
         if reserve >= 0:
             os.close(reserve)
         try:
@@ -177,8 +177,9 @@ class Listener:
             pass  # no client waits any more, or another descriptor was taken meanwhile: try again in a moment
         times = self._shed_log.due()
         if times:
-            remedy = "raise the nofile limit (ulimit -n)"
-            log.event(logging.ERROR, "out_of_descriptors", listener=self.name, err=str(error), times=times, remedy=remedy)
+            number = errno_of(error)
+            event = "out_of_descriptors" if number in DESCRIPTORS else "out_of_socket_memory"
+            log.event(logging.ERROR, event, listener=self.name, err=str(error), times=times, remedy=SHORTAGES[number])
         return _reserve()
 
     # ---- one client's way in ---------------------------------------------------------------------------------------

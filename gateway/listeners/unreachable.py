@@ -9,7 +9,13 @@ from typing import Final
 
 from gateway.listeners.tls_handshake import TlsHandshakeError
 
-OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+SHORTAGES: Final = {  # what no connection can be made for want of -> the way out
+    errno.EMFILE: "raise the nofile limit of this process (ulimit -n)",
+    errno.ENFILE: "the whole machine has no descriptor left: see which process has them, or raise fs.file-max",
+    errno.ENOBUFS: "the kernel has no memory for a socket: see what fills the machine's or the control group's memory",
+    errno.ENOMEM: "the kernel has no memory for a socket: see what fills the machine's or the control group's memory",
+}
+DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})  # the shortages of descriptors; the others are of memory
 # Why a broker is down, for metrics; the texts are for people.
 REFUSED: Final = "refused"  # nobody listens there
 TIMEOUT: Final = "timeout"  # no connection in time

@@ -38,7 +38,7 @@ from gateway.listeners.hold_down import GOOD_EVERY_S, HoldDown
 from gateway.listeners.unreachable import (
     HELD,
     NO_ANSWER,
-    OUT_OF_DESCRIPTORS,
+    SHORTAGES,
     TIMEOUT,
     NoAnswerError,
     SparedError,
@@ -123,7 +123,7 @@ class Upstream:
                     await self._ask()
                 channel = await self._open(ends)
             except Exception as error:  # also what a resolver or TLS makes of a name: to the client it is all the same
-                if errno_of(error) in OUT_OF_DESCRIPTORS:  # nothing is known about the broker
+                if errno_of(error) in SHORTAGES:  # nothing is known about the broker
                     raise
                 self.dials["failed"] += 1
                 if findings == self._findings and not (self.alone() and self._is_slow(error, began)):
@@ -309,7 +309,7 @@ class Upstream:
         try:
             await self._ask()
         except Exception as error:  # as in `dial`
-            if findings != self._findings or errno_of(error) in OUT_OF_DESCRIPTORS:
+            if findings != self._findings or errno_of(error) in SHORTAGES:
                 return False
             if self._is_slow(error, began):
                 return False

@@ -129,7 +129,11 @@ LIFE: Final = {
         meaning="The process came near `memory.limit`, or what the machine allows; `step` is what is done. Or (info, step 0) it is over."),
     "out_of_descriptors": lines(
         "error", fields="listener err times remedy",
-        meaning="No connection can be accepted for want of file descriptors. `times`: since the line before."),
+        meaning="No connection can be accepted for want of file descriptors, of this process (EMFILE) or of the machine (ENFILE). `times`: "
+        "since the line before."),
+    "out_of_socket_memory": lines(
+        "error", fields="listener err times remedy",
+        meaning="No connection can be accepted because the kernel has no memory for its socket. `times`: since the line before."),
     "inherited_socket_unused": lines(
         "warning", fields="socket bind remedy", meaning="Systemd passed a socket that no listener wants."),
     "inherited_socket_unusable": lines(

@@ -316,6 +316,23 @@ def test_running_out_of_descriptors_is_logged_once_a_second(caplog: pytest.LogCa
     listener.close()
 
 
+@pytest.mark.parametrize(
+    ("number", "event", "remedy"),
+    [
+        (errno.EMFILE, "out_of_descriptors", "of this process"), (errno.ENFILE, "out_of_descriptors", "the whole machine"),
+        (errno.ENOMEM, "out_of_socket_memory", "memory for a socket"), (errno.ENOBUFS, "out_of_socket_memory", "memory for a socket"),
+    ],
+)  # fmt: skip
+def test_a_shortage_is_named_as_what_it_is(caplog: pytest.LogCaptureFixture, number: int, event: str, remedy: str) -> None:
+    listener = Listener(ListenerConfig("x", "amqp", 1 << 20, S), ("127.0.0.1", 0), Upstreams.at("x", [("127.0.0.1", 1)]))
+    listener.open()
+    reserve = listener._shed(listener.sockets()[0], -1, OSError(number, os.strerror(number)))
+    ((told, fields),) = [(record.getMessage(), vars(record)["fields"]) for record in caplog.records]
+    assert (told, remedy in fields["remedy"], os.strerror(number) in fields["err"]) == (event, True, True)
+    os.close(reserve)
+    listener.close()
+
+
 def test_two_bytes_of_a_frame_are_no_handshake() -> None:
     with Wires(threads=0) as w:
         client, _broker = w.connect("rocketmq")
