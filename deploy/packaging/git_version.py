@@ -75,7 +75,8 @@ def commit_moment(root: Path = ROOT) -> int:
 
 def debian_version(version: str) -> str:
     """The same in dpkg's order: what comes before a release has a tilde, `.dev` two, as it comes before `a1` and `rc1`."""
-    return re.sub(r"\.dev", "~~dev", re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"~\1", version, count=1), count=1)
+    public, plus, local = version.partition("+")  # a commit may have an a or a b between two digits
+    return re.sub(r"\.dev", "~~dev", re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"~\1", public)) + plus + local
 
 
 def image_tag(version: str) -> str:

@@ -117,6 +117,14 @@ def test_what_stands_in_a_version(tmp_path: Path) -> None:
     assert project.version() == f"0.3.0.post1+g{short(project.folder)}"
 
 
+@pytest.mark.parametrize(("version", "debian"), [
+    ("0.3.0.dev1040+g6068a4996", "0.3.0~~dev1040+g6068a4996"), ("0.3.0a1.post2+g1b2a3rc45", "0.3.0~a1.post2+g1b2a3rc45"),
+    ("0.3.0rc1", "0.3.0~rc1"), ("0.3.0", "0.3.0"), ("0.3.0.post5+g1c2d3e4f5.changed", "0.3.0.post5+g1c2d3e4f5.changed"),
+])  # fmt: skip
+def test_of_a_version_for_dpkg_only_the_public_part_is_another(version: str, debian: str) -> None:
+    assert debian_version(version) == debian
+
+
 @pytest.mark.parametrize("tag", ["", "v0.3.0"])
 def test_a_shallow_clone_does_not_count_what_it_has_not(tmp_path: Path, tag: str) -> None:
     project = Project(tmp_path / "project")
