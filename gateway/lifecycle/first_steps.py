@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.build import build
 from gateway.settings.command_line import NAME as COMMAND_LINE
 from limiter.shell_words import quoted
 from limiter.units import format_limit
@@ -40,6 +41,8 @@ def first_steps(settings: Settings, sign_in_link: Callable[[], SignInLink | None
         yield f"  clients     connect to {listener.bind} ({listener.protocol})"
     yield f"  limit       {limits_in_force(settings)}"
     admin = f"{'http' if settings.admin.tls is None else 'https'}://{settings.admin.bind}"
+    if build().kind == "pure Python":
+        yield "  build       pure Python: several times the processor time of a compiled one"
     if (link := sign_in_link()) is not None:
         yield f"  dashboard   {link.url}"
         yield f"              signs you in once, within {link.minutes} minutes; later by the token"

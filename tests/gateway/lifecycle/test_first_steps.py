@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.build import Build
+from gateway.lifecycle import first_steps as first_steps_module
 from gateway.lifecycle.first_steps import first_steps
 from gateway.settings import CommandLine, Settings, load
 
@@ -42,6 +44,13 @@ def test_a_run_without_a_file_says_its_limit_in_plain_words(tmp_path: Path, limi
     assert shown["1"] == "sluice is running, as the command line says. Ctrl-C drains and stops."
     assert shown["limit"] == f"limit       {said}"
     assert shown["clients"] == "clients     connect to 127.0.0.1:5670 (amqp)"
+
+
+@pytest.mark.parametrize("kind", ["pure Python", "compiled"])
+def test_a_build_that_is_not_compiled_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(first_steps_module, "build", lambda: Build("1", kind, "3.11"))
+    shown = lines(load(CommandLine("amqp", "127.0.0.1:5670", ("127.0.0.1:5672",), (), tmp_path)))
+    assert shown.get("build", "").startswith("build       pure Python: several times") == (kind == "pure Python")
 
 
 @pytest.mark.parametrize(
