@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -23,7 +24,8 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
-from support.packages import PURE, another, chrooted, deb, debian, inside, tree
+from support.first_limits import assert_limited, first_queue
+from support.packages import PURE, another, chrooted, deb, debian, git, inside, pure_wheel, repository, tree
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports, wait_until
 from support.systemd_namespace import SystemdNamespace
@@ -152,6 +154,47 @@ def serving(machine: Path) -> Iterator[tuple[Process, str]]:
         yield process, url
     finally:
         process.stop()
+
+
+@pytest.mark.packages
+def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(machine: Path, rabbitmq: RabbitMQ, package: Path) -> None:
+    """The page's commands, typed as root in the machine that has the package; only the ports are this test's."""
+    inside(machine, "dpkg", "-i", f"/root/{package.name}")
+    port, admin = free_ports(2)
+    with processes_seen(machine), first_queue(rabbitmq) as queue:
+        process = start(machine, url := configure(machine, [port, rabbitmq.port, admin]))
+        try:
+            typed = shown("docs/deploy/debian.md", "limits set").text
+            token = "/var/lib/sluice/admin.token"
+            said = inside(machine, "env", f"SLUICE_ADMIN={url}", f"SLUICE_TOKEN_FILE={token}", "sh", "-euc", typed)
+            assert "100/s" in said.stdout
+            assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
+        finally:
+            process.stop()
+
+
+@pytest.mark.packages
+def test_the_build_of_the_next_commit_is_an_upgrade_for_pip_and_for_dpkg(tmp_path: Path) -> None:
+    """Neither is told to take another version: each finds out which one is newer."""
+    machine, sources, dist = debian(tmp_path / "machine"), repository(tmp_path / "sources", "v0.0.1"), tmp_path / "dist"
+    pip = [str(tmp_path / "venv/bin/python"), "-m", "pip"]
+    newest = ["--quiet", "--no-index", "--no-deps", "--pre", "--upgrade", "--find-links", str(dist), "sluice-gateway"]
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=300)
+    versions = []
+    for _ in range(2):
+        wheel = pure_wheel(sources, dist)
+        package = deb(wheel, tmp_path / "deb")
+        (machine / f"root/{package.name}").write_bytes(package.read_bytes())
+        said = inside(machine, "dpkg", "-i", f"/root/{package.name}")
+        assert "downgrading" not in said.stderr
+        subprocess.run([*pip, "install", *newest], check=True, timeout=300)
+        found = subprocess.run([*pip, "show", "sluice-gateway"], check=True, capture_output=True, text=True, timeout=60).stdout
+        assert f"\nVersion: {wheel.name.split('-')[1]}\n" in found
+        rows = dict(line.split(None, 1) for line in inside(machine, "sluice", "version").stdout.splitlines())
+        assert (rows["sluice"], rows["commit"]) == (wheel.name.split("-")[1], git(sources, "rev-parse", "HEAD"))
+        versions.append(inside(machine, "dpkg-query", "-W", "-f", "${Version}", "sluice").stdout)
+        git(sources, "commit", "--quiet", "--allow-empty", "-m", "the next")
+    assert [version.partition("+")[0] for version in versions] == [f"{VERSION}~~dev1", f"{VERSION}~~dev2"]
 
 
 def configure(machine: Path, ports: list[int], **gateway: object) -> str:

@@ -13,14 +13,13 @@ import pytest
 from packaging.version import Version
 
 from support.environments import ROOT
-from support.packages import git, repository
+from support.packages import git, pure_wheel, repository
 
 sys.path.insert(0, str(ROOT / "deploy" / "packaging"))
 
 from git_version import FILE, debian_version, image_tag, read_version, stamp
 
 SDIST = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
-WHEEL = SDIST.replace("sdist", "wheel")
 
 
 class Project:
@@ -189,7 +188,7 @@ def test_it_is_in_the_source_distribution_and_in_the_wheel_that_is_made_of_it(tm
     with tarfile.open(archive) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's 3.11.2 has none yet
         packed.extractall(tmp_path)
-    wheel = tmp_path / run(WHEEL, tmp_path / f"sluice_gateway-{version}")
+    wheel = pure_wheel(tmp_path / f"sluice_gateway-{version}", tmp_path)
     assert wheel.name == f"sluice_gateway-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as packed_wheel:
         packed_wheel.extractall(tmp_path / "site")

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from gateway.build import VERSION
+from support.brokers.rabbitmq import RabbitMQ
 from support.environments import ROOT
+from support.first_limits import assert_limited, command_of, first_queue
 from support.packages import PURE
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports, wait_until
@@ -92,12 +94,35 @@ def test_there_is_no_shell_and_nothing_else_to_run(root: Path) -> None:
     assert not [path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o6000], "setuid"
 
 
+def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(root: Path, writable: Path, rabbitmq: RabbitMQ) -> None:
+    """The page's command in the running container; only the ports are this test's."""
+    port, admin = free_ports(2)
+    url = f"http://{LOOPBACK}:{admin}"
+    words = contained(root, writable, "/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml", *ports_of(port, rabbitmq.port, admin))
+    running = Process(words, log=writable / "log.txt")
+    try:
+        alive = ["curl", "-sf", f"{url}/livez"]
+        running.wait_until(lambda: subprocess.run(alive, capture_output=True, check=False).returncode == 0, within=60, what="it")
+        with first_queue(rabbitmq) as queue:
+            change = contained(root, writable, "/usr/bin/sluice", *command_of("container"), "--admin", url)
+            asked = subprocess.run(change, capture_output=True, text=True, check=False, timeout=60)
+            assert asked.returncode == 0, asked
+            assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
+    finally:
+        running.stop()
+
+
+def ports_of(bind: int, broker: int, admin: int) -> list[str]:
+    """Options that put the image's listener, its broker and its admin port elsewhere on loopback."""
+    return [
+        "--set", f"listeners.rabbit.bind={LOOPBACK}:{bind}", "--set", f"listeners.rabbit.upstream={LOOPBACK}:{broker}",
+        "--admin-bind", f"{LOOPBACK}:{admin}",
+    ]  # fmt: skip
+
+
 def test_it_serves_as_nobody_on_a_read_only_root(root: Path, writable: Path) -> None:
     ports = free_ports(3)
-    settings = [
-        "--set", f"listeners.rabbit.bind={LOOPBACK}:{ports[0]}", "--set", f"listeners.rabbit.upstream={LOOPBACK}:{ports[1]}",
-        "--admin-bind", f"{LOOPBACK}:{ports[2]}",
-    ]  # fmt: skip
+    settings = ports_of(*ports)
     words = contained(root, writable, "/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml", *settings)
     running = Process(words, log=writable / "log.txt")
     try:

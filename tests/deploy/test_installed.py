@@ -21,6 +21,7 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
+from support.first_limits import assert_limited, first_queue
 from support.packages import PURE, SOURCE, another
 from support.pages import shown
 from support.processes import LOOPBACK, Process, free_ports
@@ -47,22 +48,20 @@ def shell(text: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_pip_and_a_first_limit_as_the_page_says(checkout: Path) -> None:
+def test_pip_and_a_first_limit_as_the_page_says(checkout: Path, rabbitmq: RabbitMQ) -> None:
     assert f"sluice {VERSION} (pure Python" in shell(shown("docs/deploy/pip.md", "-m venv sluice-env").text, checkout)
     shell(shown("docs/deploy/pip.md", "--require-hashes").text, checkout)
-    ports = free_ports(3)
-    words = (
-        shown("docs/deploy/pip.md", "sluice-env/bin/sluice run")
-        .text.strip()
-        .replace(":5670", f":{ports[0]}")
-        .replace(":5672", f":{ports[1]}")
-    )
-    admin = f"{LOOPBACK}:{ports[2]}"
+    port, admin_port = free_ports(2)
+    words = shown("docs/deploy/pip.md", "sluice-env/bin/sluice run").text.strip()
+    words = words.replace(":5670", f":{port}").replace(":5672", f":{rabbitmq.port}")
+    admin = f"{LOOPBACK}:{admin_port}"
     running = Process(["sh", "-c", f"exec {words} --admin-bind {admin}"], log=checkout / "log", cwd=checkout)
     try:
         there = ["curl", "-sf", f"http://{admin}/livez"]
         running.wait_until(lambda: subprocess.run(there, capture_output=True, check=False).returncode == 0, within=60, what="the gateway")
-        assert "100/s" in shell(shown("docs/deploy/pip.md", "limits set").text, checkout, SLUICE_ADMIN=f"http://{admin}")
+        with first_queue(rabbitmq) as queue:
+            assert "100/s" in shell(shown("docs/deploy/pip.md", "limits set").text, checkout, SLUICE_ADMIN=f"http://{admin}")
+            assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
     finally:
         running.stop()
 

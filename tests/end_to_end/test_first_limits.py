@@ -6,7 +6,6 @@ A real RabbitMQ gets what passes, and no more than the limit lets pass. How each
 from __future__ import annotations
 
 import csv
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
+from support.first_limits import assert_limited, command_of, first_queue
 from support.floods import flood_until_refused
 from support.gateways import Gateway, amqp_listener
-from support.pages import ROOT, blocks
+from support.pages import ROOT
 
 pytestmark = pytest.mark.rabbitmq
-RATE = 100  # messages a second, of the pages
 Rules = Sequence[Mapping[str, object]]
 
 
@@ -39,14 +37,6 @@ PAGES: dict[str, Rules] = {
 }
 
 
-def command_of(page: str) -> list[str]:
-    """The words after `sluice` of the page's `limits set`."""
-    shown = blocks(ROOT / f"docs/deploy/{page}.md", "sh", "text")
-    (line,) = [line for block in shown for line in block.text.splitlines() if "limits set" in line]
-    words = shlex.split(line)
-    return words[words.index("limits") :]
-
-
 @contextmanager
 def gateway_over(rules: Rules, rabbitmq: RabbitMQ, folder: Path, workers: int = 1) -> Iterator[Gateway]:
     settings = {"gateway": {"name": "first", "state_directory": "state", "workers": workers}}
@@ -56,25 +46,16 @@ def gateway_over(rules: Rules, rabbitmq: RabbitMQ, folder: Path, workers: int = 
 
 @pytest.mark.parametrize(("page", "workers"), [*((page, 1) for page in PAGES), ("container", 2)])
 def test_the_pages_first_limit_limits(rabbitmq: RabbitMQ, tmp_path: Path, page: str, workers: int) -> None:
-    with (
-        gateway_over(PAGES[page], rabbitmq, tmp_path, workers) as gateway,
-        Queue(rabbitmq.url, "first", exchange="orders", keys=("order.created",)) as queue,
-    ):
+    with gateway_over(PAGES[page], rabbitmq, tmp_path, workers) as gateway, first_queue(rabbitmq) as queue:
         said = gateway.cli(*command_of(page))
         assert "not enforced" not in said.stdout + said.stderr
-        counted = flood_until_refused(gateway.amqp_url(), "orders", "order.created")
-        assert counted.refused >= 100, counted
-        assert counted.confirmed <= RATE * (1 + counted.seconds) + 1, counted
-        assert len(queue.contents()) == counted.confirmed
+        assert_limited(gateway.amqp_url(), queue)
 
 
 def test_a_limit_that_is_only_counted_says_so_everywhere(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
     """And never that it refuses: in its own answer, dry run or not, the lists, `why`, and the metrics."""
     key = ("amqp", "/", "orders", "order.created")
-    with (
-        gateway_over(PAGES["container"], rabbitmq, tmp_path) as gateway,
-        Queue(rabbitmq.url, "first", exchange="orders", keys=("order.created",)) as queue,
-    ):
+    with gateway_over(PAGES["container"], rabbitmq, tmp_path) as gateway, first_queue(rabbitmq) as queue:
         for more in (["--dry-run"], []):
             said = gateway.cli("limits", "set", *key, "--messages", "1/h", "--mode", "shadow", "--reason", "try", *more).stderr
             assert "(1/h) is not enforced (mode: shadow)" in " ".join(said.split())

@@ -55,6 +55,17 @@ def release(target: Path) -> Path:
     return target
 
 
+def pure_wheel(sources: Path, target: Path) -> Path:
+    """By setuptools alone, as `pip wheel .` calls it, in the folder `target`."""
+    program = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+    target.mkdir(parents=True, exist_ok=True)
+    clean = {"SLUICE_COMPILE": "0", "PATH": "/usr/bin:/bin"}
+    words = [sys.executable, "-c", program, str(target)]
+    done = subprocess.run(words, cwd=sources, check=False, capture_output=True, text=True, env=clean, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return target / done.stdout.splitlines()[-1]
+
+
 def another(wheel: Path, folder: Path, version: str, files: Mapping[str, str] | None = None) -> Path:
     """The pure wheel as a version that is called otherwise, with `files` (name in the wheel -> text) in place of its own, in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
