@@ -107,6 +107,7 @@ def test_what_stands_in_a_version(tmp_path: Path) -> None:
     project.change()
     assert project.version() == f"0.3.0.dev2+g{short(project.folder)}.changed"
     assert debian_version(project.version()) == f"0.3.0~~dev2+g{short(project.folder)}.changed"
+    assert debian_version("0.3.0.dev2+g6cfdd32a6") == "0.3.0~~dev2+g6cfdd32a6", "no letter of a commit is one of a release"
     assert image_tag(project.version()) == f"0.3.0.dev2_g{short(project.folder)}.changed"
     project.commit()
     project.tag("v0.3.0")

@@ -336,7 +336,7 @@ async def test_a_fault_of_the_admin_api_does_not_end_the_gateway_and_it_is_begun
     async def serve(*_: object, task_status: Any, **more: object) -> None:
         nonlocal begun
         begun += 1
-        task_status.started([])
+        task_status.started([("127.0.0.1", 9180)])
         await trio.sleep(1)
         raise RuntimeError("boom")
 
