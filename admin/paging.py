@@ -26,6 +26,7 @@ SortKey = tuple[float, str]
 
 MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
 DEFAULT: Final = 100
+DESCRIBED_AT_ONCE: Final = 100  # items, between two turns of others' lists: a page as it comes by default
 SLICE_ITEMS: Final = 200  # items sorted between two turns of the event loop: 0.2 ms
 LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")

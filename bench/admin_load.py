@@ -13,6 +13,9 @@ message goes: what these differ from those without load is the machine's, which 
 in all. Meanwhile `/livez` of the probes' port and, with a token, `/v1/status` are asked from 127.0.0.1; how many were answered in time is
 printed.
 
+`--load exports`, not among them either: EXPORTS spreadsheets of all topics at once, again and again, and meanwhile another viewer's page of
+`/v1/topics`, timed in the same way.
+
 Medians of the turns, and their ratios; two kinds of turns without load, compared with each other in the same way, are the noise. What is
 under way stands on stderr. Whatever is not answered for PATIENCE_S ends it with an error.
 """
@@ -47,10 +50,12 @@ STREAMS = 8
 CHANGES_PER_MINUTE = 1000
 PARTS = ("topics", "changes", "streams", "strangers")  # of the load
 ATTACK = "attack"
+EXPORTS = "exports"
+EXPORTERS = 12  # who export at once
 ATTACKERS = 100  # connections to each port
 ATTACK_RATE = 1_000_000  # bytes a second to each port
 ATTACK_REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-ASKED = {"/livez": 0.5, "/v1/status": 1.0}  # beside an attack: path -> seconds in which it is to be answered
+ASKED = {"/livez": 0.5, "/v1/status": 1.0, "/v1/topics": 0.5}  # beside an attack or exports: path -> seconds for an answer
 
 
 def say(what: str) -> None:
@@ -181,10 +186,14 @@ class AdminLoad:
                 lambda: self._time("/livez", self.probes, {}),
                 lambda: self._time("/v1/status", self.gateway.admin_port, self._headers()),
             ],
+            EXPORTS: [
+                *(lambda: self._ask("exports", "GET", "/v1/topics?format=csv", None, 0.0, self._headers()) for _ in range(EXPORTERS)),
+                lambda: self._time("/v1/topics", self.gateway.admin_port, self._headers()),
+            ],
             "streams": [*(lambda: self._stream(reads=True) for _ in range(STREAMS - 1)), lambda: self._stream(reads=False)],
         }
-        self._threads = [  # an attack is timed, so it does not wait for the processor
-            threading.Thread(target=(lambda task: task()) if part == ATTACK else as_from_elsewhere, args=(task,), daemon=True)
+        self._threads = [  # what is timed does not wait for the processor
+            threading.Thread(target=(lambda task: task()) if part in {ATTACK, EXPORTS} else as_from_elsewhere, args=(task,), daemon=True)
             for part in self.parts
             for task in tasks[part]
         ]
@@ -211,10 +220,10 @@ def main() -> None:
     parser.add_argument(
         "--load",
         nargs="+",
-        choices=(*PARTS, ATTACK),
+        choices=(*PARTS, ATTACK, EXPORTS),
         default=PARTS,
         metavar="PART",
-        help=f"of {', '.join(PARTS)}, and {ATTACK}; default: all but that",
+        help=f"of {', '.join(PARTS)}, and {ATTACK} and {EXPORTS}; default: all but these two",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where the JSON goes")
     parser.add_argument("--workers", type=int, default=1, help="processes of the gateway (gateway.workers); default 1")
@@ -270,7 +279,7 @@ def main() -> None:
     answers = {path: sorted(took) for path, took in loads["with"].took.items() if took}
     for path, took in answers.items():
         in_time = sum(seconds <= ASKED[path] for seconds in took)
-        print(f"{path} beside the attack: {in_time} of {len(took)} within {ASKED[path]} s, the slowest {took[-1]:.3f} s")
+        print(f"{path} meanwhile: {in_time} of {len(took)} within {ASKED[path]} s, the slowest {took[-1]:.3f} s")
     print(f"topics known: {known}; in {began:.1f} s of load: " + ", ".join(f"{name} {dict(load.done)}" for name, load in loads.items()))
     plan = {name: value for name, value in vars(options).items() if name not in {"load", "results"}}
     keep(options.results / "admin-load.json", facts, {"plan": {**plan, "load": list(options.load)}, "turns": turns, "took": answers})

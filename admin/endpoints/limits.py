@@ -12,8 +12,8 @@ from admin.auth import Role
 from admin.bodies import ChangeContext, LimitBody, decode, override
 from admin.context import Context
 from admin.limit_list import SORTS, described, entries_of, rates_of, sort_key
-from admin.limit_views import Explained, KeyLimit, Level, LimitPage, explained, level_of, remarks_on_modes, usage_of
-from admin.paging import CURSOR, LIMIT, QUERY, one_long_list, page
+from admin.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
+from admin.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, QUERY, one_long_list, page
 from admin.pattern_refusal import instead_of_pattern
 from admin.preconditions import etag, require_match
 from admin.problems import Fault, invalid, not_found, pattern
@@ -220,17 +220,17 @@ async def delete(context: Context) -> Answer:
 
 
 async def list_limits(context: Context) -> Answer:
-    async with one_long_list():
-        return await _list_limits(context)
-
-
-async def _list_limits(context: Context) -> Answer:
     """Describes only the limits of the page."""
     request = context.request
-    tag = etag(context.store.revision)  # a change that comes meanwhile may be in the list, and its revision is not
-    entries = await entries_of(context)
-    found, following = await page(entries, await sort_key(context, request.query.get("sort", "name")), request)
-    return Answer(LimitPage(await described(context, found), following, len(entries)), etag=tag)
+    async with one_long_list():
+        tag = etag(context.store.revision)  # a change that comes meanwhile may be in the list, and its revision is not
+        entries = await entries_of(context)
+        found, following = await page(entries, await sort_key(context, request.query.get("sort", "name")), request)
+    items: list[LimitInUse] = []
+    for first in range(0, len(found), DESCRIBED_AT_ONCE):
+        async with one_long_list():
+            items += await described(context, found[first : first + DESCRIBED_AT_ONCE])
+    return Answer(LimitPage(items, following, len(entries)), etag=tag)
 
 
 KEY_PARAMETERS: Final = (

@@ -12,6 +12,7 @@ import trio
 
 from admin import openapi, spreadsheet
 from admin.endpoints import ROUTES
+from admin.paging import DESCRIBED_AT_ONCE
 from admin.routing import Route
 from admin.spreadsheet import CSV, MOST_ROWS, Column, cell
 from gateway.cli import clients, history, limit_columns, output, rules, tables, traffic_columns
@@ -170,7 +171,15 @@ async def test_exports_asked_for_at_once_are_made_once_and_others_do_not_wait_fo
         made.append(name)
         return await real(name)
 
+    described: list[int] = []
+    describe = api.gateway.topics
+
+    async def described_at_once(places: Any = None) -> Any:
+        described.append(len(places))
+        return await describe(places)
+
     api.gateway.topic_numbers = counted  # type: ignore[method-assign]
+    api.gateway.topics = described_at_once  # type: ignore[method-assign, assignment]
     answers: list[Reply] = []
     order: list[str] = []
 
@@ -191,6 +200,7 @@ async def test_exports_asked_for_at_once_are_made_once_and_others_do_not_wait_fo
         nursery.start_soon(look)
     assert made.count(None) <= 2, "each export had the list made anew, once for each page"
     assert order.index("list") <= 1, "the list waited for more than the export that was being made"
+    assert max(described) <= DESCRIBED_AT_ONCE, "others' lists wait until all topics of an export are described"
     assert {answer.body for answer in answers} == {answers[0].body}
     assert len(read(answers[0])) == 10_000
     assert [row["topic"] for row in read(answers[0])][::9999] == ["t00000", "t09999"]
