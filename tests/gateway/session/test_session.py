@@ -287,9 +287,16 @@ def test_pipelines_of_many_sessions_share_one_submission_per_sweep() -> None:
         before = wires.sweeper.submissions
         for client, _ in ends:
             client.sendall(send("orders"))
-        wires.run()
+        forwarded = [b""] * len(ends)
+
+        def have_all() -> bool:
+            for at, (_, broker) in enumerate(ends):
+                forwarded[at] += wires.received(broker)
+            return all(forwarded)
+
+        wires.until(have_all)  # not `run`, which ends where the judge's thread gets no turn for some time
         assert wires.sweeper.submissions - before <= 2
-        assert all(wires.received(broker) == send("orders") for _, broker in ends[:10])
+        assert forwarded == [send("orders")] * len(ends)
 
 
 def test_verdicts_of_a_thread_that_come_with_those_given_on_the_loop_are_carried_on_too() -> None:
