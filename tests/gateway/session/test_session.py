@@ -281,7 +281,8 @@ def test_an_exception_in_one_session_closes_that_session_only() -> None:
 
 
 def test_pipelines_of_many_sessions_share_one_submission_per_sweep() -> None:
-    with Wires(limited("orders", rate=100_000), threads=1) as wires:
+    rule = Rule("all", Match(protocol="rocketmq"), "topic", Limit(messages=Rate(100_000), messages_burst=100))
+    with Wires(rule, threads=1) as wires:
         ends = [wires.connect("rocketmq", f"10.0.0.{number}") for number in range(20)]
         wires.run()
         before = wires.sweeper.submissions
