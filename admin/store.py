@@ -257,7 +257,9 @@ class Store:
         """Make the folder if need be. Why this user cannot have it at all; "" where it can be read. Raises OSError."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self.folder / STATE).exists()  # raises where the folder may not be looked into
+            for name in (STATE, HISTORY, REFUSALS):
+                if (self.folder / name).is_file():  # raises where the folder may not be looked into
+                    (self.folder / name).open("rb").close()
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise

@@ -70,7 +70,7 @@ def commit_moment(root: Path = ROOT) -> int:
     """When the commit was made, in Unix seconds. Raises UnknownVersionError."""
     if not (root / ".git").exists():
         raise UnknownVersionError("no git checkout")
-    return int(_git(root, "log", "-1", "--format=%ct"))
+    return int(run_git(root, "log", "-1", "--format=%ct"))
 
 
 def debian_version(version: str) -> str:
@@ -97,13 +97,13 @@ def _constant(source: str, name: str) -> str:
 def _ask_git(root: Path, declared: str) -> BuildVersion:
     if not (root / ".git").exists():  # the repository of a folder above is another project's
         raise UnknownVersionError("no git checkout")
-    shallow, commit = _git(root, "rev-parse", "--is-shallow-repository", "HEAD").split()
-    changed = bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+    shallow, commit = run_git(root, "rev-parse", "--is-shallow-repository", "HEAD").split()
+    changed = bool(run_git(root, "status", "--porcelain", "--untracked-files=no"))
     local = f"+g{commit[:_SHORT]}{CHANGED if changed else ''}"
-    tags = [tag for tag in _git(root, "tag", "--merged", "HEAD", "--list", "v[0-9]*").split() if _VERSION.fullmatch(tag[1:])]
+    tags = [tag for tag in run_git(root, "tag", "--merged", "HEAD", "--list", "v[0-9]*").split() if _VERSION.fullmatch(tag[1:])]
     tag = max(tags, key=lambda each: _order(each[1:]), default="")
     counts = tag != "" and _order(tag[1:])[0] >= _order(declared)[0]
-    commits = int(_git(root, "rev-list", "--count", f"{tag}..HEAD" if counts else "HEAD"))
+    commits = int(run_git(root, "rev-list", "--count", f"{tag}..HEAD" if counts else "HEAD"))
     if counts and commits == 0:
         return BuildVersion(tag[1:] + (local if changed else ""), tag, 0, commit, changed)
     if shallow == "true":  # what is not there cannot be counted
@@ -123,7 +123,7 @@ def _order(version: str) -> tuple[tuple[int, ...], tuple[str, int]]:
     return tuple(numbers), (found[2], int(found[3])) if found[2] else ("release", 0)
 
 
-def _git(root: Path, *words: str) -> str:
+def run_git(root: Path, *words: str) -> str:
     """What git says of `root`, whoever owns it: its sources are about to be run anyway. It writes nothing and asks no network."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     clean |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}

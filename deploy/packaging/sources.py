@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from git_version import FILE, BuildVersion, UnknownVersionError, commit_moment, declared_version, read_version, stamp
+from git_version import FILE, BuildVersion, UnknownVersionError, commit_moment, declared_version, read_version, run_git, stamp
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -90,7 +89,7 @@ def moment(root: Path = ROOT) -> int:
 def tracked(root: Path = ROOT) -> list[str]:
     """Paths of all files that git knows, as in the working tree; without git, those that a source distribution lists."""
     if (root / ".git").exists():
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+        listed = run_git(root, "ls-files", "-z")
         return sorted(name for name in listed.split("\0") if name and (root / name).is_file())
     listing = root / "build" / "sluice_gateway.egg-info" / "SOURCES.txt"
     if not listing.exists():

@@ -66,6 +66,15 @@ class CannotPostError(Exception):
     """A file that a post needs is not there or not usable."""
 
 
+MIN_SECRET_CHARS: Final = 4  # of a word of a URL that may be a secret; shorter ones, as "v1", are found in any text
+
+
+def secret_words(url: str) -> list[str]:
+    """The words of a URL's path and query that may be secrets."""
+    _, _, target = url.partition("://")[2].partition("/")
+    return [word for word in re.split("[/?&=]", unquote(target)) if len(word) >= MIN_SECRET_CHARS]
+
+
 class Hook:
     """A receiver, what it has not been told, and how the last posts went."""
 
@@ -78,7 +87,7 @@ class Hook:
         self.failed_at: float | None = None  # trio's time of the first of the failures that go on; None: the last post was answered
         self.scope = trio.CancelScope()  # of its task
         self._where = parts_of(api_url(entry.url) if entry.format == "alertmanager" else entry.url)
-        self._words = [word for word in re.split("[/?&=]", unquote(self._where.target)) if word]
+        self._words = secret_words(entry.url)
         self._failures = 0  # posts that failed, one after the other
         self._told_at = float("-inf")  # when the log was last told of them
         self._rejected_with = 0  # the status that the log was told of; 0: none

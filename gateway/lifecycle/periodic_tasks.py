@@ -35,6 +35,7 @@ MUCH_TURNS: Final = 500  # turns of sessions a second; with fewer, the probe its
 FILLS_S: Final = 0.75  # seconds, whole ticks; from one write's beginning to the next: SIGKILL leaves a file at most 1 s old
 FILLS_SOON_S: Final = 0.05  # seconds, between two writes when buckets run dry; a guess
 FILLS_REST: Final = 20  # times the processor time of a write is rested after it: at most a twentieth of one core; a guess
+FILLS_WAIT: Final = 3  # times a write's whole time: a slow disk is not written to all the time; a guess
 LAG_WATCH_S: Final = 1.0  # seconds, whole ticks; between two looks at the backlogs that limits follow
 REMOVAL_RETRY_S: Final = 60.0  # seconds; before another attempt to write down what has expired; it does not hold meanwhile; a guess
 
@@ -142,7 +143,8 @@ async def keep_fill_levels(fill_levels: FillLevelsFile) -> None:
         took = 0.0
         with loop:
             took = await trio.to_thread.run_sync(measure_cpu, fill_levels.save)
-        rested = started + FILLS_REST * took
+        ended = trio.current_time()
+        rested = max(started + FILLS_REST * took, ended + (FILLS_WAIT - 1) * (ended - started))
         with trio.move_on_at(max(due, rested)):
             await fill_levels.wanted.wait()
         await trio.sleep_until(max(rested, started + FILLS_SOON_S))

@@ -147,6 +147,9 @@ class SpanExport:
         return f"<SpanExport {self.endpoint} exported={self.exported} failed={self.failed} queued={self._handed_over - self._done}>"
 
 
+MAX_SAID: Final = 2000  # characters of a complaint that are looked at; a collector may answer with megabytes
+
+
 class Complaints(logging.Handler):
     """What OpenTelemetry logs: the last of it is kept for a line of ours, or a collector that is away would fill the log.
 
@@ -169,7 +172,7 @@ class Complaints(logging.Handler):
         logger.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = re.sub(r"(with url: |for url: )\S+", rf"\1{HIDDEN}", record.getMessage())
+        said = re.sub(r"(with url: |for url: )\S+", rf"\1{HIDDEN}", record.getMessage()[:MAX_SAID])
         self.last = masked(said.partition(", reason:")[0] if self._secrets else said)[:500]
 
 

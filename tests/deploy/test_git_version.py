@@ -17,6 +17,7 @@ from support.packages import git, pure_wheel, repository
 
 sys.path.insert(0, str(ROOT / "deploy" / "packaging"))
 
+import sources
 from git_version import FILE, debian_version, image_tag, read_version, stamp
 
 SDIST = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
@@ -147,14 +148,15 @@ def test_without_git_a_version_is_older_than_all_of_its_release(tmp_path: Path, 
     assert project.version() == "0.3.0.dev0"
 
 
+@pytest.mark.slow
 def test_a_repository_of_another_user_and_a_hook_of_git_do_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build by root in somebody's checkout; and one in a commit hook, which git tells another place and index."""
     project = Project(tmp_path / "project")
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # taken away with the others; then as git does it:
     subprocess.run(["chown", "-R", "65534:65534", str(project.folder)], check=True)
     assert project.version().startswith("0.3.0.dev1+g")
+    assert FILE in sources.tracked(project.folder)
 
 
 def test_what_is_written_into_sources_is_their_version(tmp_path: Path) -> None:

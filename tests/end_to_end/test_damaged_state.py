@@ -104,7 +104,7 @@ WITHOUT_RIGHTS = "-dac_override,-dac_read_search"  # of root: what files' modes 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("shut", ["not to be entered", "not to be made"])
+@pytest.mark.parametrize("shut", ["not to be entered", "not to be made", "not to be read"])
 def test_a_state_directory_that_is_not_for_this_user_keeps_no_gateway_from_its_start(
     tmp_path: Path, broker: StandIn, shut: str, workers: int
 ) -> None:
@@ -123,7 +123,11 @@ def test_a_state_directory_that_is_not_for_this_user_keeps_no_gateway_from_its_s
     state.mkdir(parents=True)
     if shut == "not to be made":
         state.rmdir()
-    (state if state.exists() else state.parent).chmod(0o000)
+    if shut == "not to be read":
+        (state / "state.json").write_text("{}")
+        state.chmod(0o555)
+    closed = {"not to be entered": state, "not to be made": state.parent, "not to be read": state / "state.json"}[shut]
+    closed.chmod(0o000)
     try:
         with gateway:
             assert [passes(gateway, queue) for queue in (LIMITED, FREE)] == [False, True]
@@ -136,7 +140,7 @@ def test_a_state_directory_that_is_not_for_this_user_keeps_no_gateway_from_its_s
             assert (refused.status, refused.json["type"]) == (507, "urn:sluice:problem:not-stored")
             assert gateway.request("POST", "/v1/tokens", {"name": "x", "role": "viewer"}, authorised=False, **known).status == 507
     finally:
-        (state if state.exists() else state.parent).chmod(0o700)
+        closed.chmod(0o700)
 
 
 @pytest.mark.parametrize("damage", ["empty", "a folder", "gone, and read-only"])

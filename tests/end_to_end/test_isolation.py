@@ -106,8 +106,11 @@ class Story:
                 measure(KINDS)
             self.unit = percentile(list(chain(*self.calm)), 50)
             dear = [kind for kind in KINDS if self.times(kind) > MOST[protocol][kind]]
-            for _ in range(ROUNDS):
-                measure(dear)
+            if dear:
+                for _ in range(ROUNDS):
+                    self.calm.append(measured())
+                    measure(dear)
+                self.unit = percentile(list(chain(*self.calm)), 50)
 
     def times(self, kind: str) -> float:
         """The 99th percentile, in units."""

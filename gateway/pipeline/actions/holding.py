@@ -33,7 +33,7 @@ REJUDGE_AFTER_NS: Final = 2_000_000  # 2 ms; no token is lost, since a bucket ho
 REJUDGE_WITHIN_NS: Final = 100_000_000  # 100 ms; between the promise of 0.5 s and the cost of asking; a guess
 SHUFFLE_NS: Final = 200_000  # 0.2 ms; within which those that are told the same moment ask: a token is late by less of it the more wait
 CONTENDED_NS: Final = 2 * REJUDGE_WITHIN_NS  # within which each that waits has asked
-MAX_TURNS: Final = 1024  # limits that a connection waits for; beyond it its channels ask by themselves for a moment; a guess
+MAX_TURNS: Final = 64  # limits that a connection waits for; of more, its channels ask by themselves for a moment; a guess
 
 
 def due(now: int, wait_ns: int) -> int:
@@ -55,7 +55,10 @@ def next_turn(conversation: Conversation, part: Part, now: int) -> int:
     if known > now:
         return known
     if len(turns) >= MAX_TURNS:
-        turns.clear()
+        for past in [each for each, moment in turns.items() if moment <= now]:
+            del turns[past]
+        if len(turns) >= MAX_TURNS:
+            turns.clear()
     turns[bucket] = when
     return when
 

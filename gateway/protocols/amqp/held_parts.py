@@ -162,11 +162,14 @@ class HeldParts:
             last = self.channels.get(flowing)  # because it leaves the upstream within a frame
             if last is not None and last.due() <= now:
                 due.append(last)
+            served = 0
             for channel in due:
                 if room <= 0:
                     break
                 room = channel.take(now, room, parts)
-                self.channels[channel.number] = self.channels.pop(channel.number)  # next time the others come first
+                served += 1
+            for channel in due[:served] if served < len(due) else ():  # there was no room for all: next time the others come first
+                self.end_turn(channel)
             self.taken = len(parts)
         else:
             parts = self.behind_close
@@ -180,6 +183,11 @@ class HeldParts:
             parts = self.requests.take() + parts
         self.update_due()
         return parts
+
+    def end_turn(self, channel: AmqpChannel) -> None:
+        """Something of `channel` has gone on: next time the others come first, which may be due at the same moment."""
+        if channel.number in self.channels:
+            self.channels[channel.number] = self.channels.pop(channel.number)
 
     def begin_spool(self, channel: AmqpChannel, spool: SpoolQueue) -> None:
         """What comes on `channel` waits in `spool`, behind what is held there."""

@@ -99,6 +99,7 @@ class Settling:
             self.held_parts.count_out(part)
             self._pass_all(channel, [part])
             self._settle(channel)
+            self.held_parts.end_turn(channel)
         else:
             self._pass(channel, part, waited=False)
 

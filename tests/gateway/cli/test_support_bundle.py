@@ -97,7 +97,7 @@ def test_without_a_gateway_the_rest_is_there_and_the_exit_code_says_so(tmp_path:
     ("given", "left"),
     [
         ({"password": "hunter2", "password_file": "/etc/x"}, {"password": "********", "password_file": "/etc/x"}),
-        ({"url": "redis://u:hunter2@h/0"}, {"url": "redis://u:*******@h/0"}),
+        ({"url": "redis://u:hunter2@h/0"}, {"url": "redis://*********@h/0"}),
         ([{"client_properties": {"product": "pika", "customer": "4711"}}], [{"client_properties": {"product": "pika"}}]),
         ({"tokens": [{"name": "ci", "file": "tokens/ci"}]}, {"tokens": [{"name": "ci", "file": "tokens/ci"}]}),
         (7, 7),

@@ -22,6 +22,7 @@ from gateway.settings.rule_texts import RuleTexts
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.admin.fake_gateway import FakeGateway
+from support.processes import HANG_S
 
 RULES = (
     Rule("rocketmq-topics", Match(protocol="rocketmq"), limit=Limit(messages=Rate(2000)), place="limits.yaml:3"),
@@ -116,7 +117,7 @@ class Control:
 
 async def everything(stream: trio.abc.ReceiveStream) -> bytes:
     found = b""
-    with trio.fail_after(60):
+    with trio.fail_after(HANG_S):
         try:
             while data := await stream.receive_some(65536):
                 found += data
@@ -146,7 +147,7 @@ async def request(
     out = connection.send(h11.Request(method=method, target=path, headers=list((sent | (headers or {})).items())))
     if data:
         out += connection.send(h11.Data(data=data))
-    with trio.fail_after(60):
+    with trio.fail_after(HANG_S):
         await stream.send_all(out + connection.send(h11.EndOfMessage()))
         return await reply(stream, connection)
 
