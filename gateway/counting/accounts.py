@@ -280,7 +280,7 @@ class Accounts:
         self.unsent = 0  # messages passed on whose bytes the broker's socket had not taken when their connection ended
         self.unanswered = 0  # connections that ended before their broker had answered connection.close
         self.waits = RecentWaits()
-        self.on_dry: Callable[[], None] | None = None  # called when a limit refuses that has refused nothing for a second
+        self.on_dry: Callable[[], None] | None = None  # called when a limit above 0/s refuses that has refused nothing for a second
         self._waiting_unnamed: dict[Place, int] = {}  # topics that wait under OTHER -> messages; what becomes of those counts there, too
         self._ended: dict[Place, int] = {}  # topics whose series have ended of late -> monotonic ns, the first first
         self._look_anyway_at = 0  # monotonic ns

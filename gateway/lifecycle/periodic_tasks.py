@@ -34,6 +34,7 @@ LAG_PROBE_S: Final = 0.05  # seconds; between two looks at how late timers come 
 MUCH_TURNS: Final = 500  # turns of sessions a second; with fewer, the probe itself would keep the process awake; a guess
 FILLS_S: Final = 0.75  # seconds, whole ticks; from one write's beginning to the next: SIGKILL leaves a file at most 1 s old
 FILLS_SOON_S: Final = 0.05  # seconds, between two writes when buckets run dry; a guess
+FILLS_SOON_REST: Final = 200  # times the processor time of a write is rested before such a one: a flood of new names has no more; a guess
 FILLS_REST: Final = 20  # times the processor time of a write is rested after it: at most a twentieth of one core; a guess
 FILLS_WAIT: Final = 3  # times a write's whole time: a slow disk is not written to all the time; a guess
 LAG_WATCH_S: Final = 1.0  # seconds, whole ticks; between two looks at the backlogs that limits follow
@@ -145,9 +146,10 @@ async def keep_fill_levels(fill_levels: FillLevelsFile) -> None:
             took = await trio.to_thread.run_sync(measure_cpu, fill_levels.save)
         ended = trio.current_time()
         rested = max(started + FILLS_REST * took, ended + (FILLS_WAIT - 1) * (ended - started))
-        with trio.move_on_at(max(due, rested)):
+        regular = max(due, rested)
+        with trio.move_on_at(regular):
             await fill_levels.wanted.wait()
-        await trio.sleep_until(max(rested, started + FILLS_SOON_S))
+        await trio.sleep_until(min(regular, max(rested, started + FILLS_SOON_REST * took, started + FILLS_SOON_S)))
 
 
 def measure_cpu(work: Callable[[], None]) -> float:

@@ -157,7 +157,7 @@ class RateLimit(Handler):
         bucket = part.bucket
         tally.refused_by = bucket
         if bucket is not None:
-            if now - bucket.dry_at > SECOND and self.accounts.on_dry is not None:
+            if now - bucket.dry_at > SECOND and part.wait_ns < NEVER and self.accounts.on_dry is not None:
                 self.accounts.on_dry()
             bucket.dry_at = now
         tally.retry_after_ns = part.wait_ns

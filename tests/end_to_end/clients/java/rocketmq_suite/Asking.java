@@ -56,6 +56,8 @@ final class Asking {
         room.setup.configure(producer, asking);
         room.started(producer);
         room.connected(producer);
+        Waiting.until("the broker knows where to send answers",
+            () -> !room.admin().examineProducerConnectionInfo(producer.getProducerGroup(), room.topic).getConnectionSet().isEmpty());
         Set<String> answers = Collections.synchronizedSet(new TreeSet<>());
         CountDownLatch open = new CountDownLatch(QUESTIONS);
         for (int number = 0; number < QUESTIONS; number++) {
