@@ -123,9 +123,11 @@ class Places(Generic[C]):
         return True
 
     async def enter(self, connection: C) -> bool:
-        """Wait for a place, for a request that is whole; False after WAIT_S, or when others of fewer places needed the room."""
+        """Wait for a place, for a request that is whole; False after WAIT_S, or where others needed the room."""
         if connection in self.held:
             return True
+        if connection not in self._arriving:  # it gave way, and is cancelled at its next wait
+            return False
         admitted = self._line[connection] = trio.Event()
         self._waiting_since[connection] = trio.current_time()
         look_after = PATIENCE_S

@@ -27,11 +27,11 @@ _OPEN_SCHEMES: Final = "(?:redis|rediss|unix|file|s3|s3a|s3n|hdfs|webhdfs|swebhd
 _LAST: Final = r"""[^\s"',;:.)}>\]]"""  # a URL's last character; what follows belongs to the text around it
 _URLS: Final = (  # in each the last group is what may be secret
     re.compile(r"""(://)([^\s"'@]{1,2000})(?=@)"""),  # a user alone may be a token, and a password may hold a slash
-    re.compile(rf"""(?i)((?P<quote>["'])(?!{_OPEN_SCHEMES})[a-z][a-z0-9+.-]{0, 20}://[^\s"'/?#]*)([/?#](?:(?!(?P=quote)).)*)"""),
-    re.compile(rf"""(?i)(\b(?!{_OPEN_SCHEMES})[a-z][a-z0-9+.-]{0, 20}://[^\s"'/?#]*)([/?#][^\s"]*{_LAST})"""),
-    re.compile(rf"""(?i)(\b[a-z][a-z0-9+.-]{0, 20}://[^\s"?]*\?)(?!db=\d)([^\s"]*{_LAST})"""),
+    re.compile(rf"""(?i)((?P<quote>["'])(?!{_OPEN_SCHEMES})[a-z][a-z0-9+.-]{{0,20}}://[^\s"'/?#]*)([/?#](?:(?!(?P=quote)).)*)"""),
+    re.compile(rf"""(?i)(\b(?!{_OPEN_SCHEMES})[a-z][a-z0-9+.-]{{0,20}}://[^\s"'/?#]*)([/?#][^\s"]*{_LAST})"""),
+    re.compile(rf"""(?i)(\b[a-z][a-z0-9+.-]{{0,20}}://[^\s"?]*\?)(?!db=\d)([^\s"]*{_LAST})"""),
     re.compile(
-        rf"""(?i)(\b(?:[\w-]{1, 100}_)?(?:url|endpoint)["']?\s*[:=]\s*["']?(?!\w{1, 20}://)[^\s"'/?]*)([/?@][^\s"]*{_LAST})"""
+        rf"""(?i)(\b(?:[\w-]{{1,100}}_)?(?:url|endpoint)["']?\s*[:=]\s*["']?(?!\w{{1,20}}://)[^\s"'/?]*)([/?@][^\s"]*{_LAST})"""
     ),  # no scheme
 )
 

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from admin.descriptors import LEAST, WHOLE, share_of
 from admin.http import Head, RefusedError
 from admin.peer import Peer
-from admin.places import BURST, PACE_S, Pace
+from admin.places import BURST, PACE_S, Pace, Places
 from admin.routing import Answer
 from admin.server import ReceiveBody, Server
 from support.admin.admin_client import Control, control, everything, request
@@ -313,3 +313,39 @@ async def test_the_ports_hold_their_share_of_the_descriptors(tmp_path: Path, mon
         api.stop.cancel()
     assert (share_of(resource.RLIM_INFINITY), share_of(100_000)) == (WHOLE, WHOLE)
     assert (set(share_of(64)), share.total <= 1024 // 4) == ({LEAST}, True)
+
+
+class Comer:
+    """A connection without a token."""
+
+    def __init__(self, since: float) -> None:
+        self.address = HERE
+        self.since = since
+        self.scope = trio.CancelScope()
+
+    def rank(self, now: float) -> int | None:
+        del now
+        return None
+
+
+async def test_a_connection_that_gave_way_while_its_request_became_whole_waits_in_no_line() -> None:
+    """Under load the whole port was shut for a second: the next to come looked for it among those that arrive (KeyError)."""
+    places: Places[Comer] = Places(1, 2)
+    working, oldest, ready, newcomer = (Comer(float(number)) for number in range(4))
+    assert places.arrive(working)
+    assert await places.enter(working)
+    assert places.arrive(oldest)
+    assert places.arrive(ready)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(places.enter, ready)
+        await wait_all_tasks_blocked()
+        assert places.arrive(newcomer)  # the oldest without a whole request gives way
+        assert oldest.scope.cancel_called
+        nursery.start_soon(places.enter, oldest)  # its request has become whole meanwhile
+        nursery.start_soon(places.enter, newcomer)
+        await wait_all_tasks_blocked()
+        other = Comer(5.0)
+        other.address = THERE
+        assert places.arrive(other)
+        assert len(places) == 3
+        nursery.cancel_scope.cancel()

@@ -189,7 +189,7 @@ def test_no_worker_is_taken_to_add_more_than_one_carries_alone() -> None:
 @pytest.mark.parametrize(
     ("descriptors", "memory", "held"),
     [
-        (20_000, 1e9, (20_000 - 128 - 64) // 2),  # descriptors end first: what the gateway keeps for itself, and two for each
+        (20_000, 1e9, (20_000 - 544 - 96) // 2),  # descriptors end first: what the gateway keeps for itself, and two for each
         (1_048_576, 150e6, 10_000),  # memory does
     ],
 )

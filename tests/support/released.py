@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -31,6 +32,7 @@ RELEASED: Final = {  # version -> its last commit, or its tag
     "0.1.0": "4760841a3a72",
     "0.2.0": "2fad0fd252a5",
 }
+COMING: Final = re.sub(r"\.?(dev|post|\+).*", "", VERSION)  # the release that this build leads to, or comes from
 SAMPLES: Final = ROOT / "tests" / "contracts" / "data" / "states"
 REASONS: Final = ("a first limit", "more of it", "a rule's change", "learned")  # of the changes in a sample, in their order
 QUOTAS: Final = {
@@ -133,8 +135,8 @@ class OldGateway:
 
 def make_sample(version: str) -> Path:
     """Run that version, change what it can, and keep what it leaves in its state directory. Raises ValueError where it is none."""
-    if version not in {*RELEASED, VERSION}:
-        raise ValueError(f"{version} is neither in RELEASED nor the VERSION of gateway/build.py, {VERSION}")
+    if version not in {*RELEASED, COMING}:
+        raise ValueError(f"{version} is neither in RELEASED nor the VERSION of gateway/build.py, {COMING}")
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         tree = sources(version, folder / "sources") if version in RELEASED else ROOT
