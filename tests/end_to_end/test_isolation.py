@@ -8,7 +8,8 @@ answer is here (`support/isolation.py`). Its unit is what a message costs in the
 `MOST` (p99 of a run, in units) is 1.25 times what 99 of 100 runs stay below that are put together from kept windows, of three runs
 beside other work: for machines that are not that one. What is dearer is measured once more, as often, and both count together. A
 neighbour held up twice as long is found in at least 95 runs of 100, but for the kinds in `RARE`, whose cost comes in few long steps: they
-are found where they are held up four times as long.
+are found where they are held up four times as long, and new names eight times: at load 22 (2026-11) they came to 29, where a quiet machine
+has 8 to 13, as the thread that writes fill levels has its turns while a message waits.
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ LEAST: Final = {
 }  # in all
 MOST: Final[dict[str, dict[str, float]]] = {
     "amqp": {
-        "storm": 18, "new names": 17, "stalled consumers": 32, "churn": 25, "wrong bytes": 24, "huge messages": 36, "admin reads": 51,
+        "storm": 18, "new names": 40, "stalled consumers": 32, "churn": 25, "wrong bytes": 24, "huge messages": 36, "admin reads": 51,
     },
     "rocketmq": {
-        "storm": 29, "new names": 26, "stalled consumers": 38, "churn": 29, "wrong bytes": 41, "huge messages": 45, "admin reads": 68,
+        "storm": 29, "new names": 40, "stalled consumers": 38, "churn": 29, "wrong bytes": 41, "huge messages": 45, "admin reads": 68,
     },
 }  # fmt: skip
-RARE: Final = {
-    ("amqp", "huge messages"),
-    ("amqp", "new names"),
-    ("amqp", "stalled consumers"),
-    ("rocketmq", "admin reads"),
-    ("rocketmq", "huge messages"),
-    ("rocketmq", "new names"),
-    ("rocketmq", "stalled consumers"),
+RARE: Final = {  # how many times as long
+    ("amqp", "huge messages"): 4,
+    ("amqp", "new names"): 8,
+    ("amqp", "stalled consumers"): 4,
+    ("rocketmq", "admin reads"): 4,
+    ("rocketmq", "huge messages"): 4,
+    ("rocketmq", "new names"): 8,
+    ("rocketmq", "stalled consumers"): 4,
 }
 KEPT: Final = Path(__file__).with_name("isolation_windows.json")
 NOTHING: Final = {"per": "topic", "limit": {"messages": "0/s"}}  # for names that nobody has named before: brokers would create them
@@ -177,7 +178,7 @@ def test_a_neighbour_held_up_twice_as_long_is_found_and_nobody_else(protocol: st
     found = {}
     for kind, windows in kept.items():
         runs = [dice.choices(windows, k=2 * ROUNDS) for _ in range(2000)]
-        longer = 4 if (protocol, kind) in RARE else 2
+        longer = RARE.get((protocol, kind), 2)
         false, power = (sum(is_dear(run, MOST[protocol][kind] / times) for run in runs) / len(runs) for times in (1, longer))
         found[kind] = f"{longer} times as long: {power:.3f} found, {false:.3f} false"
         assert false <= 0.01, found
