@@ -4,7 +4,11 @@ Directly means a broker that tells its own address. The same broker stands behin
 second one, whose address the gateway has. The gateway has one rule with a limit far above what is sent, so that everything is decoded
 and judged.
 
-A case must succeed directly, and end the same every other way; none is run again.
+A case that has failed directly says nothing of the gateway. It is run again, every way, AGAIN times at most, and the test says so.
+
+All cases of all ways at a time keep a small machine so busy that a client now and then waits too long, whichever way it has. So what was
+not the same through the gateway is run REPEATED times more, every way, beside little else: it must be the same each time, and the test says
+so. What the gateway does only now and then, and none of these times, is not found here.
 
 `make test` runs each client once; `make test-clients` (SLUICE_EVERY_STYLE=1) runs each client in each style.
 """
@@ -15,6 +19,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -35,9 +40,10 @@ HIGH: list[dict[str, object]] = [
     {"name": "high", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "100k/s", "bytes": "1GiB/s"}}
 ]
 MESSAGES = 1000  # one client alone sends about 2,000 in modes A and B together
+AGAIN = 2
+REPEATED = 3
 PATIENCE_S = 400.0  # of one run of all cases, which takes less than one and a half minutes
 Ends = dict[str, dict[str, Ended]]  # by way and case
-Runs = Callable[[str, str], Ends]
 
 OLD, NEW = sorted(CLIENTS)
 WAYS_OF = {PLAIN: "open", BINARY: "open", SIGNED: "guarded"}
@@ -104,29 +110,68 @@ def judged(gateway: Gateway) -> float:
     return sum(sample.value for sample in gateway.samples() if names.items() <= ({"name": sample.name} | sample.labels).items())
 
 
+def names(problems: list[str]) -> set[str]:
+    """The cases that these texts begin with."""
+    return {text.partition(":")[0] for text in problems}
+
+
 def unlike_direct(ends: Ends, client: str, style: str, way: str) -> list[str]:
     return differences(ends["direct"], ends[way], cases(client, style, way))
 
 
-@pytest.fixture(scope="module")
-def runs(ways: list[Way], tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A function from a client's version and a style to what its runs have found, all ways side by side; each is run once."""
-    known: dict[tuple[str, str], Ends | AssertionError] = {}
+@dataclass
+class Runs:
+    """What the runs of one client in one style have found, all ways side by side."""
 
-    def side_by_side(client: str, style: str) -> Ends | AssertionError:
-        """AssertionError where a program has failed or not ended; no other is left behind."""
-        home: Path = tmp_path_factory.mktemp(f"home-{client}-{style}")
-        programs = {way.name: way.run(client, style, home / way.name, cases(client, style, way.name)) for way in ways}
+    ends: Ends
+    again: list[str] = field(default_factory=list)  # what was run again, and why
+
+
+@pytest.fixture(scope="module")
+def runs(ways: list[Way], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Runs]:
+    """A function from a client's version and a style to what their runs have found; each is run once."""
+    known: dict[tuple[str, str], Runs | AssertionError] = {}
+
+    def side_by_side(client: str, style: str, wanted: set[str], attempt: int) -> Ends:
+        """Raises AssertionError where a program has failed or not ended; no other is left behind."""
+        home: Path = tmp_path_factory.mktemp(f"home-{client}-{style}-{attempt}")
+        chosen = {way: [case for case in cases(client, style, way.name) if case in wanted] for way in ways}
+        programs = {way.name: way.run(client, style, home / way.name, some, attempt) for way, some in chosen.items() if some}
         try:
             return {name: ended(program.result(PATIENCE_S)) for name, program in programs.items()}
-        except AssertionError as error:
+        except AssertionError:
             for program in programs.values():
                 program.kill()
-            return error
+            raise
 
-    def once(client: str, style: str) -> Ends:
+    def run(client: str, style: str) -> Runs | AssertionError:
+        wanted = cases(client, style, "direct")
+        try:
+            found = Runs(side_by_side(client, style, set(wanted), 0))
+            for attempt in range(1, 1 + AGAIN):
+                failed = problems(found.ends["direct"], wanted)
+                if not failed:
+                    break
+                found.again += failed
+                for way, ends in side_by_side(client, style, names(failed), attempt).items():
+                    found.ends[way] |= ends
+            unlike = [text for way in ("A", "B") for text in unlike_direct(found.ends, client, style, way)]
+            found.again += unlike
+            for attempt in range(1 + AGAIN, 1 + AGAIN + REPEATED if unlike else 0):
+                repeated = side_by_side(client, style, names(unlike), attempt)
+                for case in names(unlike) & set(repeated["direct"]):
+                    if repeated["direct"][case].outcome == "ok":
+                        for way, ends in repeated.items():
+                            found.ends[way] |= {case: ends[case]} if case in ends else {}
+                if any(unlike_direct(found.ends, client, style, way) for way in ("A", "B")):
+                    break
+        except AssertionError as error:
+            return error
+        return found
+
+    def once(client: str, style: str) -> Runs:
         if (client, style) not in known:
-            known[client, style] = side_by_side(client, style)
+            known[client, style] = run(client, style)
         found = known[client, style]
         if isinstance(found, AssertionError):
             raise found
@@ -136,13 +181,18 @@ def runs(ways: list[Way], tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @clients
-def test_every_case_succeeds_without_a_gateway(runs: Runs, client: str, style: str) -> None:
-    found = problems(runs(client, style)["direct"], cases(client, style, "direct"))
+def test_every_case_succeeds_without_a_gateway(
+    runs: Callable[[str, str], Runs], client: str, style: str, record_property: Callable[[str, object], None]
+) -> None:
+    ran = runs(client, style)
+    if ran.again:
+        record_property("remark", "run again, every way, after it had failed in one of them:\n" + "\n".join(ran.again))
+    found = problems(ran.ends["direct"], cases(client, style, "direct"))
     assert found == [], "\n".join(found)
 
 
 @pytest.mark.parametrize("way", ["A", "B"])
 @clients
-def test_every_case_is_the_same_through_the_gateway(runs: Runs, client: str, style: str, way: str) -> None:
-    found = unlike_direct(runs(client, style), client, style, way)
+def test_every_case_is_the_same_through_the_gateway(runs: Callable[[str, str], Runs], client: str, style: str, way: str) -> None:
+    found = unlike_direct(runs(client, style).ends, client, style, way)
     assert found == [], "\n".join(found)

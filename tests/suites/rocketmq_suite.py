@@ -46,8 +46,8 @@ class Way:
     name_server: str
     broker: str  # the address clients are to be told: host:port, or host:low-high
 
-    def run(self, client: str, style: str, home: Path, wanted: list[str]) -> Program:
-        """Start these cases; all names begin with the way, the client and the style, so that all runs can share a broker."""
+    def run(self, client: str, style: str, home: Path, wanted: list[str], attempt: int = 0) -> Program:
+        """Start these cases; all names begin with the way, the client, the style and the attempt, so that all runs can share a broker."""
         folder = SOURCES / "java" / "rocketmq_suite"
         class_path = compiled(folder, CLIENT_JARS[client], folder / ("since_5" if client.startswith("5") else "before_5"))
         properties = {
@@ -62,7 +62,7 @@ class Way:
         classes = [name for name, group in CASES.items() if not group.keys().isdisjoint(wanted)]
         home.mkdir(parents=True, exist_ok=True)
         command = java(class_path, "Suite", home, memory=["-Xmx512m"], properties=properties)
-        run = f"{self.name}-{client}-{style}".replace(".", "")
+        run = f"{self.name}-{client}-{style}-{attempt}".replace(".", "")
         return Program([*command, self.name_server, run, self.broker, ",".join(classes), *wanted], cwd=home)
 
 
