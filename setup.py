@@ -9,11 +9,7 @@ compiler are there and work, and says so when not. The source runs the same eith
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
-import sysconfig
-import tempfile
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +23,7 @@ LAID_OUT = "build/one_package"  # what is built: the sources under `sluice`
 LIBRARY = "sluice.native"  # all compiled modules in one library; a module beside each loads it
 NEEDED = ("mypyc", "librt", "mypy_extensions", "msgspec", "pamqp", "yaml-stubs")  # to compile: mypyc, and the types of what is imported
 sys.path.insert(0, str(ROOT / "deploy" / "packaging"))  # a build in an environment of its own has not this folder on its path
+import compiler  # noqa: E402
 from git_version import FILE, read_version, stamp  # noqa: E402
 from native import NativeLibrary  # noqa: E402
 from one_package import lay_out  # noqa: E402
@@ -42,28 +39,10 @@ def hot_modules() -> list[str]:
     return sorted(path for path in found - set(listed["interpreted"]) if not path.endswith("__init__.py"))
 
 
-def obstacle() -> str | None:
+def missing_to_compile() -> str | None:
     """Why compiling is impossible here, or None."""
-    compiler = os.environ.get("CC", sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None and shutil.which("cc") is None:
-        return "no C compiler"
-    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-        return "no Python.h (on Debian: python3-dev)"
     missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        return f"{', '.join(missing)} not installed"
-    return cannot_compile(compiler if shutil.which(compiler) is not None else "cc")
-
-
-def cannot_compile(compiler: str) -> str | None:
-    """What `compiler` says of three lines, or None: it may be there without the C library's headers, or for another processor."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "try.c")
-        source.write_text("#include <Python.h>\n#include <stdio.h>\nPyObject *try(void) { return PyLong_FromLong(1); }\n")
-        words = [compiler, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", str(source), "-o", str(Path(folder, "try.so"))]
-        tried = subprocess.run(words, capture_output=True, text=True, check=False)
-    said = [line for line in tried.stderr.splitlines() if "error" in line] or tried.stderr.splitlines()
-    return f"{compiler} cannot compile: {said[0] if said else tried.returncode}" if tried.returncode else None
+    return compiler.obstacle() or (f"{', '.join(missing)} not installed" if missing else None)
 
 
 class BuildNative(build_ext):
@@ -102,7 +81,7 @@ class StampedSources(sdist):
 def extensions() -> list[Extension]:
     """What tells setuptools that something is compiled here; BuildNative does it."""
     wanted = os.environ.get("SLUICE_COMPILE", "")
-    reason = "SLUICE_COMPILE=0" if wanted == "0" else obstacle()
+    reason = "SLUICE_COMPILE=0" if wanted == "0" else missing_to_compile()
     if reason is None:
         return [Extension(f"{LIBRARY}__mypyc", [])]
     if wanted == "1":

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 described = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
-wanted = [*described["build-system"]["requires"], *described["project"]["dependencies"]]
+wanted = [*described["build-system"]["requires"], *described["tool"]["sluice"]["compilers"], *described["project"]["dependencies"]]
 for extra in sys.argv[1:]:
     wanted += described["project"]["optional-dependencies"][extra]
 print("\n".join(dict.fromkeys(wanted)))

@@ -147,7 +147,7 @@ def test_all_extras_together(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_the_source_distribution_without_a_compiler(checkout: Path, tmp_path: Path) -> None:
-    """pip fetches what builds it; no compiler is on the path."""
+    """No compiler is on the path, so pip fetches setuptools alone, and not what compiles."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("sh", "env", "ls"):
@@ -155,4 +155,5 @@ def test_the_source_distribution_without_a_compiler(checkout: Path, tmp_path: Pa
     shell(f"{sys.executable} -m venv e", tmp_path)
     said = shell(f"e/bin/pip -v install {checkout}/dist/{SOURCE} 2>&1", tmp_path, PATH=str(programs), CC="cc")
     assert "sluice: building pure Python (no C compiler)" in said
+    assert re.findall(r"Collecting (mypy|types-PyYAML|pathspec)\b", said) == []
     assert "(pure Python" in shell("e/bin/sluice --version", tmp_path)

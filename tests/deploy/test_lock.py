@@ -25,9 +25,10 @@ def program() -> Any:
 
 lock = program()
 DESCRIBED = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BUILDING = [*DESCRIBED["build-system"]["requires"], *DESCRIBED["tool"]["sluice"]["compilers"]]
 WANTED = sorted(
     {
-        *DESCRIBED["build-system"]["requires"],
+        *BUILDING,
         *DESCRIBED["project"]["dependencies"],
         *(text for extra in DESCRIBED["project"]["optional-dependencies"].values() for text in extra),
     }
@@ -76,7 +77,7 @@ def test_a_part_has_all_that_it_needs_and_nothing_else() -> None:
     assert lock.with_needed(locked, {"pyspark"}) == {"pyspark", "py4j"}
     assert lock.with_needed(locked, {"pytest-trio"}) >= {"pytest-trio", "trio", "attrs", "pytest", "iniconfig"}
     parts = [["redis", "zstd", "otel", "ship", "compact", "dev"], ["spark", "dev-spark"], ["dev-docs"]]  # the Makefile's
-    asked = [[*DESCRIBED["build-system"]["requires"], *DESCRIBED["project"]["dependencies"]]]
+    asked = [[*BUILDING, *DESCRIBED["project"]["dependencies"]]]
     asked += [[text for extra in part for text in DESCRIBED["project"]["optional-dependencies"][extra]] for part in parts]
     needed = [lock.with_needed(locked, {lock.normal(Requirement(text).name) for text in texts}) for texts in asked]
     assert set().union(*needed) == locked.keys()

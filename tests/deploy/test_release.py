@@ -69,6 +69,8 @@ def test_the_source_distribution_has_what_builds_it_and_nothing_that_was_built(r
         "pyproject.toml",
         "CHANGELOG.md",
         "config/sluice.yaml",
+        "deploy/packaging/backend.py",
+        "deploy/packaging/compiler.py",
         "deploy/packaging/native.py",
         "deploy/packaging/one_package.py",
         "limiter/keys.py",
