@@ -47,6 +47,7 @@ def run(settings: Settings) -> int:
     from admin.auth import TokenError
     from admin.clock_steps import since_boot
     from admin.store import Store, StoreError
+    from gateway.event_loop.memory_limit import require_sizes
     from gateway.lifecycle.takeover import Takeover, TakeoverError, must_take_over
     from gateway.settings.rule_texts import RuleTexts
     from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package
@@ -60,6 +61,7 @@ def run(settings: Settings) -> int:
         handler.close()
         return INVALID
     try:
+        require_sizes()
         with Signals(handler, starting=True) as signals:
             place = settings.gateway
             takeover = None if place.takeover is None else Takeover.begin(place.takeover, place.state_directory, place.workers)

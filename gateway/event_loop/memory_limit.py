@@ -60,7 +60,10 @@ class MemoryLimit:
 
     def check(self, sweeper: Sweeper, now: int) -> bool:
         """Look, and act; whether the step has changed. On each tick, before the watermarks are looked at."""
-        resident, virtual = sizes()
+        try:
+            resident, virtual = sizes()
+        except OSError:  # no open file is left on this machine (ENFILE): the steps stay until it is known again
+            return False
         self.size = resident
         share = 0.0 if self.limit is None else resident / self.limit
         address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -97,6 +100,14 @@ def sizes() -> tuple[int, int]:
     """Resident and virtual size of this process, in bytes."""
     virtual, resident = STATM.read_bytes().split()[:2]
     return int(resident) * PAGE_BYTES, int(virtual) * PAGE_BYTES
+
+
+def require_sizes() -> None:
+    """Raise OSError, for operators, where this process cannot read its own size: then no limit of its memory would hold."""
+    try:
+        sizes()
+    except OSError as error:
+        raise OSError(f"{error.filename}: {error.strerror}: the gateway reads there how much memory it uses; mount /proc") from None
 
 
 def found_limit(processes: int = 1) -> int:

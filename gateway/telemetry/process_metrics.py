@@ -23,8 +23,8 @@ def started_at(pid: int) -> float:
     """Unix time at which a process began."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     ticks = int(stat.rpartition(")")[2].split()[START_FIELD])
-    boot = next(line for line in Path("/proc/stat").read_text(encoding="ascii").splitlines() if line.startswith("btime "))
-    return int(boot.split()[1]) + ticks / TICKS
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # not of /proc/stat, which systemd's ProcSubset=pid hides
+    return boot + ticks / TICKS
 
 
 def process_lines() -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.admission import BY_MEMORY, Admission, ConnectionLimits, ConnectionSlots, RefusedError
 from gateway.event_loop import memory_limit
-from gateway.event_loop.memory_limit import MemoryLimit, cgroup_limits, found_limit, give_back_heap, sizes
+from gateway.event_loop.memory_limit import MemoryLimit, cgroup_limits, found_limit, give_back_heap, require_sizes, sizes
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.session.states import CLOSING
 from support.rocketmq import frames as rocketmq
@@ -115,6 +115,18 @@ def test_a_limit_of_address_space_counts_by_virtual_size(monkeypatch: pytest.Mon
         monkeypatch.setattr(memory_limit, "sizes", lambda: (0, 930 << 20))
         ground.limit.check(wires.sweeper, wires.now())
         assert ground.limit.step == 2
+
+
+def test_a_size_that_cannot_be_read_leaves_the_steps_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with Wires() as wires:
+        ground = Ground(wires, monkeypatch)
+        assert ground.look(91)
+        monkeypatch.setattr(memory_limit, "sizes", sizes)
+        monkeypatch.setattr(memory_limit, "STATM", tmp_path / "statm")
+        assert not ground.limit.check(wires.sweeper, wires.now())
+        assert ground.limit.step == 2
+    with pytest.raises(OSError, match=r"/statm: No such file or directory: .*; mount /proc"):
+        require_sizes()
 
 
 def test_limits_of_control_groups_of_either_version_and_of_all_above(tmp_path: Path) -> None:
