@@ -18,9 +18,11 @@ USES = ["sync", "async", "oneway", "batch", "ordered", "retried", "vip", "transa
 SHARP: dict[str, object] = {"breaker": {"open_for": "0s"}}
 # Messages/s. Far below what a Java client sends one after the other on a machine that RabbitMQ's tests keep busy: 125 (measured).
 LIMITED = 25
+HALF = 5
 FLOODED = 150
 QUIET = 50
 RULES: list[dict[str, object]] = [
+    {"name": "half", "match": {"protocol": "rocketmq", "topic": "limited-half-*"}, "per": "topic", "limit": {"messages": f"{HALF}/s"}},
     {"name": "limited", "match": {"protocol": "rocketmq", "topic": "limited-*"}, "per": "topic", "limit": {"messages": f"{LIMITED}/s"}},
     {
         "name": "flood",
@@ -51,6 +53,12 @@ def topics(rocketmq: RocketMQ) -> list[str]:
 
 def name(use: str, client: RocketMQClient) -> str:
     return f"{use}-{client.version}"
+
+
+def in_its_best_second(per_100ms: dict[str, int]) -> int:
+    """The most messages that ten slots in a row have: what is held up all the time has none such, and a machine that stumbles has."""
+    slots = {int(slot): count for slot, count in per_100ms.items()}
+    return max(sum(slots.get(first + number, 0) for number in range(10)) for first in slots)
 
 
 def ids(topic: str, count: int) -> set[str]:
@@ -123,7 +131,7 @@ def test_a_limited_topic_surfaces_as_215_and_a_free_one_on_the_same_connection_k
     _, at_most = bounds(LIMITED, flooded["elapsed_s"], LIMITED)
     assert flooded["ok"] <= at_most
     assert (quiet["ok"], quiet["codes"]) == (quiet["sent"], {})
-    assert quiet["sent"] >= 0.5 * QUIET * quiet["elapsed_s"]  # each in turn: a busy machine takes its part
+    assert in_its_best_second(quiet["accepted_per_100ms"]) >= 0.6 * QUIET  # LIMITED is half of it
     assert rocketmq.stored(limited, free) == {limited: flooded["ok"], free: quiet["ok"]}
     fates = gateway.messages_by_fate("rocketmq", limited)
     assert (fates["received"], fates["forwarded"], fates["refused"]) == (flooded["sent"], flooded["ok"], flooded["codes"]["215"])
@@ -132,7 +140,7 @@ def test_a_limited_topic_surfaces_as_215_and_a_free_one_on_the_same_connection_k
 @pytest.mark.usefixtures("topics", "gateway")
 def test_a_refused_transaction_never_runs_its_local_part(rocketmq: RocketMQ, rocketmq_client: RocketMQClient) -> None:
     topic = name("limited-half", rocketmq_client)
-    (flood,) = rocketmq_client.produce("spend", {"topic": topic, "mode": "async", "seconds": 0.5}).result()
+    (flood,) = rocketmq_client.produce("spend", {"topic": topic, "mode": "async", "count": 200}).result()
     assert flood["codes"].keys() == {"215"}
     # The bucket is dry and its breaker open for the first of these; which of the later ones pass depends on how fast Java starts.
     (line,) = rocketmq_client.transact("run", topic, count=600).result()

@@ -13,6 +13,8 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
+from support.processes import HANG_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
@@ -45,7 +47,7 @@ class Answering:
         self._popen, self._lines = popen, lines
         return popen
 
-    def ask(self, within: float = 60.0, /, **order: object) -> dict[str, Any]:
+    def ask(self, within: float = HANG_S, /, **order: object) -> dict[str, Any]:
         """Raises AssertionError, with what the program said, where it fails, ends or has no answer within that many seconds."""
         popen = self._popen
         if popen is None or popen.poll() is not None:

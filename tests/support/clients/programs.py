@@ -26,6 +26,7 @@ from support.processes import HANG_S
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 CLIENT_JARS = {"5": JARS, "4": "rocketmq-client-4.9.8"}  # of RocketMQ's Java client: the brokers' version, and the last of 4
 PATIENCE_MS = 120_000  # of a send, where how long a busy machine takes is not what is tested; the Java client's own is 3 s
+THREE_SECONDS = "3*time.Second"
 GO_MISSING = "Go is not installed: run `make test` (it installs it), or `apt-get install golang-go`"
 
 
@@ -139,22 +140,46 @@ class Published:
         return sum(map(len, self.outcomes))
 
 
-def go_program(name: str, package: str, module: str = "go") -> Path:
-    """The compiled program of a package of the module `clients/MODULE`; built at the first call and when a source changes."""
+def go_program(name: str, package: str, module: str = "go", patient: str = "") -> Path:
+    """The compiled program of a package of the module `clients/MODULE`; built at the first call and when a source changes.
+
+    `patient`: a library that gives every answer three seconds, which nobody can set. It is built with PATIENCE_MS instead.
+    """
     source = CLIENTS / module
     files = [file for file in sorted(source.rglob("*")) if file.is_file()]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    content = [file.read_bytes() for file in files] + [f"{patient} {PATIENCE_MS}".encode()] * bool(patient)
+    digest = hashlib.sha256(b"".join(content)).hexdigest()[:16]
     program = ROOT / "build" / "go" / f"{name}-{digest}"
     if not program.exists():
         if shutil.which("go") is None:
             raise RuntimeError(GO_MISSING)
         partial = program.with_suffix(f".{os.getpid()}")
-        command = ["go", "build", "-o", str(partial), package]
-        done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=300)
+        with tempfile.TemporaryDirectory() as folder:
+            other = _with_patience(patient, source, Path(folder)) if patient else []
+            command = ["go", "build", *other, "-o", str(partial), package]
+            done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=HANG_S)
         if done.returncode:
             raise RuntimeError(f"go build: {done.stderr}")
         partial.rename(program)
     return program
+
+
+def _with_patience(library: str, source: Path, folder: Path) -> list[str]:
+    """The option that builds the module of `source` with a copy of `library` in `folder` that waits PATIENCE_MS for every answer."""
+    asked = ["go", "mod", "download", "-json", library]
+    done = subprocess.run(asked, cwd=source, capture_output=True, text=True, check=False, timeout=HANG_S)
+    if done.returncode:
+        raise RuntimeError(f"go mod download: {done.stderr or done.stdout}")
+    copy = shutil.copytree(json.loads(done.stdout)["Dir"], folder / "library", copy_function=shutil.copyfile)
+    replaced = 0
+    for file in copy.rglob("*.go"):
+        text = file.read_text()
+        replaced += text.count(THREE_SECONDS)
+        file.write_text(text.replace(THREE_SECONDS, f"{PATIENCE_MS}*time.Millisecond"))
+    assert replaced, f"{library} gives nothing three seconds any more"
+    (folder / "go.mod").write_text((source / "go.mod").read_text() + f"\nreplace {library} => {copy}\n")
+    shutil.copyfile(source / "go.sum", folder / "go.sum")
+    return [f"-modfile={folder / 'go.mod'}"]
 
 
 def go_publisher() -> Path:

@@ -4,8 +4,8 @@ Orders and reports go as `support/clients/answering.py` says; one producer, so o
 `namesrv` in each:
 
     do=send      topic, run (bodies are RUN-NUMBER), count, mode: sync (one after the other) | async | oneway | batch (of `batch`) | ordered
-                 timeout  of a send, ms, where not the library's own
-                 free     another topic: 0.2 s after the last began, `free_count` messages to it in turn, on the same connection (not async)
+                 timeout  of the last send, ms; all others have two minutes: how busy the machine is is not what is tested
+                 free     another topic: 0.2 s after the second began, `free_count` messages to it in turn, same connection (not async)
     do=consume   topic, group (a new consumer, from the first message on), expected (different bodies, then it ends), within (seconds)
                  fail_first  so many messages fail once              orderly  1: one queue at a time, locked (Java)
 
@@ -52,7 +52,7 @@ class Sent:
 
     seen: list[Failure | None]
     free: list[Failure | None]
-    free_s: list[float]  # how long each send to `free` took
+    free_over_s: list[float]  # when each send to `free` was over, since the beginning
     free_before: int  # of these were over before the last to `topic`
     elapsed_s: float
 
@@ -71,7 +71,7 @@ def program(library: str, home: Path) -> tuple[list[str], Mapping[str, str]]:
     if library == "cpp":
         return [str(environment("rocketmq-cpp", CPP)), str(CLIENTS / "python" / "rocketmq_cpp.py")], {"HOME": str(home)}  # for its logs
     if library == "go":
-        return [str(go_program("rocketmq", ".", "go-rocketmq"))], {}
+        return [str(go_program("rocketmq", ".", "go-rocketmq", patient="github.com/apache/rocketmq-client-go/v2"))], {}
     if library == "node":
         script = CLIENTS / "node-rocketmq" / "probe.js"
         return [tool_of_debian("node", "nodejs"), str(script)], {"NODE_PATH": str(npm_modules("node-rocketmq"))}
@@ -96,11 +96,11 @@ class RocketmqProbe:
     def send(self, topic: str, *, count: int, run: str = "m", mode: str = "sync", **more: object) -> Sent:
         answer = self._program.ask(do="send", namesrv=self.name_server, topic=topic, run=run, count=count, mode=mode, **more)
         seen, free = ([outcome(word) for word in answer[name]] for name in ("seen", "free"))
-        return Sent(seen, free, answer["free_s"], answer["free_before"], answer["elapsed_s"])
+        return Sent(seen, free, answer["free_over_s"], answer["free_before"], answer["elapsed_s"])
 
-    def consume(self, topic: str, group: str, *, expected: int, within: int = 60, **more: object) -> Consumed:
+    def consume(self, topic: str, group: str, *, expected: int, within: int = 240, **more: object) -> Consumed:
         orders = {"topic": topic, "group": group, "expected": expected, "within": within, **more}
-        return Consumed(**self._program.ask(within + 20.0, do="consume", namesrv=self.name_server, **orders))
+        return Consumed(**self._program.ask(within + 60.0, do="consume", namesrv=self.name_server, **orders))
 
     def close(self) -> None:
         self._program.close()

@@ -22,7 +22,7 @@ import (
 
 const (
 	freeAfter = 200 * time.Millisecond // the limited send is with the gateway by then
-	patience  = 20 * time.Second
+	patience  = 120 * time.Second        // where how long a busy machine takes is not what is tested
 )
 
 type order map[string]string
@@ -41,7 +41,7 @@ type failure struct {
 type sent struct {
 	Seen       []interface{} `json:"seen"`
 	Free       []interface{} `json:"free"`
-	FreeTook   []float64     `json:"free_s"`
+	FreeOver   []float64     `json:"free_over_s"`
 	FreeBefore int           `json:"free_before"`
 	Elapsed    float64       `json:"elapsed_s"`
 }
@@ -59,9 +59,9 @@ func told(err error) interface{} {
 	return failure{fmt.Sprintf("%T", err), nil, err.Error()}
 }
 
-// within is the application's own time limit; the library has no other that it heeds.
-func (o order) within() (context.Context, context.CancelFunc) {
-	if o["timeout"] == "" {
+// within is the application's own time limit, for its last message; what the library gives an answer is fixed in its code.
+func (o order) within(number int) (context.Context, context.CancelFunc) {
+	if o["timeout"] == "" || number < o.number("count")-1 {
 		return context.WithCancel(context.Background())
 	}
 	return context.WithTimeout(context.Background(), time.Duration(o.number("timeout"))*time.Millisecond)
@@ -72,7 +72,7 @@ func (o order) message(number int) *primitive.Message {
 }
 
 func sendOne(p rocketmq.Producer, o order, number int) interface{} {
-	ctx, cancel := o.within()
+	ctx, cancel := o.within(number)
 	defer cancel()
 	switch o["mode"] {
 	case "oneway":
@@ -90,12 +90,12 @@ func sendOne(p rocketmq.Producer, o order, number int) interface{} {
 	}
 }
 
-func sendAll(p rocketmq.Producer, o order, lastBegins chan<- struct{}) []interface{} {
+func sendAll(p rocketmq.Producer, o order, heldBegins chan<- struct{}) []interface{} {
 	seen := []interface{}{}
 	if o["mode"] != "async" {
 		for number := 0; number < o.number("count"); number++ {
-			if number == o.number("count")-1 {
-				close(lastBegins)
+			if number == 1 {
+				close(heldBegins)
 			}
 			seen = append(seen, sendOne(p, o, number))
 		}
@@ -121,23 +121,22 @@ func sendAll(p rocketmq.Producer, o order, lastBegins chan<- struct{}) []interfa
 }
 
 func send(p rocketmq.Producer, o order) sent {
-	report := sent{Free: []interface{}{}, FreeTook: []float64{}}
+	report := sent{Free: []interface{}{}, FreeOver: []float64{}}
 	began := time.Now()
 	var over atomic.Value
 	over.Store(false)
-	done, lastBegins := make(chan struct{}), make(chan struct{})
+	done, heldBegins := make(chan struct{}), make(chan struct{})
 	go func() {
-		report.Seen = sendAll(p, o, lastBegins)
+		report.Seen = sendAll(p, o, heldBegins)
 		over.Store(true)
 		close(done)
 	}()
 	if o["free"] != "" {
-		<-lastBegins
+		<-heldBegins
 		time.Sleep(freeAfter)
 		for number := 0; number < o.number("free_count"); number++ {
-			sent := time.Now()
 			_, err := p.SendSync(context.Background(), primitive.NewMessage(o["free"], []byte("free-0")))
-			report.FreeTook = append(report.FreeTook, time.Since(sent).Seconds())
+			report.FreeOver = append(report.FreeOver, time.Since(began).Seconds())
 			report.Free = append(report.Free, told(err))
 			if over.Load() == false {
 				report.FreeBefore++

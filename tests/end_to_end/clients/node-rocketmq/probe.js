@@ -5,6 +5,7 @@ const readline = require('node:readline');
 const { setTimeout: sleep } = require('node:timers/promises');
 const { Consumer, Message, Producer } = require('ali-ons');
 
+const PATIENCE_MS = 120000; // where how long a busy machine takes is not what is tested; the library's own is 3 s
 const FREE_AFTER_MS = 200; // the limited send is with the gateway by then
 const LOGGER = { debug() {}, info() {}, warn() {}, error: console.error };
 
@@ -34,39 +35,39 @@ async function send(order) {
     producer.on('error', (error) => console.error(error));
     await producer.ready();
   }
-  producer.options.sendMsgTimeout = Number(order.timeout ?? 3000);
+  producer.options.sendMsgTimeout = PATIENCE_MS;
   const bodies = Array.from({ length: Number(order.count) }, (_, number) => `${order.run}-${number}`);
   const seen = [];
   const free = [];
-  const took = [];
+  const freeOver = [];
   let over = false;
-  let lastBegins;
-  const lastBegun = new Promise((resolve) => { lastBegins = resolve; });
+  let heldBegins;
+  const heldBegun = new Promise((resolve) => { heldBegins = resolve; });
   let before = 0;
   const began = Date.now();
   const limited = (async () => {
     if (order.mode === 'async') {
       seen.push(...await Promise.all(bodies.map((body) => attempt(producer, order.topic, body))));
     } else {
-      for (const body of bodies) {
-        if (body === bodies[bodies.length - 1]) lastBegins();
+      for (const [number, body] of bodies.entries()) {
+        if (number === 1) heldBegins();
+        if (number === bodies.length - 1 && order.timeout) producer.options.sendMsgTimeout = Number(order.timeout);
         seen.push(await attempt(producer, order.topic, body));
       }
     }
     over = true;
   })();
   if (order.free) {
-    await lastBegun;
+    await heldBegun;
     await sleep(FREE_AFTER_MS);
     for (let number = 0; number < Number(order.free_count); number += 1) {
-      const sent = Date.now();
       free.push(await attempt(producer, order.free, 'free-0'));
-      took.push((Date.now() - sent) / 1000);
+      freeOver.push((Date.now() - began) / 1000);
       before += over ? 0 : 1;
     }
   }
   await limited;
-  return { seen, free, free_s: took, free_before: before, elapsed_s: (Date.now() - began) / 1000 };
+  return { seen, free, free_over_s: freeOver, free_before: before, elapsed_s: (Date.now() - began) / 1000 };
 }
 
 async function consume(order) {

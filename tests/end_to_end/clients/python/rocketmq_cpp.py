@@ -14,7 +14,7 @@ from rocketmq.client import Message, Producer, PushConsumer, RecvMessage
 from rocketmq.exceptions import RocketMQException
 
 FREE_AFTER_S = 0.2  # the limited send is with the gateway by then
-PATIENCE_S = 20.0
+PATIENCE_MS = 120_000  # where how long a busy machine takes is not what is tested
 
 Order = dict[str, str]
 
@@ -32,32 +32,33 @@ class Sender:
         self.producer.start()
 
     def send(self, order: Order) -> dict[str, Any]:
-        self.producer.set_timeout(int(order.get("timeout", "3000")))
+        self.producer.set_timeout(PATIENCE_MS)
         seen: list[Any] = []
         free: list[Any] = []
-        took: list[float] = []
+        over: list[float] = []
         before = 0
         began = time.monotonic()
-        last_begins = threading.Event()
-        limited = threading.Thread(target=self._send_all, args=(order, seen, last_begins), daemon=True)
+        held_begins = threading.Event()
+        limited = threading.Thread(target=self._send_all, args=(order, seen, held_begins), daemon=True)
         limited.start()
         if "free" in order:
-            last_begins.wait()
+            held_begins.wait()
             time.sleep(FREE_AFTER_S)
             for _ in range(int(order["free_count"])):
-                sent = time.monotonic()
                 free.append(self._attempt(order["free"], "sync", "free-0"))
-                took.append(time.monotonic() - sent)
+                over.append(time.monotonic() - began)
                 before += limited.is_alive()
         limited.join()
-        return {"seen": seen, "free": free, "free_s": took, "free_before": before, "elapsed_s": time.monotonic() - began}
+        return {"seen": seen, "free": free, "free_over_s": over, "free_before": before, "elapsed_s": time.monotonic() - began}
 
-    def _send_all(self, order: Order, seen: list[Any], last_begins: threading.Event) -> None:
+    def _send_all(self, order: Order, seen: list[Any], held_begins: threading.Event) -> None:
         bodies = [f"{order['run']}-{number}" for number in range(int(order["count"]))]
         if order["mode"] != "async":
-            for body in bodies:
-                if body is bodies[-1]:
-                    last_begins.set()
+            for number, body in enumerate(bodies):
+                if number == 1:
+                    held_begins.set()
+                if number == len(bodies) - 1 and "timeout" in order:
+                    self.producer.set_timeout(int(order["timeout"]))
                 seen.append(self._attempt(order["topic"], order["mode"], body))
             return
         answered = threading.Semaphore(0)
@@ -69,7 +70,7 @@ class Sender:
         messages = [message(order["topic"], body) for body in bodies]  # the core reads them after send_async has returned
         for one in messages:
             self.producer.send_async(one, lambda _: note("ok"), lambda error: note(told(error)))
-        if not all(answered.acquire(timeout=PATIENCE_S) for _ in messages):
+        if not all(answered.acquire(timeout=PATIENCE_MS / 1000) for _ in messages):
             seen.append("no callback")
 
     def _attempt(self, topic: str, mode: str, body: str) -> Any:

@@ -85,7 +85,9 @@ final class Looking {
 
     private static void byId(Room room) throws Exception {
         SendResult sent = room.producer().send(room.message(3)); // the id says where: address and offset
-        MessageExt found = room.reader().viewMessage(room.topic, sent.getOffsetMsgId());
+        List<MessageExt> all = new ArrayList<>();
+        Waiting.until("an answer", () -> all.add(room.reader().viewMessage(room.topic, sent.getOffsetMsgId())));
+        MessageExt found = all.get(0);
         room.expect("body", "body-3", Room.body(found));
         room.expect("key", room.topic + "-key-3", found.getKeys());
         room.expect("queue offset", sent.getQueueOffset(), found.getQueueOffset());

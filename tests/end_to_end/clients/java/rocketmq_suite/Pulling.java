@@ -121,7 +121,7 @@ final class Pulling {
         Thread.sleep(1500);
         room.expect("answered without a message", false, held.isDone());
         room.producer().send(room.message(0));
-        PullResult result = held.get(20, TimeUnit.SECONDS);
+        PullResult result = held.get(2 * Setup.PATIENCE_MS, TimeUnit.MILLISECONDS);
         room.expect("answered", "FOUND", result.getPullStatus().toString());
         room.expect("with", "body-0", Room.body(result.getMsgFoundList().get(0)));
         consumer.setBrokerSuspendMaxTimeMillis(1000);

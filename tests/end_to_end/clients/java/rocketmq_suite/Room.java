@@ -178,6 +178,9 @@ final class Room {
     DefaultMQPullConsumer pull(String group) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group, setup.credentials());
         setup.configure(consumer, lane);
+        consumer.setConsumerPullTimeoutMillis(Setup.PATIENCE_MS);
+        consumer.setBrokerSuspendMaxTimeMillis(Setup.PATIENCE_MS);
+        consumer.setConsumerTimeoutMillisWhenSuspend(2 * Setup.PATIENCE_MS);
         consumer.start();
         ending.push(consumer::shutdown);
         return consumer;

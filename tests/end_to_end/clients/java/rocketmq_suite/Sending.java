@@ -85,7 +85,7 @@ final class Sending {
                 }
             });
         }
-        room.expect("all called back", true, open.await(30, TimeUnit.SECONDS));
+        room.expect("all called back", true, open.await(2 * Setup.PATIENCE_MS, TimeUnit.MILLISECONDS));
         room.expect("accepted", 100, accepted.get());
         room.expect("stored", Room.bodies(0, 100), room.readBodies(room.topic, 100));
     }

@@ -106,6 +106,7 @@ final class Setup {
             configure(anchor, "lane-" + number);
             anchor.start();
             DefaultMQPullConsumer reader = new DefaultMQPullConsumer(run + "-reader-" + number, credentials());
+            reader.setConsumerPullTimeoutMillis(PATIENCE_MS);
             configure(reader, "lane-" + number); // in 5.x pull consumers have another instance, and connection, of that name
             reader.start();
             readers.put("lane-" + number, reader);

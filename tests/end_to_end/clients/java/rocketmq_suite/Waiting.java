@@ -2,9 +2,9 @@ import java.util.concurrent.Callable;
 
 /** Waiting for something to become true. */
 final class Waiting {
-    private static final long PATIENCE_NS = 90_000_000_000L;
+    private static final long PATIENCE_NS = 240_000_000_000L;
 
-    /** Asks again and again; an exception counts as "not yet". Throws, with the last one, after a minute and a half. */
+    /** Asks again and again; an exception counts as "not yet". Throws, with the last one, after four minutes. */
     static void until(String what, Callable<Boolean> condition) throws Exception {
         until(what, PATIENCE_NS, condition);
     }
