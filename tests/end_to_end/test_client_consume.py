@@ -30,7 +30,7 @@ def test_limited_deliveries_all_come_and_confirms_do_not_wait_for_them(
 ) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [RULE])
     names = [f"slow.{library}" for library in CONSUMING]
-    common = {"url": gateway.amqp_url(), "run": "m", "count": 3, "other_first": True, "linger": 4}
+    common = {"url": gateway.amqp_url(), "run": "m", "count": 3, "other_first": True, "linger": 240, "expect": COUNT}
     orders: dict[str, dict[str, object]] = {name: {"listen": name, "key": f"to.{name}", "free": f"free.{name}", **common} for name in names}
     with ExitStack() as stack:
         slow = {name: stack.enter_context(Queue(rabbitmq.url, name)) for name in names}

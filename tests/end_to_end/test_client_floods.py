@@ -35,7 +35,7 @@ def flood(library: str, url: str, key: str, probe: Callable[[str], Probe], home:
             published = java_publish(home, url, "", key, "run", **settings).result()
         return published.outcomes[0], [f"run-0-{number}" for number in range(COUNT)]
     order = {"mode": "flood", "count": COUNT, "every": EVERY, "every_key": "every-seventh", "free": "free"}
-    report = probe(library).ask(120, url=url, key=key, run="run", **order)
+    report = probe(library).ask(url=url, key=key, run="run", **order)
     if report.nacked is not None:
         assert report.nacked == list(range(EVERY, COUNT + 1, EVERY)), "the library's own list of refused tags"
     return report.outcomes, [f"run-{number}" for number in range(COUNT)]

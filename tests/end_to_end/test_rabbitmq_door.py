@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,7 +21,7 @@ from support.amqp import frames as amqp
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.splice import Splice
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, Process, accepts, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, accepts, free_ports, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -31,12 +30,11 @@ def connect(gateway: Gateway, credentials: str = "guest:guest") -> pika.Blocking
     return pika.BlockingConnection(pika.URLParameters(gateway.amqp_url().replace("guest:guest", credentials)))
 
 
-def refusal(gateway: Gateway) -> tuple[str, float]:
-    """What pika shows when it is turned away, and after how many seconds."""
-    started = time.monotonic()
+def refusal(gateway: Gateway) -> str:
+    """What pika shows when it is turned away."""
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError) as caught:
         connect(gateway)
-    return str(caught.value), time.monotonic() - started
+    return str(caught.value)
 
 
 def shown(gateway: Gateway) -> Any:
@@ -68,10 +66,9 @@ def test_one_connection_too_many_is_told_why_and_the_others_go_on(
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", **{setting: most})], [])
     with ExitStack() as inside:
         connections = [inside.enter_context(connect(gateway)) for _ in range(room)]
-        text, seconds = refusal(gateway)
+        text = refusal(gateway)
         assert said in text
         assert ("(530)" if setting == "max_connections_per_user" else "(320)") in text
-        assert seconds < 3.0
         assert all(works(connection) for connection in connections)
         wait_until(lambda: shown(gateway)["connections_refused"] == {setting: 1}, within=30, what="the refusal is counted, and it alone")
         assert shown(gateway)[setting] == most
@@ -89,7 +86,7 @@ def test_a_wrong_password_takes_nobodys_place(rabbitmq: RabbitMQ, start_gateway:
         connect(gateway, "guest:wrong")
     with connect(gateway) as connection:
         assert works(connection)
-        assert "max_connections_per_user" in refusal(gateway)[0]
+        assert "max_connections_per_user" in refusal(gateway)
 
 
 def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noticed(
@@ -98,11 +95,10 @@ def test_a_broker_that_is_down_is_told_to_clients_at_once_and_its_return_is_noti
     port = free_ports(1)[0]
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}")], [], until="/livez")
     for _ in range(5):
-        text, seconds = refusal(gateway)
+        text = refusal(gateway)
         assert (
             f"(320) 'CONNECTION_FORCED - the broker behind this gateway (127.0.0.1:{port}) cannot be reached: Connection refused'" in text
         )
-        assert seconds < 3.0
     assert (shown(gateway)["upstream_reachable"], shown(gateway)["upstream_error"]) == (False, "Connection refused")
     assert [sample.value for sample in gateway.samples() if sample.name == "sluice_upstream_reachable"] == [0]
     assert gateway.request("GET", "/readyz", authorised=False).status == 503
@@ -135,7 +131,7 @@ LOGIN = b"".join(
 @contextmanager
 def speaking_from(source: str, port: int, first: bytes = b"") -> Iterator[socket.socket]:
     """An open AMQP connection from the address `source`, spoken by hand: ordinary clients cannot choose where they connect from."""
-    with socket.create_connection((LOOPBACK, port), timeout=5, source_address=(source, 0)) as client:
+    with socket.create_connection((LOOPBACK, port), timeout=HANG_S, source_address=(source, 0)) as client:
         client.sendall(first + LOGIN)
         data = b""
         while b"\x00\x0a\x00\x29" not in data:  # connection.open-ok
@@ -145,14 +141,19 @@ def speaking_from(source: str, port: int, first: bytes = b"") -> Iterator[socket
         yield client
 
 
-def peers(broker: RabbitMQ) -> list[str]:
-    return sorted(line for line in broker.control("list_connections", "peer_host").split() if line != "peer_host")
+def await_peers(broker: RabbitMQ, *hosts: str) -> None:
+    """Wait until the broker has clients from these and no others; it forgets those that have left a moment later."""
+
+    def there() -> bool:
+        return sorted(line for line in broker.control("list_connections", "peer_host").split() if line != "peer_host") == sorted(hosts)
+
+    wait_until(there, within=30, what=f"clients from {hosts} at the broker")
 
 
 def test_the_broker_sees_the_clients_own_address(believing: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{believing.port}", send_proxy_protocol="v2")], [])
     with speaking_from("127.0.0.5", gateway.port("rabbit")) as client:
-        assert peers(believing) == ["127.0.0.5"]
+        await_peers(believing, "127.0.0.5")
         (connection,) = gateway.get("/v1/connections")["items"]
         assert connection["client"] == f"127.0.0.5:{client.getsockname()[1]}"
 
@@ -175,13 +176,13 @@ def test_behind_haproxy_limits_and_broker_see_the_original_client(
     )
     port = free_ports(1)[0]
     (tmp_path / "haproxy.cfg").write_text(
-        "defaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
+        "defaults\n mode tcp\n timeout connect 300s\n timeout client 300s\n timeout server 300s\n"
         f"listen amqp\n bind {LOOPBACK}:{port}\n server gateway {LOOPBACK}:{gateway.port('rabbit')} {version}\n"
     )
     with Process(["haproxy", "-db", "-f", tmp_path / "haproxy.cfg"], log=tmp_path / "haproxy.log") as haproxy:
         haproxy.wait_until(lambda: accepts(LOOPBACK, port), within=30, what="HAProxy")
         with speaking_from("127.0.0.5", port), speaking_from("127.0.0.6", port):
-            assert peers(believing) == ["127.0.0.5", "127.0.0.6"]
+            await_peers(believing, "127.0.0.5", "127.0.0.6")
             with pytest.raises(AssertionError, match=r"is reached by 127[.]0[.]0[.]6"), speaking_from("127.0.0.6", port):
                 pass
         clients = {connection["client"].partition(":")[0] for connection in gateway.get("/v1/connections")["items"]}
@@ -201,11 +202,11 @@ def test_health_checks_of_the_balancer_keep_their_own_address_and_what_has_no_he
     )
     port = gateway.port("rabbit")
     with speaking_from("127.0.0.7", port, proxy_protocol.write(None)):
-        assert peers(believing) == ["127.0.0.7"]
+        await_peers(believing, "127.0.0.7")
     told = Ends(("2001:db8::7", 5000), ("2001:db8::1", 5672))
     with speaking_from("127.0.0.7", port, proxy_protocol.write(told)):
-        assert peers(believing) == ["2001:db8::7"]
-    with pytest.raises((AssertionError, ConnectionResetError), match=r"closed: b''|reset"), speaking_from("127.0.0.7", port):
+        await_peers(believing, "2001:db8::7")
+    with pytest.raises((AssertionError, ConnectionError), match=r"closed: b''|reset|[Bb]roken pipe"), speaking_from("127.0.0.7", port):
         pass
     wait_until(lambda: shown(gateway)["connections_closed"].get("proxy_protocol") == 1, within=30, what="its end is counted")
 
@@ -225,7 +226,7 @@ def test_amqp_1_0_passes_as_it_is_where_the_listener_says_so(believing: RabbitMQ
         [amqp_listener(f"127.0.0.1:{believing.port}", send_proxy_protocol="v2", other_protocols="pass")],
         [{"name": "all", "match": {"protocol": "amqp"}, "limit": {"messages": "0/s"}}],
     )
-    with socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=5) as client:
+    with socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=HANG_S) as client:
         client.sendall(b"AMQP\x03\x01\x00\x00")
         assert exactly(client, 8) == b"AMQP\x03\x01\x00\x00"
         assert b"PLAIN" in exactly(client, int.from_bytes(exactly(client, 4), "big") - 4)
@@ -254,7 +255,7 @@ def test_a_proxy_header_the_broker_misses_or_does_not_expect_is_told_to_the_clie
     for port, sent in ((believing.port, "none"), (rabbitmq.port, "v2")):
         gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{port}", send_proxy_protocol=sent)], [], until="/livez")
         wait_until(partial(is_found_away, gateway), within=30, what="the gateway has asked the broker")
-        text, _ = refusal(gateway)
+        text = refusal(gateway)
         assert f"does send_proxy_protocol ({sent}) fit the broker's proxy_protocol?" in text
         wait_until(partial(is_deserted, gateway), within=30, what="the connection is gone")
         assert shown(gateway)["connections_closed"] == {"upstream_unreachable": 1}

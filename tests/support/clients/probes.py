@@ -7,9 +7,13 @@ is `name=value name=value ...`:
     key        routing key (default exchange) published  count    publishes on it, each answered before the next (confirm)
     run        start of every message id: RUN-NUMBER     mandatory, other_first   1: yes
     free       a queue without a limit: the connection's other channel publishes there with a confirm and gets it back
-    heartbeat  seconds asked for                         pause    seconds between the publishes and the commit
-    linger     seconds to wait at most behind the publishes, events served; over as soon as the client was blocked and unblocked
+    heartbeat  seconds asked for                         pause    seconds at most between the publishes and the commit, see below
+    linger     seconds to wait at most behind the publishes, events served; over as soon as the client was blocked and unblocked, as
+               its limited channel was closed, or as it has heard as many as it is to `expect`
     listen     a queue one more channel consumes all the while
+    timeout    milliseconds for the answer to the last publish (Bunny's, which cannot know that none will come)
+
+`pause` is for libraries that learn of a close by themselves, and is over as soon as they have; the others do not wait.
 
 and it goes: connect, open the channels, publish, commit (tx), [other channel], linger, a passive declare on the limited channel (is it
 still open?), other channel (and one more channel opened and closed), close. `flood` publishes `count` messages without waiting, at most
@@ -35,6 +39,7 @@ from support.clients.answering import Answering
 from support.clients.programs import CLIENTS, go_program
 from support.environments import environment, one_at_a_time
 from support.java import ROOT, compiled, java
+from support.processes import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,7 +151,7 @@ class Probe:
         environment_of = {"NODE_PATH": str(npm_modules("node"))} if self.library == "amqplib" else {}
         return command(self.library, self._program.home), environment_of
 
-    def ask(self, within: float = 60.0, **order: object) -> Report:
+    def ask(self, within: float = HANG_S, /, **order: object) -> Report:
         """Raises AssertionError, with what the program said, where it fails, ends or has no report within that many seconds."""
         return Report(**self._program.ask(within, **order))
 
@@ -166,6 +171,6 @@ def asked_at_once(home: Path, orders: dict[str, dict[str, object]]) -> Iterator[
         def ask(name: str) -> Report:
             probe = Probe(name.partition(".")[2], home / name)
             stack.callback(probe.close)
-            return probe.ask(150, **orders[name])
+            return probe.ask(**orders[name])
 
         yield {name: at_work.submit(ask, name) for name in orders}

@@ -35,7 +35,7 @@ var (
 	every       = flag.Int("every", 0, "every so manieth message goes to -everykey; 0: none")
 	everykey    = flag.String("everykey", "", "routing key of every -every'th message")
 	mandatory   = flag.Bool("mandatory", false, "publish with the mandatory flag")
-	patience    = flag.Float64("patience", 30, "seconds to wait for the last confirms")
+	patience    = flag.Float64("patience", 240, "seconds to wait for the last confirms")
 )
 
 type publisher struct {

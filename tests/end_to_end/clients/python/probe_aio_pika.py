@@ -113,7 +113,9 @@ async def conversation(order: Order, report: Report) -> None:
         transaction = channel.transaction()
         await transaction.select()
         report.seen = [await publish(channel, order, report, number, order.key) for number in range(order.count)]
-        await asyncio.sleep(order.pause)
+        until = time.monotonic() + order.pause
+        while time.monotonic() < until and report.channel == "open":
+            await asyncio.sleep(0.01)
         try:
             await asyncio.wait_for(transaction.commit(), PATIENCE_S)
             report.commit = "committed"
@@ -125,7 +127,7 @@ async def conversation(order: Order, report: Report) -> None:
     if order.other_first:
         report.other = await other_channel_lives(connection, other, order)
     until = time.monotonic() + order.linger
-    while time.monotonic() < until and not report.block_is_over():
+    while time.monotonic() < until and not report.has_seen(order):
         await asyncio.sleep(0.05)
     try:
         await asyncio.wait_for(channel.declare_queue(order.free, passive=True), PATIENCE_S)

@@ -86,7 +86,9 @@ def run(order: Order, report: Report) -> None:
         channel.tx.select()
     report.seen = [publish(channel, order, report, number) for number in range(order.count)]
     if order.mode == "tx":
-        time.sleep(order.pause)
+        until = time.monotonic() + order.pause
+        while time.monotonic() < until and channel.is_open:
+            time.sleep(0.01)
         try:
             channel.check_for_errors()
             channel.tx.commit()
@@ -97,7 +99,7 @@ def run(order: Order, report: Report) -> None:
     if order.other_first:
         report.other = other_channel_lives(connection, other, order)
     until = time.monotonic() + order.linger
-    while time.monotonic() < until and not report.block_is_over():
+    while time.monotonic() < until and channel.is_open and not report.has_seen(order):
         time.sleep(0.05)
         if order.listen:
             listening.process_data_events()

@@ -46,6 +46,7 @@ def other_channel_lives(connection: Any, other: Any, order: Order) -> Any:
 def run(order: Order, report: Report) -> None:
     parameters = pika.URLParameters(order.url)
     parameters.heartbeat = order.heartbeat
+    parameters.socket_timeout = parameters.stack_timeout = PATIENCE_S
     try:
         connection = pika.BlockingConnection(parameters)
     except errors.AMQPError as error:
@@ -63,7 +64,6 @@ def run(order: Order, report: Report) -> None:
         channel.tx_select()
     report.seen = [publish(channel, order, report, number) for number in range(order.count)]
     if order.mode == "tx":
-        time.sleep(order.pause)
         try:
             channel.tx_commit()
             report.commit = "committed"
@@ -73,7 +73,7 @@ def run(order: Order, report: Report) -> None:
     if order.other_first:
         report.other = other_channel_lives(connection, other, order)
     until = time.monotonic() + order.linger
-    while time.monotonic() < until and not report.block_is_over():
+    while time.monotonic() < until and channel.is_open and not report.has_seen(order):
         connection.process_data_events(time_limit=0.1)
     try:
         channel.queue_declare(order.free, passive=True)

@@ -79,7 +79,6 @@ def run(order: Order, report: Report) -> None:
         channel.tx_select()
     report.seen = [publish(channel, order, report, number) for number in range(order.count)]
     if order.mode == "tx":
-        time.sleep(order.pause)
         try:
             channel.tx_commit()
             report.commit = "committed"
@@ -90,7 +89,7 @@ def run(order: Order, report: Report) -> None:
         report.other = other_channel_lives(connection, other, order)
     until = time.monotonic() + order.linger
     beat = time.monotonic()
-    while time.monotonic() < until and not report.block_is_over():
+    while time.monotonic() < until and not report.has_seen(order):
         try:
             connection.drain_events(timeout=0.1)
         except TimeoutError:

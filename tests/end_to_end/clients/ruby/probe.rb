@@ -5,12 +5,11 @@
 require "bunny"
 require "json"
 
-PATIENCE_S = 20.0
-CONTINUATION_TIMEOUT_MS = 2_000 # 15 s by default; wait_for_confirms on a channel that is closed meanwhile waits it out
+PATIENCE_S = 120.0 # how long a busy machine takes is not what is tested
 QUIET = Logger.new(IO::NULL)
 
 def parse(line)
-  order = { "mode" => "confirm", "count" => "1", "heartbeat" => "60", "linger" => "0", "listen" => "" }
+  order = { "mode" => "confirm", "count" => "1", "heartbeat" => "60", "linger" => "0", "listen" => "", "expect" => "0" }
   order.merge(line.split.to_h { |word| word.split("=", 2) })
 end
 
@@ -83,6 +82,11 @@ rescue Bunny::Exception, Timeout::Error => e
   told(e)
 end
 
+# `timeout`, for the last publish: wait_for_confirms on a channel that is closed meanwhile waits it out.
+def give_up_after(connection, order)
+  connection.instance_variable_set(:@continuation_timeout, order["timeout"].to_i) if order["timeout"]
+end
+
 def listen(connection, queue, report)
   last = nil
   connection.create_channel.queue(queue, passive: true).subscribe(manual_ack: false) do
@@ -100,7 +104,7 @@ def run(order)
   handler = Object.new
   handler.define_singleton_method(:raise) { |error| failure ||= error } # the first: its reader meets the closed socket a moment later
   options = { heartbeat: order["heartbeat"].to_i, automatically_recover: false, logger: QUIET, session_error_handler: handler,
-              continuation_timeout: CONTINUATION_TIMEOUT_MS }
+              continuation_timeout: PATIENCE_S * 1000, connection_timeout: PATIENCE_S }
   connection = Bunny.new(order["url"], **options)
   begin
     connection.start
@@ -129,10 +133,14 @@ def run(order)
   if order["mode"] == "flood"
     flood(channel, exchange, order, report)
   else
-    report[:seen] = Array.new(order["count"].to_i) { |number| publish(exchange, channel, order, number, order["mode"] == "confirm") }
+    report[:seen] = Array.new(order["count"].to_i) do |number|
+      give_up_after(connection, order) if number == order["count"].to_i - 1
+      publish(exchange, channel, order, number, order["mode"] == "confirm")
+    end
   end
   if order["mode"] == "tx"
-    sleep order["pause"].to_f
+    deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + order["pause"].to_f
+    sleep 0.01 while Process.clock_gettime(Process::CLOCK_MONOTONIC) < deadline && channel.open?
     begin
       channel.tx_commit
       report[:commit] = "committed"
@@ -143,7 +151,8 @@ def run(order)
   report[:other] = other_channel_lives(connection, other, order) if order["other_first"] == "1"
   deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + order["linger"].to_f
   until Process.clock_gettime(Process::CLOCK_MONOTONIC) >= deadline ||
-        (!report[:blocked].empty? && report[:blocked].size == report[:unblocked])
+        (!report[:blocked].empty? && report[:blocked].size == report[:unblocked]) || !channel.open? ||
+        (order["expect"] != "0" && report[:heard] >= order["expect"].to_i)
     sleep 0.05
   end
   begin

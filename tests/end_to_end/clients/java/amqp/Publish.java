@@ -54,7 +54,7 @@ public final class Publish {
                 String route = every > 0 && (sequence + 1) % every == 0 ? arguments[8] : key;
                 channel.basicPublish(exchange, route, properties, body);
             }
-            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(240);
             while (!outstanding.isEmpty() && System.nanoTime() < deadline) {
                 Thread.sleep(2);
             }
