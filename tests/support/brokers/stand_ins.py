@@ -14,7 +14,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 
-from pamqp import base, commands, frame
+from pamqp import base, commands, constants, frame
 from pamqp.common import FieldTable
 
 from support.amqp.frames import deliver
@@ -23,6 +23,8 @@ from support.rocketmq.frames import response
 from support.rocketmq.stored_messages import found, stored
 from support.wires.receiving import receive_exactly
 
+HEAD = struct.Struct("!BHI")  # of an AMQP frame: type, channel, size
+PUBLISH = struct.pack("!HH", 60, 40)  # basic.publish, as a method frame begins with it
 PULL_MESSAGE = 11  # a remoting request's code
 ONE_WAY = 2  # bit of a remoting header's flag
 
@@ -89,9 +91,11 @@ def _frames(client: socket.socket, head: int, size_of: Callable[[bytes], int]) -
     data = b""
     while received := client.recv(65536):
         data += received
-        while len(data) >= head and len(data) >= (size := size_of(data[:head])):
-            yield data[:size]
-            data = data[size:]
+        at = 0
+        while len(data) >= at + head and len(data) >= at + (size := size_of(data[at : at + head])):
+            yield data[at : at + size]
+            at += size
+        data = data[at:]
 
 
 def _serve_amqp(client: socket.socket, *, delivers: bool = False) -> None:
@@ -120,13 +124,18 @@ def _serve_amqp(client: socket.socket, *, delivers: bool = False) -> None:
         commands.Basic.Cancel: lambda: commands.Basic.CancelOk(tag),
         commands.Confirm.Select: commands.Confirm.SelectOk,
     }
-    for one in _frames(client, 7, lambda head: 8 + int(struct.unpack("!BHI", head)[2])):
-        _, channel, method = frame.unmarshal(one)
+    for one in _frames(client, 7, lambda head: 8 + int(HEAD.unpack(head)[2])):
+        kind, channel, _ = HEAD.unpack_from(one)
+        if kind != constants.FRAME_METHOD:
+            continue
+        if one.startswith(PUBLISH, HEAD.size):  # not decoded: some tests send a million
+            if channel in published:
+                published[channel] += 1
+                say(channel, commands.Basic.Ack(published[channel]))
+            continue
+        method = frame.unmarshal(one)[2]
         if isinstance(method, commands.Confirm.Select):
             published[channel] = 0
-        elif isinstance(method, commands.Basic.Publish) and channel in published:
-            published[channel] += 1
-            say(channel, commands.Basic.Ack(published[channel]))
         if isinstance(method, commands.Basic.Consume):
             tag = method.consumer_tag or tag
         answer = answers.get(type(method))
