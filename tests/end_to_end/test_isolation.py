@@ -107,6 +107,9 @@ class Story:
             for _ in range(ROUNDS):
                 self.calm.append(measured())
                 measure(KINDS)
+            for kind in KINDS:  # a disturber has little of a busy machine: it is given the windows that it needs
+                while self.done[kind] < LEAST[kind] and len(self.disturbed[kind]) < 10 * ROUNDS:
+                    measure([kind])
             self.unit = percentile(list(chain(*self.calm)), 50)
             dear = [kind for kind in KINDS if self.times(kind) > MOST[protocol][kind]]
             for _ in range(AFRESH):
