@@ -6,16 +6,16 @@ import { chromium } from "playwright-core";
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
 export const WAIT = 60_000; // ms; a busy machine takes its time
 
-export const given = JSON.parse(process.env.DASHBOARD_TEST);
+export const given = {}; // what the scenario that is played has of its test
 export const topicAddress = (topic = given.topic, protocol = "amqp") => `/topics/${protocol}/${encodeURIComponent(topic)}`;
 
-const browser = await chromium.launch({ executablePath: given.chromium, args: FLAGS });
-const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const browser = await chromium.launch({ executablePath: process.argv[2], args: FLAGS });
+const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 /** Let the test that started this do something to the gateway, and wait until it is done. */
 export async function please(what) {
   process.stdout.write(`please ${what}\n`);
-  return (await answers.next()).value;
+  return (await lines.next()).value;
 }
 
 export function check(held, what) {
@@ -123,13 +123,26 @@ export async function yardstick(page) {
 
 export const wider = (page) => page.evaluate("document.documentElement.scrollWidth - innerWidth");
 
+// What waited for a page of a scenario that has ended, as a request that was held back.
+process.on("unhandledRejection", (error) => {
+  if (!String(error).includes("has been closed")) throw error;
+});
+
+/** Plays what each line asks for, `{scenario, …}`, one after the other, each with contexts of its own; the first that fails is the last. */
 export async function run(scenarios) {
-  try {
-    await scenarios[given.scenario]();
-    process.stdout.write("held\n");
-  } catch (error) {
-    process.stdout.write(`failed ${JSON.stringify(String(error.stack || error))}\n`);
-    for (const context of browser.contexts()) for (const page of context.pages()) process.stderr.write(`${page.url()}\n${(await page.innerText("body").catch(() => "")).slice(0, 2000)}\n`);
+  for (let { value } = await lines.next(); value; { value } = await lines.next()) {
+    for (const name of Object.keys(given)) delete given[name];
+    Object.assign(given, JSON.parse(value));
+    try {
+      await scenarios[given.scenario]();
+      for (const context of browser.contexts()) await context.close();
+      process.stdout.write("held\n");
+    } catch (error) {
+      const pages = browser.contexts().flatMap((context) => context.pages());
+      const shown = await Promise.all(pages.map(async (page) => `${page.url()}\n${(await page.innerText("body").catch(() => "")).slice(0, 2000)}`));
+      process.stdout.write(`failed ${JSON.stringify([String(error.stack || error), ...shown])}\n`);
+      break;
+    }
   }
   await browser.close();
   process.exit(0);

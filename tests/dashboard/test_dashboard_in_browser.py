@@ -198,47 +198,78 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
+class Browser:
+    """Node and a Chromium, which take 2 CPU-s to start, play one scenario after the other. After one that fails they are started anew."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            chromium = shutil.which("chromium")
+            assert chromium is not None, "no chromium: run `sh deploy/system-packages.sh chromium`"
+            node = shutil.which("node")
+            assert node is not None, "no node: run `sh deploy/system-packages.sh node`"
+            assert (HERE / "node_modules").is_dir(), "no playwright-core: run `make dashboard-tests`"
+            words = [node, str(HERE / "scenarios.mjs"), chromium]
+            self._process = subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self._process
+
+    def play(self, given: Mapping[str, Any], world: World) -> list[str]:
+        """The figures that the scenario tells. Raises AssertionError where it does not hold."""
+        process = self.started()
+        timer = threading.Timer(LONGEST_S, process.kill)
+        timer.start()
+        figures: list[str] = []
+        outcome = "it ended without an outcome"
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(json.dumps(given), file=process.stdin, flush=True)
+            for line in process.stdout:
+                word, _, rest = line.strip().partition(" ")
+                if word == "please":
+                    world.please(rest)
+                    print("done", file=process.stdin, flush=True)
+                elif word == "figures":
+                    figures.append(rest)
+                else:
+                    outcome = line.strip()
+                    break
+        finally:
+            timer.cancel()
+            if outcome != "held":
+                process.kill()
+                self.end()
+        assert outcome == "held", outcome
+        return figures
+
+    def end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+
+
+BROWSER: Final = Browser()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _the_browser_ends() -> Iterator[None]:
+    yield
+    BROWSER.end()
+
+
 def play(scenario: str, world: World, **more: Any) -> list[str]:
     """Run a scenario to its end; the figures that it tells."""
-    chromium = shutil.which("chromium")
-    assert chromium is not None, "no chromium: run `sh deploy/system-packages.sh chromium`"
-    node = shutil.which("node")
-    assert node is not None, "no node: run `sh deploy/system-packages.sh node`"
-    assert (HERE / "node_modules").is_dir(), "no playwright-core: run `make dashboard-tests`"
     given = {
-        "scenario": scenario, "admin": world.gateway.admin, "tokens": world.tokens, "topic": TOPIC, "chromium": chromium,
+        "scenario": scenario, "admin": world.gateway.admin, "tokens": world.tokens, "topic": TOPIC,
         "pictures": PICTURES, "hostile": [f"%2F/orders/{quote(key, safe='')}" for key in HOSTILE], **more,
     }  # fmt: skip
-    environment = {**os.environ, "DASHBOARD_TEST": json.dumps(given)}
-    process = subprocess.Popen(
-        [node, str(HERE / "scenarios.mjs")], env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    timer = threading.Timer(LONGEST_S, process.kill)
-    timer.start()
-    figures: list[str] = []
-    outcome = "it ended without an outcome"
-    try:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for line in process.stdout:
-            word, _, rest = line.strip().partition(" ")
-            if word == "please":
-                world.please(rest)
-                process.stdin.write("done\n")
-                process.stdin.flush()
-            elif word == "figures":
-                figures.append(rest)
-            else:
-                outcome = line.strip()
-        _, errors = process.communicate(timeout=60)
-    finally:
-        timer.cancel()
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    assert outcome == "held", f"{outcome}\n{errors[-4000:]}"
-    return figures
+    return BROWSER.play(given, world)
 
 
 @pytest.mark.parametrize(
