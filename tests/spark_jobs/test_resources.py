@@ -36,7 +36,7 @@ except OSError as error:
     print(f"sluice: {{error}}", file=sys.stderr)
     sys.exit(1)
 """
-TOO_MUCH = 'spark.range(3_000_000).selectExpr("collect_list(repeat(cast(id as string), 100)) as all").selectExpr("size(all)").collect()'
+TOO_MUCH = 'spark.range(1).selectExpr("length(repeat(cast(id as string), 600000000))").collect()'  # one text larger than the heap
 ON_DISK = """
         from pyspark import StorageLevel
         spark.range(4_000_000).selectExpr("uuid() as text").persist(StorageLevel.DISK_ONLY).count()
