@@ -31,13 +31,13 @@ import pytest
 from support.builds import build_of, from_the_source_tree, source_command
 from support.log_calls import LogCheck
 from support.tmpfs import folder_for_a_run
-from support.xdist_split import RABBITMQ_CLIENTS, ROCKETMQ_SPOOL, SPOOL, PartScheduling, part_of
+from support.xdist_split import BOTH_BROKERS, RABBITMQ_CLIENTS, ROCKETMQ_SPOOL, SPOOL, PartScheduling, part_of
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
-LONGEST = {SPOOL: 4, ROCKETMQ_SPOOL: 5, RABBITMQ_CLIENTS: 6, "rabbitmq": 7, "rocketmq": 8}  # the parts of the run's own brokers
+LONGEST = {SPOOL: 4, ROCKETMQ_SPOOL: 5, RABBITMQ_CLIENTS: 6, BOTH_BROKERS: 7, "rabbitmq": 8, "rocketmq": 9}  # parts of its own brokers
 OF_THE_RUN = ("probe", "rabbitmq", "rocketmq")  # the fixtures that start them; what needs one of them ends before it
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 ONCE = (

@@ -1,10 +1,10 @@
-"""The parts of a run in several processes (`pytest -n 4`).
+"""The parts of a run in several processes (`pytest -n 5`).
 
-The tests with the run's own RocketMQ are two parts, those with its RabbitMQ are three, Spark's are two, those of a release are one, and
-each file of all others is one, also where its tests start brokers of their own. A part is run by one process, whole, so that what it needs
-is started once; whoever is done takes the next. The longest come first, and the many short ones fill what is left. Each broker's tests of
-the spool are apart, those of RabbitMQ's clients from all others with it, and the quota job's from all others with Spark: as one part they
-would keep one process busy long after the others are done, and one more broker or Spark costs seconds.
+The tests with the run's own RocketMQ are two parts, those with its RabbitMQ are three, those with both are one, Spark's are two, those of
+a release are one, and each file of all others is one, also where its tests start brokers of their own. A part is run by one process,
+whole, so that what it needs is started once; whoever is done takes the next. The longest come first, and the many short ones fill what is
+left. Each broker's tests of the spool are apart, those of RabbitMQ's clients from all others with it, and the quota job's from all others
+with Spark: as one part they would keep one process busy long after the others are done, and one more broker or Spark costs seconds.
 
 The naive way is a mark `xdist_group` on every test. pytest 9.2 has node ids that xdist 3.8 cannot write its groups into: it then spreads
 single tests over the processes, without a word (pytest-xdist issue 1386), and all processes start all brokers and tell the incident at the
@@ -20,8 +20,7 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-# What a file's text names where its tests take it: the run's own brokers, Spark, and a release. What needs both brokers is RocketMQ's,
-# which takes longer to start.
+# What a file's text names where its tests take it: the run's own brokers, Spark, and a release.
 SHARED: Final = {
     "rocketmq": re.compile(r"\b(rocketmq: RocketMQ|rocketmq_client: RocketMQClient)\b"),
     "rabbitmq": re.compile(r"\b(rabbitmq: RabbitMQ|probe: Callable)\b"),
@@ -32,7 +31,8 @@ QUOTA_JOB: Final = "spark, the quota job"
 SPOOL: Final = "rabbitmq, the spool"
 RABBITMQ_CLIENTS: Final = "rabbitmq, its clients"
 ROCKETMQ_SPOOL: Final = "rocketmq, the spool"
-PARTS: Final = (*SHARED, QUOTA_JOB, SPOOL, RABBITMQ_CLIENTS, ROCKETMQ_SPOOL)
+BOTH_BROKERS: Final = "both brokers"
+PARTS: Final = (*SHARED, QUOTA_JOB, SPOOL, RABBITMQ_CLIENTS, ROCKETMQ_SPOOL, BOTH_BROKERS)
 OF_THE_SPOOL: Final = re.compile("spool")
 OF_CLIENTS: Final = re.compile("client|rabbitmq")
 OF_PAGES: Final = "tests/docs/"  # with a broker of its own (tests/docs/conftest.py)
@@ -45,6 +45,8 @@ def part_of(root: Path, file: str) -> str:
     part = next((part for part, name in SHARED.items() if name.search(text)), file)
     if part in ("rabbitmq", "rocketmq") and OF_THE_SPOOL.search(file):
         return SPOOL if part == "rabbitmq" else ROCKETMQ_SPOOL
+    if part == "rocketmq" and SHARED["rabbitmq"].search(text):
+        return BOTH_BROKERS
     if part == "rabbitmq":
         return file if file.startswith(OF_PAGES) else RABBITMQ_CLIENTS if OF_CLIENTS.search(Path(file).name) else part
     return QUOTA_JOB if part == "spark" and file.startswith("tests/spark_jobs/") else part
