@@ -140,7 +140,7 @@ def test_a_shut_queue_is_left_alone_however_often_its_consumer_comes(limits: Lim
     taker = Taker(limits)
     taker.consume(queue)
 
-    def shown() -> list[tuple[str, ...]]:
+    def shown() -> list[tuple[Any, ...]]:
         items = limits.gateway.get("/v1/connections")["items"]
         return [(one["state"], one["bottleneck"], (one["held_by"] or {}).get("rule")) for one in items]
 
