@@ -26,7 +26,7 @@ from gateway.alerting.payloads import alertmanager_alert, webhook_alert, webhook
 from gateway.alerting.pending import Pending
 from gateway.build import VERSION
 from gateway.lifecycle.scheduling import SupervisedLoop
-from gateway.settings.http_urls import parts_of
+from gateway.settings.http_urls import UrlParts, parts_of, webhook_url_in_file
 from gateway.settings.tls_files import webhook_hop
 from gateway.transport.tls.certificates import TlsFileError
 
@@ -43,7 +43,7 @@ POST_PAUSE_S: Final = 1.0  # seconds; between two posts to one receiver: what ch
 MAX_PAUSE_S: Final = 60.0  # seconds; between two tries while a receiver is away; a guess
 TOLD_EVERY_S: Final = 60.0  # seconds; between two lines about a receiver that stays away
 LAST_PAUSE_S: Final = 0.25  # seconds; between two tries while the gateway stops
-MAX_TOKEN_BYTES: Final = 16_384  # bytes; a token's file; far above what servers take as one field
+MAX_SECRET_BYTES: Final = 16_384  # bytes; a file of a token or of a URL; far above what servers take as one field
 MAX_QUOTE_CHARS: Final = 200  # characters; of an answer, in the log
 API_PATH: Final = "/api/v2/alerts"  # of Alertmanager, below its own URL
 
@@ -86,14 +86,13 @@ class Hook:
         self.results = dict.fromkeys((OK, FAILED, REJECTED), 0)  # posts, by how they went
         self.failed_at: float | None = None  # trio's time of the first of the failures that go on; None: the last post was answered
         self.scope = trio.CancelScope()  # of its task
-        self._where = parts_of(api_url(entry.url) if entry.format == "alertmanager" else entry.url)
-        self._words = secret_words(entry.url)
+        self._words = secret_words(entry.url or "")
         self._failures = 0  # posts that failed, one after the other
         self._told_at = float("-inf")  # when the log was last told of them
         self._rejected_with = 0  # the status that the log was told of; 0: none
         self._news = trio.Event()
         self._repeat_at: float | None = None  # trio's time; None: not begun
-        self._context: ssl.SSLContext | None = None
+        self._context: tuple[str, ssl.SSLContext] | None = None  # for a host
         self._files = trio.CapacityLimiter(1)  # threads; files on a disk that hangs cost one
 
     @property
@@ -189,14 +188,28 @@ class Hook:
         """Raises NoAnswerError, CannotPostError."""
         timeout_s = self.entry.timeout_ns / 1e9
         with trio.move_on_after(timeout_s):
-            if self._where.scheme == "https" and self._context is None:
-                self._context = await self._on_thread(partial(context_of, self.entry.ca, self._where.address.host))
+            where = await self._where()
+            context = await self._context_for(where)
             fields = [("User-Agent", f"sluice/{VERSION}")]
             if self.entry.token_file is not None:
                 read = partial(authorization, self.entry.token_file, self.entry.user)
                 fields.append(("Authorization", await self._on_thread(read)))
-            return await post(self._where, body, fields, self._context, timeout_s)
+            return await post(where, body, fields, context, timeout_s)
         raise NoAnswerError(f"no answer within {timeout_s:g} s")
+
+    async def _where(self) -> UrlParts:
+        url = self.entry.url or ""
+        if self.entry.url_file is not None:
+            url = await self._on_thread(partial(url_of, self.entry.url_file))
+        return parts_of(api_url(url) if self.entry.format == "alertmanager" else url)
+
+    async def _context_for(self, where: UrlParts) -> ssl.SSLContext | None:
+        if where.scheme != "https":
+            return None
+        host = where.address.host
+        if self._context is None or self._context[0] != host:
+            self._context = host, await self._on_thread(partial(context_of, self.entry.ca, host))
+        return self._context[1]
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         """Cancelled, it ends at once; the thread ends by itself, and until then there is no other."""
@@ -250,9 +263,10 @@ class Hook:
         self._told_at = float("-inf")
 
     def _quote(self, answer: Answer) -> str:
-        """The answer's first words; none where it could repeat the token, or does repeat a word of the URL, which may be one."""
+        """The answer's first words; none where it could repeat what a file holds, or does repeat a word of the URL, which may be one."""
         whole = unquote(html.unescape(answer.body.decode(errors="replace")))
-        if self.entry.token_file is not None or any(word in whole for word in self._words):
+        from_file = self.entry.token_file is not None or self.entry.url_file is not None
+        if from_file or any(word in whole for word in self._words):
             return ""
         text = " ".join(answer.body[: 4 * MAX_QUOTE_CHARS].decode(errors="replace").split())[:MAX_QUOTE_CHARS]
         return f": {text}" if text else ""
@@ -274,15 +288,29 @@ def context_of(ca: Path | None, host: str) -> ssl.SSLContext:
         raise CannotPostError(str(error)) from None
 
 
-def authorization(file: Path, user: str | None) -> str:
-    """The value of the field Authorization. On a thread: the disk may hang. Raises CannotPostError, without the token."""
+def secret_in(file: Path, held: str) -> bytes:
+    """What a file holds. On a thread: the disk may hang. Raises CannotPostError."""
     try:
         with file.open("rb") as stream:
-            token = stream.read(MAX_TOKEN_BYTES + 1).strip()
+            found = stream.read(MAX_SECRET_BYTES + 1).strip()
     except OSError as error:
         raise CannotPostError(f"{file} cannot be read: {error.strerror}") from None
-    if not token or len(token) > MAX_TOKEN_BYTES:
-        raise CannotPostError(f"{file} {'holds too much for a token' if token else 'is empty'}")
+    if not found or len(found) > MAX_SECRET_BYTES:
+        raise CannotPostError(f"{file} {f'holds too much for {held}' if found else 'is empty'}")
+    return found
+
+
+def url_of(file: Path) -> str:
+    """The URL in a file. Raises CannotPostError, which says nothing of it."""
+    url = webhook_url_in_file(secret_in(file, "a URL").decode(errors="replace"))
+    if url is None:
+        raise CannotPostError(f"{file} holds something other than one URL that begins with http:// or https://")
+    return url
+
+
+def authorization(file: Path, user: str | None) -> str:
+    """The value of the field Authorization. On a thread: the disk may hang. Raises CannotPostError, without the token."""
+    token = secret_in(file, "a token")
     if user is not None:
         return "Basic " + base64.b64encode(user.encode() + b":" + token).decode()
     if not all(0x21 <= byte <= 0x7E for byte in token):

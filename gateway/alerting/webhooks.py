@@ -128,7 +128,11 @@ class Webhooks:
                 hooks.append(before.pop(entry.label))
                 continue
             hook = Hook(entry, sender, self._firing)
-            same = known is not None and known.entry.url == entry.url and known.entry.format == entry.format
+            same = (
+                known is not None
+                and (known.entry.url, known.entry.url_file) == (entry.url, entry.url_file)
+                and known.entry.format == entry.format
+            )
             if known is not None:
                 hook.inherit(known, same_receiver=same)
             if not same:

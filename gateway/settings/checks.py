@@ -271,7 +271,9 @@ def webhooks(reading: Reading) -> None:
     """Receivers are told apart by their names; a user has a password; a CA is for https."""
     seen: dict[str, str] = {}
     for path, value in reading.sections:
-        if not isinstance(value, Webhook) or not value.url:
+        if not isinstance(value, Webhook):
+            continue
+        if not _says_where(reading, path, value):
             continue
         if value.label in seen:
             inner = f"{path}.name" if value.name else f"{path}.url"
@@ -281,8 +283,23 @@ def webhooks(reading: Reading) -> None:
         seen.setdefault(value.label, path)
         if value.user is not None and value.token_file is None and not reading.unread(f"{path}.token_file"):
             reading.add_problem(f"{path}.user", "stands without a password", "add token_file: FILE, which holds the password of this user")
-        if value.ca is not None and value.url.startswith("http:"):
+        if value.ca is not None and value.url is not None and value.url.startswith("http:"):
             reading.add_problem(f"{path}.ca", "the URL is without TLS", "write url: https://..., or remove ca")
+
+
+def _says_where(reading: Reading, path: str, value: Webhook) -> bool:
+    """Whether it is known where this receiver is, and how it is called."""
+    if reading.unread(f"{path}.url") or reading.unread(f"{path}.url_file") or reading.unread(f"{path}.name"):
+        return False
+    here = reading.location(path)
+    if value.url is not None and value.url_file is not None:
+        reading.add_problem(f"{path}.url_file", "stands beside url", "remove one of them")
+    elif value.url is None and value.url_file is None:
+        remedy = "add url: https://alerts.example/hooks/sluice, or url_file: FILE, which holds it"
+        reading.problems.add(here, f"{path}.url", "is missing", remedy)
+    elif not value.label:
+        reading.problems.add(here, f"{path}.name", "is missing, and the URL in url_file is not shown", "add name: ops")
+    return value.label != ""
 
 
 def token_files(reading: Reading) -> None:

@@ -52,7 +52,7 @@ def hidden_differences(old: Settings, new: Settings) -> list[str]:
 
 def _urls(settings: Settings) -> dict[str, str]:
     """Every URL by its path, of webhooks by their names."""
-    found = {f"webhooks.{each.label}.url": each.url for each in settings.webhooks}
+    found = {f"webhooks.{each.label}.url": each.url for each in settings.webhooks if each.url is not None}
     if settings.fleet is not None:
         found["fleet.redis.url"] = settings.fleet.redis.url
     if settings.tracing is not None:

@@ -45,7 +45,10 @@ class HttpUrl(UrlKind):
     for_logins = ""  # the way out for who has put a login into the URL
 
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> str:
-        text = scalar.text
+        return self.accept(scalar.text)
+
+    def accept(self, text: str) -> str:
+        """The URL; raises Invalid."""
         url = self.split(text)
         if url.scheme not in PORTS or not text.startswith(f"{url.scheme}://"):
             host = re.fullmatch(r"([A-Za-z0-9_.-]+(?::[0-9]{1,5})?)(/[!-~]*)?", text)
@@ -80,6 +83,21 @@ class WebhookUrl(HttpUrl):
         if _SECRET_PARAMETER.search(url.query):
             remedy = "put it into a file, and name it in token_file: it is sent as Authorization: Bearer"
             raise Invalid("the URL's query holds what looks like a secret", remedy)
+
+
+class WebhookUrlInFile(WebhookUrl):
+    """The same in a file of its own, where its query may hold a secret."""
+
+    def check(self, url: SplitResult, text: str) -> None:
+        """Nothing more."""
+
+
+def webhook_url_in_file(text: str) -> str | None:
+    """The URL of a webhook's receiver that stands in a file of its own; None where something else does."""
+    try:
+        return WebhookUrlInFile().accept(text)
+    except Invalid:
+        return None
 
 
 class CollectorUrl(HttpUrl):

@@ -496,8 +496,13 @@ class Probes:
 class Webhook:
     """A receiver of what becomes of limits, in Alertmanager's JSON: limit reached, limit recovered."""
 
-    url: str = setting(WebhookUrl(), REQUIRED, "Where the receiver is: http:// or https://, without credentials.")
-    name: str = setting(Name("ops"), "", "Name in logs and metrics, and the receiver's name in what is sent; default: host:port of url.")
+    url: str | None = setting(WebhookUrl(), None, "Where the receiver is: http:// or https://, without credentials.")
+    url_file: Path | None = setting(
+        PathName("secrets/webhook.url"), None, "File with the URL, in place of url, where its path or query lets one in; read at each post."
+    )
+    name: str = setting(
+        Name("ops"), "", "Name in logs and metrics, and the receiver's name in what is sent; default: host:port of url. url_file needs one."
+    )
     format: str = setting(
         Choice("webhook", "alertmanager"),
         "webhook",

@@ -190,25 +190,25 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(f"{path}.password_file", message, "check the name, or write the password into it")
 
 
-def webhook_tokens(settings: Settings) -> Iterator[ConfigProblem]:
-    """A webhook's token that crosses a network as plain text, or whose file cannot be read, or can be read by others."""
+def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:
+    """A webhook's token that crosses a network as plain text; its files that cannot be read, or can be read by others."""
     for number, webhook in enumerate(settings.webhooks):
-        file = webhook.token_file
-        if file is None:
-            continue
         path = f"webhooks[{number}]"
-        where = parts_of(webhook.url)
-        if where.scheme == "http" and not is_loopback(where.address.host):
+        where = parts_of(webhook.url) if webhook.url is not None and webhook.token_file is not None else None
+        if where is not None and where.scheme == "http" and not is_loopback(where.address.host):
             message = f"the token of token_file crosses the network to {where.address} as plain text"
             yield settings.problem(f"{path}.url", message, "use https://, or a proxy with TLS on this host")
-        try:
-            mode = file.stat().st_mode
-        except OSError as error:
-            message = f"{file} cannot be read: {error.strerror}"
-            yield settings.problem(f"{path}.token_file", message, "check the name, or write the token into it")
-            continue
-        if stat.S_IMODE(mode) & 0o007:
-            yield settings.problem(f"{path}.token_file", f"{file} can be read by others", f"chmod o= {file}")
+        for key, file, held in (("token_file", webhook.token_file, "token"), ("url_file", webhook.url_file, "URL")):
+            if file is None:
+                continue
+            try:
+                mode = file.stat().st_mode
+            except OSError as error:
+                message = f"{file} cannot be read: {error.strerror}"
+                yield settings.problem(f"{path}.{key}", message, f"check the name, or write the {held} into it")
+                continue
+            if stat.S_IMODE(mode) & 0o007:
+                yield settings.problem(f"{path}.{key}", f"{file} can be read by others", f"chmod o= {file}")
 
 
 def headers_file(settings: Settings) -> Iterator[ConfigProblem]:
@@ -347,7 +347,7 @@ def _room(settings: Settings, descriptors: int) -> int:
 
 
 LINTS: Final[tuple[Callable[[Settings], Iterator[ConfigProblem]], ...]] = (
-    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_tokens, headers_file, risky_tls, few_files,
+    no_rules, short_bursts, unheard_rules, idle_words, token_files, password_files, webhook_files, headers_file, risky_tls, few_files,
     unheard_caps, trusted_proxies, caps_beyond_files, caps_beyond_caps, idle_nameserver_words, wide_ranges, outgoing_ranges,
     fleet_without_client, log_without_zstd, log_that_fills_the_brokers_disk, tracing_without_sdk, divided_rules,
     *RULE_LINTS, half_spooled, impatient_pacing,

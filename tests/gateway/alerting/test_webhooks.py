@@ -119,6 +119,27 @@ async def test_a_file_without_a_token_is_a_failure_that_shows_nothing_of_it(
     assert not content.strip() or content not in str(said())
 
 
+async def test_a_url_in_a_file_is_read_at_each_post_and_shown_nowhere(
+    hook_of: Callable[[str], Hook], tmp_path: Path, said: Callable[[], list[tuple[str, dict[str, Any]]]]
+) -> None:
+    with Receiver() as receiver, Receiver() as other:
+        hook = hook_of("url_file: hook.url, name: ops")
+        contents = ["", "ftp://a/x", f"http://u:{SECRET}@a/", f"{receiver.url}/{SECRET}\nhttp://a/", f"{other.url}/{SECRET}#x", "x" * 20_000]
+        for content in contents:
+            (tmp_path / "hook.url").write_text(content)
+            assert await hook.attempt() == FAILED
+        assert (receiver.posted, other.posted) == ([], [])
+        for to, path in ((receiver, f"/services/{SECRET}?token={SECRET}"), (other, "/")):
+            (tmp_path / "hook.url").write_text(f"{to.url}{path}\n")
+            assert await hook.attempt() == OK
+            assert [post.path for post in to.posted] == [f"/hook{path}"]
+            hook.pending.repeat(hook.firing)
+        other.status, other.answer = 400, f"no hook {SECRET}".encode()
+        assert await hook.attempt() == REJECTED
+    assert [event for event, _ in said()] == ["webhook_failed", "webhook_recovered", "webhook_rejected"]
+    assert SECRET not in str(said())
+
+
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_an_overloaded_receiver_is_tried_again(hook_of: Callable[[str], Hook], status: int) -> None:
     with Receiver() as receiver:

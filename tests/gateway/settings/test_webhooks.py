@@ -22,6 +22,9 @@ LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672
 # name, the webhook, path, what is said, remedy
 BROKEN = [
     ("no url", "{name: a}", "[0].url", "is missing", "add url: https://alerts.example"),
+    ("a URL and a file", "{url: http://a, name: x, url_file: f}", "[0].url_file", "stands beside url", "remove one"),
+    ("a file without a name", "{url_file: f}", "[0].name", "is missing", "add name: ops"),
+    ("a file in place of a name", "{url_file: f, user: x, name: x}", "[0].user", "stands without a password", "add token_file"),
     ("no scheme", "{url: 'alerts.example:9093/x'}", "[0].url", "not the URL of a receiver", "did you mean http://alerts.example:9093/…?"),
     ("another scheme", "{url: 'ftp://a/x'}", "[0].url", "not the URL of a receiver", "It begins with http:// or https://"),
     ("a file", "{url: 'file:///etc/passwd'}", "[0].url", "not the URL of a receiver", "It begins with http:// or https://"),
@@ -75,6 +78,7 @@ def test_a_wrong_setting_is_named_with_line_path_and_remedy(
 )
 def test_urls(write: Callable[..., Path], url: str, address: tuple[str, int], host: str, target: str) -> None:
     (webhook,) = load(write(f"{LISTENERS}webhooks: [{{url: '{url}'}}]\n")).webhooks
+    assert webhook.url is not None
     where = parts_of(webhook.url)
     assert (where.address, where.host_field, where.target) == (Address(*address), host, target)
     assert webhook.label == str(Address(*address))
@@ -128,6 +132,18 @@ def test_a_token_file_that_is_missing_or_open_to_all_is_a_warning(write: Callabl
     (tmp_path / "token").write_text("x")
     (tmp_path / "token").chmod(0o644)
     assert any("by others" in one.message for one in lint(load(file)) if one.path == "webhooks[0].token_file")
+
+
+def test_a_file_of_the_url_is_shown_by_its_name_and_warned_of_like_one_of_a_token(write: Callable[..., Path], tmp_path: Path) -> None:
+    file = write(f"{LISTENERS}webhooks: [{{url_file: hook.url, name: ops, token_file: hook.url}}]\n")
+    assert "cannot be read" in next(one.message for one in lint(load(file)) if one.path == "webhooks[0].url_file")
+    (tmp_path / "hook.url").write_text("http://a.example/hunter2")
+    (tmp_path / "hook.url").chmod(0o644)
+    settings = load(file)
+    assert "by others" in next(one.message for one in lint(settings) if one.path == "webhooks[0].url_file")
+    assert "hunter2" not in str(settings.describe())
+    assert load(write(yaml.safe_dump(settings.describe()))).webhooks == settings.webhooks
+    assert diff(settings, load(write(f"{LISTENERS}webhooks: [{{url_file: other.url, name: ops}}]\n")))["needs_restart"] == []
 
 
 def test_a_reload_changes_webhooks_and_says_which(write: Callable[..., Path]) -> None:
