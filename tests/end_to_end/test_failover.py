@@ -14,8 +14,9 @@ import pika
 import pytest
 
 from gateway.listeners.hold_down import MIN_HOLD_S
-from gateway.listeners.upstream import FRESH_S
+from gateway.listeners.upstream import ANSWER_S, FRESH_S
 from support.brokers.name_servers import Asker, port_range
+from support.brokers.queues import PATIENTLY
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
@@ -23,7 +24,7 @@ from support.processes import LOOPBACK, wait_until
 
 QUEUE = "failover"
 RUNTIME_INFO = 28  # GET_BROKER_RUNTIME_INFO of RocketMQ
-PATIENCE_S = 10.0  # within which a newcomer must be at a broker that works
+PATIENCE_S = 60.0  # within which a newcomer must be at a broker that works: half of what a kernel waits for one that is silent
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def start(start_gateway: StartGateway, pair: tuple[RabbitMQ, RabbitMQ], **settin
 @contextlib.contextmanager
 def publisher(gateway: Gateway) -> Iterator[Any]:
     """A connection with a channel in confirm mode."""
-    parameters = pika.URLParameters(gateway.amqp_url() + "?heartbeat=0&socket_timeout=15&connection_attempts=1&stack_timeout=20")
+    parameters = pika.URLParameters(f"{gateway.amqp_url()}?connection_attempts=1&{PATIENTLY}")
     connection = pika.BlockingConnection(parameters)
     try:
         channel = connection.channel()
@@ -122,7 +123,7 @@ def test_a_broker_that_is_killed_under_load(pair: tuple[RabbitMQ, RabbitMQ], sta
 
 @pytest.mark.rabbitmq
 def test_a_broker_that_hangs_under_load(pair: tuple[RabbitMQ, RabbitMQ], start_gateway: StartGateway) -> None:
-    """It takes connections and says nothing. Newcomers are at the other one in less than 10 s, and are not refused."""
+    """It takes connections and says nothing. Newcomers are at the other one soon, and are not refused."""
     first, second = pair
     gateway = start(start_gateway, pair)
     with publisher(gateway) as held, ThreadPoolExecutor(8) as clients:
@@ -133,7 +134,7 @@ def test_a_broker_that_hangs_under_load(pair: tuple[RabbitMQ, RabbitMQ], start_g
             # Whoever comes while the broker's last byte is fresh (FRESH_S) is led to it, and on to the next one after ANSWER_S.
             waits = list(clients.map(lambda _: newcomer(gateway), range(40)))
             assert max(waits) < PATIENCE_S
-            assert sorted(waits)[20] < 1.0, "who comes when it is known does not wait"
+            assert sorted(waits)[20] < ANSWER_S, "who comes when it is known does not wait"
             assert states(gateway) == {text(first): "down", text(second): "up"}
             assert gateway.answers("/readyz")
             shown = gateway.cli("listeners", "-o", "csv").stdout

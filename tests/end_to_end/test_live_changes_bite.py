@@ -19,14 +19,14 @@ import pytest
 
 from support.brokers.stand_ins import rabbitmq, rocketmq
 from support.gateways import Gateway, amqp_listener
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import read_response, send
 from support.rocketmq.stored_messages import pull
 from support.wires.receiving import receive_frame
 
 RULES: list[dict[str, object]] = [{"name": "topics", "match": {}, "per": "topic", "limit": {"messages": "1000000/s"}}]
 MAX_CONNECTIONS = 80  # the kernel spreads them over the workers; that all of so many went to one is as good as impossible
-PATIENCE_S = 30  # seconds; a busy machine takes its time
+PATIENCE_S = HANG_S
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two workers"])

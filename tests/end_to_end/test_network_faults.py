@@ -47,7 +47,6 @@ class Ground:
             "rate": RATE,
             "size": 500,
             "window": 50,
-            "patience": 60,
         }
         return go_publish(self.url(), "", queue.name, run, **(settings | flags))
 

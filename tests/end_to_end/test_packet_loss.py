@@ -41,7 +41,7 @@ def test_a_network_that_loses_packets_delays_and_loses_no_message(
             before = sent_again()
             with losing(part):
                 published = go_publish(
-                    gateway.amqp_url(), "", queue.name, "lossy", connections=CONNECTIONS, count=COUNT, rate=RATE, window=50, patience=60
+                    gateway.amqp_url(), "", queue.name, "lossy", connections=CONNECTIONS, count=COUNT, rate=RATE, window=50
                 ).result()
                 lost = sent_again() - before
             record_property("remark", f"{lost} segments sent again, {published.sent} messages")

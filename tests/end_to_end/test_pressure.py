@@ -59,7 +59,7 @@ def test_full_memory_stops_publishers_with_a_word_and_no_consumer(rabbitmq: Rabb
             channel.basic_ack(method.delivery_tag)
 
         consuming.basic_consume(feed.name, take)
-        hoarders = go_publish(gateway.amqp_url(), "", held.name, "hold", connections=HOARDERS, count=EACH, size=BODY, window=0, patience=60)
+        hoarders = go_publish(gateway.amqp_url(), "", held.name, "hold", connections=HOARDERS, count=EACH, size=BODY, window=0)
         wait_until(lambda: value(gateway, "sluice_memory_full") == 1, within=30, what="memory is full")
         wait_until(lambda: (publisher.process_data_events(0), told)[1] == ["blocked"], within=30, what="the publisher is told")
         to_free.basic_publish("", free.name, b"x", pika.BasicProperties(message_id="second"))
@@ -97,9 +97,7 @@ def test_a_broker_that_stands_still_fills_memory_and_everything_arrives_when_it_
         [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [], memory={"per_connection": "256KiB", "high_watermark": "1MiB"}
     )
     with Queue(rabbitmq.url, "still") as queue:
-        flood = go_publish(
-            gateway.amqp_url(), "", queue.name, "flood", connections=HOARDERS, seconds=3, rate=500, size=BODY, window=0, patience=60
-        )
+        flood = go_publish(gateway.amqp_url(), "", queue.name, "flood", connections=HOARDERS, seconds=3, rate=500, size=BODY, window=0)
         wait_until(lambda: queue.depth() > HOARDERS, within=30, what="the flood's first messages")
         rabbitmq.pause()
         try:

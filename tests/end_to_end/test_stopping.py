@@ -69,7 +69,7 @@ def test_a_client_that_does_not_leave_is_told_before_the_time_is_over(rabbitmq: 
     started = time.monotonic()
     assert gateway.cli("drain", "--yes").returncode == 0
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
-        connection.process_data_events(time_limit=30)
+        connection.process_data_events(time_limit=HANG_S)
     assert caught.value.reply_code == 320
     assert time.monotonic() - started > 1.5, "it was left alone for half of the time"
     assert gateway.process.popen.wait(HANG_S) == 0
@@ -129,7 +129,7 @@ def test_a_second_stop_signal_ends_at_once(lone: Gateway, number: signal.Signals
     assert (line["signal"], line["again"]) == (number.name, True)
     wait_until(lambda: gone(workers), within=20, what="the workers are gone with their parent")
     with pytest.raises(pika.exceptions.AMQPError):
-        client.process_data_events(time_limit=20)
+        client.process_data_events(time_limit=HANG_S)
 
 
 def has_stacks(gateway: Gateway, count: int) -> bool:
@@ -154,9 +154,9 @@ def test_sigquit_shows_the_stacks_and_ends_at_once(lone: Gateway) -> None:
     workers = workers_of(lone)
     lone.process.popen.send_signal(signal.SIGQUIT)
     assert lone.process.popen.wait(HANG_S) == 131
+    wait_until(lambda: gone(workers), within=20, what="the workers are gone with their parent")
     assert len(events(lone, "stacks")) == 1 + len(workers)
     assert events(lone, "worker_ended") == [], "no worker is replaced meanwhile"
-    wait_until(lambda: gone(workers), within=20, what="the workers are gone with their parent")
 
 
 def is_ignored(gateway: Gateway, name: str) -> bool:

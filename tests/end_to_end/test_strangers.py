@@ -21,7 +21,7 @@ from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.priority import before_others
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq import frames as rocketmq
 from support.wires.receiving import receive_frame
 
@@ -58,6 +58,17 @@ def is_closed(client: socket.socket) -> bool:
     return True
 
 
+def answered_in(gateway: Gateway) -> float:
+    """Seconds that an operator's request takes."""
+    began = time.monotonic()
+    assert gateway.request("GET", "/v1/status").status == 200
+    return time.monotonic() - began
+
+
+def p99_s(took: list[float]) -> float:
+    return statistics.quantiles(took, n=100)[98]
+
+
 def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_good(
     start_gateway: StartGateway, record_property: Callable[[str, object], None]
 ) -> None:
@@ -71,14 +82,13 @@ def test_a_hundred_unfinished_batches_stay_within_the_mark_and_stop_nobody_for_g
         port = gateway.port("rocket")
 
         def client() -> socket.socket:
-            return stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=20))
+            return stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=HANG_S))
 
         def ask(friend: socket.socket, opaque: int) -> None:
             friend.sendall(rocketmq.send("orders", opaque=opaque))
             assert rocketmq.split_frames(receive_frame(friend))
 
         friend = client()
-        friend.settimeout(60)  # strangers may keep memory full until their time is over
         ask(friend, 1)
         base = gateway.resident_bytes()
         batch = rocketmq.send("flood", rocketmq.batch_body(*[b"x" * MIB] * 15, b"x" * 900_000), code=320, batch=True)
@@ -117,16 +127,17 @@ def test_operators_are_answered_while_strangers_hold_all_they_can(
             memory={"high_watermark": f"{MARK // MIB}MiB"},
         )
         stack.enter_context(before_others(gateway.process.pid))
+        calm = p99_s([answered_in(gateway) for _ in range(ASKED)])
         for _ in range(HALF_REQUESTS):
-            stack.enter_context(socket.create_connection((LOOPBACK, gateway.admin_port), timeout=20)).sendall(b"GET /livez HT")
+            stack.enter_context(socket.create_connection((LOOPBACK, gateway.admin_port), timeout=HANG_S)).sendall(b"GET /livez HT")
         begun = memoryview(rocketmq.send("flood", rocketmq.batch_body(*[b"x" * MIB] * 15, b"x" * 900_000), code=320, batch=True))[:-200_000]
         strangers: dict[socket.socket, memoryview] = {}
         took: list[float] = []
         began_again = 0
-        until = time.monotonic() + 120
+        until = time.monotonic() + HANG_S
         while len(took) < ASKED or not began_again:
             while len(strangers) < STRANGERS:
-                stranger = socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=20)
+                stranger = socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=HANG_S)
                 stack.callback(stranger.close)
                 stranger.sendall(rocketmq.heartbeat())  # whoever has said nothing yet may not begin so large a frame
                 stranger.setblocking(False)
@@ -137,13 +148,13 @@ def test_operators_are_answered_while_strangers_hold_all_they_can(
                     del strangers[stranger]
                     stranger.close()
                     began_again += 1
-            began = time.monotonic()
-            assert began < until, "no stranger was closed for what it holds"
-            assert gateway.request("GET", "/v1/status").status == 200
-            took.append(time.monotonic() - began)
-        p99 = statistics.quantiles(took, n=100)[98]
-        record_property("remark", f"p99 {1000 * p99:.0f} ms of {len(took)} requests, {began_again} strangers closed")
-        assert p99 < ANSWERED_S
+            assert time.monotonic() < until, "no stranger was closed for what it holds"
+            took.append(answered_in(gateway))
+        p99 = p99_s(took)
+        record_property(
+            "remark", f"p99 {1000 * p99:.0f} ms of {len(took)} requests, {1000 * calm:.0f} in the calm, {began_again} strangers closed"
+        )
+        assert p99 < ANSWERED_S + 5 * calm  # on a machine that keeps everybody waiting the calm says so
 
 
 def test_clients_with_a_wrong_password_leave_no_topic_no_log_line_and_no_memory(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
@@ -158,7 +169,7 @@ def test_clients_with_a_wrong_password_leave_no_topic_no_log_line_and_no_memory(
         wait_until(lambda: len(gateway.get("/v1/topics")["items"]) == 1, within=30, what="the known topic")
         base = gateway.resident_bytes()
         for number in range(STRANGERS):
-            client = stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=20))
+            client = stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=HANG_S))
             client.setblocking(False)
             greeting = amqp.greeting(user=f"nobody{number}", password="wrong", frame_max=0, channels=(1,))
             say(client, memoryview(greeting + (flood if number % 2 else huge)))
@@ -190,7 +201,7 @@ def test_clients_with_a_wrong_password_leave_no_topic_no_log_line_and_no_memory(
 def test_one_start_ok_is_enough(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], [])
     start_ok = amqp.method(0, commands.Connection.StartOk({"x": "y" * 4000}, "PLAIN", "\0nobody\0wrong", "en_US"))
-    with socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=20) as client:
+    with socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=HANG_S) as client:
         client.sendall(amqp.PROTOCOL_HEADER + start_ok * 60)
         said = b""
         while data := client.recv(65536):

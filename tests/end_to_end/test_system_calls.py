@@ -22,7 +22,7 @@ from support.system_calls import injected
 pytestmark = pytest.mark.rabbitmq
 
 PATH = limit_path("amqp", "/", "amq.default", "calls")
-SLOW_S = 1.5  # of each fsync
+SLOW_S = 4  # of each fsync: a machine that stands still does it for less
 BUSY = 0.5  # of a core; a loop that never rests takes one
 
 
@@ -80,6 +80,7 @@ def test_a_change_that_cannot_be_stored_is_refused_and_changes_nothing(
 
 def test_no_descriptor_for_a_new_connection_is_told_and_over_by_itself(rabbitmq: RabbitMQ, gateway: Gateway, tmp_path: Path) -> None:
     port = gateway.port("rabbit")
+    since = time.monotonic()
     with Queue(rabbitmq.url, "calls") as queue, Sender(gateway, queue.name).sending() as sender:
         with (
             injected(gateway.process.pid, "accept,accept4", "error=EMFILE", tmp_path / "strace"),
@@ -93,4 +94,4 @@ def test_no_descriptor_for_a_new_connection_is_told_and_over_by_itself(rabbitmq:
             assert processor_seconds(gateway.process.pid) - used < BUSY * (time.monotonic() - began)
             lines = gateway.log().count('"out_of_descriptors"')
         expect_confirm(gateway, queue.name)
-        assert lines <= 6, "one a second at most, of each listener and the admin port"
+        assert lines <= 2 * (time.monotonic() - since + 1), "one a second at most, of each listener and the admin port"

@@ -88,7 +88,7 @@ def test_newcomers_do_not_wait_for_what_the_process_before_still_holds(
             lambda: sum(gateway.messages_by_fate("amqp", "%2F/amq.default/held").values()) >= 2 * held, within=30, what="all to be received"
         )
         with newcomers.coming():
-            ended = gateway.replace(within=90)
+            ended = gateway.replace()
         with suppress(pika.exceptions.AMQPError):
             publisher.close()
         (stopped,) = [line for line in map(json.loads, ended.splitlines()) if line["event"] == "stopped"]
