@@ -22,26 +22,25 @@ from gateway.pipeline.errors import ProtocolError
 NAMES: Final = frozenset(("code", "extFields", "flag", "language", "opaque", "remark", "serializeTypeCurrentRPC", "version"))
 MAX_UNKNOWN_FIELDS: Final = 16  # names in a header that are not the protocol's; no client has any: a guess
 MAX_UNKNOWN_CHARACTERS: Final = 64  # of each: a guess
-
-MAX_SPELLED_BYTES: Final = 8192  # of a header whose names are spelled with escapes; no client spells them so: a guess
+MAX_SEARCHED_BYTES: Final = 8192  # of a refused header, in which the name that is said twice is looked for: a guess
+SPELLED_QUOTE: Final = b"\\u0022"
+NO_LETTERS: Final = bytes([octet for octet in range(256) if not chr(octet).isascii() or not chr(octet).isalpha()])
 
 decode_raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 FNV_BASIS: Final = 0xCBF29CE484222325  # of the 64-bit FNV-1a hash, which both fastjson use
-FNV_PRIME: Final = 0x100000001B3
 
 
 def unreadable(why: str) -> ProtocolError:
     return ProtocolError(f"unreadable request header: {why}", cause="bad_header")
 
 
-def is_plain(text: bytes) -> bool:
-    """Whether the header `text`, known to be a JSON object, says each field once, spelled without blanks and escapes.
+def is_plain(text: bytes, members: dict[str, Any]) -> bool:
+    """Whether the header `text`, an object of `members`, says each field once, spelled without blanks and escapes.
 
     Taken apart and put together again it must be as long as it was: a field said twice is there once then, an escape is longer.
     """
     size: i64 = 1  # the braces, less the comma that the last field has not
-    members: dict[str, Any] = decode_raw(text)
     for name, value in members.items():
         size += len(name) + len(value) + 4  # two quotes, colon, comma
     there: i64 = len(text)
@@ -50,49 +49,74 @@ def is_plain(text: bytes) -> bool:
     return size == there
 
 
-def refuse_ambiguous(text: bytes) -> None:
-    """Raise ProtocolError where a field of the header `text`, known to be an object, is said twice or might be taken for another."""
-    if not is_plain(text) and not is_plain(msgspec.json.format(text, indent=-1)):
-        _refuse_repeated(text)
+def refuse_ambiguous(text: bytes, members: dict[str, Any]) -> None:
+    """Raise ProtocolError where a field of the header `text`, which has `members`, is said twice or might be taken for another."""
+    if not said_once(text, members):
+        raise unreadable(f"field {_repeated(text)!r} is said twice")
     unknown = 0
-    for name in decode_raw(text):
+    for name in members:
         if name not in NAMES:
             unknown += 1
             if unknown > MAX_UNKNOWN_FIELDS or len(name) > MAX_UNKNOWN_CHARACTERS or could_be_taken(name):
                 raise unreadable(f"field {name[:MAX_UNKNOWN_CHARACTERS]!r} is almost one of the protocol's")
 
 
-def _refuse_repeated(text: bytes) -> None:
-    """The same where one is said twice, of a header whose names are spelled with escapes, if none is."""
-    if len(text) > MAX_SPELLED_BYTES:
-        raise unreadable(f"a field is said twice, or spelled with escapes in more than {MAX_SPELLED_BYTES} bytes")
+def said_once(text: bytes, members: dict[str, Any]) -> bool:
+    """Whether the header `text` says each of its `members` once, however it is spelled: one said twice has two quotes more."""
+    quotes: i64 = count_quotes(text)
+    for name, value in members.items():
+        quotes -= count_quotes(bytes(value)) + name.count('"') + 2
+    return quotes == 0
+
+
+def count_quotes(text: bytes) -> int:
+    """Of JSON, those that are spelled with digits included."""
+    if SPELLED_QUOTE in text:
+        text = text.replace(rb"\\", b"").replace(SPELLED_QUOTE, b'"')
+    return text.count(b'"')
+
+
+def _repeated(text: bytes) -> str:
+    """The name, as far as it can be shown, of the field that is said twice; "" where the header is too long to look for it."""
+    if len(text) > MAX_SEARCHED_BYTES:
+        return ""
     try:
-        members: Any = json.loads(text, object_pairs_hook=list)
+        names: Any = [name for name, _ in json.loads(text, object_pairs_hook=list)]
     except (ValueError, RecursionError):
-        raise unreadable("nested too deep, or not JSON") from None
-    seen: set[str] = set()
-    for name, _ in members:
-        if name in seen:
-            raise unreadable(f"field {name[:MAX_UNKNOWN_CHARACTERS]!r} is said twice")
-        seen.add(name)
+        return ""
+    return next((name[:MAX_UNKNOWN_CHARACTERS] for at, name in enumerate(names) if name in names[:at]), "")
 
 
 def could_be_taken(name: str) -> bool:
     """Whether a parser that is not strict might take the unknown field `name` for one of the protocol's."""
-    letters = "".join([letter for letter in name if letter.isascii() and letter.isalpha()]).lower()
+    letters = name.encode("ascii", "ignore").translate(None, NO_LETTERS).lower()
     if letters in ROUGHLY:
         return True
     lower = name.lower()
-    return fnv_1a(name) in HASHES or fnv_1a(lower) in HASHES or fnv_1a(lower.replace("_", "").replace("-", "")) in HASHES
+    if fnv_1a(name) in HASHES or (lower != name and fnv_1a(lower) in HASHES):
+        return True
+    run = lower.replace("_", "").replace("-", "")
+    return run != lower and fnv_1a(run) in HASHES
 
 
 def fnv_1a(text: str) -> int:
-    """The 64-bit FNV-1a hash of the text's characters."""
-    found = FNV_BASIS
-    for letter in text:
-        found = ((found ^ ord(letter)) * FNV_PRIME) & 0xFFFF_FFFF_FFFF_FFFF
-    return found
+    """The 64-bit FNV-1a hash of the text's characters, as Java has them; in two halves, which stay machine words."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    high: i64 = FNV_BASIS >> 32
+    low: i64 = FNV_BASIS & 0xFFFF_FFFF
+    at: i64 = 0
+    end: i64 = len(units)
+    while at < end:
+        unit: i64 = units[at]
+        upper: i64 = units[at + 1]
+        low ^= unit | upper << 8
+        high = high * 0x1B3 + (low << 8)  # times 2**40 + 0x1B3
+        low *= 0x1B3
+        high = high + (low >> 32) & 0xFFFF_FFFF
+        low &= 0xFFFF_FFFF
+        at += 2
+    return int(high) << 32 | int(low)
 
 
-ROUGHLY: Final = frozenset([name.lower() for name in NAMES])
+ROUGHLY: Final = frozenset([name.lower().encode() for name in NAMES])
 HASHES: Final = frozenset([fnv_1a(name) for name in NAMES] + [fnv_1a(name.lower()) for name in NAMES])

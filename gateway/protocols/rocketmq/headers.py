@@ -24,7 +24,7 @@ import msgspec
 from mypy_extensions import i64
 
 from gateway.protocols.octets import u16, u32
-from gateway.protocols.rocketmq.header_ambiguity import decode_raw, is_plain, refuse_ambiguous, unreadable
+from gateway.protocols.rocketmq.header_ambiguity import NAMES, decode_raw, is_plain, refuse_ambiguous, unreadable
 from gateway.protocols.rocketmq.loose_texts import is_plain_text, is_utf8, tighten
 from limiter.protocols import RETRY_PREFIX
 
@@ -89,7 +89,8 @@ class Header:
 # ---- JSON ----------------------------------------------------------------------------------------------------------------
 
 # Types made by defstruct because a class body of msgspec's metaclass cannot be compiled. Any: only presence matters.
-Text = str | int | bool | None
+Text = str | int | float | bool | None
+Number = int | str | None  # what fastjson reads a number from
 ExtFields: Final[Any] = msgspec.defstruct(
     "ExtFields",
     [(name, Text, None) for name in ("a", "b", "m", "topic", "producerGroup", "batch", "group", "AccessKey", "consumerGroup")],
@@ -98,19 +99,19 @@ ExtFields: Final[Any] = msgspec.defstruct(
 JsonHeader: Final[Any] = msgspec.defstruct(
     "JsonHeader",
     [
-        ("code", int, 0),
+        ("code", Number, 0),
         ("extFields", ExtFields | None, None),
-        ("flag", int, 0),
+        ("flag", Number, 0),
         ("language", Text, None),
-        ("opaque", int, 0),
+        ("opaque", Number, 0),
         ("remark", msgspec.Raw, msgspec.Raw()),  # stepped over: values that nobody wants are not built, however large they are
         ("serializeTypeCurrentRPC", msgspec.Raw, msgspec.Raw()),
         ("version", Text, None),
     ],
     gc=False,
-    forbid_unknown_fields=True,
 )
 
+NUMBERS: Final = ("code", "flag", "opaque")
 decode_header: Final = msgspec.json.Decoder(JsonHeader).decode
 decode_any: Final = msgspec.json.Decoder().decode
 decode_scalar: Final = msgspec.json.Decoder(str | int | float | bool | None).decode
@@ -173,15 +174,20 @@ def read_strict(text: bytes) -> Any:
         return read_unusual(text)
     except RecursionError:
         raise unreadable("nested too deep") from None
-    if not is_plain(text):
-        refuse_ambiguous(text)
+    members = _members(text, "the header")
+    if not is_plain(text, members) or not members.keys() <= NAMES:
+        refuse_ambiguous(text, members)
+    for name in NUMBERS:
+        value = getattr(fields, name)
+        if type(value) is not int:
+            setattr(fields, name, as_int(value, name))
     return fields
 
 
 def read_unusual(text: bytes) -> Any:
-    """The same for headers with keys or types no known client sends, but which the broker can read."""
+    """The same for headers with lists and objects where no client sends them, which the broker can read."""
     members = _members(text, "the header")
-    refuse_ambiguous(text)
+    refuse_ambiguous(text, members)
     extra = members.get("extFields")
     given = {} if extra is None or bytes(extra) == b"null" else _members(extra, "extFields")
     return JsonHeader(
