@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import string
 from typing import Final, NamedTuple
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
 
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ
 
 DOTS: Final = re.compile(rb"~*\.\.?")
+UNRESERVED: Final = (string.ascii_letters + string.digits + "_.-~").encode()  # octets that stand for themselves in a path
 
 
 def path_segment(part: bytes) -> str:
@@ -16,6 +18,8 @@ def path_segment(part: bytes) -> str:
 
     Clients take segments of dots out of a path, percent-encoded ones too, and would ask for another resource.
     """
+    if not part.translate(None, UNRESERVED) and not part.startswith((b".", b"~")):
+        return part.decode()
     segment = quote_from_bytes(part, safe="")
     return f"~{segment}" if DOTS.fullmatch(part) else segment
 

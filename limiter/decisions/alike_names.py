@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from limiter.rules.subject import Subject
+from limiter.rules.patterns import name_text
 from limiter.rules.system_topics import is_system_topic
-from limiter.topics import SEVERAL_PARTS, TopicName, path_segment
+from limiter.topics import SEVERAL_PARTS, WRITTEN_DEFAULT_EXCHANGE, path_segment
 
 if TYPE_CHECKING:
     from limiter.buckets.ledger import Ledger
@@ -19,21 +19,28 @@ MAX_TOGETHER: Final = 64  # keys of an origin for names that are not told apart,
 
 
 class AlikeNames:
-    """The keys of an origin's names that are not told apart, all with one exchange or group, by the patterns that they meet."""
+    """The keys of an origin's names that are not told apart, by the patterns that they meet.
 
-    __slots__ = ("_before", "_exchange", "_keys", "_vhost", "exchange", "protocol", "vhost")
+    Where a rule looks at exchanges or groups, all have one and the same.
+    """
 
-    def __init__(self, origin: Origin, exchange: bytes) -> None:
+    __slots__ = ("_before", "_exchange", "_keys", "_several", "_vhost", "_vhost_segment", "exchange", "protocol", "vhost")
+
+    def __init__(self, origin: Origin) -> None:
         self.protocol = origin.protocol
-        several = origin.protocol in SEVERAL_PARTS
-        self.vhost = origin.vhost if several else b""
-        self.exchange = exchange
-        name = TopicName(origin.protocol, self.vhost, exchange, b"")
-        subject = Subject(name, "", origin.listener, origin.client, origin.user, None, "produce", origin.connection)
-        self._vhost = subject.vhost  # as text
-        self._exchange = subject.exchange
-        self._before = name.text().rpartition("/")[0] + "/" if several else ""  # what every topic's text begins with
+        self._several = origin.protocol in SEVERAL_PARTS
+        self.vhost = origin.vhost if self._several else b""
+        self._vhost = name_text(self.vhost)
+        self._vhost_segment = path_segment(self.vhost)
+        self.turn_to(b"")
         self._keys: dict[int, tuple[Key, str | None]] = {}  # and the rule that has topics' buckets, "": the level; None: topics have none
+
+    def turn_to(self, exchange: bytes) -> None:
+        """The names to come have this exchange."""
+        self.exchange = exchange
+        self._exchange = name_text(exchange)
+        # What every topic's text begins with
+        self._before = f"{self._vhost_segment}/{path_segment(exchange or WRITTEN_DEFAULT_EXCHANGE)}/" if self._several else ""
 
     def met_by(self, topic: str, raw: bytes, rules: RuleSet) -> int:
         """Which patterns `topic` meets, a bit for each; SYSTEM; UNDECIDED where that does not decide it."""

@@ -44,7 +44,7 @@ class Origins:
         self.now = 0  # monotonic ns, of the latest decision
         self._ledger = ledger
         self._names = ClientsNames()
-        self._alike: dict[Origin, dict[bytes, AlikeNames]] = {}  # of those whose names are not told apart; by exchange or group
+        self._alike: dict[Origin, dict[bytes, AlikeNames]] = {}  # of those whose names are not told apart; by exchange or group, or b""
         self._rules = rules
         self._count = 0
         self.consumers: dict[Identity, int] = {}  # how many consumers share a limit; counted by the sessions
@@ -138,9 +138,10 @@ class Origins:
         ledger = self._ledger
         if new_names is None or ledger is None or not topic or not new_names.used_up(self.now):
             return None
-        place, any_group = exchange, False
+        patterns = self._rules.name_patterns()
+        place, any_group = exchange if patterns.by_exchange else b"", False
         if group:
-            if self._rules.name_patterns().by_group:
+            if patterns.by_group:
                 place = group
             else:
                 any_group = True
@@ -157,8 +158,10 @@ class Origins:
         alike = of_origin.get(place)
         met = UNDECIDED
         if alike is None and len(of_origin) < MAX_TOGETHER:
-            alike = of_origin[place] = AlikeNames(origin, exchange)
+            alike = of_origin[place] = AlikeNames(origin)
         if alike is not None:
+            if alike.exchange != exchange:
+                alike.turn_to(exchange)
             met = alike.met_by(text, topic, self._rules)
             key = None if met == UNDECIDED else alike.find(met, text, topic, ledger)
             if key is not None or (met == UNDECIDED and not any_group):

@@ -106,6 +106,9 @@ class Matcher:
     def looks_at_group(self) -> bool:
         return self._group is not None
 
+    def looks_at_exchange(self) -> bool:
+        return self._exchange is not None
+
     def looks_at_namespace(self) -> bool:
         return self._namespace is not None
 

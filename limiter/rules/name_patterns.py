@@ -21,10 +21,11 @@ TRIED: Final = 8  # patterns; as many are compared one by one, of more those tha
 class NamePatterns:
     """The patterns of some rules for names of topics."""
 
-    __slots__ = ("_index", "_patterns", "_tried", "by_group", "named", "settled")
+    __slots__ = ("_index", "_patterns", "_tried", "by_exchange", "by_group", "named", "settled")
 
     def __init__(self, matchers: list[Matcher]) -> None:
         self.settled = not any(matcher.looks_at_namespace() for matcher in matchers)  # names have no other part that rules look at
+        self.by_exchange = any(matcher.looks_at_exchange() for matcher in matchers)
         self.by_group = any(matcher.looks_at_group() for matcher in matchers)
         self.named = True  # something names topics: it must be asked, too
         self._patterns: list[Pattern] = []

@@ -390,6 +390,7 @@ class RuleSet:
         found = self._name_patterns
         if found is None:
             found = NamePatterns([matcher for matcher in self._matchers if not matcher.bare and matcher.exact_topic is None])
+            found.by_exchange = found.by_exchange or "exchange" in self._levels
             found.by_group = found.by_group or "group" in self._levels
             if self.groups_topics or self.level_changes is not None or "namespace" in self._levels:
                 found.settled = False
