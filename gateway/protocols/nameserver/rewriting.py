@@ -7,6 +7,9 @@ whatever it was not written for. So the body is read token by token, every level
 with the `brokerName` beside it (before or after); only the text between the quotes of an address is replaced. A route that cannot be read
 for certain is an error, never passed on: a client that got a broker's own address would go there.
 
+Taking an answer apart costs a hundred times what its client pays to ask, and topics of one set of brokers have equal answers. So what was
+found in the latest ones is remembered by their bytes (`KnownRoutes`).
+
 Bare names and numbers are taken for keys. Nothing else of a JSON reader is done here: the client reads the answer anyway.
 """
 
@@ -24,6 +27,7 @@ ADDRESS: Final = "brokerAddr"  # of TopicList (304): any broker, to be asked the
 NAMELESS: Final = -1  # broker id of such an address
 ADDRESSES: Final = "brokerAddrs"  # of BrokerData (105, 106) and BrokerMemberGroup (901): broker id -> address
 NAME: Final = "brokerName"
+MAX_KNOWN_BYTES: Final = 1 << 20  # of answers whose addresses are remembered; one of ten brokers has 2 kB: a guess
 MAX_NUMBER_CHARACTERS: Final = 20  # characters of a broker id, a Java long
 
 
@@ -41,11 +45,44 @@ class OpenValue:
         self.found: list[tuple[int, str, int, int]] = []  # of its `brokerAddrs`: broker id, address, and where the latter stands
 
 
+class KnownRoutes:
+    """What was found in the latest answers, by their bytes, the oldest first; of all connections together."""
+
+    __slots__ = ("_bytes", "_found", "taken_apart")
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, list[tuple[str, int, str, int, int]]] = {}
+        self._bytes = 0  # of these answers
+        self.taken_apart = 0  # answers since the start
+
+    def addresses_in(self, body: bytes) -> list[tuple[str, int, str, int, int]]:
+        """As the function of this name."""
+        found = self._found.get(body)
+        if found is None:
+            self.taken_apart += 1
+            found = addresses_in(body)
+            if len(body) > MAX_KNOWN_BYTES:
+                return found
+            self._found[body] = found
+            self._bytes += len(body)
+            while self._bytes > MAX_KNOWN_BYTES:
+                oldest = next(iter(self._found))
+                del self._found[oldest]
+                self._bytes -= len(oldest)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<KnownRoutes answers={len(self._found)} bytes={self._bytes} taken_apart={self.taken_apart}>"
+
+
+KNOWN: Final = KnownRoutes()
+
+
 def rewrite(body: bytes, routes: Routes) -> bytes:
     """`body` with each broker's address as `routes` says. Raises RouteError, also where the body cannot be read."""
     pieces: list[bytes] = []
     done = 0
-    for broker, number, address, start, end in addresses_in(body):
+    for broker, number, address, start, end in KNOWN.addresses_in(body):
         pieces.append(body[done:start])
         here = routes.known(address) if number == NAMELESS else routes.find(broker, number, address)
         pieces.append(here.encode())

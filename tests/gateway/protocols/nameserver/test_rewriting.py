@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.pipeline.routes import RouteError
-from gateway.protocols.nameserver.rewriting import rewrite
+from gateway.protocols.nameserver.rewriting import KNOWN, MAX_KNOWN_BYTES, KnownRoutes, addresses_in, rewrite
 from support.wires.conversations import Ports
 
 MASTER_A, SLAVE_A, MASTER_B = "127.0.0.1:20835", "127.0.0.1:26484", "127.0.0.1:27751"
@@ -167,3 +167,32 @@ def test_no_address_slips_through_a_damaged_route(place: int, octet: int) -> Non
         return
     for text in rewritten.split(b'"brokerAddrs":{')[1:]:
         assert b'"127' not in text[: text.index(b"}")]
+
+
+def test_equal_answers_are_taken_apart_once_and_their_brokers_looked_up_each_time() -> None:
+    routes = Ports()
+    before = KNOWN.taken_apart
+    bodies = [ROUTE.replace(b"broker-a", b"once-%d" % number) for number in range(3)]
+    first = [rewrite(body, routes) for body in bodies]
+    assert [rewrite(bytes(bytearray(body)), routes) for body in bodies * 10] == first * 10
+    assert KNOWN.taken_apart == before + 3
+    assert rewrite(bodies[1], Ports()) != first[1], "other listeners"
+    assert KNOWN.taken_apart == before + 3
+
+
+def test_of_many_answers_the_latest_are_remembered() -> None:
+    known = KnownRoutes()
+    blank = b" " * (MAX_KNOWN_BYTES // 4 - len(ROUTE))
+    bodies = [ROUTE.replace(b"broker-a", b"broker-%d" % number) + blank for number in range(6)]
+    for body in bodies:
+        known.addresses_in(body)
+    for body in (*bodies[-4:], bodies[0]):
+        known.addresses_in(body)
+    assert known.taken_apart == 7
+    huge = ROUTE + b" " * MAX_KNOWN_BYTES
+    assert known.addresses_in(huge) == known.addresses_in(huge) == addresses_in(ROUTE)
+    assert known.taken_apart == 9
+    with pytest.raises(RouteError):
+        known.addresses_in(b"{")
+    with pytest.raises(RouteError):
+        known.addresses_in(b"{")
