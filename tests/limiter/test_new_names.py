@@ -238,15 +238,13 @@ def test_a_new_exchange_costs_a_few_times_what_a_new_routing_key_costs() -> None
     names = [b"n%d" % number for number in range(2000)]
 
     def seconds(exchanges: list[bytes], keys: list[bytes]) -> float:
-        found = []
-        for _ in range(15):
-            began = time.thread_time()
-            for exchange, routing_key in zip(exchanges, keys, strict=True):
-                judge.origins.beyond(origin, exchange, routing_key, b"")
-            found.append(time.thread_time() - began)
-        return min(found)
+        began = time.thread_time()
+        for exchange, routing_key in zip(exchanges, keys, strict=True):
+            judge.origins.beyond(origin, exchange, routing_key, b"")
+        return time.thread_time() - began
 
-    ratio = seconds(names, [b"k"] * len(names)) / seconds([b"x"] * len(names), names)
+    # In turn, and the least of many: a neighbour on the same core makes both dear, or one of a pair.
+    ratio = min(seconds(names, [b"k"] * len(names)) / seconds([b"x"] * len(names), names) for _ in range(40))
     assert ratio < 2.2
 
 

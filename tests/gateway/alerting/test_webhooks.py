@@ -124,7 +124,14 @@ async def test_a_url_in_a_file_is_read_at_each_post_and_shown_nowhere(
 ) -> None:
     with Receiver() as receiver, Receiver() as other:
         hook = hook_of("url_file: hook.url, name: ops")
-        contents = ["", "ftp://a/x", f"http://u:{SECRET}@a/", f"{receiver.url}/{SECRET}\nhttp://a/", f"{other.url}/{SECRET}#x", "x" * 20_000]
+        contents = [
+            "",
+            "ftp://a/x",
+            f"http://u:{SECRET}@a/",
+            f"{receiver.url}/{SECRET}\nhttp://a/",
+            f"{other.url}/{SECRET}#x",
+            "x" * 20_000,
+        ]
         for content in contents:
             (tmp_path / "hook.url").write_text(content)
             assert await hook.attempt() == FAILED

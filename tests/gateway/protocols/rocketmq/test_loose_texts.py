@@ -99,7 +99,7 @@ DEAR = {
 def seconds(text: bytes) -> float:
     """Processor time of this thread, the least of several."""
     found = []
-    for _ in range(15):
+    for _ in range(5):
         began = time.thread_time()
         read_json(text)
         found.append(time.thread_time() - began)
@@ -109,8 +109,10 @@ def seconds(text: bytes) -> float:
 def test_no_spelling_costs_much_more_than_fields_without_any() -> None:
     """Compiled at most 4 times as much; control characters took 180 times as much, octal escapes 120, hexadecimal ones 60."""
     fields = b",".join(b'"k":"%d"' % number for number in range(BYTES // 11))
-    plain = seconds(header(b"x").replace(b'"m"', fields + b',"m"'))
-    times = {name: seconds(header(odd * (BYTES // len(odd)) + b"xxxxxxxx")) / plain for name, odd in DEAR.items()}
+    plain = header(b"x").replace(b'"m"', fields + b',"m"')
+    odd = {name: header(spelling * (BYTES // len(spelling)) + b"xxxxxxxx") for name, spelling in DEAR.items()}
+    # In turn, and the least of many: a neighbour on the same core makes both dear, or one of a pair.
+    times = {name: min(seconds(text) / seconds(plain) for _ in range(9)) for name, text in odd.items()}
     most = 8 if build_of("gateway.protocols.rocketmq.loose_texts")[0] == "compiled" else 300
     assert {name: ratio for name, ratio in times.items() if ratio > most} == {}
 
