@@ -16,7 +16,7 @@ from support.clients.probes import CELERY_LIBRARIES
 from support.clients.programs import CLIENTS
 from support.environments import environment
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import Process, wait_until
+from support.processes import HANG_S, Process, wait_until
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
 
@@ -94,7 +94,7 @@ def test_tasks_over_the_limit_arrive_all_in_order_and_none_is_lost(rabbitmq: Rab
     with celery.worker():
         senders = {queue: celery.send(queue, confirm=queue == "tasks-confirmed") for queue in QUEUES}
         for queue, sender in senders.items():
-            output, _ = sender.communicate(timeout=60)
+            output, _ = sender.communicate(timeout=HANG_S)
             assert sender.returncode == 0, f"{queue}: {output[-3000:]}"
         wait_until(lambda: all(len(numbers) >= TASKS for numbers in celery.received().values()), within=30, what="all tasks")
     assert celery.received() == {queue: list(range(TASKS)) for queue in QUEUES}

@@ -14,7 +14,7 @@ import pytest
 
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import read_response, send
 from support.wires.receiving import receive_frame
 
@@ -41,7 +41,7 @@ class Browser:
         self.cookie = ""
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(str(self._where.hostname), self._where.port, timeout=30)
+        return http.client.HTTPConnection(str(self._where.hostname), self._where.port, timeout=HANG_S)
 
     def begin(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Any = None, **headers: str
@@ -68,7 +68,9 @@ class Browser:
 def send_all(gateway: Gateway) -> None:
     """EACH messages of each of CLIENTS clients, answered."""
     with ExitStack() as stack:
-        clients = [stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=30)) for _ in range(CLIENTS)]
+        clients = [
+            stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=HANG_S)) for _ in range(CLIENTS)
+        ]
         for client in clients:
             client.sendall(b"".join(send("orders", opaque=number) for number in range(EACH)))
         for client in clients:

@@ -28,7 +28,7 @@ from gateway.listeners.tcp import KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPAL
 from support.amqp import frames as amqp
 from support.gateways import command
 from support.namespaces import HERE, THERE, Hosts
-from support.processes import Process, wait_until
+from support.processes import HANG_S, Process, wait_until
 
 pytestmark = pytest.mark.namespaces
 
@@ -179,5 +179,5 @@ def counts(folder: Path, hosts: Hosts, key: str) -> dict[str, Any]:
     """One number of each listener."""
     argv = ["ip", "netns", "exec", hosts.gateway, *command(), "listeners", "-o", "json", "--admin", f"unix:{folder}/admin.sock"]
     environment = os.environ | {"SLUICE_TOKEN_FILE": str(folder / "state" / "admin.token")}
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60, env=environment, cwd=folder)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=HANG_S, env=environment, cwd=folder)
     return {listener["name"]: listener[key] for listener in json.loads(done.stdout)}

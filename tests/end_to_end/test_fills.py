@@ -13,7 +13,7 @@ from gateway.lifecycle.fill_levels import parse
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import wait_until
+from support.processes import HANG_S, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -76,7 +76,7 @@ def test_after_a_kill_between_two_writes_only_what_passed_since_the_last_may_pas
         wait_until(written_again_while_messages_pass, within=30, what="fill levels written", every=0.02)
         gateway.kill()
         with pytest.raises(pika.exceptions.AMQPError):
-            connection.process_data_events(time_limit=30)
+            connection.process_data_events(time_limit=HANG_S)
         known = sum(then < true_at(file) for then in passed)
         gateway.start()
         again = confirmed(gateway.amqp_url(), queue.name, BURST)

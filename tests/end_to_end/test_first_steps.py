@@ -17,13 +17,13 @@ from gateway.cli.broker_search import brokers
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import command
-from support.processes import LOOPBACK, Process, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
 
 
 def sluice(directory: Path, admin: int, *words: str) -> str:
     environment = {**os.environ, "SLUICE_ADMIN": f"http://{LOOPBACK}:{admin}"}
     done = subprocess.run(
-        [*command(), *words], cwd=directory, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [*command(), *words], cwd=directory, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
     )  # fmt: skip
     assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout

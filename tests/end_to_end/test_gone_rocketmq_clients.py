@@ -12,7 +12,7 @@ import pytest
 from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import Gateway, limit_path
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import encode_request, pull, read_response, send
 
 pytestmark = pytest.mark.rocketmq
@@ -47,7 +47,7 @@ def heartbeat(client_id: str, group: str) -> bytes:
 
 
 def members(rocketmq: RocketMQ, group: str) -> list[str]:
-    with socket.create_connection((LOOPBACK, rocketmq.port), timeout=20) as asking:
+    with socket.create_connection((LOOPBACK, rocketmq.port), timeout=HANG_S) as asking:
         asking.sendall(encode_request(CONSUMERS_OF_GROUP, {"consumerGroup": group}))
         answer = read_frame(asking)
     header = read_response(answer)
@@ -75,7 +75,7 @@ class Client:
     def __init__(self, rocketmq: RocketMQ, end: str) -> None:
         self.topic = f"gone-{end}"
         self.end = ENDS[end]
-        self.socket = socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=20)
+        self.socket = socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=HANG_S)
         self.address = "{}:{}".format(*self.socket.getsockname())
         self.socket.sendall(heartbeat("10.0.0.7@1", self.topic))
         answered = 0

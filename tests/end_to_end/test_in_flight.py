@@ -19,7 +19,7 @@ from support.brokers.rocketmq import RocketMQ
 from support.brokers.splice import Splice
 from support.clients.programs import go_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, free_ports
+from support.processes import HANG_S, LOOPBACK, free_ports
 from support.rocketmq.frames import read_response, send
 
 AT_MOST = 8
@@ -136,7 +136,7 @@ def test_rocketmq_has_never_more_unanswered_sends_than_allowed(rocketmq: RocketM
     rocketmq.create_topics("in-flight")
     gateway: Gateway = start_gateway(rocketmq.listeners, [RULE])
     answers: Counter[object] = Counter()
-    with watched(gateway) as seen, socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=20) as client:
+    with watched(gateway) as seen, socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=HANG_S) as client:
         for burst in range(20):
             first = 1 + burst * 50
             client.sendall(b"".join(send("in-flight", b"x" * 500, opaque=number) for number in range(first, first + 50)))

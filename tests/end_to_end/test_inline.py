@@ -10,7 +10,7 @@ import pytest
 
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.gateways import Gateway, StartGateway
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import read_response, send
 from support.wires.receiving import receive_frame
 
@@ -42,7 +42,9 @@ def test_with_never_every_batch_goes_over_the_threads_until_a_reload_says_otherw
             found: dict[str, Any] = gateway.get("/v1/status")["limiter"]
             return found
 
-        clients = [stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=30)) for _ in range(CLIENTS)]
+        clients = [
+            stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=HANG_S)) for _ in range(CLIENTS)
+        ]
         for client in clients:
             for number in range(EACH):
                 client.sendall(send("orders", opaque=number))  # a write each: many batches

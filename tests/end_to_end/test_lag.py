@@ -63,11 +63,10 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
             rate, worst = settle(gateway, "follows", lambda: looking.queue_declare("lagging", passive=True).method.message_count)
             speed = len([at for at in taken if at > taken[-1] - 5]) / 5  # less than SPEED on a busy machine
             consumer.pace.speed = 0  # as fast as it can
-            rises = await_fastest(gateway, "follows")
+            await_fastest(gateway, "follows")
         finally:
             for each in threads:
                 each.end()
             observer.close()
     assert speed * 0.7 <= rate <= SPEED * 1.3
     assert worst <= TARGET + (FASTEST - SPEED) * 5
-    assert rises < 30

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.gateways import Gateway, command
-from support.processes import LOOPBACK, free_ports
+from support.processes import HANG_S, LOOPBACK, free_ports
 
 pytestmark = pytest.mark.slow
 RULES: list[dict[str, object]] = [{"name": "all", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "500/s"}}]
@@ -26,7 +26,7 @@ class Operator:
 
     def fleet(self, verb: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         named = [word for each in self.gateways for word in ("-g", f"{each.admin},{each.directory}/state/admin.token")]
-        done = subprocess.run([*command(), "fleet", verb, *named, *words], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([*command(), "fleet", verb, *named, *words], capture_output=True, text=True, timeout=HANG_S, check=False)
         assert done.returncode == code, f"{verb} {words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

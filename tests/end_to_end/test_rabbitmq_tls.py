@@ -18,7 +18,7 @@ import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.tls import Authority
 
 pytestmark = pytest.mark.rabbitmq
@@ -123,7 +123,7 @@ def served(gateway: Gateway, ca: Authority) -> int:
     own = ca.directory / "application.pem"
     context.load_cert_chain(own, own.with_suffix(".key"))
     with (
-        socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=10) as sock,
+        socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=HANG_S) as sock,
         context.wrap_socket(sock, server_hostname="gateway.example") as secured,
     ):
         found = secured.getpeercert()
@@ -285,7 +285,7 @@ def test_certificates_change_with_a_reload_while_connections_live(broker: Rabbit
 
 def test_a_client_that_only_opens_the_port_does_not_hurt(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
     gateway: Gateway = start_gateway([{**both_hops(broker, ca), "handshake_timeout": "1s"}], [])
-    with closing(socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=10)) as silent:
+    with closing(socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=HANG_S)) as silent:
         with connect(gateway, ca) as connection:
             assert works(connection)
         assert silent.recv(1) == b"", "closed at its deadline"

@@ -19,7 +19,7 @@ import yaml
 
 from support.gateways import command
 from support.namespaces import HERE, Hosts
-from support.processes import Process, wait_until
+from support.processes import HANG_S, Process, wait_until
 from support.tls import Authority
 
 pytestmark = pytest.mark.namespaces
@@ -29,9 +29,9 @@ ASK = """
 import http.client, json, ssl, sys
 scheme, host, port, method, path, headers, ca = json.loads(sys.argv[1])
 if scheme == "https":
-    connection = http.client.HTTPSConnection(host, port, timeout=20, context=ssl.create_default_context(cafile=ca))
+    connection = http.client.HTTPSConnection(host, port, timeout=HANG_S, context=ssl.create_default_context(cafile=ca))
 else:
-    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection = http.client.HTTPConnection(host, port, timeout=HANG_S)
 connection.request(method, path, headers=headers)
 answer = connection.getresponse()
 print(json.dumps([answer.status, answer.read().decode()]))
@@ -84,7 +84,13 @@ class Reached:
     def _run(self, host: str, argv: list[str]) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"SLUICE_TOKEN_FILE": str(self.folder / "state" / "admin.token"), "NO_COLOR": "1"}
         return subprocess.run(
-            ["ip", "netns", "exec", host, *argv], capture_output=True, text=True, check=False, timeout=120, env=environment, cwd=self.folder
+            ["ip", "netns", "exec", host, *argv],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANG_S,
+            env=environment,
+            cwd=self.folder,
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.amqp import frames as amqp
 from support.brokers.stand_ins import rabbitmq
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 
 MIB = 1 << 20
 NAMES = 900_000
@@ -44,7 +44,7 @@ def test_hundreds_of_thousands_of_reply_queues_leave_memory_flat_and_hide_no_top
     """Until November 2026 the first 10,000 names hid all later ones from /v1/topics, and the first 500 from /metrics, for good."""
     with rabbitmq() as broker, ExitStack() as stack:
         gateway = start_gateway([amqp_listener(broker.address)], [], gateway={"workers": workers, "state_directory": "state"})
-        client = stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=60))
+        client = stack.enter_context(socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=HANG_S))
         client.sendall(amqp.greeting(channels=(1,), heartbeat=600))
         before, after = amqp.publish(1, f"amq.gen-{0:020}").split(b"%020d" % 0)
         resident = []

@@ -20,7 +20,7 @@ from support.clients.programs import RocketMQClient
 from support.clients.rocketmq_probes import RocketmqProbe
 from support.gateways import Gateway
 from support.java import MavenUnreachableError, jars, java
-from support.processes import LOOPBACK, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, free_ports, wait_until
 
 pytestmark = pytest.mark.rocketmq
 
@@ -162,7 +162,7 @@ def test_operators_see_the_gateways_addresses_only(cluster: Cluster, tmp_path: P
 
 def mqadmin(home: Path, *words: str) -> str:
     command = java(f"{jars(JARS)}/*", "org.apache.rocketmq.tools.command.MQAdminStartup", home, properties={"rocketmq.home.dir": str(home)})
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=60, cwd=home)
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=HANG_S, cwd=home)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -15,7 +15,7 @@ from gateway.transport.proxy_protocol import Ends
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import encode_request, heartbeat
 
 pytestmark = pytest.mark.rocketmq
@@ -25,7 +25,7 @@ CONSUMER_CONNECTION = 203
 
 def asked(broker: RocketMQ, code: int, **extra: str) -> dict[str, Any] | None:
     """The body of the broker's answer, asked directly; None where it has none."""
-    with socket.create_connection((LOOPBACK, broker.port), timeout=10) as sock, sock.makefile("rb") as stream:
+    with socket.create_connection((LOOPBACK, broker.port), timeout=HANG_S) as sock, sock.makefile("rb") as stream:
         sock.sendall(encode_request(code, extra))
         length = int.from_bytes(stream.read(4), "big")
         header = int.from_bytes(stream.read(4), "big") & 0xFFFFFF
@@ -58,13 +58,13 @@ def test_a_header_of_the_clients_own_never_reaches_the_broker(rocketmq: RocketMQ
     """The broker would believe it: RocketMQ has no list of who may send one."""
     forged = proxy_protocol.write(Ends(("192.0.2.7", 4711), (LOOPBACK, rocketmq.port)))
     body = json.dumps({"clientID": "forger", "consumerDataSet": [consumer("forged")], "producerDataSet": []}).encode()
-    with socket.create_connection((LOOPBACK, rocketmq.port), timeout=10) as direct:
+    with socket.create_connection((LOOPBACK, rocketmq.port), timeout=HANG_S) as direct:
         direct.sendall(forged + encode_request(34, None, body))
         assert direct.recv(1) != b""
         assert clients(rocketmq, "forged") == ["192.0.2.7:4711"], "the broker does not believe headers: this test shows nothing"
     wait_until(lambda: clients(rocketmq, "forged") == [], within=30, what="the broker's forgetting")
     with Gateway(tmp_path / "gateway", rocketmq.listeners[:1], []) as gateway:
-        with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=10) as sock, suppress(ConnectionResetError):
+        with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=HANG_S) as sock, suppress(ConnectionResetError):
             sock.sendall(forged + encode_request(34, None, body))
             assert sock.recv(1) == b""
         wait_until(lambda: "connection_closed" in gateway.log(), within=30, what="a line about it")
@@ -73,7 +73,7 @@ def test_a_header_of_the_clients_own_never_reaches_the_broker(rocketmq: RocketMQ
         assert "set `accept_proxy_protocol: true` and `trusted_proxies` if a load balancer sends it" in line["detail"]
         assert clients(rocketmq, "forged") == []
         # in the middle of a connection it is no header any more, and no frame either
-        with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=10) as sock, suppress(ConnectionResetError):
+        with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=HANG_S) as sock, suppress(ConnectionResetError):
             sock.sendall(heartbeat() + forged + encode_request(34, None, body))
             while sock.recv(4096):
                 pass

@@ -13,7 +13,7 @@ import pytest
 from support.brokers.name_servers import port_range, read_frame
 from support.brokers.rocketmq import VERSION, RocketMQ
 from support.gateways import Gateway
-from support.processes import LOOPBACK
+from support.processes import HANG_S, LOOPBACK
 from support.rocketmq.bad_bytes import BAD
 from support.rocketmq.frames import encode_request, frame, read_response, send
 
@@ -55,7 +55,7 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def connect(rocketmq: RocketMQ, *, directly: bool = False) -> socket.socket:
-    return socket.create_connection((LOOPBACK if directly else rocketmq.advertised, rocketmq.port), timeout=20)
+    return socket.create_connection((LOOPBACK if directly else rocketmq.advertised, rocketmq.port), timeout=HANG_S)
 
 
 def test_headers_that_cheat_are_stored_by_the_broker_and_end_the_connection_at_the_gateway(rocketmq: RocketMQ, gateway: Gateway) -> None:
@@ -204,7 +204,7 @@ def test_a_name_server_takes_headers_of_any_length_and_text(rocketmq: RocketMQ, 
     asked = encode_request(105, {"topic": "open", "x": text * (size // len(json.dumps(text)))}, opaque=9)
     answers = []
     for port in (int(rocketmq.name_server.rpartition(":")[2]), gateway.port("names")):
-        with socket.create_connection((LOOPBACK, port), timeout=20) as client:
+        with socket.create_connection((LOOPBACK, port), timeout=HANG_S) as client:
             client.sendall(asked)
             answers.append(read_frame(client))
     assert [json.loads(answer[8 : 8 + int.from_bytes(answer[5:8], "big")])["code"] for answer in answers] == [0, 0]

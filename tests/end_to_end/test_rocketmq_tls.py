@@ -13,7 +13,7 @@ import pytest
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
-from support.processes import wait_until
+from support.processes import HANG_S, wait_until
 from support.rocketmq.frames import heartbeat
 from support.tls import Authority
 
@@ -72,7 +72,7 @@ def test_a_permissive_gateway_serves_both_kinds_side_by_side_before_a_broker_tha
             modes = [each["tls"]["mode"] for each in gateway.get("/v1/listeners")["items"]]
         assert broker.stored("secret", "plain") == {"secret": 300, "plain": 300}
         assert modes == ["permissive", "permissive"]
-        with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as direct:
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=HANG_S) as direct:
             direct.sendall(heartbeat())
             assert direct.recv(1) == b"", "the broker was to take TLS only"
 
@@ -81,7 +81,7 @@ def test_an_enforcing_gateway_closes_a_client_without_tls_and_says_what_to_do(ro
     certificate, key = Authority(tmp_path).issue("gateway", "127.0.0.1")
     listeners = [{**rocketmq.listeners[0], "tls": {"certificate": str(certificate), "key": str(key)}}]
     with Gateway(tmp_path / "gateway", listeners, RULES) as gateway:
-        with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=10) as plain, suppress(ConnectionResetError):
+        with socket.create_connection(("127.0.0.2", rocketmq.port), timeout=HANG_S) as plain, suppress(ConnectionResetError):
             plain.sendall(heartbeat())
             assert plain.recv(1) == b""
         wait_until(lambda: "connection_closed" in gateway.log(), within=30, what="a line about it")

@@ -16,7 +16,7 @@ from support.brokers.rocketmq import RocketMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.clients.programs import Program, RocketMQClient
 from support.gateways import Gateway
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import heartbeat, response
 from support.supervision import Supervisor
 
@@ -56,9 +56,9 @@ def test_a_client_that_connects_between_two_gateways_waits_for_the_next_one(tmp_
         assert told[1] == "READY=1"
         assert gateway.stop() == 0
         assert held.told() == ["STOPPING=1"]
-        operator = http.client.HTTPConnection(LOOPBACK, gateway.admin_port, timeout=20)
+        operator = http.client.HTTPConnection(LOOPBACK, gateway.admin_port, timeout=HANG_S)
         operator.request("GET", "/livez")
-        with socket.create_connection(held.address("rocket"), timeout=20) as client:
+        with socket.create_connection(held.address("rocket"), timeout=HANG_S) as client:
             client.sendall(heartbeat())
             gateway.start()
             assert client.recv(4096) == response(1)

@@ -453,7 +453,7 @@ def kill_at_random(gateway: Gateway, random: Random, queues: dict[str, Queue], r
         with (
             NumberedPublisher(gateway.port("rabbit"), confirms=True) as confirmed,
             NumberedPublisher(gateway.port("rabbit")) as plain,
-            socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=60) as client,
+            socket.create_connection((LOOPBACK, gateway.port("rabbit")), timeout=HANG_S) as client,
         ):
             confirmed.begin(count, [queues["confirmed"].name], size)
             plain.begin(count, [queues["plain"].name], size)

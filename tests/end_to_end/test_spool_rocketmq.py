@@ -19,7 +19,7 @@ from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway, limit_path
-from support.processes import wait_until
+from support.processes import HANG_S, wait_until
 from support.rocketmq.frames import read_response, send
 
 pytestmark = pytest.mark.rocketmq
@@ -157,7 +157,7 @@ def test_a_live_reject_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, gatew
     def fates() -> dict[str, float]:
         return gateway.messages_by_fate("rocketmq", topic)
 
-    with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=60) as producer:
+    with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=HANG_S) as producer:
         producer.sendall(b"".join(send(topic, b"x" * 1000, opaque=number, one_way=True) for number in range(COUNT)))
         wait_until(lambda: fates()["received"] == COUNT, within=60, what="all has come")
         gateway.put(path, {"messages": "0/s", "reason": "test"})
@@ -204,7 +204,7 @@ def kill_at_random(rocketmq: RocketMQ, client: RocketMQClient, gateway: Gateway,
         return gateway.messages_by_fate("rocketmq", topic)["forwarded"]
 
     for turn in range(rounds):
-        with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=60) as producer:
+        with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=HANG_S) as producer:
             bodies = [
                 f"kill-{topic}-{turn}-{number}.{'x' * random.choice((0, 1_000, 4_000))}" for number in range(random.randrange(50, 500))
             ]

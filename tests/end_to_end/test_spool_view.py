@@ -38,13 +38,13 @@ def flooded(directory: Path, workers: int) -> Iterator[Gateway]:
     }
     with stand_ins.rabbitmq() as rabbit:
         made = Gateway(directory, [amqp_listener(rabbit.address)], RULES, settings)
-        made.start(within=120)
+        made.start()
         try:
             with socket.create_connection((LOOPBACK, made.port("rabbit"))) as client:
                 client.sendall(greeting(channels=(1,), heartbeat=0) + publish(1, "order.created", b"x" * KIB, exchange="orders") * MESSAGES)
                 yield made
         finally:
-            made.stop(within=60)
+            made.stop()
 
 
 @pytest.fixture(params=[1, 2], ids=["one process", "two workers"])

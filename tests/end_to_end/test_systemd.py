@@ -29,7 +29,7 @@ from support.brokers.stand_ins import rabbitmq as rabbitmq_stand_in
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.pages import ROOT
-from support.processes import LOOPBACK, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, free_ports, wait_until
 from support.rocketmq.frames import heartbeat
 from support.systemd_namespace import SystemdNamespace
 
@@ -100,7 +100,7 @@ def installed(tmp_path: Path) -> Iterator[Machine]:
 def rocketmq_client(port: int) -> str:
     """Connects, is answered, goes. What became of it."""
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=60) as client:
+        with socket.create_connection((LOOPBACK, port), timeout=HANG_S) as client:
             client.sendall(heartbeat())
             return "answered" if client.recv(4096) else "closed"
     except ConnectionRefusedError:
@@ -391,7 +391,7 @@ def test_the_token_of_the_nights_job_reaches_both_units(installed: Machine) -> N
 @pytest.mark.parametrize("service", SERVICES)
 def test_how_exposed_a_service_is(service: str) -> None:
     words = ["systemd-analyze", "security", "--offline=true", "--json=short", f"--threshold={SERVICES[service] * 10:.0f}"]
-    done = subprocess.run([*words, str(UNITS / f"{service}.service")], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*words, str(UNITS / f"{service}.service")], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, f"more exposed than {SERVICES[service]}: {done.stdout}{done.stderr}"
     assert json.loads(done.stdout), "it says what it has looked at"
 
@@ -401,6 +401,6 @@ def test_systemd_knows_every_word_of_the_gateways_units(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).write_text((UNITS / name).read_text().replace("/usr/bin/sluice", "/bin/true"))
     words = ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in names)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, [line for line in done.stderr.splitlines() if "sluice" in line]) == (0, [])
     assert signal.Signals.SIGPROF.name in (UNITS / "sluice.service").read_text()

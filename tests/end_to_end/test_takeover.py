@@ -25,7 +25,7 @@ from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
-from support.processes import LOOPBACK, free_ports, tree, wait_until
+from support.processes import HANG_S, LOOPBACK, free_ports, tree, wait_until
 from support.rocketmq.frames import send
 
 UPGRADES = [4, pytest.param(20, marks=pytest.mark.long)]
@@ -288,7 +288,7 @@ class Flood:
         number = 0
         while not self._stopping.is_set():
             try:
-                client = socket.create_connection((LOOPBACK, self.port), timeout=30)
+                client = socket.create_connection((LOOPBACK, self.port), timeout=HANG_S)
             except OSError as error:
                 self.faults.append(repr(error))
                 return

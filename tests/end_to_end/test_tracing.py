@@ -16,7 +16,7 @@ from gateway.build import VERSION
 from support.brokers import stand_ins
 from support.gateways import Gateway, StartGateway, amqp_listener, command
 from support.otlp import Collector
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq import frames as rocketmq
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_a_delayed_publish_has_a_span_as_long_as_its_wait(start_gateway: StartGa
 def send(gateway: Gateway, *values: str) -> list[object]:
     """Send one message for each value; the codes of the answers, in the order of the sends."""
     codes: dict[object, object] = {}
-    with socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=60) as client, client.makefile("rb") as answers:
+    with socket.create_connection((LOOPBACK, gateway.port("rocket")), timeout=HANG_S) as client, client.makefile("rb") as answers:
         for number, value in enumerate(values):
             extra: dict[str, rocketmq.Value] = {"a": "producers", "b": "ORDERS", "i": f"KEYS\x01a\x02traceparent\x01{value}\x02"}
             client.sendall(rocketmq.encode_request(310, extra, b"hello", opaque=number))
@@ -160,7 +160,7 @@ def test_without_the_package_the_gateway_does_not_start_and_says_how(tmp_path: P
     if argv[0] == "env":  # SLUICE_COMMAND of the source tree, which sets PYTHONPATH itself
         argv = [f"{word}:{shadow}" if word.startswith("PYTHONPATH=") else word for word in argv]
     environment = os.environ | {"PYTHONPATH": str(shadow)}
-    done = subprocess.run([*argv, "run", "-c", str(config)], capture_output=True, text=True, check=False, timeout=120, env=environment)
+    done = subprocess.run([*argv, "run", "-c", str(config)], capture_output=True, text=True, check=False, timeout=HANG_S, env=environment)
     assert done.returncode == 3, done.stderr
     assert "tracing needs the Python package opentelemetry-sdk: pip install 'sluice-gateway[otel]'" in done.stderr
 

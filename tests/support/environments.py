@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.processes import HANG_S
+
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "environments"
 SOURCES = ROOT / "build" / "sources"
@@ -54,7 +56,7 @@ def environment(name: str, *requirements: str | Path) -> Path:
         if stamp.exists() and stamp.read_text() == wanted:
             return python
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=HANG_S)
         _pip(python, "install", *map(str, requirements), what=f"the environment {name} ({' '.join(map(str, requirements))})")
         stamp.write_text(wanted)
     return python

@@ -103,7 +103,7 @@ def open_names(pid: int) -> str:
     names = Counter([*(target.partition(":")[0] for target in opened(pid)), *(f"thread {name}" for name in threads_of(pid))])
     ours: list[str] = []
     with suppress(FileNotFoundError):  # `make unit` does not install ss
-        connections = subprocess.run(["ss", "-tanp"], capture_output=True, text=True, check=False, timeout=30).stdout.splitlines()
+        connections = subprocess.run(["ss", "-tanp"], capture_output=True, text=True, check=False, timeout=HANG_S).stdout.splitlines()
         ours = [line for line in connections if f"pid={pid}," in line]
     return "\n".join([*(f"{count} {name}" for name, count in names.most_common()), *ours])
 

@@ -25,7 +25,7 @@ import yaml
 from gateway.build import VERSION
 from support.brokers.stand_ins import rocketmq
 from support.environments import ROOT
-from support.processes import LOOPBACK, Process, free_ports
+from support.processes import HANG_S, LOOPBACK, Process, free_ports
 from support.rocketmq.frames import send
 
 RELEASED: Final = {  # version -> its last commit, or its tag
@@ -114,7 +114,7 @@ class OldGateway:
         """What a verb prints as JSON; None where it fails."""
         environment = os.environ | {"SLUICE_ADMIN": f"http://{LOOPBACK}:{self._admin_port}", "SLUICE_TOKEN_FILE": "state/admin.token"}
         done = subprocess.run(
-            [*self.command, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+            [*self.command, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=HANG_S
         )
         self.last = done
         return done.stdout if done.returncode == 0 else None
@@ -128,7 +128,7 @@ class OldGateway:
         """What a sample has, and a message, so that a fill level is stored."""
         for words in CHANGES:
             self.asked(*words, *(() if words[0] == "limits" else ("--yes",)))
-        with socket.create_connection((LOOPBACK, self.port), timeout=30) as client:
+        with socket.create_connection((LOOPBACK, self.port), timeout=HANG_S) as client:
             client.sendall(send("orders", opaque=1))
             assert b'"code":0' in client.recv(1 << 16)
 

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 
 from gateway.protocols.rocketmq.question import TOPIC
-from support.processes import LOOPBACK, is_free
+from support.processes import HANG_S, LOOPBACK, is_free
 from support.rocketmq.frames import encode_request, read_response, response
 
 
@@ -113,7 +113,7 @@ class Asker:
     """A client of a name server: one connection."""
 
     def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection((LOOPBACK, port), timeout=10)
+        self.sock = socket.create_connection((LOOPBACK, port), timeout=HANG_S)
         self._opaque = 0
 
     def ask(self, code: int, body: bytes = b"", topic: str = "orders") -> tuple[dict[str, object], bytes]:

@@ -14,7 +14,7 @@ from pamqp import commands
 
 from support.amqp import frames as amqp
 from support.clients.raw_amqp import opening
-from support.processes import LOOPBACK
+from support.processes import HANG_S, LOOPBACK
 
 NEWCOMERS: Final = 3  # threads that connect again and again
 
@@ -43,7 +43,7 @@ class Newcomers:
 
     def _once(self, name: str) -> None:
         began = time.monotonic()
-        with socket.create_connection((LOOPBACK, self.port), timeout=30) as client:
+        with socket.create_connection((LOOPBACK, self.port), timeout=HANG_S) as client:
             client.sendall(opening(1) + amqp.method(1, commands.Confirm.Select()))
             if not self._heard(client, b"\x00\x55\x00\x0b"):  # confirm.select-ok
                 return

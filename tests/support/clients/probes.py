@@ -102,7 +102,7 @@ def c_program() -> Path:
         program.parent.mkdir(parents=True, exist_ok=True)
         partial = program.with_suffix(f".{os.getpid()}")
         command = [tool_of_debian("cc", "gcc"), "-O1", "-Wall", "-Wextra", "-o", str(partial), str(source), "-lrabbitmq"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S)
         if done.returncode:
             raise RuntimeError(f"cc: {done.stderr[-1500:]}\nIs librabbitmq-dev installed? `make test` installs it.")
         partial.rename(program)

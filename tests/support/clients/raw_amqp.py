@@ -12,7 +12,7 @@ from itertools import count
 from pamqp import commands
 
 from support.amqp import frames as amqp
-from support.processes import LOOPBACK
+from support.processes import HANG_S, LOOPBACK
 
 Step = bytes | str  # what to say, or the name of a frame to wait for
 
@@ -46,7 +46,7 @@ class RawClient:
     """One connection. Answers channel.close and connection.close with their close-ok, as every client does, and nothing else."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((LOOPBACK, port), timeout=10)
+        self.socket = socket.create_connection((LOOPBACK, port), timeout=HANG_S)
         self.told: list[amqp.Frame] = []
         self.ended = False
         self._rest = b""

@@ -16,6 +16,7 @@ from typing import Any
 
 from gateway.protocols.rocketmq.headers import CONSUMES, MAX_NAME_BYTES, ONE_WAY, RESPONSE, SEND_BACK, Header
 from support.java import ROOT, compiled, java
+from support.processes import HANG_S
 from support.rocketmq.frames import frame
 
 VECTORS = ROOT / "tests" / "gateway" / "protocols" / "rocketmq" / "vectors"
@@ -41,7 +42,7 @@ def read_frames(version: str, frames: Sequence[bytes], scratch: Path) -> list[di
 
 def _run(version: str, scratch: Path, main: str, *words: str) -> None:
     command = [*java(compiled(VECTORS / "remoting", JARS[version]), main, scratch), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=scratch)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S, cwd=scratch)
     if done.returncode:
         raise RuntimeError(f"{main} on {version}: {(done.stderr or done.stdout)[-2000:]}")
 

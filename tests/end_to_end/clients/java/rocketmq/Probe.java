@@ -29,8 +29,6 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** The probe on the Java client: one order a line on stdin, one report a line on stdout (support/clients/rocketmq_probes.py says what they mean). */
 public final class Probe {
     private static final long FREE_AFTER_MS = 200; // the limited send is with the gateway by then
-    private static final int PATIENCE_MS = 120_000; // where how long a busy machine takes is not what is tested; the client's own is 3 s
-
     private static DefaultMQProducer producer;
 
     private final Map<String, String> order;
@@ -75,10 +73,10 @@ public final class Probe {
             producer = new DefaultMQProducer("probe-producers");
             producer.setNamesrvAddr(order.get("namesrv"));
             producer.setInstanceName("probe-" + ProcessHandle.current().pid());
-            producer.setMqClientApiTimeout(PATIENCE_MS); // a heartbeat's: one that comes late would take the connection along
+            producer.setMqClientApiTimeout(Route.PATIENCE_MS); // a heartbeat's: one that comes late would take the connection along
             producer.start();
         }
-        producer.setSendMsgTimeout(PATIENCE_MS);
+        producer.setSendMsgTimeout(Route.PATIENCE_MS);
         String free = order.getOrDefault("free", "");
         Route.find(producer, order.get("topic"));
         if (!free.isEmpty()) {
@@ -141,7 +139,7 @@ public final class Probe {
             }
         }
         try {
-            if (order.get("mode").equals("async") && !outstanding.await(PATIENCE_MS, TimeUnit.MILLISECONDS)) {
+            if (order.get("mode").equals("async") && !outstanding.await(Route.PATIENCE_MS, TimeUnit.MILLISECONDS)) {
                 seen.add("\"no callback\"");
             }
         } catch (InterruptedException error) {
@@ -209,6 +207,7 @@ public final class Probe {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setPollNameServerInterval(2000);
+        consumer.setMqClientApiTimeout(Route.PATIENCE_MS); // a heartbeat that comes late would take the connection along
         consumer.subscribe(order.get("topic"), "*");
         if (number("orderly") > 0) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {

@@ -46,6 +46,7 @@ public final class Produce {
             producer.setInstanceName(arguments[1] + "-" + number + "-" + ProcessHandle.current().pid());
             producer.setVipChannelEnabled(Boolean.getBoolean("vip"));
             producer.setSendMsgTimeout(Integer.getInteger("timeout", 3000));
+            producer.setMqClientApiTimeout(Integer.getInteger("timeout", 3000)); // a heartbeat that comes late would take the connection along
             producer.start();
             for (Job job : jobs) {
                 Route.find(producer, job.topic);
@@ -213,7 +214,7 @@ public final class Produce {
                 send(sequence, outcome);
             }
             try {
-                room.tryAcquire(64, 10, TimeUnit.SECONDS); // every asynchronous send has called back
+                room.tryAcquire(64, 240, TimeUnit.SECONDS); // every asynchronous send has called back
             } catch (InterruptedException error) {
                 Thread.currentThread().interrupt();
             }

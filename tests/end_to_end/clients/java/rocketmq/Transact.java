@@ -23,8 +23,6 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * [ids the broker asked about, answered with commit], "executed": local transactions run, "codes": {"215": refused}}.
  */
 public final class Transact {
-    private static final int PATIENCE_MS = 120_000; // how long a busy machine takes is not what is tested; the client's own is 3 s
-
     public static void main(String[] arguments) throws Exception {
         int count = Integer.parseInt(arguments[3]);
         long deadline = System.nanoTime() + (long) (Double.parseDouble(arguments[4]) * 1e9);
@@ -38,8 +36,8 @@ public final class Transact {
         producer.setNamesrvAddr(arguments[0]);
         producer.setInstanceName("transact-" + ProcessHandle.current().pid());
         producer.setHeartbeatBrokerInterval(3000);
-        producer.setSendMsgTimeout(PATIENCE_MS);
-        producer.setMqClientApiTimeout(PATIENCE_MS);
+        producer.setSendMsgTimeout(Route.PATIENCE_MS);
+        producer.setMqClientApiTimeout(Route.PATIENCE_MS);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object sequence) {
