@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -10,14 +11,17 @@ from gateway.pipeline.routes import RouteError
 from gateway.settings.addresses import Address, host_fault
 from gateway.settings.checks import ANY
 
+MAX_ADDRESS_CHARACTERS: Final = 320  # of a broker's address: a name has 253 at most
 LOCALHOST: Final = {"localhost": "127.0.0.1"}
 
 
+@lru_cache(1024)  # addresses; a name server's brokers have dozens, and each route that a client asks for tells some again
 def parse(address: str) -> Address:
     """A broker's address as it stands in a route: `host:port`, an IPv6 host with or without brackets. Raises RouteError."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+    dialled = len(address) <= MAX_ADDRESS_CHARACTERS and port.isascii() and port.isdecimal() and 0 < int(port) < 65536
+    if not colon or not host or not dialled:
         raise RouteError(f"a broker's address in the route is no host:port: {address[:80]!r}")
     fault = "" if ":" in host else host_fault(host)
     if fault:

@@ -8,7 +8,15 @@ import json
 import pytest
 
 from gateway.pipeline.errors import ProtocolError
-from gateway.protocols.rocketmq.header_ambiguity import MAX_UNKNOWN_CHARACTERS, MAX_UNKNOWN_FIELDS, decode_raw, fnv_1a, is_plain
+from gateway.protocols.rocketmq.header_ambiguity import (
+    MAX_HARMLESS,
+    MAX_UNKNOWN_CHARACTERS,
+    MAX_UNKNOWN_FIELDS,
+    decode_raw,
+    fnv_1a,
+    harmless,
+    is_plain,
+)
 from gateway.protocols.rocketmq.headers import read_json
 from support.rocketmq.frames import frame, heartbeat, json_header, send, send_back
 from support.rocketmq.remoting import JARS, frames_file
@@ -132,3 +140,15 @@ def test_topics_called_like_fields_pass(topic: str) -> None:
     assert read_json(json_header(310, {"b": topic, "code": "x"})).topic == topic.encode()
     assert read_json(json_header(10, {"topic": topic, "flag": "0"})).topic == topic.encode()
     assert read_json(b'{"code":310,"extFields":{"\\u0062":"\\u006f"},"opaque":1}').topic == b"o"
+
+
+def test_unknown_names_that_were_met_before_are_counted_and_remembered_within_a_bound() -> None:
+    for first in range(0, 2 * MAX_HARMLESS, MAX_UNKNOWN_FIELDS):
+        members = ",".join(f'"x{number}":1' for number in range(first, first + MAX_UNKNOWN_FIELDS))
+        assert read_json(f'{{"code":310,"extFields":{{"b":"t"}},{members}}}'.encode()).topic == b"t"
+        assert len(harmless) <= MAX_HARMLESS
+        with pytest.raises(ProtocolError, match="is almost"):
+            read_json(f'{{"code":310,{members},"again":1}}'.encode())
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match="'Code' is almost"):
+            read_json(b'{"code":310,"Code":1}')
