@@ -27,7 +27,8 @@ ADDRESS: Final = "brokerAddr"  # of TopicList (304): any broker, to be asked the
 NAMELESS: Final = -1  # broker id of such an address
 ADDRESSES: Final = "brokerAddrs"  # of BrokerData (105, 106) and BrokerMemberGroup (901): broker id -> address
 NAME: Final = "brokerName"
-MAX_KNOWN_BYTES: Final = 1 << 20  # of answers whose addresses are remembered; one of ten brokers has 2 kB: a guess
+MAX_KNOWN_BYTES: Final = 1 << 20  # of answers whose addresses are remembered, with these; one of ten brokers has 8 kB: a guess
+ENTRY_BYTES: Final = 400  # of what is remembered of an answer besides its bytes, and of each address in it: CPython's, at most
 MAX_NUMBER_CHARACTERS: Final = 20  # characters of a broker id, a Java long
 
 
@@ -52,7 +53,7 @@ class KnownRoutes:
 
     def __init__(self) -> None:
         self._found: dict[bytes, list[tuple[str, int, str, int, int]]] = {}
-        self._bytes = 0  # of these answers
+        self._bytes = 0  # of these answers and their addresses
         self.taken_apart = 0  # answers since the start
 
     def addresses_in(self, body: bytes) -> list[tuple[str, int, str, int, int]]:
@@ -61,14 +62,13 @@ class KnownRoutes:
         if found is None:
             self.taken_apart += 1
             found = addresses_in(body)
-            if len(body) > MAX_KNOWN_BYTES:
+            if size_of(body, found) > MAX_KNOWN_BYTES:
                 return found
             self._found[body] = found
-            self._bytes += len(body)
+            self._bytes += size_of(body, found)
             while self._bytes > MAX_KNOWN_BYTES:
                 oldest = next(iter(self._found))
-                del self._found[oldest]
-                self._bytes -= len(oldest)
+                self._bytes -= size_of(oldest, self._found.pop(oldest))
         return found
 
     def __repr__(self) -> str:
@@ -76,6 +76,10 @@ class KnownRoutes:
 
 
 KNOWN: Final = KnownRoutes()
+
+
+def size_of(body: bytes, found: list[tuple[str, int, str, int, int]]) -> int:
+    return len(body) + ENTRY_BYTES * (1 + len(found))
 
 
 def rewrite(body: bytes, routes: Routes) -> bytes:

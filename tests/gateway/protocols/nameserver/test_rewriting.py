@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.pipeline.routes import RouteError
-from gateway.protocols.nameserver.rewriting import KNOWN, MAX_KNOWN_BYTES, KnownRoutes, addresses_in, rewrite
+from gateway.protocols.nameserver.rewriting import KNOWN, MAX_KNOWN_BYTES, KnownRoutes, addresses_in, rewrite, size_of
 from support.wires.conversations import Ports
 
 MASTER_A, SLAVE_A, MASTER_B = "127.0.0.1:20835", "127.0.0.1:26484", "127.0.0.1:27751"
@@ -182,7 +182,7 @@ def test_equal_answers_are_taken_apart_once_and_their_brokers_looked_up_each_tim
 
 def test_of_many_answers_the_latest_are_remembered() -> None:
     known = KnownRoutes()
-    blank = b" " * (MAX_KNOWN_BYTES // 4 - len(ROUTE))
+    blank = b" " * (MAX_KNOWN_BYTES // 4 - size_of(ROUTE, addresses_in(ROUTE)))
     bodies = [ROUTE.replace(b"broker-a", b"broker-%d" % number) + blank for number in range(6)]
     for body in bodies:
         known.addresses_in(body)
@@ -192,6 +192,9 @@ def test_of_many_answers_the_latest_are_remembered() -> None:
     huge = ROUTE + b" " * MAX_KNOWN_BYTES
     assert known.addresses_in(huge) == known.addresses_in(huge) == addresses_in(ROUTE)
     assert known.taken_apart == 9
+    many = b'{"brokerName":"b","brokerAddrs":{%b}}' % b",".join(b'%d:"a:1"' % number for number in range(3000))
+    assert len(known.addresses_in(many)) == len(known.addresses_in(many)) == 3000
+    assert known.taken_apart == 11, "what is remembered of many addresses is much more than they are"
     with pytest.raises(RouteError):
         known.addresses_in(b"{")
     with pytest.raises(RouteError):
