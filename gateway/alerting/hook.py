@@ -11,7 +11,9 @@ import base64
 import html
 import json
 import logging
+import os
 import re
+import stat
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -113,8 +115,9 @@ class Hook:
             self._told_at, self.failed_at, self._failures = before._told_at, before.failed_at, before._failures
 
     def forget_files(self) -> None:
-        """Read the CAs again at the next post."""
+        """Read the CAs again at the next post, also where a thread still reads on a disk that hangs."""
         self._context = None
+        self._files = trio.CapacityLimiter(1)
 
     # ---- its task --------------------------------------------------------------------------------------------------------
 
@@ -291,7 +294,9 @@ def context_of(ca: Path | None, host: str) -> ssl.SSLContext:
 def secret_in(file: Path, held: str) -> bytes:
     """What a file holds. On a thread: the disk may hang. Raises CannotPostError."""
     try:
-        with file.open("rb") as stream:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:  # the open of a FIFO would hang
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise CannotPostError(f"{file} is no regular file")
             found = stream.read(MAX_SECRET_BYTES + 1).strip()
     except OSError as error:
         raise CannotPostError(f"{file} cannot be read: {error.strerror}") from None
@@ -304,7 +309,7 @@ def url_of(file: Path) -> str:
     """The URL in a file. Raises CannotPostError, which says nothing of it."""
     url = webhook_url_in_file(secret_in(file, "a URL").decode(errors="replace"))
     if url is None:
-        raise CannotPostError(f"{file} holds something other than one URL that begins with http:// or https://")
+        raise CannotPostError(f"{file} does not hold one URL alone, like https://alerts.example/hooks/sluice, without credentials and #")
     return url
 
 

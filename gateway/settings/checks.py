@@ -278,7 +278,7 @@ def webhooks(reading: Reading) -> None:
         if value.label in seen:
             inner = f"{path}.name" if value.name else f"{path}.url"
             message = f'duplicate name "{value.label}"' if value.name else f"{value.label} has a receiver already"
-            first = _called(reading, f"{seen[value.label]}.url")
+            first = _called(reading, f"{seen[value.label]}.{'name' if value.name else 'url'}")
             reading.add_problem(inner, message, f"give each a name of its own, such as name: ops; the first is in {first}")
         seen.setdefault(value.label, path)
         if value.user is not None and value.token_file is None and not reading.unread(f"{path}.token_file"):

@@ -81,7 +81,7 @@ class WebhookUrl(HttpUrl):
 
     def check(self, url: SplitResult, text: str) -> None:
         if _SECRET_PARAMETER.search(url.query):
-            remedy = "put it into a file, and name it in token_file: it is sent as Authorization: Bearer"
+            remedy = "put the URL into a file, and name it in url_file; or the secret in token_file: it is sent as Authorization: Bearer"
             raise Invalid("the URL's query holds what looks like a secret", remedy)
 
 

@@ -136,6 +136,8 @@ class PathName(ScalarKind[Path]):
     def parse(self, scalar: Scalar, path: str, reading: Reading) -> Path:
         if not scalar.text or "\0" in scalar.text:
             raise Invalid("an empty path", f"write it like {self.example}")
+        if "://" in scalar.text:  # it may hold a secret, and is shown nowhere
+            raise Invalid("a URL, where the name of a file or folder is wanted", f"write it like {self.example}")
         try:
             return reading.directory(scalar.location) / Path(scalar.text).expanduser()
         except RuntimeError:  # raised by pathlib where the user has no home

@@ -140,6 +140,7 @@ FAULTY = {
     "a URL of another scheme": f"webhooks:\n- url: ftp://hooks.example/{SECRET}",
     "a URL with a login": f"webhooks: [{{url: 'https://user:{SECRET}@hooks.example/'}}]",
     "a URL with a secret in its query": f"webhooks: [{{url: 'https://hooks.example?api_key={SECRET}'}}]",
+    "a URL for a file": f"webhooks: [{{name: ops, url_file: https://hooks.example/{SECRET}}}]",
     "a URL with a fragment": f"webhooks: [{{url: 'https://hooks.example#{SECRET}'}}]",
     "a URL with other signs": f'webhooks: [{{url: "https://hooks.example/a b/{SECRET}"}}]',
     "a fault beside a URL": f"webhooks: [{{url: https://hooks.example/{SECRET}, timeout: 1h}}]",

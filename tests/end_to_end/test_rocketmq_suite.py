@@ -7,8 +7,8 @@ and judged.
 A case that has failed directly says nothing of the gateway. It is run again, every way, AGAIN times at most, and the test says so.
 
 All cases of all ways at a time keep a small machine so busy that a client now and then waits too long, whichever way it has. So what was
-not the same through the gateway is run REPEATED times more, every way, beside little else: it must be the same each time, and the test says
-so. What the gateway does only now and then, and none of these times, is not found here.
+not the same through the gateway is run REPEATED times more, every way, beside little else: it must be the same each time that it succeeds
+directly, and the test says so. What the gateway does only now and then, and none of these times, is not found here.
 
 `make test` runs each client once; `make test-clients` (SLUICE_EVERY_STYLE=1) runs each client in each style.
 """

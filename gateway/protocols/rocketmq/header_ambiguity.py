@@ -12,6 +12,7 @@ The check runs for every header that is parsed, so it asks first, as fast as par
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,8 @@ MAX_UNKNOWN_FIELDS: Final = 16  # names in a header that are not the protocol's;
 MAX_UNKNOWN_CHARACTERS: Final = 64  # of each: a guess
 MAX_SEARCHED_BYTES: Final = 8192  # of a refused header, in which the name that is said twice is looked for: a guess
 MAX_HARMLESS: Final = 1024  # unknown names that no parser takes for another, of all connections; asking takes 1 µs each: a guess
+PUT_FOR_OTHERS: Final = re.compile("[\x00-\x1f\x7f?\ufffd]")  # control characters that are masked, halves of pairs, what is no UTF-8
+PACKED_CHARACTERS: Final = 8  # of a name that fastjson2 knows by a number of 64 bits
 SPELLED_QUOTE: Final = b"\\u0022"
 NO_LETTERS: Final = bytes([octet for octet in range(256) if not chr(octet).isascii() or not chr(octet).isalpha()])
 
@@ -88,22 +91,38 @@ def _repeated(text: bytes) -> str:
     if len(text) > MAX_SEARCHED_BYTES:
         return ""
     try:
-        names: Any = [name for name, _ in json.loads(text, object_pairs_hook=list)]
+        pairs: Any = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError):
         return ""
-    return next((name[:MAX_UNKNOWN_CHARACTERS] for at, name in enumerate(names) if name in names[:at]), "")
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return str(name[:MAX_UNKNOWN_CHARACTERS])
+        seen.add(name)
+    return ""
 
 
 def could_be_taken(name: str) -> bool:
-    """Whether a parser that is not strict might take the unknown field `name` for one of the protocol's."""
+    """Whether a parser that is not strict might take the unknown field `name` for one of the protocol's.
+
+    A name that holds what `tighten` puts for something else is not known as brokers read it, and could have the hash of `code` there.
+    """
+    if PUT_FOR_OTHERS.search(name) is not None:
+        return True
     letters = name.encode("ascii", "ignore").translate(None, NO_LETTERS).lower()
     if letters in ROUGHLY:
         return True
     lower = name.lower()
-    if fnv_1a(name) in HASHES or (lower != name and fnv_1a(lower) in HASHES):
-        return True
-    run = lower.replace("_", "").replace("-", "")
-    return run != lower and fnv_1a(run) in HASHES
+    return any(value in HASHES for form in {name, lower, lower.replace("_", "").replace("-", "")} for value in hashes_of(form))
+
+
+def hashes_of(name: str) -> list[int]:
+    """What parsers may know `name` by: its hash, or, where it is short, its letters as one number, as fastjson2 has them."""
+    found = [fnv_1a(name)]
+    if len(name) <= PACKED_CHARACTERS:
+        letters = name.encode("latin-1", "ignore")
+        found += [int.from_bytes(letters, "little"), int.from_bytes(letters, "big")]
+    return found
 
 
 def fnv_1a(text: str) -> int:
@@ -126,4 +145,4 @@ def fnv_1a(text: str) -> int:
 
 
 ROUGHLY: Final = frozenset([name.lower().encode() for name in NAMES])
-HASHES: Final = frozenset([fnv_1a(name) for name in NAMES] + [fnv_1a(name.lower()) for name in NAMES])
+HASHES: Final = frozenset([value for name in NAMES for form in (name, name.lower()) for value in hashes_of(form)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -145,6 +146,20 @@ async def test_a_url_in_a_file_is_read_at_each_post_and_shown_nowhere(
         assert await hook.attempt() == REJECTED
     assert [event for event, _ in said()] == ["webhook_failed", "webhook_recovered", "webhook_rejected"]
     assert SECRET not in str(said())
+
+
+@pytest.mark.parametrize("key", ["url_file", "token_file"])
+async def test_a_fifo_or_a_folder_in_place_of_a_file_holds_up_nothing(hook_of: Callable[[str], Hook], tmp_path: Path, key: str) -> None:
+    with Receiver() as receiver:
+        hook = hook_of("url_file: held, name: ops" if key == "url_file" else f"url: {receiver.url}, token_file: held, name: ops")
+        os.mkfifo(tmp_path / "held")
+        assert await hook.attempt() == FAILED
+        (tmp_path / "held").unlink()
+        (tmp_path / "held").mkdir()
+        assert await hook.attempt() == FAILED
+        (tmp_path / "held").rmdir()
+        (tmp_path / "held").write_text(receiver.url)
+        assert await hook.attempt() == OK
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])

@@ -23,6 +23,7 @@ LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672
 BROKEN = [
     ("no url", "{name: a}", "[0].url", "is missing", "add url: https://alerts.example"),
     ("a URL and a file", "{url: http://a, name: x, url_file: f}", "[0].url_file", "stands beside url", "remove one"),
+    ("a URL for a file", "{url_file: 'https://a/hunter2', name: x}", "[0].url_file", "a URL, where the name of a file", "write it like"),
     ("a file without a name", "{url_file: f}", "[0].name", "is missing", "add name: ops"),
     ("a file in place of a name", "{url_file: f, user: x, name: x}", "[0].user", "stands without a password", "add token_file"),
     ("no scheme", "{url: 'alerts.example:9093/x'}", "[0].url", "not the URL of a receiver", "did you mean http://alerts.example:9093/…?"),

@@ -69,6 +69,22 @@ def test_names_that_a_forgiving_parser_might_take_for_one_of_ours_are_refused(na
         read_json(f'{{"code":310,"extFields":{{"b":"t"}},"{name}":1}}'.encode())
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"\x01adgh^\xc4\xa4\xe0\xbf\xb7\xc5\xa2\xc5\xa5\xc2\xb5\xc2\x97",  # FNV-1a as `code`; a control character may be masked
+        b"\xff" * 16 + b"ahhd\xc2\xa4\xc3\xac\xc5\x91\xc4\xae\xc3\xb7\xc7\xac\xc5\xbaaaaaaa",  # with sixteen U+FFFD, one here
+        rb"\ud800haah\u015e\u00b4\u0376\u00fe\u0385\u017d\u00cd",  # with the half of a pair, a question mark here
+        b"xdhadhg~\xc3\xa1b\xc4\x8c\xc2\x99s\xda\x81",  # FNV-1a is what fastjson2 makes of `code`: its letters as one number
+        b"xdhggaa\xc6\xa9\xc3\x93\xcc\xae\xc2\x88t@\xc7\x82",  # the same in the other order
+    ],
+)
+@pytest.mark.parametrize("before", [b"", b'"remark":"' + b"\x01" * 256 + b'",'])
+def test_names_made_to_have_the_hash_of_ours_in_a_broker_are_refused(before: bytes, name: bytes) -> None:
+    with pytest.raises(ProtocolError, match="is almost one of the protocol's"):
+        read_json(b'{%b"%b":310,"opaque":7,"flag":0,"extFields":{"b":"Victim"}}' % (before, name))
+
+
 @pytest.mark.parametrize("name", ["body", "customHeader", "suspended", "x", "codes", "iscode", "zeit-\u00e4"])
 def test_other_names_pass_as_they_always_did(name: str) -> None:
     assert read_json(f'{{"code":310,"extFields":{{"b":"t"}},"{name}":{{"code":[1]}}}}'.encode()).topic == b"t"
