@@ -23,6 +23,7 @@ from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleSet
 from support.admin.admin_client import RULES, Clock
 from support.admin.faulty_files import Crash, FaultyFiles, PowerCut
+from support.processes import HANG_S
 
 pytestmark = pytest.mark.slow  # processes that are killed
 
@@ -238,7 +239,7 @@ def test_sigkill_at_random_moments_leaves_the_old_or_the_new_state(tmp_path: Pat
     paths = os.pathsep.join(str(path) for path in (script.parents[3], script.parents[2]))
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "state"), "20"],
-        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True, timeout=HANG_S, check=False, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)

@@ -12,6 +12,8 @@ from proxies import HERE
 from records import loaded
 from report import report
 
+from support.processes import HANG_S
+
 WORKS = ("RocketMQ request/reply, 32", "RocketMQ stream, 200 B", "AMQP stream, 200 B", "AMQP confirms")
 
 
@@ -61,7 +63,7 @@ def test_a_load_that_finds_a_wrong_answer_ends_the_benchmark(tmp_path: Path) -> 
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_S
     )
     assert done.returncode == 1
     assert "wrong through direct: publish: confirmed otherwise than expected" in done.stderr

@@ -4,7 +4,7 @@ import readline from "node:readline";
 import { chromium } from "playwright-core";
 
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
-export const WAIT = 60_000; // ms; a busy machine takes its time
+export const WAIT = 240_000; // ms; a busy machine takes its time
 
 export const given = {}; // what the scenario that is played has of its test
 export const topicAddress = (topic = given.topic, protocol = "amqp") => `/topics/${protocol}/${encodeURIComponent(topic)}`;

@@ -27,7 +27,7 @@ from support.environments import ROOT
 from support.first_limits import assert_limited, first_queue
 from support.packages import PURE, another, chrooted, deb, debian, git, inside, pure_wheel, repository, tree
 from support.pages import shown
-from support.processes import LOOPBACK, Process, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
 from support.systemd_namespace import SystemdNamespace
 
 pytestmark = pytest.mark.slow  # what is built takes its time
@@ -188,7 +188,7 @@ def test_the_build_of_the_next_commit_is_an_upgrade_for_pip_and_for_dpkg(tmp_pat
         said = inside(machine, "dpkg", "-i", f"/root/{package.name}")
         assert "downgrading" not in said.stderr
         subprocess.run([*pip, "install", *newest], check=True, timeout=300)
-        found = subprocess.run([*pip, "show", "sluice-gateway"], check=True, capture_output=True, text=True, timeout=60).stdout
+        found = subprocess.run([*pip, "show", "sluice-gateway"], check=True, capture_output=True, text=True, timeout=HANG_S).stdout
         assert f"\nVersion: {wheel.name.split('-')[1]}\n" in found
         rows = dict(line.split(None, 1) for line in inside(machine, "sluice", "version").stdout.splitlines())
         assert (rows["sluice"], rows["commit"]) == (wheel.name.split("-")[1], git(sources, "rev-parse", "HEAD"))
@@ -300,7 +300,7 @@ def folders(machine: Path) -> set[str]:
 def asked(url: str, machine: Path, path: str) -> Any:
     token = (machine / "var/lib/sluice/admin.token").read_text().strip()
     words = ["curl", "-sf", "-H", f"Authorization: Bearer {token}", f"{url}{path}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=HANG_S)
     assert done.returncode == 0, f"{path}: {done}"
     return json.loads(done.stdout)
 
@@ -362,7 +362,7 @@ def test_upgraded_and_gone_back_under_load(
                     inside(machine, "dpkg", "-i", f"/root/{name}")
                     running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
                     before, running = running, start(machine, url, number)
-                    assert before.popen.wait(60) == 0, before.output()[-3000:]
+                    assert before.popen.wait(HANG_S) == 0, before.output()[-3000:]
                     seen.add(folder_of(running))
                 running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
         finally:

@@ -24,7 +24,7 @@ from support.access_logs import SyntheticLog, steady
 from support.examples import example
 from support.gateways import Gateway, command
 from support.pages import shown
-from support.processes import free_ports
+from support.processes import HANG_S, free_ports
 from support.readers import DEPLOY_FOLDER, SYSTEMCTL, Reader
 
 ROOT = Path(__file__).parents[2]
@@ -195,11 +195,11 @@ def test_systemd_knows_every_word_of_the_units(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / "sluice-quotas.timer"), str(tmp_path / "sluice-quotas.service")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert (done.returncode, [line for line in done.stderr.splitlines() if "sluice-quotas" in line]) == (0, [])
     (at,) = unit("sluice-quotas.timer")["OnCalendar"]
-    done = subprocess.run(["systemd-analyze", "calendar", at], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["systemd-analyze", "calendar", at], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -233,7 +233,7 @@ def test_ssh_knows_every_word_of_the_tunnels() -> None:
     lines = [line for line in tunnels() if line.startswith("ssh ")]
     assert len(lines) == 2
     for line in lines:
-        done = subprocess.run(["ssh", "-G", *shlex.split(line)[1:]], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(["ssh", "-G", *shlex.split(line)[1:]], capture_output=True, text=True, timeout=HANG_S, check=False)
         assert done.returncode == 0, done.stderr
         assert "exitonforwardfailure yes" in done.stdout
         assert "localforward " in done.stdout
@@ -318,6 +318,6 @@ def test_the_way_from_an_empty_machine_makes_a_good_configuration(tmp_path: Path
     listener = "listeners: [{name: one, protocol: rocketmq, bind: 127.0.0.1:10911, upstream: 127.0.0.1:1}]\n"
     written.write_text(reader.here(re.sub(r"^ {3}", "", settings, flags=re.MULTILINE)) + listener + yaml.safe_dump({"rules": RULES}))
     checked = [*command(), "check", "--strict", "-c", str(written)]
-    done = subprocess.run(checked, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(checked, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "etc" / "systemd" / "system" / "sluice-quotas.timer").exists()

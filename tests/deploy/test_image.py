@@ -20,7 +20,7 @@ from support.environments import ROOT
 from support.first_limits import assert_limited, command_of, first_queue
 from support.packages import PURE
 from support.pages import shown
-from support.processes import LOOPBACK, Process, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
 
 pytestmark = pytest.mark.packages
 MOST = 90 * 10**6  # bytes, compressed
@@ -105,7 +105,7 @@ def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(root: Path, 
         running.wait_until(lambda: subprocess.run(alive, capture_output=True, check=False).returncode == 0, within=60, what="it")
         with first_queue(rabbitmq) as queue:
             change = contained(root, writable, "/usr/bin/sluice", *command_of("container"), "--admin", url)
-            asked = subprocess.run(change, capture_output=True, text=True, check=False, timeout=60)
+            asked = subprocess.run(change, capture_output=True, text=True, check=False, timeout=HANG_S)
             assert asked.returncode == 0, asked
             assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
     finally:
@@ -131,11 +131,11 @@ def test_it_serves_as_nobody_on_a_read_only_root(root: Path, writable: Path) -> 
             lambda: subprocess.run(["curl", "-sf", f"{url}/livez"], capture_output=True, check=False).returncode == 0, within=60, what="it"
         )
         health = contained(root, writable, "/usr/bin/sluice", "health", "--admin", url)
-        asked = subprocess.run(health, capture_output=True, text=True, check=False, timeout=60)
+        asked = subprocess.run(health, capture_output=True, text=True, check=False, timeout=HANG_S)
         assert (asked.returncode, "unreachable" in asked.stdout + asked.stderr) == (1, True), asked  # there is no broker
         change = ["limits", "set", "amqp", "/", "orders", "order.created", "--messages", "100/s", "--reason", "test", "--admin", url]
         by_command = contained(root, writable, "/usr/bin/sluice", *change)
-        asked = subprocess.run(by_command, capture_output=True, text=True, check=False, timeout=60)
+        asked = subprocess.run(by_command, capture_output=True, text=True, check=False, timeout=HANG_S)
         assert asked.returncode == 0, asked
         status = Path(f"/proc/{child(running.pid)}/status").read_text()
         assert "CapEff:\t0000000000000000" in status
@@ -157,7 +157,7 @@ def child(pid: int) -> int:
 
 def test_where_nothing_can_be_written_one_line_says_so(root: Path, writable: Path) -> None:
     words = contained(root, writable, "/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml", "--state-directory", "/etc/state")
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=HANG_S)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert "/etc/state" in ended.stderr.strip().splitlines()[-1]

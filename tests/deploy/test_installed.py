@@ -24,7 +24,7 @@ from support.environments import ROOT
 from support.first_limits import assert_limited, first_queue
 from support.packages import PURE, SOURCE, another
 from support.pages import shown
-from support.processes import LOOPBACK, Process, free_ports
+from support.processes import HANG_S, LOOPBACK, Process, free_ports
 
 pytestmark = pytest.mark.packages
 # extra -> what can be imported with it, and not without it
@@ -83,7 +83,7 @@ def test_an_upgrade_under_load_refuses_nobody_as_the_page_says(
 
     def status() -> str:
         words = ["sluice-env/bin/sluice", "status", "-o", "json", "--admin", f"http://{admin}"]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60).stdout
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_S).stdout
 
     with RabbitMQ(tmp_path / "rabbitmq") as rabbitmq, Queue(rabbitmq.url, "upgraded") as queue:
         words = begin.replace(":5670", f":{port}").replace(":5672", f":{rabbitmq.port}").replace("--limit 500/s", "--limit 100k/s")
@@ -100,7 +100,7 @@ def test_an_upgrade_under_load_refuses_nobody_as_the_page_says(
                 for environment, version in (("sluice-next", "99.0"), ("sluice-env", VERSION)):
                     running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
                     before, running = running, run(environment)
-                    assert before.popen.wait(60) == 0, before.output()[-3000:]
+                    assert before.popen.wait(HANG_S) == 0, before.output()[-3000:]
                     running.wait_until(partial(newcomers.have_confirmed, len(newcomers.confirmed) + 50), within=60, what="confirms")
                     assert re.search(rf'"version": *"{re.escape(version)}"', status())
         finally:

@@ -15,7 +15,7 @@ import yaml
 
 from support.api_server import ApiServer, RefusedError, built
 from support.manifests import CHART, DEPLOY, GOLDEN, KUSTOMIZED, OURS, VALUES, Manifest, documents, pods, sets
-from support.processes import wait_until
+from support.processes import HANG_S, wait_until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.slow]
 SETS: Final = sets()
@@ -26,7 +26,7 @@ RESTRICTED: Final = {
 
 
 def ran(*words: str, cwd: Path | None = None, text: str | None = None) -> str:
-    done = subprocess.run([built(words[0]), *words[1:]], cwd=cwd, input=text, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([built(words[0]), *words[1:]], cwd=cwd, input=text, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -66,7 +66,7 @@ def test_helm_lints_and_renders_the_chart(values: Path) -> None:
 )  # fmt: skip
 def test_helm_refuses_values_that_cannot_work_and_names_them(setting: str, said: str) -> None:
     words = [built("helm"), "template", "x", str(CHART), "-f", str(VALUES / "application.yaml"), "--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 1
     assert said in done.stderr
 

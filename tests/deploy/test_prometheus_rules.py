@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from support.pages import shown
+from support.processes import HANG_S
 from support.prometheus import promtool, unknown_metrics
 
 ROOT: Final = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ PARTS: Final = ("**Means.**", "**See.**", "**Do.**", "**Ends**")  # of a runbook
 
 
 def ran(*words: str) -> str:
-    done = subprocess.run([promtool(), *words], cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([promtool(), *words], cwd=FOLDER, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, f"promtool {' '.join(words)}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -12,7 +12,7 @@ import yaml
 
 from support.gateways import command
 from support.log_files import log_file
-from support.processes import Process
+from support.processes import HANG_S, Process
 
 ROOT = Path(__file__).parents[2]
 SYSTEMD = ROOT / "deploy" / "systemd"
@@ -30,11 +30,11 @@ def test_systemd_knows_every_word_of_the_units(tmp_path: Path) -> None:
         (tmp_path / name).write_text((SYSTEMD / name).read_text().replace("/usr/bin/sluice", "/bin/true"))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert (done.returncode, [line for line in done.stderr.splitlines() if "sluice-ship" in line]) == (0, [])
     (at,) = values("sluice-ship.timer", "OnCalendar")
-    done = subprocess.run(["systemd-analyze", "calendar", at], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["systemd-analyze", "calendar", at], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -44,7 +44,7 @@ def test_the_unit_ships(tmp_path: Path) -> None:
     (start,) = values("sluice-ship.service", "ExecStart")
     places = {"/usr/bin/sluice": command(), "/var/log/sluice": [str(log)], "${SLUICE_SHIP_TO}": [str(target)]}
     words = [part for word in shlex.split(start) for part in places.get(word, [word])]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert list(target.rglob("*.jsonl"))
 
@@ -64,5 +64,5 @@ def test_the_sidecar_ships_until_it_is_told_to_stop(tmp_path: Path) -> None:
     process = Process([*command(), *(places.get(word, word) for word in words[1:])], log=stderr, env=os.environ)
     process.wait_until(lambda: "1 file shipped to" in stderr.read_text(), within=20, what="a round")
     process.popen.send_signal(signal.SIGTERM)
-    assert process.popen.wait(20) == 0
+    assert process.popen.wait(HANG_S) == 0
     assert list(target.rglob("*.jsonl"))

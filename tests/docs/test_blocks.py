@@ -24,6 +24,7 @@ from support.admin.serving import serving
 from support.busy_gateway import VIEWER, BusyGateway
 from support.log_files import NOON, log_file
 from support.pages import Block, shown
+from support.processes import HANG_S
 from support.readers import APT_GET, DEPLOY_FOLDER, HDFS, JOURNALCTL, PIP, SSH, SYSTEMCTL, Reader
 from support.s3_stand_in import s3_stand_in
 from support.tls import Authority
@@ -66,7 +67,7 @@ def test_the_log_is_shipped_to_s3_once_and_again_and_again(tmp_path: Path) -> No
         try:
             process.wait_until(lambda: "file shipped to s3://logs/sluice" in process.output(), within=60, what="a round")
             process.popen.send_signal(signal.SIGTERM)
-            assert process.popen.wait(30) == 0
+            assert process.popen.wait(HANG_S) == 0
         finally:
             reader.close()
         assert len(s3.objects) == 4

@@ -18,7 +18,7 @@ from support.floods import AMQPFlood
 from support.gateways import command
 from support.manifests import DEPLOY, config_files, documents, resources
 from support.pages import ROOT, blocks, shown
-from support.processes import LOOPBACK, accepts, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, accepts, free_ports, wait_until
 from support.readers import DEPLOY_FOLDER, HELM, KUBECTL, SYSTEMCTL, Reader
 
 pytestmark = pytest.mark.slow  # a gateway for each page
@@ -99,7 +99,7 @@ def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
         (tmp_path / "etc/systemd/system/sluice.socket").write_text(f"[Unit]\nDescription=sockets\n{sockets.text}")
         verified = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", str(tmp_path / "etc/systemd/system/sluice.socket")],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=HANG_S, check=False,
         )  # fmt: skip
         assert "sluice.socket" not in verified.stderr
         process = reader.start("sluice run -c /etc/sluice/sluice.yaml")
@@ -111,7 +111,7 @@ def test_systemd_from_nothing_to_a_limit(tmp_path: Path) -> None:
                 words = [*command(), "events", "-o", "json", "--token-file", str(tmp_path / "var/lib/sluice/admin.token")]
 
                 def events() -> str:
-                    return subprocess.run(words, env=reader.environment, capture_output=True, text=True, timeout=60, check=True).stdout
+                    return subprocess.run(words, env=reader.environment, capture_output=True, text=True, timeout=HANG_S, check=True).stdout
 
                 wait_until(lambda: "limit_reached" in events(), within=60, what="the topic is over its limit")
         finally:

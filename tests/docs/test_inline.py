@@ -26,6 +26,7 @@ from gateway.cli.main import common_options_last, main, sluice
 from support.busy_gateway import BusyGateway
 from support.gateways import command
 from support.pages import MAKE, ROOT, blocks, inline, pages
+from support.processes import HANG_S
 from support.prometheus import promtool
 from support.terminals import Terminal
 
@@ -234,7 +235,7 @@ def asked(here: BusyGateway, text: str) -> str:
     script = (
         f"set -eu\n{first.text.replace('127.0.0.1:9180', here.admin.removeprefix('http://'))}\n{text} -sS -o answer -w '%{{http_code}}'"
     )
-    done = subprocess.run(["bash", "-c", script], cwd=here.directory, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", script], cwd=here.directory, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, f"{text}: {done.stderr}"
     assert done.stdout.startswith("2"), f"{text}: {done.stdout}\n{(here.directory / 'answer').read_text()}"
     return (here.directory / "answer").read_text() if done.stdout != "204" else ""
@@ -353,7 +354,7 @@ def test_commands_of_other_programs(line: str) -> None:
         return
     else:
         raise AssertionError(f"no test runs {line}; let one run it, or say in NAMED_ONLY why it is not run")
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, f"{line}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 

@@ -23,6 +23,7 @@ from gateway.settings.schema import schema
 from spark_jobs.method.pins import read_pins
 from support.manifests import CHART
 from support.pages import ROOT, Block, blocks, pages
+from support.processes import HANG_S
 from support.prometheus import promtool
 from support.tls import Authority
 
@@ -98,7 +99,7 @@ def test_prometheus_reads_it(block: Block, tmp_path: Path) -> None:
     shutil.copy(ROOT / "deploy" / "prometheus" / "alerts.yaml", tmp_path)
     (tmp_path / "prometheus.yml").write_text(block.text.replace("/etc/prometheus", str(tmp_path)))
     words = [promtool(), "check", "config", "prometheus.yml"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

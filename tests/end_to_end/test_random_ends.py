@@ -22,7 +22,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.actor import BROKER_KILLED, GATEWAY_KILLED, RULES, SURE, Actor
 from support.gateways import Gateway, StartGateway, amqp_listener
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -84,7 +84,7 @@ def act_until(actors: list[Actor], kill: Callable[[], None], seconds: float) -> 
     time.sleep(seconds)  # any moment will do: nothing is waited for
     kill()
     for each in acting:
-        each.join(60)
+        each.join(HANG_S)
         assert not each.is_alive(), f"{each.name} is not told that its connection has ended"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway import systemd
 from gateway.systemd import Inheritance
-from support.processes import LOOPBACK
+from support.processes import HANG_S, LOOPBACK
 from support.supervision import Supervisor
 
 HEIR = """
@@ -38,7 +38,7 @@ def heir(held: Supervisor, binds: list[tuple[str, int]], names: list[str]) -> tu
     """A process started with the sockets: what it found, and its log lines."""
     environment = os.environ | {"BINDS": json.dumps(binds), "NAMES": json.dumps(names)}
     argv = held.command([sys.executable, "-c", HEIR])
-    done = subprocess.run(argv, env=environment, pass_fds=held.descriptors, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(argv, env=environment, pass_fds=held.descriptors, capture_output=True, text=True, check=True, timeout=HANG_S)
     return json.loads(done.stdout), [json.loads(line) for line in done.stderr.splitlines()]
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-WAIT_S: Final = 60  # seconds; a start on a busy machine took 6 (2026-11)
+WAIT_S: Final = 240  # seconds; a start on a busy machine took 6 (2026-11)
 FLAGS: Final = (  # no first-run work, no updater, nothing of its own to fetch; the sandbox needs rights that a container does not give
     "--headless",
     "--no-sandbox",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.gateways import command
+from support.processes import HANG_S
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.slow  # a process for each
@@ -29,7 +30,13 @@ def completed(tmp_path: Path, words: str, environment: dict[str, str] | None = N
     typed = words.split(" ")
     asked = {"_SLUICE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed) - 1)}
     done = subprocess.run(
-        command(), env={**os.environ, **(environment or {}), **asked}, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        command(),
+        env={**os.environ, **(environment or {}), **asked},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
     )
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
@@ -144,7 +151,7 @@ def script(shell: str, folder: Path) -> dict[str, str]:
     programs.mkdir()
     (programs / "sluice").write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
     (programs / "sluice").chmod(0o755)
-    done = subprocess.run([*command(), "completion", shell], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([*command(), "completion", shell], capture_output=True, text=True, timeout=HANG_S, check=True)
     (folder / "script").write_text(done.stdout)
     home = folder / "home"
     home.mkdir()
@@ -167,7 +174,7 @@ def test_the_script_loads_without_a_word(tmp_path: Path, shell: str) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -203,7 +210,7 @@ def test_fish_completes_a_verb_a_value_and_a_key(tmp_path: Path, seen: Any, type
     environment = {**os.environ, **script("fish", tmp_path)}
     done = subprocess.run(
         ["fish", "--no-config", "-c", f"source ./script; complete --do-complete '{typed}'"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert (done.stderr, [line.partition("\t")[0] for line in done.stdout.splitlines()]) == ("", [offered])
 

@@ -25,7 +25,7 @@ from support.busy_gateway import RULES, BusyGateway, busy_gateway
 from support.examples import OF_SPARK, example, examples
 from support.gateways import Gateway, amqp_listener, command
 from support.log_files import log_file
-from support.processes import LOOPBACK, Process, free_ports, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
 from support.ran_elsewhere import Ran, calls
 from support.s3_stand_in import s3_stand_in
 from support.terminals import Terminal
@@ -139,7 +139,7 @@ class Shell:
     def run(self, line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-c", line], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=120, check=False,
+            timeout=HANG_S, check=False,
         )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def runs_until(shell: Shell, line: str, wanted: str, end: signal.Signals) -> Non
     with Process(["bash", "-c", f"exec {line}"], log=log, env=shell.environment, cwd=shell.folder) as process:
         process.wait_until(lambda: wanted in process.output(), within=30, what=line)
         process.popen.send_signal(end)
-        assert process.popen.wait(40) == 0, process.output()
+        assert process.popen.wait(HANG_S) == 0, process.output()
 
 
 def is_shown_until_interrupted(shell: Shell, line: str, wanted: str) -> None:

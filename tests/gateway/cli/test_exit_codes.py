@@ -15,6 +15,7 @@ import pytest
 
 from gateway.cli.main import VERBS, main
 from support.gateways import command
+from support.processes import HANG_S
 
 from .conftest import TOKEN, problem
 
@@ -300,7 +301,7 @@ def test_the_version_is_told(sluice: Any) -> None:
 def test_h_is_help_everywhere(words: str) -> None:
     """In a process of its own: click keeps a command's help option as the first context had it, and other tests make some by hand."""
     short, long = (
-        subprocess.run([*command(), *words.split(), option], capture_output=True, text=True, timeout=60, check=False)
+        subprocess.run([*command(), *words.split(), option], capture_output=True, text=True, timeout=HANG_S, check=False)
         for option in ("-h", "--help")
     )
     assert (short.returncode, short.stdout) == (0, long.stdout), short.stderr

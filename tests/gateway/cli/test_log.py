@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cli.main import main
 from support.log_files import NOON, log_file, log_text
-from support.processes import Process
+from support.processes import HANG_S, Process
 
 
 @pytest.fixture(autouse=True)
@@ -128,5 +128,5 @@ def test_rounds_go_on_after_a_fault_and_end_with_sigterm(tmp_path: Path) -> None
     target.unlink()
     process.wait_until(lambda: "1 file shipped to" in (tmp_path / "stderr").read_text(), within=20, what="a good round")
     process.popen.send_signal(signal.SIGTERM)
-    assert process.popen.wait(20) == 0
+    assert process.popen.wait(HANG_S) == 0
     assert (target / "manifest").is_dir()

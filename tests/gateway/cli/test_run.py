@@ -20,7 +20,7 @@ import pytest
 from gateway.cli import configured
 from gateway.cli.main import main
 from support.gateways import command
-from support.processes import LOOPBACK, Process, free_ports
+from support.processes import HANG_S, LOOPBACK, Process, free_ports
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.slow  # a gateway for each
@@ -36,7 +36,7 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 def cli(directory: Path, admin: int, *words: str) -> subprocess.CompletedProcess[str]:
     """`sluice` in another shell, in the same directory."""
     environment = {**os.environ, "SLUICE_ADMIN": f"http://{LOOPBACK}:{admin}"}
-    return subprocess.run([*command(), *words], cwd=directory, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*command(), *words], cwd=directory, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 def started(log: str) -> bool:
@@ -70,7 +70,7 @@ def test_a_gateway_runs_without_a_file(without_a_file: Callable[..., tuple[Proce
         process.wait_until(lambda: '"event": "reloaded"' in process.output(), within=20, what="a reload of what has no file")
         assert json.loads(process.output().splitlines()[-1])["needs_restart"] == []
         process.popen.send_signal(signal.SIGTERM)
-        assert process.popen.wait(30) == 0
+        assert process.popen.wait(HANG_S) == 0
     assert stat.S_IMODE((tmp_path / "state" / "admin.token").stat().st_mode) == 0o600
 
 
@@ -164,7 +164,7 @@ def test_on_a_terminal_a_link_signs_in_once_and_stands_in_no_file(tmp_path: Path
             body = json.dumps({"code": found[1]}).encode()
             asked = urllib.request.Request(f"http://127.0.0.1:{admin}/v1/session", body, {"Content-Type": "application/json"})
             try:
-                with urllib.request.urlopen(asked, timeout=60) as answer:
+                with urllib.request.urlopen(asked, timeout=HANG_S) as answer:
                     return int(answer.status)
             except urllib.error.HTTPError as error:
                 with error:
@@ -188,7 +188,7 @@ def test_a_log_that_goes_elsewhere_holds_events_only(tmp_path: Path, form: str) 
     with Process([*command(), "run", *words], log=tmp_path / "log", cwd=tmp_path) as process:
         process.wait_until(lambda: started(process.output()), within=20, what="sluice run")
         process.popen.send_signal(signal.SIGTERM)
-        assert process.popen.wait(30) == 0
+        assert process.popen.wait(HANG_S) == 0
         lines = process.output().splitlines()
     assert all(line[:1] == ("{" if form == "json" else "2") for line in lines)
 

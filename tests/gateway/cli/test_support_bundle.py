@@ -16,7 +16,7 @@ import pytest
 from gateway.cli.support_bundle import redacted
 from support.busy_gateway import VIEWER, BusyGateway, busy_gateway
 from support.gateways import command
-from support.processes import LOOPBACK, free_ports
+from support.processes import HANG_S, LOOPBACK, free_ports
 
 pytestmark = pytest.mark.slow  # a gateway with floods
 
@@ -84,7 +84,7 @@ def test_without_a_gateway_the_rest_is_there_and_the_exit_code_says_so(tmp_path:
     (port,) = free_ports(1)
     environment = {**os.environ, "SLUICE_ADMIN": f"http://{LOOPBACK}:{port}"}
     done = subprocess.run(
-        [*command(), "support-bundle", "-o", "b.tar.gz"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+        [*command(), "support-bundle", "-o", "b.tar.gz"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S,
         check=False,
     )  # fmt: skip
     assert done.returncode == 4

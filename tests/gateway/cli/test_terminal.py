@@ -17,7 +17,7 @@ import pytest
 from gateway.cli.tables import cell_width
 from support.brokers import swallowing
 from support.gateways import Gateway, amqp_listener, command
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.slow  # a terminal and a process for each
@@ -278,7 +278,7 @@ def test_watch_in_a_pipe_is_one_table_after_another(gateway: Gateway) -> None:
         lines = [process.stdout.readline() for _ in range(10)]  # the head, three rules and an empty line, twice
         process.send_signal(signal.SIGINT)
         process.stdout.close()
-        assert process.wait(20) == 130
+        assert process.wait(HANG_S) == 130
     assert lines[:5] == lines[5:]
     assert lines[4] == "\n"
 
@@ -333,7 +333,7 @@ def test_top_leaves_the_terminal_as_it_was(shell: Open, ending: str) -> None:
         terminal.popen.send_signal(getattr(signal, ending))
     else:
         terminal.type(ending)
-    code = terminal.popen.wait(20)
+    code = terminal.popen.wait(HANG_S)
     assert code == {"q": 0, "SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}[ending]
     assert terminal.settings() == before
     terminal.read_until("\x1b[?25h\x1b[?1049l")

@@ -14,7 +14,7 @@ import pytest
 
 from support.busy_gateway import RULES, VIEWER, BusyGateway, busy_gateway
 from support.gateways import command, limit_path
-from support.processes import wait_until
+from support.processes import HANG_S, wait_until
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.slow  # a gateway with floods, and a process for each
@@ -33,7 +33,13 @@ def why(gateway: BusyGateway, *words: str) -> subprocess.CompletedProcess[str]:
     """With the viewer's token, as a team that publishes has it."""
     environment = {**os.environ, "SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN": VIEWER, "COLUMNS": "80"}
     return subprocess.run(
-        [*command(), "why", *words], env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=gateway.directory.parent
+        [*command(), "why", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+        cwd=gateway.directory.parent,
     )
 
 

@@ -13,6 +13,7 @@ from limiter.executor import NEVER, TRUSTED
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
+from support.processes import HANG_S
 from support.rocketmq.frames import read_response, send, split_frames
 from support.wires.wires import Decide, Wires
 
@@ -36,7 +37,7 @@ class Stuck:
             if threading.current_thread() is not threading.main_thread():
                 for request in requests:
                     if request.key is not None and request.key.text == self.topic:
-                        assert self.gate.wait(60)
+                        assert self.gate.wait(HANG_S)
             decide(requests, now)
 
         return judge

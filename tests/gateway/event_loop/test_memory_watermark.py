@@ -15,6 +15,7 @@ from gateway.session.states import OPEN
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
+from support.processes import HANG_S
 from support.rocketmq import frames as rocketmq
 from support.wires.wires import Wires
 
@@ -62,7 +63,7 @@ class Ground:
             except BlockingIOError:
                 break
             self.wires.run(0.001)
-        client.settimeout(60)
+        client.settimeout(HANG_S)
 
     def pour(self, broker: socket.socket) -> None:
         """The broker reads again, all there is."""

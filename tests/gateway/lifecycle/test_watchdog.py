@@ -17,7 +17,7 @@ import pytest
 
 from gateway.lifecycle.signals import REPORT_S
 from gateway.lifecycle.watchdog import EXIT_STUCK, systemd_wants
-from support.processes import Process
+from support.processes import HANG_S, Process
 
 pytestmark = pytest.mark.slow  # processes that hang
 
@@ -76,7 +76,7 @@ def events(process: Process, name: str) -> list[dict[str, object]]:
 @pytest.mark.parametrize("how", ["spin", "sleep"])
 def test_a_loop_that_hangs_ends_the_process_with_the_stack_that_says_why(start: Callable[..., Process], how: str) -> None:
     with start(how) as process:
-        assert process.popen.wait(60) == EXIT_STUCK
+        assert process.popen.wait(HANG_S) == EXIT_STUCK
         (line,) = events(process, "event_loop_stuck")
         assert float(str(line["silent_s"])) >= PATIENCE_S
         stacks = str(line["stacks"])
@@ -88,7 +88,7 @@ def test_a_loop_that_hangs_ends_the_process_with_the_stack_that_says_why(start: 
 def test_code_that_keeps_the_interpreters_lock_is_found_out_by_its_processor_time(start: Callable[..., Process]) -> None:
     """As compiled code in a loop does: no thread of Python's can look, nor a handler of Python's run."""
     with start("keep_the_lock") as process:
-        assert process.popen.wait(60) == -signal.SIGPROF
+        assert process.popen.wait(HANG_S) == -signal.SIGPROF
         assert "(most recent call first)" in process.output()
         assert "in keep_the_lock" in process.output()
 

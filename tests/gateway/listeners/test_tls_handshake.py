@@ -17,6 +17,7 @@ import trio
 from gateway.listeners.tls_handshake import TlsHandshakeError, protect
 from gateway.transport.tls.channel import TlsChannel
 from gateway.transport.tls.context import Hop, client_hop, upstream_hop
+from support.processes import HANG_S
 from support.tls import NAME, Authority
 
 BUFFER = memoryview(bytearray(65536))
@@ -41,7 +42,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        theirs = socket.create_connection(listener.getsockname(), timeout=10)
+        theirs = socket.create_connection(listener.getsockname(), timeout=HANG_S)
         ours, _ = listener.accept()
     ours.setblocking(False)
     return ours, theirs

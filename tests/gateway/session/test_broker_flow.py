@@ -17,6 +17,7 @@ from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
 from support.amqp.link import Link
+from support.processes import HANG_S
 from support.wires.wires import Decide, Wires
 
 BLOCKED = amqp.method(0, commands.Connection.Blocked("low on memory"))
@@ -202,7 +203,7 @@ def test_a_slow_judge_is_named_for_a_second_after() -> None:
 
     def slow(decide: Decide) -> Decide:
         def judge(requests: list[Request], now: int) -> None:
-            gate.wait(60)
+            gate.wait(HANG_S)
             decide(requests, now)
 
         return judge

@@ -21,6 +21,7 @@ from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
+from support.processes import HANG_S
 from support.wires.wires import Decide, Wires
 
 QUEUE = "%2F/amq.default/jobs"
@@ -225,7 +226,7 @@ def test_a_cancel_while_the_judge_looks_closes_no_connection() -> None:
     def slow(decide: Decide) -> Decide:
         def judge(requests: list[Request], now: int) -> None:
             looks.set()
-            assert goes_on.wait(60)
+            assert goes_on.wait(HANG_S)
             decide(requests, now)
 
         return judge

@@ -8,6 +8,7 @@ import threading
 from limiter.request import Request
 from support.amqp import frames as amqp
 from support.amqp.link import Link
+from support.processes import HANG_S
 from support.rocketmq.frames import response, send
 from support.wires.conversations import rule
 from support.wires.wires import Decide, Wires
@@ -55,7 +56,7 @@ def test_a_drain_waits_for_the_judge() -> None:
     def slow(decide: Decide) -> Decide:
         def judged(requests: list[Request], now: int) -> None:
             asked.set()
-            assert goes_on.wait(10)
+            assert goes_on.wait(HANG_S)
             decide(requests, now)
 
         return judged

@@ -25,6 +25,7 @@ from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
 from support.amqp.link import Link, over_tcp
+from support.processes import HANG_S
 from support.wires.wires import Decide, Wires
 
 LOST = "CONNECTION_FORCED - the broker behind this gateway closed the connection"
@@ -180,7 +181,7 @@ def test_messages_being_judged_are_abandoned_and_counted_when_the_broker_goes() 
 
     def slow(decide: Decide) -> Decide:
         def judge(requests: list[Request], now: int) -> None:
-            gate.wait(60)
+            gate.wait(HANG_S)
             decide(requests, now)
 
         return judge
@@ -380,7 +381,7 @@ def assert_nothing(end: socket.socket) -> None:
     end.setblocking(False)
     with pytest.raises(BlockingIOError):
         end.recv(1)
-    end.settimeout(60)
+    end.settimeout(HANG_S)
 
 
 # ---- connection.close, from anywhere, at any moment --------------------------------------------------------------------

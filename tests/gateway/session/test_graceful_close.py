@@ -17,6 +17,7 @@ from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_SENT
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
+from support.processes import HANG_S
 from support.rocketmq import stored_messages
 from support.rocketmq.frames import (
     Value,
@@ -128,7 +129,7 @@ def test_over_tcp_answers_and_end_arrive_together() -> None:
         broker, upstream = wires.tcp_pair()
         wires.join("rocketmq", Channel(ours), Channel(upstream))
         for end in (client, broker):
-            end.settimeout(60)
+            end.settimeout(HANG_S)
         client.sendall(of_version(409, opaque=1) + of_version(409, opaque=2))
         wires.until(lambda: wires.session().conversation.settled() is False)
         leave(wires)

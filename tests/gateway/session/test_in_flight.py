@@ -16,6 +16,7 @@ from limiter.limits import Limit
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames
+from support.processes import HANG_S
 from support.rocketmq.frames import read_response, response, send, split_frames
 from support.wires.wires import Decide, Wires
 
@@ -327,7 +328,7 @@ def test_a_client_that_goes_while_its_batch_is_with_the_judge_leaves_no_slot_tak
     def slow(decide: Decide) -> Decide:
         def judged(requests: list[Request], now: int) -> None:
             entered.set()
-            gate.wait(60)
+            gate.wait(HANG_S)
             decide(requests, now)
 
         return judged

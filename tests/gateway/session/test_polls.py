@@ -13,6 +13,7 @@ from gateway.session import description
 from limiter.limits import NEVER, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule, RuleSet
+from support.processes import HANG_S
 from support.rocketmq import stored_messages
 from support.rocketmq.frames import heartbeat, read_response, response, send
 from support.rocketmq.stored_messages import found, nothing_found, stored
@@ -42,7 +43,7 @@ class Gate:
 
     def before(self, decide: Decide) -> Decide:
         def judged(requests: list[Request], now: int) -> None:
-            self._opened.wait(60)
+            self._opened.wait(HANG_S)
             decide(requests, now)
 
         return judged

@@ -17,6 +17,7 @@ from gateway.session.session import Session
 from limiter.limits import Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule_set import Match, Rule
+from support.processes import HANG_S
 from support.rocketmq.frames import heartbeat, read_response, response, send, split_frames
 from support.wires.wires import Decide, Wires
 
@@ -68,7 +69,7 @@ def test_a_session_waits_its_turn_while_the_judge_is_slow_and_nothing_is_reorder
 
     def slow(decide: Decide) -> Decide:
         def judge(requests: list[Request], now: int) -> None:
-            gate.wait(60)
+            gate.wait(HANG_S)
             decide(requests, now)
 
         return judge
@@ -114,7 +115,7 @@ def test_a_full_queue_lets_pass_or_judges_inline_and_counts(on_rejection: str, p
     def first_is_slow(decide: Decide) -> Decide:
         def judge(requests: list[Request], now: int) -> None:
             if blocker and blocker.pop():
-                gate.wait(60)
+                gate.wait(HANG_S)
             decide(requests, now)
 
         return judge
@@ -308,7 +309,7 @@ def test_verdicts_of_a_thread_that_come_with_those_given_on_the_loop_are_carried
         def judge(requests: list[Request], now: int) -> None:
             for request in requests:
                 if request.key is not None and request.key.text in gates:
-                    gates[request.key.text].wait(60)
+                    gates[request.key.text].wait(HANG_S)
             decide(requests, now)
 
         return judge

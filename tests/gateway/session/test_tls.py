@@ -15,6 +15,7 @@ from gateway.transport.channel import Channel
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
+from support.processes import HANG_S
 from support.rocketmq.frames import read_response, response, send, split_frames
 from support.tls import Peer, secured
 from support.wires.wires import Wires
@@ -28,7 +29,7 @@ class End:
     def __init__(self, sock: socket.socket, peer: Peer | None) -> None:
         self.sock = sock
         self.peer = peer
-        sock.settimeout(60)
+        sock.settimeout(HANG_S)
 
     def say(self, data: bytes) -> None:
         self.sock.sendall(data if self.peer is None else self.peer.seal(data))
@@ -52,7 +53,7 @@ class End:
                     found += self.peer.opened()
         except BlockingIOError:
             pass
-        self.sock.settimeout(60)
+        self.sock.settimeout(HANG_S)
         return found
 
 

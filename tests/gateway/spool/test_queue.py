@@ -25,7 +25,7 @@ from limiter.keys import Key
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from limiter.topics import amqp_topic
-from support.processes import wait_until
+from support.processes import HANG_S, wait_until
 
 JUDGE = Judge(RuleSet(()))
 ORIGIN = JUDGE.origin("amqp", "here", "10.0.0.7", "shop", b"/", 1)
@@ -395,7 +395,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     root = Path(__file__).parents[3]
     subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}, check=False, timeout=60
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}, check=False, timeout=HANG_S
     )  # fmt: skip
     assert len(bench.files()) == 2
     found = clear_left_behind(tmp_path / "spool")

@@ -16,7 +16,7 @@ from gateway.pipeline.message_spans import ABANDONED, FORWARDED
 from gateway.settings.known_settings import Tracing
 from gateway.telemetry.span_export import MAX_QUEUED, SpanExport
 from support.otlp import Collector
-from support.processes import free_ports, wait_until
+from support.processes import HANG_S, free_ports, wait_until
 from support.spans import record
 
 if TYPE_CHECKING:
@@ -173,5 +173,5 @@ def test_without_tracing_nothing_of_opentelemetry_is_imported() -> None:
         "gateway.settings.lints; print(sorted(name for name in sys.modules if name.split('.')[0] in "
         "('opentelemetry', 'google', 'requests')))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, timeout=HANG_S)
     assert done.stdout.strip() == "[]"

@@ -19,6 +19,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from support.amqp import frames as amqp
 from support.clients.raw_amqp import CLOSE, RawClient, opening
+from support.processes import HANG_S
 
 JOBS = 40
 STEPS = 80  # of a client, at most
@@ -57,7 +58,7 @@ class Actor:
         for job in range(JOBS):
             channel.basic_publish("", self.jobs, b"", pika.BasicProperties(message_id=str(job), delivery_mode=2))
         self.client = RawClient(port)
-        self.client.socket.settimeout(60)
+        self.client.socket.settimeout(HANG_S)
         select = amqp.method(CONFIRMS, commands.Confirm.Select()) + amqp.method(TRANSACTIONS, commands.Tx.Select())
         prefetch = amqp.method(PLAIN, commands.Basic.Qos(prefetch_count=dice.choice((0, 1, 10))))
         own = amqp.method(PLAIN, commands.Queue.Declare(queue=self.own, exclusive=True))
@@ -81,7 +82,7 @@ class Actor:
         with suppress(TimeoutError, BlockingIOError):
             while self.client.read():
                 pass
-        self.client.socket.settimeout(60)
+        self.client.socket.settimeout(HANG_S)
 
     def act(self) -> None:
         """Say something at random, again and again, then end."""
