@@ -371,6 +371,11 @@ bench-limiter: ## What one decision of the limiter costs, beside Guava's and the
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
 
+bench-inputs: ## What dear inputs cost the gateway, beside the processor time of their clients; four minutes.
+	@$(SYSTEM) python compiler
+	@$(MAKE) --no-print-directory install
+	@PYTHONPATH=.:tests $(BIN)/python bench/dear_inputs.py
+
 addresses: ## Where it is published: PROJECT=https://… REGISTRY=host/path write both into package, chart, image and manifests.
 	@$(PYTHON) deploy/packaging/addresses.py $(if $(and $(PROJECT),$(REGISTRY)),'$(PROJECT)' '$(REGISTRY)')
 

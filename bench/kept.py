@@ -24,6 +24,7 @@ OLD: Final = 100  # commits of its rooms, after which a result is called old
 ROOMS: Final = {  # first word of a file's name -> the folders whose code it measures; STAMP: a run of `make bench`
     "STAMP": ("gateway", "limiter"),
     "admin": ("admin", "gateway"),
+    "dear": ("gateway", "limiter"),
     "decisions": ("limiter",),
     "quotas": ("spark_jobs",),
     "review": ("gateway", "limiter"),
