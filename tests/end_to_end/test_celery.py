@@ -59,7 +59,7 @@ class Celery:
         with Process(command, log=self.directory / "worker.log", env=self._environment(), cwd=CLIENTS / "python") as process:
             process.wait_until(lambda: " ready." in process.output(), within=30, what="the worker's start")
             yield process
-            assert process.stop(grace=15) == 0, process.output()[-3000:]
+            assert process.stop(grace=HANG_S) == 0, process.output()[-3000:]
 
     def send(self, queue: str, *, confirm: bool = False) -> subprocess.Popen[str]:
         """Start publishing TASKS tasks."""
