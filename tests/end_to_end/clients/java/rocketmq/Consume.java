@@ -38,7 +38,6 @@ public final class Consume {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setPollNameServerInterval(2000);
-        consumer.setMqClientApiTimeout(Route.PATIENCE_MS); // a heartbeat that comes late would take the connection along
         for (String topic : arguments[2].split(",")) {
             consumer.subscribe(topic, "*");
         }

@@ -86,7 +86,6 @@ public final class Consumers {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setPollNameServerInterval(2000);
-        consumer.setMqClientApiTimeout(Route.PATIENCE_MS); // a heartbeat that comes late would take the connection along
         if (pop) { // since 5.0; the broker must have been told that the group pops
             consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
@@ -105,7 +104,6 @@ public final class Consumers {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setPollNameServerInterval(2000);
-        consumer.setMqClientApiTimeout(Route.PATIENCE_MS); // a heartbeat that comes late would take the connection along
         consumer.subscribe(topic, "*");
         consumer.start();
         Thread poller = new Thread(() -> {

@@ -207,7 +207,6 @@ public final class Probe {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setPollNameServerInterval(2000);
-        consumer.setMqClientApiTimeout(Route.PATIENCE_MS); // a heartbeat that comes late would take the connection along
         consumer.subscribe(order.get("topic"), "*");
         if (number("orderly") > 0) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
