@@ -11,7 +11,7 @@ import pytest
 
 from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
-from support.clients.programs import Program, RocketMQClient
+from support.clients.programs import RocketMQClient
 from support.gateways import Gateway
 from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import encode_request, read_response, send
@@ -71,13 +71,12 @@ def readers(names: dict[tuple[str, str], str], expected: int) -> list[tuple[str,
     return [(way, f"readers-{name}", name, expected) for (_, way), name in names.items()]
 
 
-def seconds_of(gateway: Gateway, program: Program, topics: set[str]) -> dict[str, float]:
+def seconds_of(gateway: Gateway, topics: set[str]) -> dict[str, float]:
     """How long the gateway took to pass on COUNT messages of each topic, at most: from before the first to behind the last."""
     begun = dict.fromkeys(topics, time.monotonic())
     over: dict[str, float] = {}
-    ended = False
-    while not ended:
-        ended = program.ended()
+
+    def all_are_over() -> bool:
         asked = time.monotonic()
         passed = dict.fromkeys(topics, 0.0)
         for sample in gateway.samples():
@@ -92,7 +91,9 @@ def seconds_of(gateway: Gateway, program: Program, topics: set[str]) -> dict[str
                 begun[topic] = asked
             elif count >= COUNT:
                 over.setdefault(topic, time.monotonic())
-        time.sleep(0.1)
+        return len(over) == len(topics)
+
+    wait_until(all_are_over, within=60, what="all to be passed on")
     return {topic: end - begun[topic] for topic, end in over.items()}
 
 
@@ -102,7 +103,7 @@ def test_consumers_of_every_kind_get_everything_at_the_limits_rate_and_others_ar
     """All consumers are of one client, and so on one connection to the broker."""
     names = backlog(rocketmq, rocketmq_client, "slow", "free")
     program = rocketmq_client.consume_all(*readers(names, COUNT), within=240)
-    lasted = seconds_of(gateway, program, set(names.values()))
+    lasted = seconds_of(gateway, set(names.values()))
     lines: dict[str, dict[str, Any]] = {line["topic"]: line for line in program.result()}
     for (use, way), name in names.items():
         line = lines[name]
