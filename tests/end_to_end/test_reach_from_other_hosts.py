@@ -29,9 +29,9 @@ ASK = """
 import http.client, json, ssl, sys
 scheme, host, port, method, path, headers, ca = json.loads(sys.argv[1])
 if scheme == "https":
-    connection = http.client.HTTPSConnection(host, port, timeout=HANG_S, context=ssl.create_default_context(cafile=ca))
+    connection = http.client.HTTPSConnection(host, port, timeout=300, context=ssl.create_default_context(cafile=ca))
 else:
-    connection = http.client.HTTPConnection(host, port, timeout=HANG_S)
+    connection = http.client.HTTPConnection(host, port, timeout=300)
 connection.request(method, path, headers=headers)
 answer = connection.getresponse()
 print(json.dumps([answer.status, answer.read().decode()]))
