@@ -111,7 +111,10 @@ def replace_by_signal(gateway: Gateway) -> str:
 def test_a_takeover_loses_nothing_that_waits(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, stored: Results, replace: Callable[[Gateway], str]
 ) -> None:
-    settings = {"gateway": {"name": "end-to-end", "state_directory": "state", "takeover": "takeover.sock"}, "drain": {"timeout": f"{DRAIN_S}s"}}
+    settings = {
+        "gateway": {"name": "end-to-end", "state_directory": "state", "takeover": "takeover.sock"},
+        "drain": {"timeout": f"{DRAIN_S}s"},
+    }
     gateway = start_gateway([amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], limited("50/s"), **settings)
     client = publishing(gateway)
     wait_until(lambda: stored() > 50 and came(gateway) == MANY, within=60, what="all to come, and the first to be stored")

@@ -1,4 +1,4 @@
-"""The parts of a run in several processes (`pytest -n 5`).
+"""The parts of a run in several processes (`pytest -n 4`).
 
 The tests with the run's own RocketMQ are two parts, those with its RabbitMQ are three, those with both are one, Spark's are two, those of
 a release are one, and each file of all others is one, also where its tests start brokers of their own. A part is run by one process,

@@ -27,6 +27,7 @@ CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 CLIENT_JARS = {"5": JARS, "4": "rocketmq-client-4.9.8"}  # of RocketMQ's Java client: the brokers' version, and the last of 4
 PATIENCE_MS = 120_000  # of a send, where how long a busy machine takes is not what is tested; the Java client's own is 3 s
 THREE_SECONDS = "3*time.Second"
+FIFTEEN_SECONDS = "15*time.Second"  # what is never answered, as a heartbeat on a connection that ended, is waited for as long
 GO_MISSING = "Go is not installed: run `make test` (it installs it), or `apt-get install golang-go`"
 
 
@@ -143,11 +144,11 @@ class Published:
 def go_program(name: str, package: str, module: str = "go", patient: str = "") -> Path:
     """The compiled program of a package of the module `clients/MODULE`; built at the first call and when a source changes.
 
-    `patient`: a library that gives every answer three seconds, which nobody can set. It is built with PATIENCE_MS instead.
+    `patient`: a library that gives every answer three seconds, which nobody can set. It is built with fifteen instead.
     """
     source = CLIENTS / module
     files = [file for file in sorted(source.rglob("*")) if file.is_file()]
-    content = [file.read_bytes() for file in files] + [f"{patient} {PATIENCE_MS}".encode()] * bool(patient)
+    content = [file.read_bytes() for file in files] + [f"{patient} {FIFTEEN_SECONDS}".encode()] * bool(patient)
     digest = hashlib.sha256(b"".join(content)).hexdigest()[:16]
     program = ROOT / "build" / "go" / f"{name}-{digest}"
     if not program.exists():
@@ -165,7 +166,7 @@ def go_program(name: str, package: str, module: str = "go", patient: str = "") -
 
 
 def _with_patience(library: str, source: Path, folder: Path) -> list[str]:
-    """The option that builds the module of `source` with a copy of `library` in `folder` that waits PATIENCE_MS for every answer."""
+    """The option that builds the module of `source` with a copy of `library` in `folder` that gives every answer fifteen seconds."""
     asked = ["go", "mod", "download", "-json", library]
     done = subprocess.run(asked, cwd=source, capture_output=True, text=True, check=False, timeout=HANG_S)
     if done.returncode:
@@ -175,7 +176,7 @@ def _with_patience(library: str, source: Path, folder: Path) -> list[str]:
     for file in copy.rglob("*.go"):
         text = file.read_text()
         replaced += text.count(THREE_SECONDS)
-        file.write_text(text.replace(THREE_SECONDS, f"{PATIENCE_MS}*time.Millisecond"))
+        file.write_text(text.replace(THREE_SECONDS, FIFTEEN_SECONDS))
     assert replaced, f"{library} gives nothing three seconds any more"
     (folder / "go.mod").write_text((source / "go.mod").read_text() + f"\nreplace {library} => {copy}\n")
     shutil.copyfile(source / "go.sum", folder / "go.sum")
