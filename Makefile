@@ -378,7 +378,7 @@ bench-limiter: ## What one decision of the limiter costs, beside Guava's and the
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=tests $(BIN)/python bench/decisions.py
 
-bench-inputs: ## What dear inputs cost the gateway, beside the processor time of their clients; four minutes.
+bench-inputs: ## What dear inputs cost the gateway, beside the processor time of their clients; a minute.
 	@$(SYSTEM) python compiler
 	@$(MAKE) --no-print-directory install
 	@PYTHONPATH=.:tests $(BIN)/python bench/dear_inputs.py
