@@ -53,17 +53,21 @@ def test_three_gateways_share_one_limit_and_go_on_when_redis_does_not(
     offered = sum((Counter(each.begun_per_100ms) for each in published), Counter())
     at_least = 0.95 * (let_through(offered, RATE, RATE) - RATE)
     assert at_least > 0.5 * RATE * FLOOD_S, "the flood was none"
-    _, at_most = bounds(RATE, elapsed_s, RATE)
-    assert at_least <= sum(passed) <= 1.02 * at_most
+    assert at_least <= sum(passed)
     assert arrived == sum(passed)
     assert min(passed) > 0.15 * sum(passed), passed
     wait_until(lambda: all(state(each)["reachable"] for each in gateways), within=30, what="Redis is reached again")
+    longest_s = 0.0
     for gateway in gateways:
         assert "fleet_lost" in gateway.log()
         assert "fleet_back" in gateway.log()
         samples = {(sample.name, sample.labels.get("reason")): sample.value for sample in gateway.samples()}
         assert samples["sluice_fleet_failures_total", "unreachable"] >= 2
         assert samples["sluice_fleet_outage_seconds_total", None] >= 1
+        longest_s = max(longest_s, samples["sluice_fleet_outage_seconds_total", None])
+    _, at_most = bounds(RATE, elapsed_s, RATE)
+    # Meanwhile each goes on with its part of the latest demand: docs/many-gateways-one-limit.md, "up to a sixth more".
+    assert sum(passed) <= 1.02 * at_most + longest_s * RATE / 6
 
 
 def state(gateway: Gateway) -> dict[str, Any]:
