@@ -174,8 +174,8 @@ rabbitmq4: # make test runs it
 COMPILED := -o pythonpath=tests
 APART    := not airflow and not kubernetes and not storage and not packages and not long# tests with targets of their own: what they need is large, or they take minutes
 
-# What a message costs beside a noisy neighbour is asked of a machine that has no other noise: twice of five whole runs one of seven kinds of
-# neighbours was dearer beside three processes of tests than it may be.
+# What a message costs beside a noisy neighbour is asked of a machine that has no other noise: in two of five whole runs one of seven kinds of
+# neighbours was dearer than it may be, beside other processes of tests.
 ALONE := tests/end_to_end/test_isolation.py
 
 # What drives the browser in tests/dashboard; the browser itself is Debian's.

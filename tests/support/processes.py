@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 HANG_S = 300.0  # seconds; a wait ends no sooner: how busy the machine is decides how long things take, and is not what is tested
+LOOK_S = 0.5  # seconds; of one look at a condition, on a machine that is not busy
 CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: the time the scheduler has accounted, in nanoseconds, of all threads, ended ones included
 
 
@@ -112,6 +113,23 @@ def wait_until(condition: Callable[[], bool], *, within: float, what: str, every
             raise TimeoutError(f"{what}: not within {patience:g} s")
         time.sleep(every)
     return time.monotonic() - started
+
+
+def seconds_until(condition: Callable[[], bool], *, what: str) -> float:
+    """As `wait_until`, where a page promises seconds. Of a look that takes longer LOOK_S count: the machine is busy then."""
+    found = 0.0
+    looked = time.monotonic()
+
+    def look() -> bool:
+        nonlocal found, looked
+        done = condition()
+        now = time.monotonic()
+        found += min(now - looked, LOOK_S)
+        looked = now
+        return done
+
+    wait_until(look, within=HANG_S, what=what)
+    return found
 
 
 class Process:
