@@ -302,7 +302,7 @@ soak: $(PRODUCT) .venv/.spark ## A gateway before both brokers for HOURS=2: noth
 
 # Every fault that the tests know, on the wheel and with real brokers, those that take minutes as well.
 FAULTS := damaged_state dead_peers ends_in_words failover gone_clients gone_rocketmq_clients log_sink memory memory_group network_faults no_processor \
-          packet_loss pressure rabbitmq_faults random_ends readiness reload_storm slow_resolver spool_rocketmq system_calls takeover
+          packet_loss pressure rabbitmq_faults random_ends readiness reload_storm rocketmq_killed slow_resolver spool_rocketmq system_calls takeover
 ROUNDS ?= 1
 chaos: $(PRODUCT) ## Faults of the network, the disk, the brokers and the machine, ROUNDS=1 times; three quarters of an hour each.
 	@$(SYSTEM) python compiler java maven rabbitmq iproute2 strace

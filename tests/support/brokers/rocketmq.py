@@ -187,6 +187,16 @@ class RocketMQ:
         for each in (port, port - 2):
             broker.wait_until(partial(accepts, LOOPBACK, each), within=30, what=f"the broker's port {each}")
 
+    def kill(self) -> None:
+        """SIGKILL the first broker. What it has answered is in the kernel's pages of its files, so it is there when it starts again."""
+        assert self._broker is not None, "not started"
+        self._broker.stop(grace=0, number=signal.SIGKILL)
+
+    def start_broker(self) -> None:
+        """Start the first broker again, with what it has stored."""
+        self._broker = self._begin_broker("broker", self.port, {})
+        self._await_broker(self._broker, self.port)
+
     def pause(self) -> None:
         """SIGSTOP broker and name server: they take connections, and answer nothing."""
         self._signal(signal.SIGSTOP)
