@@ -96,7 +96,7 @@ def rule_view(
         name=rule.name,
         place=rule.place,
         per=rule.per,
-        match={name: str(getattr(match, name)) for name in match.given()},
+        match={name: match.text_of(name) for name in match.given()},
         algorithm=rule.algorithm,
         limit=LimitText.of_rule(rule),
         action=rule.action,

@@ -118,7 +118,7 @@ async def list_rules(context: Context) -> Answer:
 
 def patterns(rule: Rule) -> Iterator[str]:
     """What the rule's match says."""
-    return (str(getattr(rule.match, name)) for name in rule.match.given())
+    return (rule.match.text_of(name) for name in rule.match.given())
 
 
 async def get(context: Context) -> Answer:

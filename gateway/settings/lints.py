@@ -6,7 +6,6 @@ import resource
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,7 @@ from gateway.settings.http_urls import parts_of
 from gateway.settings.listener_protocols import OPENING
 from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, SourceLocation
-from gateway.settings.rule_lints import RULE_LINTS
+from gateway.settings.rule_lints import RULE_LINTS, is_named
 from gateway.settings.tls_files import risky as risky_tls
 from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package, read_headers
 from gateway.transport.trusted_proxies import network_of
@@ -101,10 +100,13 @@ def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(
                 f"rules[{number}].{field}", f"no listener speaks {spoken}: the rule never matches", "remove it, or add a listener"
             )
-        wanted = rule.match.listener
-        if wanted is not None and not wanted.startswith(opened) and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
-            message = f'there is no listener "{wanted}": the rule never matches'
-            yield settings.problem(f"rules[{number}].match.listener", message, f"known: {', '.join(names)}")
+        wanted = rule.match.listeners()
+        strange = [each for each in wanted if not each.startswith(opened) and not any(is_named(name, each) for name in names)]
+        for each in strange:
+            never = "the rule never matches" if len(strange) == len(wanted) else "it adds nothing to the rule"
+            yield settings.problem(
+                f"rules[{number}].match.listener", f'there is no listener "{each}": {never}', f"known: {', '.join(names)}"
+            )
 
 
 def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
@@ -261,9 +263,9 @@ def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
                 yield settings.problem(f"listeners[{number}].{key}", message, f"set protocol: {OPENING}, or remove it")
     names = {listener.name for listener in settings.listeners if listener.speaks.opens_listeners}
     for number, rule in enumerate(settings.rules):
-        if rule.match.listener in names:
-            message = f'requests to the name server\'s listener "{rule.match.listener}" are not limited: the rule never matches'
-            remedy = f"name the listeners of its brokers: {rule.match.listener}/*"
+        for name in names.intersection(rule.match.listeners()):
+            message = f'requests to the name server\'s listener "{name}" are not limited: the rule never matches'
+            remedy = f"name the listeners of its brokers: {name}/*"
             yield settings.problem(f"rules[{number}].match.listener", message, remedy)
 
 

@@ -35,15 +35,20 @@ def mismatched_listeners(settings: Settings) -> Iterator[ConfigProblem]:
     """A rule of one protocol for listeners that all speak another. Where no listener speaks it, `unheard_rules` warns."""
     spoken_here = {each.speaks.names.name for each in settings.listeners}
     for number, rule in enumerate(settings.rules):
-        wanted = rule.match.listener
+        wanted = rule.match.listeners()
         spoken = rule.match.spoken() or protocol_of_level(rule.per)
-        if wanted is None or spoken not in spoken_here:
+        if not wanted or spoken not in spoken_here:
             continue
-        named = [each for each in settings.listeners if each.name == wanted or fnmatchcase(each.name, wanted)]
+        named = [each for each in settings.listeners if any(is_named(each.name, name) for name in wanted)]
         opened = {each.speaks.names.name for each in settings.listeners if each.speaks.opens_listeners}  # by listeners yet to come
         if named and spoken not in opened and all(each.protocol != spoken for each in named):
             message = f"listener {named[0].name} speaks {named[0].protocol}, and the rule is for {spoken}: it never matches"
             yield settings.problem(f"rules[{number}].match.listener", message, f"name a listener that speaks {spoken}, or leave it out")
+
+
+def is_named(listener: str, wanted: str) -> bool:
+    """Whether `wanted`, of a rule's match, names that listener."""
+    return listener == wanted or fnmatchcase(listener, wanted)
 
 
 def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:

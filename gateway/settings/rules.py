@@ -16,7 +16,7 @@ from gateway.settings.document import Node
 from gateway.settings.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
 from gateway.settings.problems import SourceLocation, listed, suggestion
 from gateway.settings.quantities import BurstTime, ByteRate, Duration, MessageRate, Percent, Size, Weight
-from gateway.settings.sections import REQUIRED, ListOf, OrElse, Section, setting, settings_of
+from gateway.settings.sections import REQUIRED, ListOf, OneOrMore, OrElse, Section, setting, settings_of
 from limiter.algorithms import ALGORITHMS, COUNTING
 from limiter.algorithms.setting_errors import MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
@@ -49,7 +49,9 @@ class MatchText:
     """Which messages a rule is for; a field left out matches everything."""
 
     protocol: str | None = setting(Choice(*PROTOCOLS), None, f"{listed(PROTOCOLS)}.")
-    listener: str | None = setting(Text("rabbit"), None, "Name of a listener; exact or glob.")
+    listener: tuple[str, ...] | None = setting(
+        OneOrMore(Text("rabbit"), "[rabbit, backup]", most=100), None, "Name of a listener, exact or glob, or a list: any of them."
+    )
     vhost: str | None = setting(Text("/"), None, "AMQP virtual host; exact or glob.")
     exchange: str | None = setting(Text("orders"), None, "AMQP exchange, exact or glob; amq.default is the default exchange.")
     routing_key: str | None = setting(Text("order.#"), None, "AMQP routing key; exact, glob, or words with * (one) and # (any number).")
@@ -461,7 +463,7 @@ def text_of(rule: Rule) -> RuleText:
         burst = BurstText(limit.messages_burst, limit.bytes_burst)
     return RuleText(
         name=rule.name,
-        match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_FIELDS}),
+        match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_FIELDS} | {"listener": rule.match.listeners() or None}),
         per=rule.per,
         limit=LimitText(limit.messages, limit.bytes, burst, limit.concurrent),
         algorithm=rule.algorithm,

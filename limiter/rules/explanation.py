@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.limits import UNLIMITED
 from limiter.protocols import protocol_of_level
-from limiter.rules.matching import Matcher, group_text
+from limiter.rules.matching import Matcher, any_matches, group_text
 from limiter.rules.patterns import Addresses, name_pattern
 from limiter.rules.rule import Rule, quota_over
 from limiter.rules.rule_set import RAISED, SHADOW
@@ -200,8 +200,9 @@ def unmet(match: Match, subject: Subject, per: str) -> list[str]:
     found: list[str] = []
     listener = subject.listener
     any_counts = listener is None and per != "listener"  # an unknown listener may be any
-    if match.listener is not None and not any_counts and (listener is None or not name_pattern(match.listener).matches(listener)):
-        found.append(asking("listener", match.listener, listener))
+    wanted_listeners = match.listeners()
+    if wanted_listeners and not any_counts and not (listener and any_matches([name_pattern(each) for each in wanted_listeners], listener)):
+        found.append(asking("listener", " or ".join(wanted_listeners), listener))
     if match.client is not None and (subject.client is None or not Addresses(match.client).matches(subject.client)):
         found.append(asking("client", match.client, subject.client))
     for field, wanted, given in (("user", match.user, subject.user), ("group", match.group, subject.group)):

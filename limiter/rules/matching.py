@@ -37,14 +37,14 @@ class Matcher:
     """One rule's match, compiled."""
 
     __slots__ = (
-        "_client", "_exchange", "_group", "_listener", "_namespace", "_operation", "_protocol", "_topic", "_user", "_vhost", "bare",
+        "_client", "_exchange", "_group", "_listeners", "_namespace", "_operation", "_protocol", "_topic", "_user", "_vhost", "bare",
         "exact_thing", "exact_topic", "narrows",
     )  # fmt: skip
 
     def __init__(self, match: Match, per: str) -> None:
         self._protocol = protocol_of_level(per) or match.spoken()
         self._operation = match.operation or "produce"
-        self._listener = optional_pattern(match.listener)
+        self._listeners = [name_pattern(name) for name in match.listeners()]  # none: any
         self._vhost = optional_pattern(match.vhost)
         self._exchange = optional_pattern("" if match.queue is not None or match.exchange == DEFAULT_EXCHANGE else match.exchange)
         self._group = optional_pattern(match.group)
@@ -83,7 +83,8 @@ class Matcher:
             if self._exchange is None or self._exchange.kind != EXACT or (self._vhost is not None and self._vhost.kind != EXACT):
                 return None
             return f"{'*' if self._vhost is None else encoded(self._vhost.text)}/{encoded(self._exchange.text or DEFAULT_EXCHANGE)}"
-        named = {"listener": self._listener, "user": self._user, "vhost": self._vhost, "group": self._group, "namespace": self._namespace}
+        listener = self._listeners[0] if len(self._listeners) == 1 else None
+        named = {"listener": listener, "user": self._user, "vhost": self._vhost, "group": self._group, "namespace": self._namespace}
         pattern = named.get(per)
         if pattern is None or pattern.kind != EXACT:
             return None
@@ -138,7 +139,7 @@ class Matcher:
             return False
         if subject.system and self.exact_topic is None:
             return False
-        if self._listener is not None and subject.listener is not None and not self._listener.matches(subject.listener):
+        if self._listeners and subject.listener is not None and not any_matches(self._listeners, subject.listener):
             return False
         if self._client is not None and (subject.client is None or not self._client.matches(subject.client)):
             return False
@@ -159,6 +160,10 @@ def group_text(group: TopicName) -> str:
 
 def optional_pattern(text: str | None) -> Pattern | None:
     return None if text is None else name_pattern(text)
+
+
+def any_matches(patterns: list[Pattern], name: str) -> bool:
+    return any(pattern.matches(name) for pattern in patterns)
 
 
 def fits(pattern: Pattern | None, name: str | None) -> bool:

@@ -85,7 +85,7 @@ class Match:
     """
 
     protocol: str | None = None
-    listener: str | None = None
+    listener: str | tuple[str, ...] | None = None  # one of them
     vhost: str | None = None
     exchange: str | None = None
     topic: str | None = None
@@ -139,6 +139,17 @@ class Match:
             "operation": self.operation, "namespace": self.namespace,
         }  # fmt: skip
         return [name for name, value in pairs.items() if value is not None]
+
+    def listeners(self) -> tuple[str, ...]:
+        """The names and patterns of listeners, one of which a message comes by; empty: any."""
+        if self.listener is None:
+            return ()
+        return (self.listener,) if isinstance(self.listener, str) else self.listener
+
+    def text_of(self, name: str) -> str:
+        """What a field that is given says, in words; of several listeners all of them."""
+        value = getattr(self, name)
+        return ", ".join(value) if isinstance(value, tuple) else str(value)
 
     def spoken(self) -> str | None:
         """The protocol this match is for, named or implied; None: any."""

@@ -28,8 +28,9 @@ def covers(wide: Match, narrow: Match, per: str) -> bool:
         return False
     if wide.client is not None and (narrow.client is None or not within(narrow.client, wide.client)):
         return False
+    if wide.listeners() and not all(any_covers(wide.listeners(), name) for name in narrow.listeners() or (None,)):
+        return False
     for always, first, second in (
-        (True, wide.listener, narrow.listener),
         (True, wide.vhost, narrow.vhost),
         (False, wide.group, narrow.group),
         (False, wide.user, narrow.user),
@@ -38,6 +39,10 @@ def covers(wide: Match, narrow: Match, per: str) -> bool:
         if first is not None and not pattern_covers(pattern_of(first), None if second is None else pattern_of(second), known=always):
             return False
     return exchange_covers(wide, narrow) and topic_covers(wide, narrow, protocol)
+
+
+def any_covers(wide: tuple[str, ...], name: str | None) -> bool:
+    return any(pattern_covers(pattern_of(each), None if name is None else pattern_of(name), known=True) for each in wide)
 
 
 @lru_cache(4096)  # thousands of rules are compared with one another

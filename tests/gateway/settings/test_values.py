@@ -134,7 +134,7 @@ rules:
         Rule(
             name="orders",
             match=Match(
-                protocol="amqp", listener="rabbit", vhost="/", exchange="orders", routing_key="order.#", user="u", client="10.0.0.0/8",
+                protocol="amqp", listener=("rabbit",), vhost="/", exchange="orders", routing_key="order.#", user="u", client="10.0.0.0/8",
                 operation="produce",
             ),
             per="exchange",

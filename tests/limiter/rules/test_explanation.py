@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 ORDERS = rocketmq_topic(b"orders")
 
 
-def rule(name: str, rate: int = 10, per: str = "topic", **match: str) -> Rule:
+def rule(name: str, rate: int = 10, per: str = "topic", **match: Any) -> Rule:
     return Rule(name, Match(**match), per=per, limit=Limit(messages=Rate(rate)), place=f"limits.yaml:{rate}")
 
 
@@ -155,6 +156,14 @@ def test_a_key_of_a_group_is_told_of_both_live_changes() -> None:
     )
     (found,) = explained(RuleSet((words,), overrides={group: Override(messages=Rate(6))}), name)
     assert told(found)[1] == [("words", "the live change of its group comes first; the rest is as here")]
+
+
+def test_a_rule_of_several_listeners_names_them_where_a_message_comes_by_another() -> None:
+    rules = RuleSet((rule("named", 5, listener=("rocket", "vip*"), topic="ord*"), rule("all", 4)))
+    (other,) = explained(rules, listener="other")
+    assert told(other)[0] == "all"
+    assert ("named", "is for listener rocket or vip*, not other") in [(miss.rule, miss.reason) for miss in other.misses]
+    assert [told(explained(rules, listener=name)[0])[0] for name in ("rocket", "vip-2")] == ["named", "named"]
 
 
 def test_levels_on_which_nothing_holds_come_last_and_name_what_they_ask_for() -> None:

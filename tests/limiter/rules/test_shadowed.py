@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from limiter.topics import amqp_topic, rocketmq_topic
 names = st.sampled_from(["a", "ab", "a*", "*", "?b", "[a]b", "abc*", "b"])
 words = st.sampled_from(["a", "a.b", "a.*", "a.#", "#", "*", "a.*.c", "#.c", "a*", "a.b.#", "a.b*"])
 senders = {
-    "listener": names,
+    "listener": names | st.lists(names, min_size=1, max_size=3).map(tuple),
     "user": names,
     "client": st.sampled_from(["10.0.0.1", "10.0.0.0/8", "10.0.0.0/31", "::1", "0.0.0.0/0"]),
     "operation": st.sampled_from(["produce", "consume"]),
@@ -36,7 +38,7 @@ rocketmq_matches = st.fixed_dictionaries(
 )
 
 
-def legal(fields: dict[str, str]) -> Match | None:
+def legal(fields: dict[str, Any]) -> Match | None:
     try:
         return Match(**fields)
     except ValueError:
@@ -86,6 +88,10 @@ def test_a_contradictory_match_matches_nothing(match: Match, met: list[Subject])
         ({"exchange": "orders"}, {"exchange": "orders", "user": "shop"}, True),
         ({"exchange": "o*"}, {"exchange": "ord*"}, True),
         ({"exchange": "*"}, {"vhost": "/"}, True),
+        ({"listener": ("rabbit", "b*")}, {"listener": ("backup", "rabbit")}, True),
+        ({"listener": ("rabbit", "backup")}, {"listener": ("rabbit", "other")}, False),
+        ({"listener": ("rabbit", "backup")}, {}, False),
+        ({"listener": ("rabbit", "*")}, {}, True),
         ({"user": "*"}, {"vhost": "/"}, False),
         ({"user": "*"}, {"user": "s?"}, True),
         ({"routing_key": "#"}, {"exchange": "e"}, True),
@@ -103,5 +109,5 @@ def test_a_contradictory_match_matches_nothing(match: Match, met: list[Subject])
         ({"topic": "*"}, {"topic": "TBW102"}, False),  # a system topic
     ],
 )
-def test_covering(wide: dict[str, str], narrow: dict[str, str], covered: bool) -> None:
+def test_covering(wide: dict[str, Any], narrow: dict[str, Any], covered: bool) -> None:
     assert covers(Match(**wide), Match(**narrow), "topic") is covered
