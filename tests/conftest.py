@@ -30,6 +30,7 @@ import pytest
 
 from support.builds import build_of, from_the_source_tree, source_command
 from support.log_calls import LogCheck
+from support.processor_time import ProcessorTime
 from support.tmpfs import folder_for_a_run
 from support.xdist_split import BOTH_BROKERS, RABBITMQ_CLIENTS, ROCKETMQ_SPOOL, SPOOL, PartScheduling, part_of
 
@@ -72,6 +73,9 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = folder_for_a_run()
         if folder is not None:
             config.option.basetemp = config.stash[IN_MEMORY] = folder
+    if config.option.durations:
+        runs_tests = hasattr(config, "workerinput") or config.getoption("dist", "no") == "no"
+        config.pluginmanager.register(ProcessorTime(config.option.durations, runs_tests=runs_tests))
     if from_the_source_tree("gateway.cli.main"):  # and not `-o pythonpath=tests`: what is installed
         os.environ.setdefault("SLUICE_COMMAND", source_command())
     expected = os.environ.get("SLUICE_EXPECT_BUILD")
