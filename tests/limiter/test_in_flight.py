@@ -316,3 +316,15 @@ def test_after_any_sends_answers_and_changes_all_slots_are_free_in_the_end(
     assert [hold.slots.taken for hold in buckets.values()] == [0] * len(buckets)
     assert all(not found.in_flight for found in judge.states(now))
     assert not any(judge.in_flight().values())
+
+
+def test_endings_alike_are_one_only_where_nothing_came_between() -> None:
+    endings: list[Ending] = []
+    first, second = Flight([], 10), Flight([], 10)
+    for flight, count, outcome in (
+        (first, 1, ANSWERED), (first, 2, ANSWERED), (second, 1, ANSWERED), (second, 3, FAILED), (first, 1, ANSWERED), (first, 1, ANSWERED),
+        (first, 99, ANSWERED),
+    ):  # fmt: skip
+        end(endings, flight, count, outcome)
+    found = [(each.flight is first, each.count, each.outcome) for each in endings]
+    assert found == [(True, 3, ANSWERED), (False, 1, ANSWERED), (False, 3, FAILED), (True, 7, ANSWERED)]

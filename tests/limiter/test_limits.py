@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from limiter.limits import Limit, Rate, per_second
+from limiter.limits import Adapt, Limit, Rate, per_second
 
 SECOND = 1_000_000_000
 
@@ -66,3 +66,13 @@ def test_a_burst_of_nothing_is_an_error_with_its_remedy(burst: dict[str, Any]) -
 def test_per_second_and_text() -> None:
     assert Rate(1, 4 * SECOND).per_second == 0.25
     assert (str(Rate(500)), str(Rate(1, 4 * SECOND))) == ("500/s", "0.25/s")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{"floor": 0}, {"floor": 1001}, {"tighten": 0}, {"tighten": 1000}, {"recover": 0}, {"recover": 1001}, {"every_ns": 0}],
+)
+def test_a_cap_that_adapts_leaves_something(numbers: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="parts of a cap"):
+        Adapt(**numbers)
+    assert Adapt(floor=1, tighten=1, recover=1, every_ns=1) != Adapt(floor=1000, tighten=999, recover=1000)

@@ -327,3 +327,24 @@ def test_what_has_passed_already_is_charged_by_the_next_decision() -> None:
     assert ask(judge, key, BEGIN).passed == 0
     assert ask(judge, key, BEGIN + 2 * SECOND).passed == 0
     assert ask(judge, key, BEGIN + 2 * SECOND + SECOND // 10).passed == 1
+
+
+def test_bytes_alone_are_settled() -> None:
+    judge = judge_of(Rule("topics", limit=Limit(bytes=Rate(1000)), open_for_ns=0))
+    key = key_of(judge, "orders")
+    for taken, found, fill in ((500, 400, 0.6), (100, 101, 0.499)):
+        request = reserve(judge, key, BEGIN, 1, taken)
+        settle(judge, request, BEGIN, 1, found)
+        assert left(judge, BEGIN) == [pytest.approx(fill)]
+
+
+def test_whoever_passes_out_of_line_leaves_the_line_as_it_is() -> None:
+    """A small one that came before passes while the first in the line waits for more."""
+    judge = judge_of(per_topic(100))
+    key = key_of(judge, "orders")
+    assert reserve(judge, key, BEGIN, 60).passed
+    large = reserve(judge, key, BEGIN + 2, 90)
+    assert not large.passed
+    assert reserve(judge, key, BEGIN + 3, 10, since=BEGIN + 1).passed, "it came before"
+    late = reserve(judge, key, BEGIN + 4, 10)
+    assert not late.passed, "the first in the line is still kept for"

@@ -55,3 +55,8 @@ def test_its_own_fill_from_before_a_restart_means_nothing() -> None:
     one = bucket(4)
     one.set_fill(0.0, BEGIN)
     assert one.available(9, 1, 0, BEGIN) == 4
+
+
+def test_there_is_a_wait_only_where_no_slot_is_free() -> None:
+    assert bucket(4, 3).wait_ns(1, 0, BEGIN) == 0
+    assert bucket(4, 4).wait_ns(1, 0, BEGIN) > 0

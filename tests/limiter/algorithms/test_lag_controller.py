@@ -118,3 +118,19 @@ def test_a_limit_set_below_the_slowest_holds_as_it_is(where: str) -> None:
     assert ask(judge, key, 0).passed == 1
     judge.replace(rules, 0)
     assert ask(judge, key, 10 * SECOND).passed == 0
+
+
+def test_a_changed_limit_keeps_the_rate_that_was_found_within_its_bounds() -> None:
+    bucket = LagControlledBucket(LIMIT, 0)
+    bucket.set_rate(Rate(100), 0)
+    for messages, slowest, found in ((1000, 20, 100), (60, 20, 60), (1000, 200, 200)):
+        bucket.change(Limit(messages=Rate(messages), lag=Lag(TARGET, Rate(slowest), group="billing")), 0)
+        assert bucket.limit.messages == Rate(found)
+
+
+def test_a_limit_without_messages_may_come_and_go() -> None:
+    bucket = LagControlledBucket(LIMIT, 0)
+    bucket.change(Limit(bytes=Rate(5), lag=LIMIT.lag), 0)
+    assert bucket.limit.messages is None
+    bucket.change(LIMIT, 0)
+    assert bucket.limit.messages == Rate(FASTEST)

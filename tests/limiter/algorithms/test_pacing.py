@@ -96,3 +96,11 @@ def test_a_lowered_rate_does_not_charge_a_large_batch_twice() -> None:
 
 def test_repr_says_what_is_owed() -> None:
     assert repr(pace_of(Rate(50))) == "<Dimensions [<Pace owes -10000000/1 ns, 1 per 20000000 ns>]>"
+
+
+@pytest.mark.parametrize("cost", [1, 2, 50])
+def test_what_is_settled_late_is_a_debt_of_a_bounded_time(cost: int) -> None:
+    bucket = pace_of(Rate(1))
+    bucket.take(1, 1, 0)
+    bucket.settle(cost, 0, SECOND // 2, BEGIN)
+    assert bucket.wait_ns(1, 0, BEGIN) == SECOND - TOLERANCE_NS, "the message that passed is owed already, and no more is added"

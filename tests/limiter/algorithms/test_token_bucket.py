@@ -108,3 +108,10 @@ def test_repr_shows_the_fill() -> None:
     bucket = bucket_of(messages=Rate(10))
     bucket.take(3, 1, 0)
     assert repr(bucket) == "<TokenBucket messages=<Tokens 7/10 +1 per 100000000 ns> bytes=None>"
+
+
+def test_a_clock_that_goes_back_changes_nothing_until_it_is_there_again() -> None:
+    bucket = bucket_of(messages=Rate(10))
+    bucket.take(bucket.available(10, 1, 0, BEGIN), 1, 0)
+    assert bucket.fill(BEGIN - SECOND) == 0.0
+    assert bucket.full_after_ns(BEGIN - SECOND) == bucket.full_after_ns(BEGIN) == SECOND

@@ -116,3 +116,20 @@ def test_a_debt_is_kept_over_a_restart() -> None:
 
 def test_repr_says_how_rested_it_is() -> None:
     assert repr(warming(100)) == "<Dimensions [<Warming 100/100 rest=1000/1000 +1 per 10000000 ns>]>"
+
+
+def test_a_fill_that_is_set_is_level_and_rest_alike() -> None:
+    bucket, half, empty = warming(), warming(), warming()
+    half.set_fill(0.5, BEGIN)
+    empty.set_fill(-1.0, BEGIN)
+    assert (bucket.fill(BEGIN), half.fill(BEGIN), empty.fill(BEGIN)) == (1.0, 0.5, 0.0)
+    assert empty.available(1, 1, 0, BEGIN) == 0
+    assert demand(empty, BEGIN, SECOND) >= 980, "what was in use is not cold"
+    assert demand(bucket, BEGIN, SECOND) < demand(half, BEGIN, SECOND) + 500
+
+
+def test_a_changed_limit_is_the_new_rate_from_then_on() -> None:
+    bucket = warming(1000)
+    demand(bucket, BEGIN, 30 * SECOND)
+    bucket.change(Limit(messages=Rate(200), warm_up_ns=10 * SECOND), BEGIN + 30 * SECOND)
+    assert 195 <= demand(bucket, BEGIN + 31 * SECOND, SECOND) <= 401

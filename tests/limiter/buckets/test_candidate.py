@@ -315,3 +315,11 @@ def test_repr() -> None:
     judge = judge_of(per_topic(100, candidate=tried(5)))
     ask(judge, key_of(judge, "orders"), BEGIN, count=7)
     assert repr(judge.candidates(BEGIN)["topics"]) == "<CandidateCounts refused=2 of 7>"
+
+
+def test_merged_counts_begin_when_the_first_of_them_began() -> None:
+    counts = CandidateCounts(-1)
+    for since, begins in ((7, 7), (9, 7), (3, 3)):
+        counts.merge(1, 2, {"10.0.0.1": 2}, since)
+        assert counts.since == begins
+    assert (counts.admitted, counts.refused, counts.clients) == (3, 6, {"10.0.0.1": 6})

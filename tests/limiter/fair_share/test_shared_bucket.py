@@ -558,3 +558,12 @@ def test_topics_from_before_the_clock_was_set_back_are_forgotten() -> None:
     before = bucket.share("before", None, 3600 * SECOND)
     bucket.share("after", None, SECOND)
     assert (before.gone, bucket.topics()) == (True, 1)
+
+
+def test_a_protected_topic_waits_for_its_own_tokens_and_no_longer() -> None:
+    judge = judge_of(topic("vip", protected=True), cap(10, open_for_ns=0))
+    key = key_of(judge, "vip")
+    assert ask(judge, key, BEGIN, count=10).passed == 10
+    refused = ask(judge, key, BEGIN, count=1)
+    assert (refused.passed, refused.wait_ns) == (0, WINDOW)
+    assert ask(judge, key, BEGIN + WINDOW, count=1).passed == 1
