@@ -29,6 +29,7 @@ from support.readers import DEPLOY_FOLDER, SYSTEMCTL, Reader
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "quotas.md"
+RUNNING = ROOT / "docs" / "running-the-quota-job.md"
 SYSTEMD = ROOT / "deploy" / "systemd"
 CRONJOB = ROOT / "deploy" / "kubernetes" / "quotas-cronjob.yaml"
 DAGS = ROOT / "deploy" / "airflow"
@@ -46,8 +47,8 @@ RULES = [{"name": "all", "match": {"protocol": "rocketmq"}, "limit": {"messages"
 
 
 def blocks(language: str) -> list[str]:
-    """The page's code blocks in that language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    """The code blocks in that language of both pages, of the night and of how the job is started."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text() + RUNNING.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def block_with(language: str, text: str) -> str:

@@ -133,12 +133,12 @@ def test_the_timer_of_systemd_is_installed(tmp_path: Path) -> None:
     (tmp_path / "etc" / "systemd" / "system").mkdir(parents=True)
     reader = Reader(tmp_path, {"/etc/systemd": f"{tmp_path}/etc/systemd", "deploy/": DEPLOY_FOLDER}, {},
                     {"systemctl": SYSTEMCTL, "journalctl": JOURNALCTL})  # fmt: skip
-    reader.run(shown("docs/quotas.md", "systemctl start sluice-quotas"))
+    reader.run(shown("docs/running-the-quota-job.md", "systemctl start sluice-quotas"))
 
 
 def test_tunnels_lead_to_gateways_that_nightly_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenSSH reads the options and says what it would do; the names of the page lead nowhere."""
-    block = shown("docs/quotas.md", "SLUICE_GATEWAYS")
+    block = shown("docs/running-the-quota-job.md", "SLUICE_GATEWAYS")
     reader = Reader(tmp_path, {}, {"HOME": str(tmp_path)}, {"ssh": SSH})
     said = reader.run(Block(block.page, block.line, block.language, f'{block.text}\necho "$SLUICE_GATEWAYS"'))
     ports = ("9181", "9182")
@@ -174,7 +174,7 @@ def test_quotas_are_computed_and_tried_on_days_that_were(busy: BusyGateway, tmp_
     reader.replaced["sluice quotas apply quotas.json"] = "sluice quotas apply --yes quotas.json"
     reader.run(shown("docs/quotas.md", "sluice quotas plan  quotas.json"), within=900)
     assert json.loads((tmp_path / "quotas.json").read_text())["date"] == "2026-11-20"
-    reader.run(shown("docs/quotas.md", "sluice quotas backtest"), within=900)  # Spark starts twice: a busy machine takes minutes
+    reader.run(shown("docs/backtest.md", "sluice quotas backtest"), within=900)  # Spark starts twice: a busy machine takes minutes
     assert json.loads((tmp_path / "result.json").read_text())["totals"]
 
 

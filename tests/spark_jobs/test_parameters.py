@@ -46,7 +46,7 @@ def test_what_a_day_s_rows_are_made_with_is_the_fingerprint_and_guard_rails_are_
 
 
 def test_the_documentation_lists_every_parameter_with_its_default() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "quotas.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "how-a-quota-is-computed.md").read_text()
     table = [
         line for line in text.splitlines() if line.startswith("| `") and line.split("`")[1] in {each.name for each in fields(Parameters)}
     ]

@@ -195,7 +195,7 @@ def test_yarn_runs_the_zip_in_both_deploy_modes(spark: SparkSession, hadoop: Had
 
 
 def test_the_pages_commands_on_s3(log: Path, tmp_path: Path) -> None:
-    """`spark-submit` of docs/quotas.md and the example of `sluice quotas nightly --help`, as they stand there.
+    """`spark-submit` of docs/running-the-quota-job.md and the example of `sluice quotas nightly --help`, as they stand there.
 
     Keys, endpoint and hadoop-aws are where a cluster has them: in spark-defaults.conf. The cluster's address, the zip's version and the
     gateways' ports are the test's own.
@@ -204,7 +204,7 @@ def test_the_pages_commands_on_s3(log: Path, tmp_path: Path) -> None:
 
     archive, _, _ = deploy.spark_zip.build(tmp_path / "dist")
     nightly = example("s3a://bucket/log")
-    command = shown("docs/quotas.md", "spark-submit").text
+    command = shown("docs/running-the-quota-job.md", "spark-submit").text
     assert fnmatch(f"dist/{archive.name}", command.split()[command.split().index("--py-files") + 1])
     aws = ":".join(str(path) for path in sorted(jars("hadoop-aws").glob("*.jar")) if not path.name.startswith("hadoop-client"))
     programs = tmp_path / "programs"
