@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from gateway.remote_admin import RemoteAdmin
     from gateway.settings import Settings
     from gateway.telemetry.span_export import SpanExport
+    from gateway.transport.tls.context import Texts
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
 
@@ -104,11 +105,12 @@ class Gateway:
         last_reload: LastReload | None = None,
         first_connection: int = 1,
         tidy_access_log: bool = True,
+        texts: Texts | None = None,
     ) -> None:
         """`judge` must not have judged yet. `boot` tells this run from others of the same name.
 
         `fill_levels` and `tidy_access_log` (close the access-log files that earlier runs left open) are for the process that has the state
-        directory, which a worker has not.
+        directory, which a worker has not. `texts`: files of TLS that need not be read, as a worker has them from its parent.
         """
         self.settings = settings
         self.judge = judge
@@ -160,7 +162,7 @@ class Gateway:
         self.remote_admin: RemoteAdmin | None = None
         self.sweeper = Sweeper(self.executor, self._session_over, self.overhead)
         self.event_loop = EventLoop(self.sweeper)
-        self.listening = listeners_of(settings)
+        self.listening = listeners_of(settings, texts)
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
         self.spool = SpoolDisk(spool_directory(settings), *spool_settings_of(settings))
         self.shared.spool = self.spool

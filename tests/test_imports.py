@@ -54,7 +54,7 @@ limit_state
 judge
 """,
     "gateway": """
-build clock
+build clock regular_files
 log systemd admission
 settings counting transport log_files
 pipeline spool

@@ -11,9 +11,7 @@ import base64
 import html
 import json
 import logging
-import os
 import re
-import stat
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,6 +26,7 @@ from gateway.alerting.payloads import alertmanager_alert, webhook_alert, webhook
 from gateway.alerting.pending import Pending
 from gateway.build import VERSION
 from gateway.lifecycle.scheduling import SupervisedLoop
+from gateway.regular_files import read_regular
 from gateway.settings.http_urls import UrlParts, parts_of, webhook_url_in_file
 from gateway.settings.tls_files import webhook_hop
 from gateway.transport.tls.certificates import TlsFileError
@@ -294,10 +293,7 @@ def context_of(ca: Path | None, host: str) -> ssl.SSLContext:
 def secret_in(file: Path, held: str) -> bytes:
     """What a file holds. On a thread: the disk may hang. Raises CannotPostError."""
     try:
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:  # the open of a FIFO would hang
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise CannotPostError(f"{file} is no regular file")
-            found = stream.read(MAX_SECRET_BYTES + 1).strip()
+        found = read_regular(file, MAX_SECRET_BYTES).strip()
     except OSError as error:
         raise CannotPostError(f"{file} cannot be read: {error.strerror}") from None
     if not found or len(found) > MAX_SECRET_BYTES:

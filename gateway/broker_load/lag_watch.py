@@ -19,6 +19,7 @@ from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, NO_BACKLOGS
+from gateway.regular_files import read_secret
 from limiter.algorithms.lag_controller import LagController
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def logins_of(settings: Settings) -> dict[str, Login]:
     """How to log in at the broker, by listener that has an `own_login`."""
 
     def login(user: str, file: Path) -> Login:
-        return lambda: (user, file.read_text().strip())
+        return lambda: (user, read_secret(file).strip())
 
     own = {entry.name: entry.own_login for entry in settings.listeners}
     return {name: login(each.user, each.password_file) for name, each in own.items() if each is not None}

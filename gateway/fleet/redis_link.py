@@ -18,7 +18,9 @@ from redis.retry import Retry
 
 from gateway.fleet.outages import DENIED, OwnerGoneError
 from gateway.fleet.script import FIGURES, PRESENCE, SCRIPT
+from gateway.regular_files import read_secret
 from gateway.transport.bounded_socket import Allowance, bounded
+from gateway.transport.tls.certificates import TlsFileError, read_text
 
 if TYPE_CHECKING:
     from gateway.settings.known_settings import FleetRedis
@@ -87,13 +89,13 @@ def password_of(settings: FleetRedis) -> str | None:
     if settings.password_file is None:
         return None
     try:
-        return settings.password_file.read_text().strip()
+        return read_secret(settings.password_file).strip()
     except (OSError, ValueError) as error:
         raise OwnerGoneError(DENIED, f"{settings.password_file} cannot be read: {error}") from error
 
 
 def options_of(settings: FleetRedis, password: str | None) -> dict[str, object]:
-    """The options of redis-py: one attempt, at once."""
+    """The options of redis-py: one attempt, at once. Raises OwnerGoneError for a file of TLS that OpenSSL could not read to its end."""
     timeout = settings.timeout_ns / 1e9
     retry = Retry(NoBackoff(), 0)
     options: dict[str, object] = {
@@ -106,6 +108,12 @@ def options_of(settings: FleetRedis, password: str | None) -> dict[str, object]:
         options["password"] = password
     if settings.tls is not None:
         tls = settings.tls
+        try:
+            for setting, file in (("ca", tls.ca), ("certificate", tls.certificate), ("key", tls.key)):
+                if file is not None:
+                    read_text(file, setting)
+        except TlsFileError as error:
+            raise OwnerGoneError(DENIED, str(error)) from error
         options |= {
             "ssl_ca_certs": tls.ca and str(tls.ca),
             "ssl_certfile": tls.certificate and str(tls.certificate),

@@ -25,15 +25,13 @@ from typing import TYPE_CHECKING, Final
 from gateway import log
 from gateway.listeners.broker_addresses import parse, reaches
 from gateway.listeners.broker_ports import MAX_NAME_CHARS, Broker, BrokerPort, BrokerPortsFile
-from gateway.listeners.factory import listener_of
+from gateway.listeners.factory import like, listener_of
 from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError, Routes
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from gateway.settings.addresses import Address
 from gateway.settings.port_ranges import VIP
-from gateway.settings.tls_files import hops
-from gateway.transport.tls.certificates import TlsFileError
 from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
@@ -108,9 +106,9 @@ class BrokerListeners(Routes):
             try:
                 if assigned.port not in self.ports:
                     raise RouteError(f"port {assigned.port} is not of broker_ports ({self.entry.broker_ports}) any more")
-                listener = self._build_listener(assigned)
+                listener = self._make_listener(assigned)
                 self._open(listener, assigned.port)
-            except (RouteError, OSError, TlsFileError) as error:
+            except (RouteError, OSError) as error:
                 log.event(
                     logging.WARNING, "broker_port_lost", listener=self._name(assigned.broker), port=assigned.port, err=str(error),
                     remedy="the broker gets another port with the next route; clients that kept the old one find out within 30 s",
@@ -253,11 +251,7 @@ class BrokerListeners(Routes):
         listener = self.opened.get(assigned.broker)
         if listener is not None:
             before = listener.upstreams.text
-            try:
-                _, tls = hops(self._entry(assigned, upstream))
-            except TlsFileError as error:
-                raise RouteError(f"{listener.name} cannot be led to {address}: {error}") from error
-            listener.upstreams.move([upstream], tls)
+            listener.upstreams.move([upstream], listener.upstreams.tls)
             log.event(logging.INFO, "broker_moved", listener=listener.name, upstream=address, before=before)
         assigned.address = address
         self._write()
@@ -272,14 +266,9 @@ class BrokerListeners(Routes):
         open_vip(listener, port, self._inherited.pop(port - VIP, None))
 
     def _make_listener(self, assigned: BrokerPort) -> Listener:
-        try:
-            return self._build_listener(assigned)
-        except TlsFileError as error:
-            raise RouteError(f"no listener can be opened for {assigned.broker[0]} ({assigned.broker[1]}): {error}") from error
-
-    def _build_listener(self, assigned: BrokerPort) -> Listener:
-        """A listener for the broker, not open. Raises TlsFileError, RouteError."""
-        return listener_of(self._entry(assigned, parse(assigned.address)), self.names.admission.slots)
+        """A listener for the broker, not open, protected as the name server's is now. Raises RouteError."""
+        protection = like((self.names.tls, self.names.upstreams.tls))
+        return listener_of(self._entry(assigned, parse(assigned.address)), self.names.admission.slots, protection)
 
     def _entry(self, assigned: BrokerPort, upstream: Address) -> Entry:
         """What a configuration would say of the broker's listener."""
@@ -299,13 +288,6 @@ class BrokerListeners(Routes):
             if any(reaches(address, bound, called) for bound in listener.addresses()):
                 return listener
         return None
-
-    # ---- TLS -------------------------------------------------------------------------------------------------------
-
-    def entries_like(self, entry: Entry) -> list[Entry]:
-        """The broker listeners that are open, with the TLS that they have where the name server's listener is configured like `entry`."""
-        opened = [one for one in self.by_broker.values() if one.broker in self.opened]
-        return [replace(self._entry(one, parse(one.address)), tls=entry.tls, upstream_tls=entry.upstream_tls) for one in opened]
 
     # ---- what is kept and said -------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from gateway.session.listener_config import ListenerConfig
 from gateway.settings.checks import brokers_room
 from gateway.settings.tls_files import hops
 from gateway.transport.tls.certificates import TlsFileError
-from gateway.transport.tls.context import Hop
+from gateway.transport.tls.context import Hop, Texts
 from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 Protection = tuple[Hop | None, Hop | None]  # towards clients, towards the broker
 
 
-def listeners_of(settings: Settings) -> dict[str, Listener]:
-    """By name, not open yet. Call it when the limit of open files is what it will be."""
+def listeners_of(settings: Settings, texts: Texts | None = None) -> dict[str, Listener]:
+    """By name, not open yet. Call it when the limit of open files is what it will be. Files of TLS in `texts` are not read."""
+    texts = texts or Texts()
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     slots = ConnectionSlots.unbounded()
     if descriptors != resource.RLIM_INFINITY:
         brokers = sum(brokers_room(entry) for entry in settings.listeners)
         slots = ConnectionSlots(room_for_connections(descriptors, len(settings.listeners), brokers), descriptors)
-    return {entry.name: listener_of(entry, slots) for entry in settings.listeners}
+    return {entry.name: listener_of(entry, slots, hops(entry, texts)) for entry in settings.listeners}
 
 
 def open_listeners(listening: Collection[Listener], inheritance: Inheritance) -> None:
@@ -49,8 +50,8 @@ def open_listeners(listening: Collection[Listener], inheritance: Inheritance) ->
         listener.open(taken[listener.name] or inheritance.named(listener.name))
 
 
-def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
-    """The listener that `entry` describes, not open yet. Raises TlsFileError."""
+def listener_of(entry: Entry, slots: ConnectionSlots, protection: Protection) -> Listener:
+    """The listener that `entry` describes, not open yet. Its files of TLS are not read."""
     config = ListenerConfig(
         entry.name,
         entry.protocol,
@@ -61,7 +62,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots) -> Listener:
         entry.send_proxy_protocol == "v2",
     )
     config.remote_admin = permission_of(entry)
-    tls, upstream_tls = hops(entry)
+    tls, upstream_tls = protection
     return Listener(
         config,
         entry.bind,
@@ -95,17 +96,29 @@ def limits_of(entry: Entry) -> ConnectionLimits:
 class Derived(Protocol):
     """Listeners that are not in the configuration themselves but made after one that is."""
 
-    def entries_like(self, entry: Entry) -> list[Entry]: ...
+    @property
+    def opened(self) -> Mapping[tuple[str, int], Listener]: ...
 
 
-def read_tls(entries: Iterable[Entry]) -> dict[str, Protection]:
-    """By listener: how its two hops are to be protected, from what the files say now. On a thread: files may hang. Raises TlsFileError."""
-    return {entry.name: hops(entry) for entry in entries}
+def read_tls(entries: Iterable[Entry], texts: Texts | None = None) -> dict[str, Protection]:
+    """By listener: how its two hops are to be protected, from what the files say now. On a thread: files may hang. Raises TlsFileError.
+
+    Files in `texts` are not read.
+    """
+    texts = texts or Texts()
+    return {entry.name: hops(entry, texts) for entry in entries}
 
 
-def derived_entries(settings: Settings, derived: Mapping[str, Derived]) -> list[Entry]:
-    """The listeners made after those of `settings`, which come and go: to be asked for on the loop's thread."""
-    return [each for entry in settings.listeners if entry.name in derived for each in derived[entry.name].entries_like(entry)]
+def like(protection: Protection) -> Protection:
+    """The same for a listener that is made after another one."""
+    tls, upstream_tls = protection
+    return tls and tls.for_another_listener(), upstream_tls and upstream_tls.for_another_listener()
+
+
+def with_derived(protection: Mapping[str, Protection], derived: Mapping[str, Derived]) -> dict[str, Protection]:
+    """The same, with the listeners made after these, which come and go."""
+    more = {each.name: like(protection[name]) for name, made in derived.items() if name in protection for each in made.opened.values()}
+    return {**protection, **more}
 
 
 def log_ending_certificates(problems: Iterable[ConfigProblem]) -> None:

@@ -382,6 +382,5 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     own_logins,
     admin,
     webhooks,
-    tls_files,
-    token_files,
 )
+FILE_CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (tls_files, token_files)  # these read files that the configuration names

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from admin.secret_files import open_to_others
 from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
+from gateway.regular_files import read_secret
 from gateway.settings.checks import brokers_room, is_loopback, unreadable_token
 from gateway.settings.http_urls import parts_of
 from gateway.settings.listener_protocols import OPENING
@@ -185,10 +186,10 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
         if login is None or login.password_file is None:
             continue
         try:
-            with login.password_file.open("rb"):
-                pass
-        except OSError as error:
-            message = f"{login.password_file} cannot be read: {error.strerror}"
+            read_secret(login.password_file)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            message = f"{login.password_file} cannot be read: {why}"
             yield settings.problem(f"{path}.password_file", message, "check the name, or write the password into it")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping as MappingType
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.settings.checks import CHECKS
+from gateway.settings.checks import CHECKS, FILE_CHECKS
 from gateway.settings.command_line import NAME, CommandLine
 from gateway.settings.document import Mapping, read
 from gateway.settings.kinds import Invalid, Reading
@@ -20,9 +20,16 @@ from limiter.rules.rule_set import RuleSet
 
 
 def load(
-    path: Path | str | CommandLine, environ: MappingType[str, str] | None = None, flags: MappingType[str, str] | None = None
+    path: Path | str | CommandLine,
+    environ: MappingType[str, str] | None = None,
+    flags: MappingType[str, str] | None = None,
+    *,
+    files: bool = True,
 ) -> Settings:
-    """The settings in the file at `path`, under environment and flags (path of a setting -> text). Raises ConfigError with all faults."""
+    """The settings in the file at `path`, under environment and flags (path of a setting -> text). Raises ConfigError with all faults.
+
+    Without `files` certificates, keys and tokens are not looked at.
+    """
     given = path if isinstance(path, CommandLine) else None
     path = NAME if given is not None else str(path)
     file = Path(path)
@@ -46,7 +53,7 @@ def load(
         problems.add(tree.keys["rules"], "rules", "given twice: here and by rules_file", "keep one of the two")
     elif settings.rules_file is not None and settings.rules_file != Path():
         settings = replace(settings, rules=_rules(settings.rules_file, path, reading))
-    for check in CHECKS:
+    for check in (*CHECKS, *FILE_CHECKS) if files else CHECKS:
         check(reading)
     problems.check()
     name = settings.gateway.name or socket.gethostname()

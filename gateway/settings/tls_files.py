@@ -18,19 +18,19 @@ from gateway.transport.tls.certificates import TlsFileError, Validity, certifica
 
 if TYPE_CHECKING:
     from gateway.settings.settings import Settings
-    from gateway.transport.tls.context import Hop
+    from gateway.transport.tls.context import Hop, Texts
 
 SOON_S: Final = 30 * 86_400  # seconds to a certificate's end; as kubeadm and cert-manager warn (Let's Encrypt's first mail: 20 days)
 
 
-def hops(listener: Listener) -> tuple[Hop | None, Hop | None]:
+def hops(listener: Listener, texts: Texts | None = None) -> tuple[Hop | None, Hop | None]:
     """The TLS of a listener's two hops, towards clients and towards its brokers; None: plain. Raises TlsFileError.
 
-    The second one names no broker where `server_name` is not set: see `Hop.for_host`.
+    Files in `texts` are not read. The second one names no broker where `server_name` is not set: see `Hop.for_host`.
     """
     tls = listener.tls
     upstream = listener.upstream_tls
-    return None if tls is None else _client_hop(tls), None if upstream is None else _upstream_hop(upstream, None)
+    return None if tls is None else _client_hop(tls, texts), None if upstream is None else _upstream_hop(upstream, None, texts)
 
 
 def admin_hop(tls: AdminTls) -> Hop:
@@ -43,17 +43,17 @@ def webhook_hop(ca: Path | None, host: str) -> Hop:
     return _upstream_hop(UpstreamTls(ca), host.removesuffix("."))
 
 
-def _client_hop(tls: ListenerTls | AdminTls) -> Hop:
+def _client_hop(tls: ListenerTls | AdminTls, texts: Texts | None = None) -> Hop:
     from gateway.transport.tls.context import client_hop  # late, as below: a command line without TLS starts without OpenSSL
 
     permissive = isinstance(tls, ListenerTls) and tls.mode == "permissive"
-    return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=permissive)
+    return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=permissive, texts=texts)
 
 
-def _upstream_hop(tls: UpstreamTls, host: str | None) -> Hop:
+def _upstream_hop(tls: UpstreamTls, host: str | None, texts: Texts | None = None) -> Hop:
     from gateway.transport.tls.context import upstream_hop
 
-    return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify)
+    return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify, texts)
 
 
 def usable(reading: Reading) -> None:

@@ -6,6 +6,8 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from gateway.regular_files import read_secret
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -32,7 +34,7 @@ def missing_package() -> str:
 def read_headers(file: Path) -> dict[str, str]:
     """The headers in `file`. Raises OSError, and ValueError for a line that is none; it does not repeat the line, which may be a secret."""
     headers: dict[str, str] = {}
-    for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(read_secret(file, "replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         found = HEADER.fullmatch(line)

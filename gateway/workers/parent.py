@@ -326,14 +326,14 @@ class Parent:
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError.
 
-        The workers read the files of TLS by themselves, a moment later.
+        The workers read none of them: they are told what was found.
         """
         return await self.reloads.reload(self, dry_run=dry_run)
 
     def reloaded(self) -> None:
         number = next(self.request_numbers)
         self._forget_done()
-        message = Reload(number, described(self.settings))
+        message = Reload(number, described(self.settings), self._texts())
         for child in self.serving():
             self._enforced.append((child, child.expect(number)))
             child.send(message)
@@ -529,7 +529,13 @@ class Parent:
             rules.revision,
             rule_sets.encode(rules),
             self.counts.descriptor,
+            self._texts(),
         )
+
+    def _texts(self) -> dict[str, str]:
+        """The files of TLS of all listeners, by path, as they are in force; a worker that comes later has them so, too."""
+        hops = chain.from_iterable((listener.tls, listener.upstreams.tls) for listener in self.listening.values())
+        return {file: text for hop in hops if hop is not None for file, text in hop.texts.items()}
 
     async def _every_second(self) -> None:
         """Gather what would remain of a worker that is killed, and kill one that hangs."""

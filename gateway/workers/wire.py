@@ -41,6 +41,7 @@ class Begin(Message, frozen=True):
     revision: int
     rules: bytes  # `rules.encode`
     counts: int = -1  # descriptor of the memory in which workers count their connections; -1: there is none
+    texts: dict[str, str] = {}  # files of TLS, by path, as they are in force
 
 
 class NewRules(Message, frozen=True):
@@ -56,10 +57,11 @@ class NewRaise(Message, frozen=True):
 
 
 class Reload(Message, frozen=True):
-    """Read the files of TLS again, as these settings say."""
+    """These settings hold, with these files of TLS."""
 
-    number: int
+    number: int  # answered by `Done` when they do
     settings: str
+    texts: dict[str, str] = {}  # as in `Begin`
 
 
 class Grants(Message, frozen=True):

@@ -26,10 +26,11 @@ from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
+from gateway.lifecycle.reload import quick_switches
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.lifecycle.signals import Signals, first_stop
 from gateway.lifecycle.watchdog import Watchdog
-from gateway.listeners.factory import apply_tls, derived_entries, read_tls
+from gateway.listeners.factory import Protection, apply_tls, read_tls
 from gateway.settings import ConfigError, Settings
 from gateway.settings.reloading import merged
 from gateway.systemd import Inheritance
@@ -37,6 +38,7 @@ from gateway.telemetry import collector, exposition, spool, status
 from gateway.telemetry.moving_topics import SecondsToReport
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.transport.tls.certificates import TlsFileError
+from gateway.transport.tls.context import Texts
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.settings_text import settings_of
@@ -83,6 +85,7 @@ ASK_S: Final = 0.01  # seconds; between asks. Slices are for 75 ms, so an answer
 FORGET_S: Final = 10.0  # seconds; between looks for buckets that the ledger has let go
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024  # bytes; what waits for the parent, above which it does not listen any more; a guess
 CONNECTIONS_PER_GENERATION: Final = 1_000_000_000  # numbers; for the connections of one worker process: 1000000017 is worker 1's
+MAX_RELOADS: Final = 10_000  # reloads that wait for one another; their parent waits for each before the next; a guess
 MAX_WORKERS: Final = 1024  # workers; as the settings allow
 
 
@@ -118,6 +121,7 @@ class Worker:
         self.bucket_ids = BucketIds()
         self._forgotten_topics: list[TopicTotals] = []  # since the last report of topics
         self._asked: list[list[Bucket]] = []  # buckets of asks without an answer yet, in order
+        self._to_reload, self._reloads = trio.open_memory_channel[Reload](MAX_RELOADS)
         self.lease = Lease(begin.workers)
         judge = Judge(self.rule_cache.rules(), settings.limiter.max_keys, bounds_names=True)
         judge.make_buckets_with(BucketFactory(begin.workers, self.lease))
@@ -126,6 +130,7 @@ class Worker:
             boot=f"{begin.boot}w{begin.worker}l{begin.generation}",
             first_connection=(begin.generation * MAX_WORKERS + begin.worker) * CONNECTIONS_PER_GENERATION + 1,
             tidy_access_log=False,
+            texts=Texts(begin.texts),
         )  # fmt: skip
         if begin.counts >= 0:
             os.set_inheritable(begin.counts, False)
@@ -156,6 +161,7 @@ class Worker:
             nursery.start_soon(self.outbox.send_to, stream)
             nursery.start_soon(self._ask)
             nursery.start_soon(self._forget)
+            nursery.start_soon(self._reload_in_turn)
             task_status.started()
             await listen(stream, FOR_WORKERS, self.take)
             if not self.gateway.draining:
@@ -217,8 +223,8 @@ class Worker:
                 self._put_in_force(number, rule_sets.decode(rules))
             case NewRaise(number, hourly):
                 self._put_in_force(number, self.rule_cache.rules().raised_by(rule_sets.hourly_raise(hourly)))
-            case Reload(number, settings):
-                self.outbox.put(Done(number, self._reload(settings)))
+            case Reload():
+                self._to_reload.send_nowait(message)
             case StateQuery(number, views):
                 self.outbox.put(self._report(number, views))
             case Describe(number, connections):
@@ -239,13 +245,22 @@ class Worker:
         self.gateway.event_loop.wake()
         self.outbox.put(Done(number))
 
-    def _reload(self, text: str) -> str:
-        """Put in force what a reload changes, with the files of TLS as they are now. Returns why that failed, or ""."""
+    async def _reload_in_turn(self) -> None:
+        async for message in self._reloads:
+            self.outbox.put(Done(message.number, await self._reload(message)))
+
+    async def _reload(self, message: Reload) -> str:
+        """Put in force what a reload changes. Returns why that failed, or "". A thread takes the settings and the files apart."""
+        before = self.gateway.settings
+
+        def read() -> tuple[Settings, dict[str, Protection]]:
+            settings = merged(before, settings_of(message.settings))
+            return settings, read_tls(settings.listeners, Texts(message.texts))
+
         try:
-            before = self.gateway.settings
-            settings = merged(before, settings_of(text))
-            entries = [*settings.listeners, *derived_entries(settings, self.gateway.brokers)]
-            apply_tls(self.gateway.listening, read_tls(entries))
+            with quick_switches():
+                settings, protection = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            apply_tls(self.gateway.listening, protection)
             self.gateway.settings = settings
             self.gateway.reloaded()
             apply_log(self.gateway.log_handler, before.log, settings.log)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -290,3 +292,27 @@ def test_a_client_that_only_opens_the_port_does_not_hurt(broker: RabbitMQ, ca: A
             assert works(connection)
         assert silent.recv(1) == b"", "closed at its deadline"
     said(gateway, "connection_closed", "handshake")
+
+
+def test_workers_go_on_with_the_files_that_were_good(broker: RabbitMQ, ca: Authority, start_gateway: StartGateway) -> None:
+    """A reload reaches them all. After it the key is a FIFO: a worker that has to be replaced serves all the same, and opens none."""
+    certificate, key = ca.issue("shared", "gateway.example")
+    listener = both_hops(broker, ca)
+    listener["tls"] = {"certificate": str(certificate), "key": str(key), "client_ca": str(ca.file)}
+    gateway: Gateway = start_gateway([listener], [], gateway={"name": "tls-workers", "workers": 2})
+    first = served(gateway, ca)
+    ca.issue("shared", "gateway.example")
+    gateway.cli("reload")
+    second = {served(gateway, ca) for _ in range(12)}
+    assert len(second) == 1
+    assert first not in second
+    key.unlink()
+    os.mkfifo(key)
+    assert f"{key} cannot be read: it is no regular file" in gateway.cli("reload", check=False).stderr
+    for each in gateway.get("/v1/status")["workers"]:
+        os.kill(each["pid"], signal.SIGKILL)
+    wait_until(lambda: gateway.get("/v1/status")["workers_replaced"] == 2, within=HANG_S, what="both workers replaced")
+    wait_until(lambda: gateway.answers("/readyz"), within=HANG_S, what="both to serve")
+    assert {served(gateway, ca) for _ in range(12)} == second
+    with connect(gateway, ca) as connection:
+        assert works(connection)

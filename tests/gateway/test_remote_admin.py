@@ -173,9 +173,9 @@ def test_counts_begin_at_0_where_a_listener_has_remote_admin(legacy: bool | None
 
 def test_a_listener_has_what_its_settings_say() -> None:
     entry = Listener("r", "rocketmq", Address("127.0.0.1", 1), (Address("127.0.0.1", 2),))
-    assert listener_of(entry, ConnectionSlots.unbounded()).config.remote_admin is None
+    assert listener_of(entry, ConnectionSlots.unbounded(), (None, None)).config.remote_admin is None
     allowed = replace(entry, remote_admin=RemoteAdminSettings(("10.0.0.0/8",), ("mqcloud",), legacy_codes=True))
-    permission = listener_of(allowed, ConnectionSlots.unbounded()).config.remote_admin
+    permission = listener_of(allowed, ConnectionSlots.unbounded(), (None, None)).config.remote_admin
     assert permission is not None
     assert permission.codes == {9002, 9003, 329, 330}
     assert permission.fault("10.0.0.1", "mqcloud") == ""

@@ -7,10 +7,12 @@ So the few fields needed are read from the DER here (RFC 5280, 4.1), and nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from gateway.regular_files import read_regular
 
 MAX_FILE_BYTES: Final = 4 << 20  # bytes; Debian's bundle of all public CAs has 0.2 MiB
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
@@ -33,6 +35,9 @@ class TlsFileError(Exception):
         self.remedy = remedy
 
 
+Read = Callable[[Path, str], str]  # the text of a PEM file, and the setting that names it; raises TlsFileError
+
+
 class Validity(NamedTuple):
     """From when until when a certificate holds, in seconds since 1970."""
 
@@ -43,8 +48,7 @@ class Validity(NamedTuple):
 def read_text(file: Path, setting: str) -> str:
     """The text of a PEM file. Raises TlsFileError where it is not to be had."""
     try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_FILE_BYTES + 1)
+        data = read_regular(file, MAX_FILE_BYTES)
     except OSError as error:
         raise TlsFileError(
             setting, f"{file} cannot be read: {error.strerror}", "check the name, and that the gateway's user may read it"
@@ -54,19 +58,19 @@ def read_text(file: Path, setting: str) -> str:
     return data.decode("latin-1")
 
 
-def validities(file: Path, setting: str) -> list[Validity]:
+def validities(file: Path, setting: str, read: Read = read_text) -> list[Validity]:
     """Of every certificate in a PEM file, in its order; at least one. Raises TlsFileError."""
     try:
-        return [validity(der) for der in certificates(file, setting)]
+        return [validity(der) for der in certificates(file, setting, read)]
     except ValueError as error:
         raise TlsFileError(setting, f"{file} holds a broken certificate: {error}", "write it again") from None
 
 
-def certificates(file: Path, setting: str) -> list[bytes]:
+def certificates(file: Path, setting: str, read: Read = read_text) -> list[bytes]:
     """The DER of every certificate in a PEM file; at least one. Raises TlsFileError, and ValueError where one is not even base64."""
     from ssl import PEM_cert_to_DER_cert
 
-    text = read_text(file, setting)
+    text = read(file, setting)
     blocks = _PEM.findall(text)
     if not blocks:
         der = " (it looks like DER: `openssl x509 -inform der` converts it)" if text[:1] == "\x30" else ""

@@ -1,13 +1,18 @@
 """TLS on a hop: which versions, which certificates, and what its errors mean in words.
 
+OpenSSL gets the text that was read and checked, in memory: it opens no file itself, and one that changes meanwhile is taken as it was.
+
 Safe by default: TLS 1.2 at least, no compression, no renegotiation, Python's own choice of ciphers; the broker's certificate is verified
 and must name the broker. Keys with a password are not supported: there is no one to type it.
 """
 
 from __future__ import annotations
 
+import os
 import ssl
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -29,6 +34,7 @@ class Hop:
     fingerprint: int  # of the files' contents: equal where a reload found the same
     failures: dict[str, int] = field(default_factory=dict)  # handshakes that failed, by the label of the reason
     permissive: bool = False  # towards clients: those that begin without TLS are let in too
+    texts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)  # by file: what it held
 
     def describe(self) -> dict[str, object]:
         """For `GET /v1/listeners`."""
@@ -43,7 +49,11 @@ class Hop:
         """The same towards the broker on `host`, which its certificate must name where no other name was given."""
         if self.server_name:
             return self
-        return Hop(self.context, self.server_side, host.removesuffix("."), self.own, self.fingerprint, self.failures, self.permissive)
+        return replace(self, server_name=host.removesuffix("."))
+
+    def for_another_listener(self) -> Hop:
+        """The same, with failures of its own."""
+        return replace(self, failures={})
 
     def begin(self) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
         """A new connection's TLS, its buffer for what comes from the socket, and the one for what goes there."""
@@ -53,29 +63,54 @@ class Hop:
         return tls, incoming, outgoing
 
 
-def client_hop(certificate: Path, key: Path, client_ca: Path | None, *, permissive: bool = False) -> Hop:
+class Texts:
+    """PEM files, each as it was when it was first asked for. Those in `known`, by path, are not read."""
+
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self.found: dict[str, str] = dict(known or {})
+
+    def read(self, file: Path, setting: str) -> str:
+        """Raises TlsFileError."""
+        text = self.found.get(str(file))
+        if text is None:
+            text = self.found[str(file)] = read_text(file, setting)
+        return text
+
+    def of(self, *files: Path | None) -> dict[str, str]:
+        """Those of these that there are; all have been read."""
+        return {str(file): self.found[str(file)] for file in files if file is not None}
+
+    def __repr__(self) -> str:
+        return f"<Texts of {', '.join(self.found)}>"
+
+
+def client_hop(certificate: Path, key: Path, client_ca: Path | None, *, permissive: bool = False, texts: Texts | None = None) -> Hop:
     """TLS towards clients; with `client_ca` they must have a certificate it vouches for. Raises TlsFileError."""
+    texts = texts or Texts()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
-    own = _load_own(context, certificate, key)
+    own = _load_own(context, certificate, key, texts)
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
-        _load_trusted(context, client_ca, "client_ca")
-    return Hop(context, True, None, own, _fingerprint(certificate, key, client_ca), permissive=permissive)
+        _load_trusted(context, client_ca, "client_ca", texts)
+    return _hop(context, None, own, texts.of(certificate, key, client_ca), permissive=permissive)
 
 
-def upstream_hop(ca: Path | None, certificate: Path | None, key: Path | None, server_name: str | None, verify: str) -> Hop:
+def upstream_hop(
+    ca: Path | None, certificate: Path | None, key: Path | None, server_name: str | None, verify: str, texts: Texts | None = None
+) -> Hop:
     """TLS towards a broker. `verify`: "full" (chain and name), "ca" (chain) or "none". Raises TlsFileError."""
+    texts = texts or Texts()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
     context.check_hostname = verify == "full"
     context.verify_mode = ssl.CERT_NONE if verify == "none" else ssl.CERT_REQUIRED
     if ca is not None:
-        _load_trusted(context, ca, "ca")
+        _load_trusted(context, ca, "ca", texts)
     elif verify != "none":
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    own = _load_own(context, certificate, key) if certificate is not None and key is not None else None
-    return Hop(context, False, server_name, own, _fingerprint(ca, certificate, key))
+    own = _load_own(context, certificate, key, texts) if certificate is not None and key is not None else None
+    return _hop(context, server_name, own, texts.of(ca, certificate, key))
 
 
 def _harden(context: ssl.SSLContext) -> None:
@@ -83,13 +118,28 @@ def _harden(context: ssl.SSLContext) -> None:
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
 
 
-def _fingerprint(*files: Path | None) -> int:
-    return hash(tuple(None if file is None else read_text(file, "") for file in files))
+def _hop(context: ssl.SSLContext, server_name: str | None, own: Validity | None, texts: dict[str, str], *, permissive: bool = False) -> Hop:
+    server_side = context.protocol == ssl.PROTOCOL_TLS_SERVER
+    fingerprint = hash(tuple(texts.values()))
+    return Hop(context, server_side, server_name, own, fingerprint, permissive=permissive, texts=texts)
 
 
-def _load_own(context: ssl.SSLContext, certificate: Path, key: Path) -> Validity:
-    found = validities(certificate, "certificate")
-    text = read_text(key, "key")
+@contextmanager
+def _in_memory(text: str) -> Iterator[str]:
+    """A path under which OpenSSL finds the text meanwhile. Raises OSError: no descriptor is left."""
+    descriptor = os.memfd_create("pem")
+    try:
+        data = text.encode("latin-1")
+        while data:
+            data = data[os.write(descriptor, data) :]
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, texts: Texts) -> Validity:
+    found = validities(certificate, "certificate", texts.read)
+    text = texts.read(key, "key")
     if "PRIVATE KEY-----" not in text:
         raise TlsFileError("key", f"{key} holds no private key in PEM form", "a private key begins with -----BEGIN PRIVATE KEY-----")
     if "ENCRYPTED" in text:
@@ -99,7 +149,8 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path) -> Validity
         raise _password(key)
 
     try:
-        context.load_cert_chain(certificate, key, password=refuse)
+        with _in_memory(texts.read(certificate, "certificate")) as chain, _in_memory(text) as private:
+            context.load_cert_chain(chain, private, password=refuse)
     except ssl.SSLError as error:
         if error.reason in {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"}:
             raise TlsFileError(
@@ -110,8 +161,8 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path) -> Validity
                 "certificate", f"{certificate} is too weak ({error.reason.lower().replace('_', ' ')})", "have one made of today's strength"
             ) from None
         raise TlsFileError("key", f"{key} cannot be used: {_reason(error)}", "write it again, in PEM form") from None
-    except OSError as error:  # gone since it was read
-        raise TlsFileError("key", f"{key} or {certificate} cannot be read: {error.strerror}", "check both") from None
+    except OSError as error:  # no descriptor is left
+        raise TlsFileError("key", f"{key} and {certificate} cannot be used: {error.strerror}", "try again") from None
     return Validity(max(each.since for each in found), min(each.until for each in found))
 
 
@@ -119,10 +170,11 @@ def _password(key: Path) -> TlsFileError:
     return TlsFileError("key", f"{key} has a password, which is not supported", f"take it off: openssl pkey -in {key} -out FILE; chmod 600")
 
 
-def _load_trusted(context: ssl.SSLContext, file: Path, setting: str) -> None:
-    validities(file, setting)
+def _load_trusted(context: ssl.SSLContext, file: Path, setting: str, texts: Texts) -> None:
+    validities(file, setting, texts.read)
     try:
-        context.load_verify_locations(cafile=file)
+        with _in_memory(texts.read(file, setting)) as path:
+            context.load_verify_locations(cafile=path)
     except OSError as error:  # ssl.SSLError is one
         raise TlsFileError(setting, f"{file} cannot be used: {_reason(error)}", "write it again, in PEM form") from None
 

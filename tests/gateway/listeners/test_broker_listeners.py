@@ -7,7 +7,6 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,15 +15,14 @@ from unittest.mock import Mock
 import pytest
 import trio
 
-from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, apply_entries, brokers_of
+from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, brokers_of
 from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
-from gateway.listeners.factory import apply_tls, derived_entries, listeners_of, read_tls
+from gateway.listeners.factory import apply_tls, listeners_of, read_tls, with_derived
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError
 from gateway.settings import load
 from gateway.settings.addresses import Address
-from gateway.settings.known_settings import ListenerTls
 from gateway.systemd import Inheritance
 from gateway.transport.trusted_proxies import TrustedProxies
 from support.brokers.name_servers import port_range
@@ -499,23 +497,30 @@ def test_a_reload_reaches_listeners_of_brokers_and_those_opened_after_it(house: 
     one = house(more=", tls: {certificate: a.pem, key: a.key}")
     one.brokers.find("broker-a", 0, ONE)
     authority.issue("a", NAME)
-    changed = apply_tls(one.listening, read_tls([*one.settings.listeners, *derived_entries(one.settings, {"names": one.brokers})]))
+    changed = apply_tls(one.listening, with_derived(read_tls(one.settings.listeners), {"names": one.brokers}))
     assert changed == ["listeners.names.tls: the files have changed", "listeners.names/broker-a/0.tls: the files have changed"]
-    (tmp_path / "b.pem").write_bytes((tmp_path / "a.pem").read_bytes())
-    (tmp_path / "b.key").write_bytes((tmp_path / "a.key").read_bytes())
-    renewed = replace(one.settings.listeners[0], tls=ListenerTls(tmp_path / "b.pem", tmp_path / "b.key"))
-    apply_entries({"names": one.brokers}, replace(one.settings, listeners=(renewed,)))
-    (tmp_path / "a.pem").unlink()
+    names, first = one.listening["names"].tls, one.listening["names/broker-a/0"].tls
+    assert names is not None
+    assert first is not None
+    names.failures["expired"] = 1
+    assert first.failures == {}, "each listener counts its own"
     one.brokers.find("broker-b", 0, TWO)
-    assert one.listening["names/broker-b/0"].tls is not None
+    second = one.listening["names/broker-b/0"].tls
+    assert second is not None
+    assert second.fingerprint == names.fingerprint
+    assert second.failures == {}
 
 
-def test_with_files_that_cannot_be_read_a_new_broker_is_a_route_error(house: Callable[..., House], tmp_path: Path) -> None:
+def test_the_files_are_not_read_for_a_broker(house: Callable[..., House], tmp_path: Path) -> None:
+    """A route comes on the event loop's thread, and the files may hang. What was read last holds."""
     Authority(tmp_path).issue("a", NAME)
-    one = house(more=", tls: {certificate: a.pem, key: a.key}")
-    (tmp_path / "a.pem").unlink()
-    with pytest.raises(RouteError, match="no listener can be opened for broker-a"):
-        one.brokers.find("broker-a", 0, ONE)
+    one = house(more=", tls: {certificate: a.pem, key: a.key}, upstream_tls: {ca: ca.pem}")
+    for file in ("a.pem", "a.key", "ca.pem"):
+        (tmp_path / file).unlink()
+    one.brokers.find("broker-a", 0, ONE)
+    one.brokers.find("broker-a", 0, TWO)
+    assert one.listening["names/broker-a/0"].tls is not None
+    assert one.listening["names/broker-a/0"].upstreams.members[0].tls is not None
 
 
 # ---- what is counted and said ------------------------------------------------------------------------------------------
