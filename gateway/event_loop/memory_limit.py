@@ -20,6 +20,7 @@ import ctypes
 import os
 import resource
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -60,12 +61,10 @@ class MemoryLimit:
 
     def check(self, sweeper: Sweeper, now: int) -> bool:
         """Look, and act; whether the step has changed. On each tick, before the watermarks are looked at."""
-        try:
-            resident, virtual = sizes()
-        except OSError:  # no open file is left on this machine (ENFILE): the steps stay until it is known again
-            return False
-        self.size = resident
-        share = 0.0 if self.limit is None else resident / self.limit
+        virtual = 0
+        with suppress(OSError):  # then the last known size holds
+            self.size, virtual = sizes()
+        share = 0.0 if self.limit is None else self.size / self.limit
         address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
         if self.limit is not None and 0 < address_space < UNLIMITED:
             share = max(share, virtual / address_space)
@@ -97,9 +96,16 @@ class MemoryLimit:
 
 
 def sizes() -> tuple[int, int]:
-    """Resident and virtual size of this process, in bytes."""
-    virtual, resident = STATM.read_bytes().split()[:2]
+    """Resident and virtual size of this process, in bytes. Raises OSError."""
+    virtual, resident = os.pread(_opened(STATM, os.getpid()), 128, 0).split()[:2]
     return int(resident) * PAGE_BYTES, int(virtual) * PAGE_BYTES
+
+
+@cache
+def _opened(file: Path, process: int) -> int:
+    """Open for good: where no file can be opened any more (EMFILE, ENFILE) the size is known all the same. Raises OSError."""
+    del process  # whose size it is, whoever reads it
+    return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def require_sizes() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from gateway.settings.addresses import Address, HostName, HostPort, Network
 from gateway.settings.http_urls import CollectorUrl, WebhookUrl, parts_of
@@ -75,6 +75,8 @@ class ListenerTls:
 @dataclass(frozen=True, slots=True)
 class UpstreamTls:
     """TLS towards the broker, 1.2 and later. Files are PEM, and read again on a reload."""
+
+    needs: ClassVar = {"certificate": ("key",), "key": ("certificate",)}
 
     ca: Path | None = setting(PathName("tls/broker-ca.pem"), None, "CAs the broker's certificate may be of; default: the system's.")
     certificate: Path | None = setting(PathName("tls/gateway.pem"), None, "The gateway's own certificate, where the broker wants one.")
@@ -289,6 +291,8 @@ class Quotas:
 class RedisTls:
     """TLS towards Redis, where its URL begins with rediss://. Files are PEM."""
 
+    needs: ClassVar = {"certificate": ("key",), "key": ("certificate",)}
+
     ca: Path | None = setting(PathName("tls/redis-ca.pem"), None, "CAs Redis' certificate may be of; default: the system's.")
     certificate: Path | None = setting(PathName("tls/gateway.pem"), None, "The gateway's own certificate, where Redis wants one.")
     key: Path | None = setting(PathName("tls/gateway.key"), None, "Its private key, without a password.")
@@ -495,6 +499,9 @@ class Probes:
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """A receiver of what becomes of limits, in Alertmanager's JSON: limit reached, limit recovered."""
+
+    one_of: ClassVar = ("url", "url_file")
+    needs: ClassVar = {"url_file": ("name",), "user": ("token_file",)}
 
     url: str | None = setting(WebhookUrl(), None, "Where the receiver is: http:// or https://, without credentials.")
     url_file: Path | None = setting(

@@ -13,7 +13,7 @@ from admin.secret_files import open_to_others
 from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
 from gateway.regular_files import read_secret
 from gateway.settings.checks import brokers_room, is_loopback, unreadable_token
-from gateway.settings.http_urls import parts_of
+from gateway.settings.http_urls import UrlParts, parts_of, webhook_url_in_file
 from gateway.settings.listener_protocols import OPENING
 from gateway.settings.port_ranges import outgoing_ports
 from gateway.settings.problems import ConfigProblem, SourceLocation
@@ -28,6 +28,8 @@ from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gateway.settings.settings import Settings
 
 MIN_BURST_NS: Final = 20_000_000  # ns of the rate; a smaller burst refuses what the network bunches; docs/design/reliability.md 1.4
@@ -194,11 +196,11 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:
-    """A webhook's token that crosses a network as plain text; its files that cannot be read, or can be read by others."""
+    """A webhook's token or secret URL that crosses a network as plain text; its files that cannot be read, or can be read by others."""
     for number, webhook in enumerate(settings.webhooks):
         path = f"webhooks[{number}]"
         where = parts_of(webhook.url) if webhook.url is not None and webhook.token_file is not None else None
-        if where is not None and where.scheme == "http" and not is_loopback(where.address.host):
+        if where is not None and _in_plain(where):
             message = f"the token of token_file crosses the network to {where.address} as plain text"
             yield settings.problem(f"{path}.url", message, "use https://, or a proxy with TLS on this host")
         for key, file, held in (("token_file", webhook.token_file, "token"), ("url_file", webhook.url_file, "URL")):
@@ -212,6 +214,24 @@ def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:
                 continue
             if stat.S_IMODE(mode) & 0o007:
                 yield settings.problem(f"{path}.{key}", f"{file} can be read by others", f"chmod o= {file}")
+        held_url = None if webhook.url_file is None else _url_in(webhook.url_file)
+        if held_url is not None and _in_plain(held_url):
+            and_token = "" if webhook.token_file is None else ", and so does the token of token_file"
+            message = f"the URL in {webhook.url_file} is without TLS: it crosses the network as plain text{and_token}"
+            yield settings.problem(f"{path}.url_file", message, "use https://, or a proxy with TLS on this host")
+
+
+def _in_plain(where: UrlParts) -> bool:
+    return where.scheme == "http" and not is_loopback(where.address.host)
+
+
+def _url_in(file: Path) -> UrlParts | None:
+    """None where the file does not hold one URL: the log says so at each post."""
+    try:
+        url = webhook_url_in_file(read_secret(file).strip())
+    except (OSError, ValueError):
+        return None
+    return None if url is None else parts_of(url)
 
 
 def headers_file(settings: Settings) -> Iterator[ConfigProblem]:

@@ -2,7 +2,8 @@
 
 A settings type is a frozen dataclass whose fields are made by `setting()`; the names in the file may differ from the fields' (units stand
 in field names, `roll_every_ns`, and in values, `5min`). `not_yet` in the class names keys of the contract this version does not do, `gone`
-those that it does not do any more, with the way out.
+those that it does not do any more, with the way out; `needs` those that a key cannot stand without, `one_of` keys of which exactly one is
+there. These two are for editors (`schema`); what is said of them otherwise stands in `checks.py`.
 """
 
 from __future__ import annotations
@@ -148,6 +149,12 @@ class Section(Kind[T]):
         required: list[JSON] = [key for key, (_, known) in self.settings.items() if known.required]
         if required:
             found |= {"type": "object", "required": required}
+        needs: dict[str, tuple[str, ...]] = getattr(self.cls, "needs", {})
+        if needs:
+            found["dependentRequired"] = {key: list(others) for key, others in needs.items()}
+        one_of: tuple[str, ...] = getattr(self.cls, "one_of", ())
+        if one_of:
+            found |= {"type": "object", "oneOf": [{"required": [key]} for key in one_of]}
         return found
 
 

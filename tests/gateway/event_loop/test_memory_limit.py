@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -117,7 +118,23 @@ def test_a_limit_of_address_space_counts_by_virtual_size(monkeypatch: pytest.Mon
         assert ground.limit.step == 2
 
 
-def test_a_size_that_cannot_be_read_leaves_the_steps_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_descriptor_the_size_is_known_all_the_same() -> None:
+    """EMFILE; where the whole machine has none left (ENFILE) it is the same. The steps go on."""
+    require_sizes()
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open("/proc/self/statm", os.O_RDONLY)
+        resident, virtual = sizes()
+        kept = b"x" * (64 << 20)
+        assert sizes()[0] - resident > len(kept) // 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    assert 0 < resident <= virtual
+
+
+def test_with_a_size_that_cannot_be_read_the_steps_go_on_with_the_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with Wires() as wires:
         ground = Ground(wires, monkeypatch)
         assert ground.look(91)
@@ -125,6 +142,10 @@ def test_a_size_that_cannot_be_read_leaves_the_steps_as_they_are(monkeypatch: py
         monkeypatch.setattr(memory_limit, "STATM", tmp_path / "statm")
         assert not ground.limit.check(wires.sweeper, wires.now())
         assert ground.limit.step == 2
+        ground.limit.limit = ground.limit.size * 100 // 93  # a reload
+        assert ground.limit.check(wires.sweeper, wires.now())
+        assert ground.limit.step == 3
+        assert ground.slots.closed_because
     with pytest.raises(OSError, match=r"/statm: No such file or directory: .*; mount /proc"):
         require_sizes()
 

@@ -133,6 +133,29 @@ BEYOND_SCHEMA = (
 )  # fmt: skip
 
 
+LISTENERS = "listeners: [{name: a, protocol: amqp, bind: '127.0.0.1:1', upstream: '127.0.0.1:2'}]\n"
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "webhooks: [{}]", "webhooks: [{name: ops}]", "webhooks: [{url: 'http://a', url_file: f, name: ops}]", "webhooks: [{url_file: f}]",
+        "webhooks: [~]", "webhooks: [{url: 'http://a', user: x}]", "fleet: {redis: {url: 'rediss://a', name: a, tls: {key: k}}}",
+    ],
+)  # fmt: skip
+def test_keys_that_need_each_other(section: str, write: Callable[..., Path]) -> None:
+    document = f"{LISTENERS}{section}\n"
+    assert messages(write(document))
+    assert not jsonschema.Draft202012Validator(schema()).is_valid(resolved(document))
+
+
+@pytest.mark.parametrize("webhook", ["url: 'http://a'", "url_file: f, name: ops", "url: 'http://a', user: x, token_file: f"])
+def test_a_webhook_with_what_it_needs_fits(webhook: str, write: Callable[..., Path]) -> None:
+    document = f"{LISTENERS}webhooks: [{{{webhook}}}]\n"
+    assert messages(write(document)) == []
+    jsonschema.validate(resolved(document), schema())
+
+
 def messages(path: Path) -> list[str]:
     """What the decoder says against a file."""
     try:

@@ -127,6 +127,30 @@ def test_a_token_that_crosses_the_network_in_plain_is_a_warning(
     assert [(one.path, one.line, message in one.message) for one in found] == ([(f"webhooks[0]{path}", 3, True)] if message else [])
 
 
+@pytest.mark.parametrize(
+    ("url", "token", "words"),
+    [
+        ("http://alerts.example/hunter2", True, "as plain text, and so does the token"),
+        ("http://alerts.example/hunter2", False, "as plain text"),
+        ("https://alerts.example/hunter2", True, ""),
+        ("http://127.0.0.1:9093/hunter2", True, ""),
+        ("no URL", True, ""),
+    ],
+)
+def test_a_url_in_a_file_that_crosses_the_network_in_plain_is_a_warning(
+    write: Callable[..., Path], tmp_path: Path, url: str, token: bool, words: str
+) -> None:
+    for name, held in (("hook.url", f"{url}\n"), ("token", "x")):
+        (tmp_path / name).write_text(held)
+        (tmp_path / name).chmod(0o600)
+    more = ", token_file: token" if token else ""
+    found = [
+        one for one in lint(load(write(f"{LISTENERS}webhooks: [{{url_file: hook.url, name: ops{more}}}]\n"))) if "webhooks" in one.path
+    ]
+    assert [(one.path, words in one.message) for one in found] == ([("webhooks[0].url_file", True)] if words else [])
+    assert "hunter2" not in str(found)
+
+
 def test_a_token_file_that_is_missing_or_open_to_all_is_a_warning(write: Callable[..., Path], tmp_path: Path) -> None:
     file = write(f"{LISTENERS}webhooks: [{{url: https://a, token_file: token}}]\n")
     assert any("cannot be read" in one.message for one in lint(load(file)) if one.path == "webhooks[0].token_file")
