@@ -32,6 +32,7 @@ from gateway import log
 from gateway.counting.histogram import Histogram
 from gateway.fleet.figures import Told, believed
 from gateway.fleet.outages import REASONS, OwnerGoneError
+from gateway.fleet.presence import Belief, Presence
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
 from gateway.settings.urls import shown_url
@@ -86,7 +87,7 @@ class Fleet:
         self._away_ns = 0  # time without Redis, of outages that are over
         self._begun_at = 0  # of the round under way; 0: none is
         self._show_at = 0
-        self._fewer_since = 0  # fewer gateways than `lease.members` have shown themselves; 0: that is not so
+        self._belief = Belief(settings.gateways)
         self._left: dict[Identity, tuple[Slice, int]] = {}  # each bucket's last answer, and when, by a clock that stands still in outages
         self._left_before: dict[Identity, tuple[Slice, int]] = {}
         self._forget_at = 0
@@ -135,15 +136,15 @@ class Fleet:
         pause_s = ROUND_S * random.uniform(0.8, 1.2)  # noqa: S311  -- so that gateways do not ask in step
         return max(pause_s - took_s, took_s)  # at most half of one core, however much there is to ask
 
-    def _count_gateways(self, there: int, now: int) -> None:
-        """A gateway that joins counts at once; one that is missing, only after SEEN_S: a restarted Redis has seen none yet."""
-        if there >= self.lease.members:
-            self._fewer_since = 0
-        elif self._fewer_since == 0:
-            self._fewer_since = now
-        if there > self.lease.members or (self._fewer_since != 0 and now - self._fewer_since >= SEEN_S * SECOND):
-            self.lease.members = there
-            self._fewer_since = 0
+    def _count_gateways(self, presence: Presence, now: int) -> None:
+        before = self._belief.strangers
+        self._belief.take(presence, now)
+        self.lease.members, strangers = self._belief.gateways, self._belief.strangers
+        if strangers and not before:
+            log.event(
+                logging.WARNING, "fleet_strangers", fleet=self.name, redis=self.url, gateways=self.lease.members, strangers=strangers,
+                remedy="they do not count: give each gateway of the fleet the same secret_file, or find out who else writes to this Redis",
+            )  # fmt: skip
 
     def _share(self, now: int) -> None:
         """Tell the others of this gateway's traffic, and read theirs while somebody looks."""
@@ -155,7 +156,7 @@ class Fleet:
             self._tidy_at = now + TIDY_NS
         self._told = believed(answers, SEEN_S) if looked else None
 
-    def _timed_show(self) -> int:
+    def _timed_show(self) -> Presence:
         started = time.perf_counter()
         members = self.owner.show()
         self._observe(time.perf_counter() - started)

@@ -17,7 +17,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from gateway.fleet.outages import DENIED, OwnerGoneError
-from gateway.fleet.script import FIGURES, PRESENCE, SCRIPT
+from gateway.fleet.script import FIGURES, PRESENCE, PROOFS, SCRIPT
 from gateway.regular_files import read_secret
 from gateway.transport.bounded_socket import Allowance, bounded
 from gateway.transport.tls.certificates import TlsFileError, read_text
@@ -30,11 +30,13 @@ Command = tuple[str | int, ...]
 SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
 FIGURES_SHA: Final = sha1(FIGURES.encode(), usedforsecurity=False).hexdigest()
-LOAD: Final[tuple[Command, ...]] = (("SCRIPT LOAD", SCRIPT), ("SCRIPT LOAD", PRESENCE), ("SCRIPT LOAD", FIGURES))
+PROOFS_SHA: Final = sha1(PROOFS.encode(), usedforsecurity=False).hexdigest()
+LOAD: Final[tuple[Command, ...]] = tuple(("SCRIPT LOAD", script) for script in (SCRIPT, PRESENCE, FIGURES, PROOFS))
 CONNECT_S: Final = 0.5  # seconds; for a connection, which may take longer than an answer: buckets have no owner then anyhow; a guess
 KINDS: Final = {"redis": Connection, "rediss": SSLConnection, "unix": UnixDomainSocketConnection}  # by the URL's scheme
 ROUND: Final = 4  # answers that follow each other within one round, each within the time-out: a cluster's slots, login, scripts, slices
 MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; of one round: 512 slices are 20 kB, and the commands that a cluster's node knows 300 kB; a guess
+MIN_SECRET_BYTES: Final = 16  # bytes; below that it can be guessed
 KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 
 
@@ -92,6 +94,19 @@ def password_of(settings: FleetRedis) -> str | None:
         return read_secret(settings.password_file).strip()
     except (OSError, ValueError) as error:
         raise OwnerGoneError(DENIED, f"{settings.password_file} cannot be read: {error}") from error
+
+
+def secret_of(settings: FleetRedis) -> bytes:
+    """The fleet's secret, read as the password is; b"": there is none. Raises OwnerGoneError."""
+    if settings.secret_file is None:
+        return b""
+    try:
+        secret = read_secret(settings.secret_file).strip().encode()
+    except (OSError, ValueError) as error:
+        raise OwnerGoneError(DENIED, f"{settings.secret_file} cannot be read: {error}") from error
+    if len(secret) < MIN_SECRET_BYTES:
+        raise OwnerGoneError(DENIED, f"{settings.secret_file} holds no secret of {MIN_SECRET_BYTES} bytes or more: openssl rand -hex 32")
+    return secret
 
 
 def options_of(settings: FleetRedis, password: str | None) -> dict[str, object]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
-from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, SHA, Command, RedisLink, password_of
-from gateway.fleet.script import figures_key_of, key_of, presence_key_of
+from gateway.fleet.presence import Presence, proof, proven
+from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, PROOFS_SHA, SHA, Command, RedisLink, password_of, secret_of
+from gateway.fleet.script import figures_key_of, key_of, presence_key_of, proofs_key_of
 from gateway.settings.urls import HIDDEN, shown_url
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class RedisOwner:
         self._settings = settings
         self._link: RedisLink | None = None
         self._password: str | None = None  # of the last connection
+        self._secret = b""  # the fleet's, at the last connection
+        self._redis_us = 0  # Redis' clock at the last answer about who is there; 0: not known
+        self._proof = ""  # what was shown last
 
     def ask(self, asks: Sequence[Ask]) -> list[Slice]:
         """A slice for each, at most ASKS_AT_ONCE. Raises OwnerGoneError where one has no answer; what the others got is then lost."""
@@ -66,16 +70,36 @@ class RedisOwner:
             self.close()
             raise self._gone(error.reason, error.detail) from error
 
-    def show(self, *, leave: bool = False) -> int:
-        """Announce that this gateway is there, or leaves. Returns how many of the fleet are there. Raises OwnerGoneError."""
+    def show(self, *, leave: bool = False) -> Presence:
+        """Announce that this gateway is there, or leaves. Returns who is there. Raises OwnerGoneError."""
         verb = "leave" if leave else "stay"
+        if self._settings.secret_file is not None:
+            if not self._redis_us and not leave:
+                self._show_proof("stay")  # which tells Redis' time
+            return self._show_proof(verb)
         answer = self._answers([("EVALSHA", PRESENCE_SHA, 1, presence_key_of(self.name), self.clock_us, self.member, verb)])[0]
         if type(answer) is int and 0 <= answer <= MAX_GATEWAYS:
-            return max(1, answer)
+            return Presence(max(1, answer))
+        raise self._no_number(answer)
+
+    def _show_proof(self, verb: str) -> Presence:
+        """The same with a proof, once Redis' time is known. Raises OwnerGoneError."""
+        self._connect()
+        shown = proof(self._secret, self.name, self.member, self._redis_us) if self._redis_us else ""
+        keys = (presence_key_of(self.name), proofs_key_of(self.name))
+        answer = self._answers([("EVALSHA", PROOFS_SHA, 2, *keys, self.clock_us, self.member, verb, shown, self._proof)])[0]
+        match answer:
+            case [bytes(stamp), int(there), list(proofs)] if 0 <= there <= MAX_GATEWAYS and stamp.isdigit() and len(stamp) < 20:
+                self._redis_us, self._proof = int(stamp), shown
+                texts = [each.decode(errors="replace") for each in proofs if isinstance(each, bytes)]
+                return Presence(max(1, there), proven(self._secret, self.name, texts, self._redis_us))
+        raise self._no_number(answer)
+
+    def _no_number(self, answer: object) -> OwnerGoneError:
         self.close()
         if isinstance(answer, Exception):
-            raise self._gone(*reason_of(answer)) from answer
-        raise self._gone(NONSENSE, f"answered {str(answer)[:80]!r} instead of a number of gateways")
+            return self._gone(*reason_of(answer))
+        return self._gone(NONSENSE, f"answered {str(answer)[:80]!r} instead of a number of gateways")
 
     def share(self, told: str, *, read: bool) -> list[object]:
         """Tell the others of this gateway's traffic; "" takes it back. With `read`: what all have told, this one too, at most MOST_READ.
@@ -90,16 +114,21 @@ class RedisOwner:
     def _answers(self, commands: list[Command]) -> list[object]:
         """The answers to all commands. Raises OwnerGoneError."""
         try:
-            if self._link is None:
-                self._password = password_of(self._settings)
-                self._link = RedisLink(self._settings, self._password)
-            return self._link.answers(commands)
+            return self._connect().answers(commands)
         except OwnerGoneError:
             self.close()
             raise
         except Exception as error:  # of any kind, for the parser of redis-py raises many; a round must never end the thread
             self.close()
             raise self._gone(*reason_of(error)) from error
+
+    def _connect(self) -> RedisLink:
+        """Connected with what the files say by then. Raises OwnerGoneError, and what redis-py raises."""
+        if self._link is None:
+            self._password = password_of(self._settings)
+            self._secret = secret_of(self._settings)
+            self._link = RedisLink(self._settings, self._password)
+        return self._link
 
     def _gone(self, reason: str, detail: str) -> OwnerGoneError:
         """The error without the login, which servers repeat: "unknown command 'AUTH', with args beginning with: ..."."""

@@ -26,8 +26,9 @@ and a missing bucket begins with that: a restart of Redis gives no fresh burst t
 buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts that ask for the time are replicated by what they wrote, not
 by their text: that is how Redis 5 and later, and Valkey, do it.
 
-A second script counts the gateways of the fleet: those that have shown themselves within SEEN_S. A third keeps what each tells the others
-of its traffic, in a hash with a field for each, and forgets one that has told nothing for KEPT_S or has left.
+A second script counts the gateways of the fleet: those that have shown themselves within SEEN_S. With a secret of the fleet another one
+does that, which keeps proofs beside the names (`presence.py`); gateways without a secret count the same names. A further one keeps what
+each tells the others of its traffic, in a hash with a field for each, and forgets one that has told nothing for KEPT_S or has left.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ EXACT: Final = 1 << 53  # doubles count exactly up to here
 VERSION: Final = "v1"  # of the hash's contents, in the key: versions of sluice that read them differently share no key
 SEEN_S: Final = 5  # seconds; a gateway that has not shown itself for so long does not count; each does every second; a guess
 KEPT_S: Final = 600  # seconds; so long a gateway is known that has not left and tells nothing: time for its operator to look; a guess
+MOST_PROOFS: Final = 4096  # gateways; whose proofs are read once a second by each; far above any fleet's (a guess)
 MOST_READ: Final = 256  # gateways; whose figures one reads: 50 kB a second while somebody looks; a guess
 MAX_KEY_MS: Final = 366 * 86_400_000  # ms; a key's life, however slowly its bucket fills: Redis refuses times without end
 
@@ -148,6 +150,30 @@ redis.call('PEXPIRE', KEYS[1], @seen@ / 500)
 return redis.call('ZCARD', KEYS[1])
 """.replace("@seen@", str(SEEN_S * 1_000_000))
 
+PROOFS: Final = """\
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local stamp = string.format('%.0f', now)
+if ARGV[5] ~= '' and ARGV[5] ~= ARGV[4] then redis.call('ZREM', KEYS[2], ARGV[5]) end
+if ARGV[3] == 'leave' then
+  redis.call('ZREM', KEYS[1], ARGV[2])
+  if ARGV[4] ~= '' then redis.call('ZREM', KEYS[2], ARGV[4]) end
+else
+  redis.call('ZADD', KEYS[1], stamp, ARGV[2])
+  if ARGV[4] ~= '' then redis.call('ZADD', KEYS[2], stamp, ARGV[4]) end
+end
+for at = 1, 2 do
+  redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', string.format('%.0f', now - @seen@))
+  redis.call('ZREMRANGEBYSCORE', KEYS[at], string.format('%.0f', now + @seen@), '+inf')
+  redis.call('PEXPIRE', KEYS[at], @seen@ / 500)
+end
+if redis.call('ZCARD', KEYS[2]) > @most@ then return redis.error_reply('ERR more proofs of presence than a fleet has gateways') end
+return {stamp, redis.call('ZCARD', KEYS[1]), redis.call('ZRANGE', KEYS[2], 0, -1)}
+""".replace("@seen@", str(SEEN_S * 1_000_000)).replace("@most@", str(MOST_PROOFS))
+
 FIGURES: Final = """\
 local now = tonumber(ARGV[1])
 if now == 0 then
@@ -210,6 +236,10 @@ def key_of(fleet: str, identity: tuple[str, str, str, str]) -> str:
 
 def presence_key_of(fleet: str) -> str:
     return f"sluice:{{{quote(fleet, safe='/')}}}:gateways:{VERSION}"
+
+
+def proofs_key_of(fleet: str) -> str:
+    return f"sluice:{{{quote(fleet, safe='/')}}}:proofs:{VERSION}"
 
 
 def figures_key_of(fleet: str) -> str:

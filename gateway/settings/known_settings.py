@@ -330,6 +330,11 @@ class FleetRedis:
     password_file: Path | None = setting(
         PathName("redis.password"), None, "File that holds the password; read at every connection, so that it may change."
     )
+    secret_file: Path | None = setting(
+        PathName("fleet.secret"),
+        None,
+        "File that holds the fleet's secret, 16 bytes or more, the same in every gateway: only gateways that have it count as members.",
+    )
     tls: RedisTls | None = setting(
         OrElse(Section(RedisTls), Off()), None, "TLS towards Redis, with rediss:// only; default: the system's CAs."
     )

@@ -181,18 +181,19 @@ def token_files(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def password_files(settings: Settings) -> Iterator[ConfigProblem]:
-    """A password file that cannot be read. It is read at each login, so it may be made later."""
-    files = [(f"listeners[{number}].own_login", each.own_login) for number, each in enumerate(settings.listeners)]
-    redis = None if settings.fleet is None else settings.fleet.redis
-    for path, login in (*files, ("fleet.redis", redis)):
-        if login is None or login.password_file is None:
-            continue
+    """A file of a password or of a fleet's secret that cannot be read. It is read at each login, so it may be made later."""
+    logins = [(f"listeners[{number}].own_login", each.own_login) for number, each in enumerate(settings.listeners)]
+    files = [(f"{path}.password_file", "password", login.password_file) for path, login in logins if login is not None]
+    if settings.fleet is not None:
+        redis = settings.fleet.redis
+        held_there = (("password", redis.password_file), ("secret", redis.secret_file))
+        files += [(f"fleet.redis.{held}_file", held, file) for held, file in held_there if file is not None]
+    for path, held, file in files:
         try:
-            read_secret(login.password_file)
+            read_secret(file)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            message = f"{login.password_file} cannot be read: {why}"
-            yield settings.problem(f"{path}.password_file", message, "check the name, or write the password into it")
+            yield settings.problem(path, f"{file} cannot be read: {why}", f"check the name, or write the {held} into it")
 
 
 def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:

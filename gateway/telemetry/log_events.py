@@ -287,6 +287,9 @@ FLEET: Final = {
         "warning", fields="fleet redis reason gateways err remedy",
         meaning="Redis does not answer: every gateway goes on with its last share of each limit, and no message waits."),
     "fleet_back": lines("info", fields="fleet redis gateways after_s", meaning="Redis answers again."),
+    "fleet_strangers": lines(
+        "warning", fields="fleet redis gateways strangers remedy",
+        meaning="Gateways without the fleet's secret have shown themselves in Redis, after all that were there had it. They do not count."),
     "fleet_failed": lines("error", fields="err", meaning="A fault in the thread that talks to Redis: please report it."),
 }  # fmt: skip
 

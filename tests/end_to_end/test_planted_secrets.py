@@ -69,7 +69,7 @@ def planted(parrot: str, folder: Path) -> dict[str, object]:
             {"url": f"http://{parrot}/", "name": "token", "token_file": plain, "user": "sluice"},
         ],
         "tracing": {"endpoint": f"http://{parrot}/v1/{SECRET}", "headers_file": str(folder / "headers"), "timeout": "2s"},
-        "fleet": {"redis": {"url": f"redis://{SECRET}@{parrot}/0", "name": "orders", "password_file": plain}},
+        "fleet": {"redis": {"url": f"redis://{SECRET}@{parrot}/0", "name": "orders", "password_file": plain, "secret_file": plain}},
         "admin": {"tokens": [{"name": "ci", "role": "operator", "file": str(folder / "token")}]},
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,8 @@ class FleetWorld:
 
     def __init__(self, settings: FleetRedis | Sequence[FleetRedis], members: int, *rules: Rule) -> None:
         self.now = START
-        each = [settings] * members if isinstance(settings, FleetRedis) else settings
+        # By themselves more than two would learn of each other in SEEN_S and longer.
+        each = [replace(settings, gateways=members)] * members if isinstance(settings, FleetRedis) else settings
         self.members = [Member(each[n], f"gateway-{n}", rules, self.now + n * ROUND_MS * MS // members) for n in range(members)]
         for _ in range(2):  # everybody has shown itself, and has seen all others
             for member in self.members:

@@ -1,0 +1,94 @@
+"""Which gateways of a fleet are there, and how far that is believed.
+
+The number of gateways decides which part of every limit each has by itself, above all while Redis is away. Gateways can be invented by
+everybody that may write to Redis. So with a secret of the fleet (`fleet.redis.secret_file`) each proves that it is one: it writes its name,
+a minute of Redis' clock, and an HMAC-SHA256 over both and the fleet's name. A proof holds for its minute and those beside it, so one that
+somebody has copied soon counts for nothing.
+
+**Without a proof** a gateway counts, but all of them together only so far that the number at most doubles in SEEN_S. Those are gateways of
+a version before, or without the secret. With a secret they count until the last of them has gone; from then on none does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from gateway.fleet.script import SEEN_S
+from limiter.limits import SECOND
+
+EPOCH_US: Final = 60_000_000  # microseconds of Redis' clock; so long a proof is the same; a guess
+PROOF_CHARS: Final = 32  # hexadecimal digits of the HMAC: 128 bits
+MAX_WORDS: Final = 256  # characters of a proof that is looked at; names of members are short
+
+
+class Presence(NamedTuple):
+    """How many have shown themselves, and how many of them have proved that they are of the fleet."""
+
+    there: int
+    proven: int = 0
+
+
+def proof(secret: bytes, fleet: str, member: str, now_us: int) -> str:
+    """What a member writes at a time of Redis' clock."""
+    epoch = now_us // EPOCH_US
+    return f"{member} {epoch} {_code(secret, fleet, member, epoch)}"
+
+
+def proven(secret: bytes, fleet: str, proofs: Iterable[str], now_us: int) -> int:
+    """How many members have a proof that holds now."""
+    found = set()
+    for each in proofs:
+        words = each.split(" ") if len(each) <= MAX_WORDS else []
+        if len(words) != 3 or not words[1].isdecimal():
+            continue
+        epoch = int(words[1])
+        if abs(epoch - now_us // EPOCH_US) <= 1 and hmac.compare_digest(words[2].encode(), _code(secret, fleet, words[0], epoch).encode()):
+            found.add(words[0])
+    return len(found)
+
+
+def _code(secret: bytes, fleet: str, member: str, epoch: int) -> str:
+    return hmac.new(secret, f"sluice presence\n{fleet}\n{member}\n{epoch}".encode(), hashlib.sha256).hexdigest()[:PROOF_CHARS]
+
+
+class Belief:
+    """How many gateways are believed to be there. Times are monotonic ns."""
+
+    def __init__(self, gateways: int) -> None:
+        self.gateways = gateways  # what is believed
+        self.strangers = 0  # without a proof, since the last member without one has gone
+        self._proven_only = False
+        self._none_since = 0  # all have a proof since then; 0: that is not so
+        self._fewer_since = 0  # fewer than `gateways` have shown themselves; 0: that is not so
+        self._doubled_from = gateways  # what was believed
+        self._doubled_at = -SEEN_S * SECOND  # at this time
+
+    def take(self, presence: Presence, now: int) -> None:
+        """A gateway that joins counts at once; one that is missing, only after SEEN_S: a restarted Redis has seen none yet."""
+        there = self._credible(presence, now)
+        if there >= self.gateways:
+            self._fewer_since = 0
+        elif self._fewer_since == 0:
+            self._fewer_since = now
+        if there > self.gateways or (self._fewer_since != 0 and now - self._fewer_since >= SEEN_S * SECOND):
+            self.gateways = there
+            self._fewer_since = 0
+
+    def _credible(self, presence: Presence, now: int) -> int:
+        unproven = max(0, presence.there - presence.proven)
+        if presence.proven and not self._proven_only:
+            self._none_since = 0 if unproven else self._none_since or now
+            self._proven_only = self._none_since != 0 and now - self._none_since >= SEEN_S * SECOND
+        if self._proven_only:
+            self.strangers = unproven
+            return max(1, presence.proven)
+        if now - self._doubled_at >= SEEN_S * SECOND:
+            self._doubled_at = now
+            self._doubled_from = self.gateways
+        return max(1, min(presence.there, max(presence.proven, 2 * self._doubled_from)))
+
+    def __repr__(self) -> str:
+        return f"<Belief {self.gateways} gateways, {self.strangers} strangers{', proven only' if self._proven_only else ''}>"

@@ -1,0 +1,161 @@
+"""Which gateways of a fleet are believed to be there: proofs that cannot be invented, and numbers that may not jump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from gateway import log
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.outages import OwnerGoneError
+from gateway.fleet.presence import EPOCH_US, Belief, Presence, proof, proven
+from gateway.fleet.redis_owner import RedisOwner
+from gateway.fleet.script import MOST_PROOFS, SEEN_S, presence_key_of, proofs_key_of
+from gateway.settings.known_settings import FleetRedis
+from limiter.judge import Judge
+from limiter.limits import SECOND
+from limiter.rules.rule_set import RuleSet
+from support.brokers.redis_server import RedisServer
+from support.models.fleets import fleet_settings
+
+NAMES = count()
+NOW_US = 1_795_000_000_000_000
+SECRET = b"0123456789abcdef"
+
+
+# ---- proofs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_proof_is_of_its_secret_its_fleet_its_member_and_its_time() -> None:
+    shown = proof(SECRET, "orders", "a", NOW_US)
+    assert proven(SECRET, "orders", [shown], NOW_US) == 1
+    assert proven(SECRET, "orders", [shown, proof(SECRET, "orders", "a", NOW_US + EPOCH_US), shown], NOW_US) == 1, "one member"
+    assert proven(b"another secret!!", "orders", [shown], NOW_US) == 0
+    assert proven(SECRET, "returns", [shown], NOW_US) == 0
+    assert proven(SECRET, "orders", [shown.replace("a", "b", 1)], NOW_US) == 0
+    assert proven(SECRET, "orders", [shown], NOW_US + 2 * EPOCH_US) == 0, "copied, and shown again later"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a 1", "a 1 2 3", "a -1 00", "a \u0661 00", "x" * 1000, "a " + "9" * 200 + " 00", "\ufffd 1 \ufffd"]
+)
+def test_nonsense_proves_nothing(text: str) -> None:
+    assert proven(SECRET, "orders", [text], NOW_US) == 0
+
+
+# ---- how far numbers are believed ---------------------------------------------------------------------------------------
+
+
+def test_a_number_without_a_proof_doubles_at_most_in_a_lease_time() -> None:
+    belief = Belief(3)
+    seen = []
+    for second in range(2 * SEEN_S + 1):
+        belief.take(Presence(100_000), second * SECOND)
+        seen.append(belief.gateways)
+    assert seen == [6] * SEEN_S + [12] * SEEN_S + [24]
+    belief.take(Presence(3), 60 * SECOND)
+    belief.take(Presence(3), (60 + SEEN_S) * SECOND)
+    assert belief.gateways == 3, "downwards after the time that it always takes"
+
+
+def test_proven_ones_count_at_once() -> None:
+    belief = Belief(1)
+    belief.take(Presence(100, 100), 0)
+    assert belief.gateways == 100
+
+
+def test_gateways_of_a_version_before_count_until_the_last_has_gone() -> None:
+    belief = Belief(1)
+    belief.take(Presence(4, 2), 0)
+    assert (belief.gateways, belief.strangers) == (2, 0)
+    belief.take(Presence(4, 2), 5 * SECOND)
+    assert (belief.gateways, belief.strangers) == (4, 0)
+    for second in range(10, 16):
+        belief.take(Presence(3, 3), second * SECOND)
+    assert belief.gateways == 3
+    belief.take(Presence(90, 3), 16 * SECOND)
+    assert (belief.gateways, belief.strangers) == (3, 87), "from then on only members count"
+    belief.take(Presence(3, 3), 17 * SECOND)
+    assert belief.strangers == 0
+
+
+# ---- through a real Redis ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settings(redis_server: RedisServer, tmp_path: Path) -> FleetRedis:
+    (tmp_path / "secret").write_bytes(SECRET + b"\n")
+    return replace(fleet_settings(redis_server.url, f"presence-{next(NAMES)}", 1000), secret_file=tmp_path / "secret")
+
+
+@pytest.fixture
+def owner_of(settings: FleetRedis) -> Iterator[Callable[..., RedisOwner]]:
+    made: list[RedisOwner] = []
+
+    def make(member: str, **more: object) -> RedisOwner:
+        made.append(RedisOwner(replace(settings, **more), member))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def invent(client: Redis, fleet: str, how_many: int) -> None:
+    seconds, microseconds = client.time()
+    stamp = seconds * 1_000_000 + microseconds
+    for key in (presence_key_of(fleet), proofs_key_of(fleet)):
+        client.zadd(key, {f"invented-{number} {stamp // EPOCH_US} {'0' * 32}": stamp for number in range(how_many)})
+
+
+def test_members_are_counted_by_their_proofs_and_by_those_without_a_secret_by_their_names(
+    owner_of: Callable[..., RedisOwner], settings: FleetRedis, redis_server: RedisServer
+) -> None:
+    one, other, before = owner_of("a"), owner_of("b"), owner_of("c", secret_file=None)
+    assert one.show() == Presence(1, 1)
+    assert other.show() == Presence(2, 2)
+    assert before.show() == Presence(3), "as the version before counts"
+    assert one.show() == Presence(3, 2)
+    with redis_server.client() as client:
+        invent(client, settings.name, 1000)
+        assert one.show() == Presence(1003, 2)
+        assert other.show(leave=True) == Presence(1002, 1)
+        invent(client, settings.name, MOST_PROOFS)
+        with pytest.raises(OwnerGoneError, match="more proofs of presence"):
+            one.show()
+
+
+def test_of_what_somebody_invents_nothing_is_believed_and_the_log_says_so(
+    settings: FleetRedis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    monkeypatch.setattr(log, "event", lambda _level, event, **fields: said.append((event, fields)))
+    fleet = Fleet(settings, Judge(RuleSet(()), 10), "a")
+    for second in range(SEEN_S + 2):
+        fleet.round(second * SECOND)
+    with redis_server.client() as client:
+        invent(client, settings.name, 1000)
+    for second in (10, 11):
+        fleet.round(second * SECOND)
+    assert fleet.lease.members == 1
+    assert [(event, fields["strangers"]) for event, fields in said if event == "fleet_strangers"] == [("fleet_strangers", 1000)]
+    fleet.owner.close()
+
+
+@pytest.mark.parametrize(("held", "words"), [(b"short", "16 bytes or more"), (None, "cannot be read")])
+def test_without_a_usable_secret_there_is_no_fleet(
+    owner_of: Callable[..., RedisOwner], tmp_path: Path, held: bytes | None, words: str
+) -> None:
+    if held is None:
+        (tmp_path / "secret").unlink()
+    else:
+        (tmp_path / "secret").write_bytes(held)
+    with pytest.raises(OwnerGoneError) as caught:
+        owner_of("a").show()
+    assert caught.value.reason == "denied"
+    assert words in caught.value.detail
