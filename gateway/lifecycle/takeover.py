@@ -12,6 +12,8 @@
                                         ◄──        go
       reads both, serves                           drains, ends (systemd: the new process is the main one now)
 
+Processes that ask do not wait for each other: the first that is ready takes over, and whatever only holds the connection holds up nobody.
+
 Until `ready` the running process serves as if nothing were, and it goes on if the new one ends before that. Clients that connect between
 `ready` and `serves` wait in the kernel's queue, which outlives both: a few hundredths of a second. A message is a line of JSON.
 """
@@ -48,7 +50,9 @@ MAX_LINE: Final = 65_536  # bytes
 MAX_SOCKETS: Final = 250  # the kernel passes 253 descriptors at once (SCM_MAX_FD)
 ANSWER_S: Final = 10.0  # for the running process to answer hello; a guess
 MAIN_S: Final = 1.0  # for systemd to take the word of its new main process, where it has much to read; a guess
+HELLO_S: Final = 5.0  # for what connects to say why: a new process does so at once; a guess
 READY_S: Final = 60.0  # for the new process to build itself; a guess
+MAX_ASKING: Final = 8  # processes that ask at once; of more, the one that has asked first is let go (a guess)
 GOES_ON: Final = "this gateway goes on; see the other one's log"
 STOPPING: Final = "the running gateway is stopping; start this one when it has ended"
 RETRY_S: Final = 1.0  # after a fault: no descriptors are left; a guess
@@ -143,7 +147,8 @@ class TakeoverPoint:
         self._hand_over = hand_over
         self._stopping = stopping
         self._socket: UnixSocket | None = None
-        self._successor: object = None  # the process that asks
+        self._asking: list[trio.CancelScope] = []  # those that ask, the one that asked first at the beginning
+        self._handed_over = False
 
     async def run(self) -> None:
         """Serve until cancelled, or until a process has taken over. Where nobody can ask, the gateway runs all the same, with a warning."""
@@ -156,46 +161,57 @@ class TakeoverPoint:
             return
         try:
             loop = SupervisedLoop("takeover")
-            served = False
-            async with self._socket.listener() as listener:
-                while not served:
+            async with self._socket.listener() as listener, trio.open_nursery() as nursery:
+                while True:
                     with loop:
-                        served = await self._serve(await listener.accept())
+                        stream = await listener.accept()
+                        if len(self._asking) >= MAX_ASKING:
+                            self._asking[0].cancel()
+                        nursery.start_soon(self._serve, stream, nursery.cancel_scope)
                         continue
                     await trio.sleep(RETRY_S)
         finally:
             self._socket.remove()
 
-    async def _serve(self, stream: trio.SocketStream) -> bool:
-        """One process that wants to take over; True when it has."""
+    async def _serve(self, stream: trio.SocketStream, everybody: trio.CancelScope) -> None:
+        """One process that wants to take over; when it has, nobody else can. Those that ask do not wait for each other."""
+        with SupervisedLoop("takeover"):
+            await self._serve_one(stream, everybody)
+
+    async def _serve_one(self, stream: trio.SocketStream, everybody: trio.CancelScope) -> None:
         async with stream:
             try:
-                with trio.fail_after(READY_S):
-                    process = _check_peer(stream.socket)
-                    if not await self._pass_sockets(stream):
-                        return False
-                    if not (await _read(stream)).get("ready"):
-                        raise ValueError("it does not say that it is ready")
-                    if self._stopping():
-                        await stream.send_all(_line({"error": STOPPING}))
-                        return False
+                with trio.fail_after(READY_S) as scope:
+                    self._asking.append(scope)
+                    try:
+                        process = _check_peer(stream.socket)
+                        with trio.fail_after(HELLO_S):
+                            hello = await _read(stream)
+                        if not await self._pass_sockets(stream, hello):
+                            return
+                        if not (await _read(stream)).get("ready"):
+                            raise ValueError("it does not say that it is ready")
+                        if self._stopping() or self._handed_over:
+                            await stream.send_all(_line({"error": STOPPING}))
+                            return
+                        self._handed_over = True
+                    finally:
+                        self._asking.remove(scope)
             except Exception as error:  # whatever another process says: this one goes on
                 log.event(logging.WARNING, "takeover_failed", err=_reason(error), remedy=GOES_ON)
-                return False
+                return
             assert self._socket is not None
             self._socket.remove()  # the next one listens there from now on
-            log.event(logging.INFO, "taken_over", pid=self._successor)
+            log.event(logging.INFO, "taken_over", pid=hello.get("pid"))
             await self._hand_over(process)
             if process:  # 0: of another namespace of processes, which is no service manager's
                 systemd.notify(f"MAINPID={process}", patience=MAIN_S)  # unheard, the end of this process would be that of the service
             systemd.keep_silent()
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(_line({"go": True}))
-            return True
+            everybody.cancel()
 
-    async def _pass_sockets(self, stream: trio.SocketStream) -> bool:
-        hello = await _read(stream)
-        self._successor = hello.get("pid")
+    async def _pass_sockets(self, stream: trio.SocketStream, hello: dict[str, Any]) -> bool:
         sockets = self._sockets()
         refusal = ""
         if self._stopping():

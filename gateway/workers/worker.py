@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
 # By default they would end a worker that waits for `Begin`: whoever signals the parent, or a terminal's group, does not mean that.
-UNTIL_IT_SERVES: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+UNTIL_IT_SERVES: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 ASK_S: Final = 0.01  # seconds; between asks. Slices are for 75 ms, so an answer may take a few of these (limiter.leases.leased_bucket)
 FORGET_S: Final = 10.0  # seconds; between looks for buckets that the ledger has let go
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024  # bytes; what waits for the parent, above which it does not listen any more; a guess
