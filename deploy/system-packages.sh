@@ -2,7 +2,7 @@
 # Installs what the named parts need from Debian, and only what is missing.
 #
 #   sh deploy/system-packages.sh python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy rclone chromium systemd iproute2 \
-#       prometheus zsh fish ssh strace packages arm64 openssl
+#       prometheus zsh fish ssh strace faketime packages arm64 openssl
 #
 # Nothing missing: nothing is done, no root needed. Something missing and not root: says what to install, exit 1.
 # Services that come with packages are not started (a private broker is started by whoever needs one).
@@ -29,6 +29,7 @@ for part in "$@"; do
               [ -n "$(fc-list :lang=zh 2>/dev/null)" ] || missing="$missing fonts-wqy-microhei" ;; # for pictures of pages in Chinese
     rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
     strace)   command -v strace >/dev/null || missing="$missing strace" ;;
+    faketime) ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$missing faketime" ;;
     ssh)      command -v ssh >/dev/null || missing="$missing openssh-client" ;;
     haproxy)  command -v haproxy >/dev/null || missing="$missing haproxy" ;;
     iproute2) command -v ip >/dev/null || missing="$missing iproute2" ;;

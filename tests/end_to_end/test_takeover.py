@@ -6,11 +6,9 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,11 @@ import yaml
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
+from support.clients.lockstep import Flood
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
-from support.processes import HANG_S, LOOPBACK, free_ports, tree, wait_until
-from support.rocketmq.frames import send
+from support.processes import LOOPBACK, free_ports, tree, wait_until
 
 UPGRADES = [4, pytest.param(20, marks=pytest.mark.long)]
 TAKEOVER = {"name": "end-to-end", "state_directory": "state", "takeover": "run/takeover.sock"}
@@ -259,45 +257,3 @@ def test_a_limit_is_one_over_all_processes(start_gateway: StartGateway) -> None:
         assert flood.refused > flood.passed
         assert flood.passed <= at_most + upgrades, (flood, elapsed_s)
         assert flood.faults == []
-
-
-@dataclass
-class Flood:
-    """A client that sends in lockstep as fast as it can, and connects again when its connection ends."""
-
-    port: int
-    passed: int = 0
-    refused: int = 0
-    faults: list[str] = field(default_factory=list)
-    _stopping: threading.Event = field(default_factory=threading.Event)
-
-    def have_passed(self, count: int) -> bool:
-        return self.passed >= count
-
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            thread.join()
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stopping.is_set():
-            try:
-                client = socket.create_connection((LOOPBACK, self.port), timeout=HANG_S)
-            except OSError as error:
-                self.faults.append(repr(error))
-                return
-            with client, suppress(ConnectionError):
-                while not self._stopping.is_set():
-                    number += 1
-                    client.sendall(send("flooded", opaque=number))
-                    answer = client.recv(1 << 16)
-                    if not answer:
-                        break
-                    self.passed += b'"code":0,' in answer
-                    self.refused += b'"code":215,' in answer
