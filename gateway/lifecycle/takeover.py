@@ -243,7 +243,10 @@ def _line(content: dict[str, object]) -> bytes:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     """Raises ValueError."""
-    content = json.loads(line)
+    try:
+        content = json.loads(line)
+    except RecursionError:
+        raise ValueError("a line that is nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("a line that is no object")
     return content
@@ -252,15 +255,18 @@ def _parsed(line: bytes) -> dict[str, Any]:
 def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """One line, and the descriptors that came with it. Raises OSError, ValueError."""
     line, found = b"", []
-    while not line.endswith(b"\n"):
-        data, descriptors, _, _ = socket.recv_fds(sock, MAX_LINE, MAX_SOCKETS)
-        found += descriptors
-        line += data
-        if not data or len(line) > MAX_LINE:
-            for descriptor in found:
-                os.close(descriptor)
-            raise ValueError("it ended before it had answered" if not data else "its answer has no end")
-    return _parsed(line), found
+    try:
+        while not line.endswith(b"\n"):
+            data, descriptors, _, _ = socket.recv_fds(sock, MAX_LINE, MAX_SOCKETS)
+            found += descriptors
+            line += data
+            if not data or len(line) > MAX_LINE:
+                raise ValueError("it ended before it had answered" if not data else "its answer has no end")
+        return _parsed(line), found
+    except (OSError, ValueError):
+        for descriptor in found:
+            os.close(descriptor)
+        raise
 
 
 async def _read(stream: trio.SocketStream) -> dict[str, Any]:

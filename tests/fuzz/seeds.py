@@ -116,6 +116,19 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     yield "proxy_header", SIGNATURE + b"\x21\x11\x00\x0c" + bytes(range(12)) + b"AMQP"
     yield "proxy_header", SIGNATURE + b"\x21\x21\x00\x27" + bytes(39)
     yield "proxy_header", SIGNATURE + b"\x20\x00\x00\x00"
+    yield from takeover_seeds()
+
+
+def takeover_seeds() -> Iterator[tuple[str, bytes]]:
+    """As both sides speak, of this version and of one before, and in pieces."""
+    hello = b'{"format": 1, "state_directory": "/", "pid": 4711, "workers": 1}\n'
+    for flag in (1, 3, 9):
+        yield "takeover", bytes([flag]) + hello + b'{"ready": true}\n'
+    yield "takeover", b"\x01" + hello.replace(b', "workers": 1', b"")
+    yield "takeover", b"\x01" + hello.replace(b'"/"', b'"/elsewhere"') + b'{"ready": true}\n'
+    for answer in (b'{"pid": 42}\n', b'{"go": true}\n', b'{"error": "the running gateway is stopping"}\n', b"[" * 3000 + b"\n"):
+        yield "takeover", b"\x00" + answer
+        yield "takeover", b"\x06" + answer
 
 
 def main() -> None:

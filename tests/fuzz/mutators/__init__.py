@@ -29,6 +29,7 @@ MUTATORS: dict[str, Mutator] = {
     "quota_snapshot": texts.json_text,
     "log_lines": texts.flagged_lines,
     "log_manifest": texts.json_text,
+    "takeover": texts.flagged_lines,
 }
 
 

@@ -19,6 +19,7 @@ MODULES = {  # by target: the module here that has it
     **dict.fromkeys(("rocketmq_header", "rocketmq_template", "rocketmq_client", "rocketmq_broker", "rocketmq_talk"), "rocketmq"),
     **dict.fromkeys(("nameserver_route", "nameserver_talk"), "nameserver"),
     "proxy_header": "proxy",
+    "takeover": "takeover",
     "admin_http": "admin_http",
     "admin_api": "admin_api",
     **dict.fromkeys(("admin_body", "quantity"), "admin_bodies"),
