@@ -19,6 +19,8 @@ from support.wires.conversations import Talk, rule
 
 SECOND = 1_000_000_000
 CLIENT_SAID = amqp.greeting(channels=(1, 2), confirms=(1,), frame_max=8192, heartbeat=0)
+BROKER_OPENS = amqp.broker_opens()
+REFUSED = b"".join(amqp.publish(1, key) for key in "xrrxrx") + amqp.publish(2, "x")
 
 RULES = {
     action: Rule(
@@ -108,7 +110,7 @@ def amqp_client(data: bytes) -> None:
         talk = Talk("amqp", RULES["reject"], RULES["delay"])
         if start:
             talk.client(start)
-            talk.broker(amqp.broker_opens())
+            talk.broker(BROKER_OPENS)
         error = None
         try:
             talk.client(said, cut(said, how))
@@ -132,15 +134,14 @@ def amqp_broker(data: bytes) -> None:
     if not data:
         return
     said = data[1:] + amqp.HEARTBEAT  # or whether the last 7 bytes are looked at would depend on the cut
-    refused = b"".join(amqp.publish(1, key) for key in "xrrxrx") + amqp.publish(2, "x")
     told: list[bytes] = []
     errors: list[str | None] = []
     for how in (0, 1, 2 + data[0]):
         talk = Talk("amqp", RULES["reject"])
         talk.client(CLIENT_SAID)
         if data[0] & 1:
-            talk.broker(amqp.broker_opens())
-            talk.client(refused)
+            talk.broker(BROKER_OPENS)
+            talk.client(REFUSED)
         talk.to_client = b""
         error = None
         try:
@@ -233,7 +234,7 @@ def talk_of(data: bytes) -> Talk:
     with suppress(ProtocolError):
         talk.client(CLIENT_SAID)
         if script.byte() & 1:
-            talk.broker(amqp.broker_opens())
+            talk.broker(BROKER_OPENS)
         for _ in range(200):
             if script.at >= len(data):
                 break
@@ -248,7 +249,7 @@ def talk_of(data: bytes) -> Talk:
             elif choice < 248:
                 talk.tick()
             else:
-                talk.broker(amqp.broker_opens())
+                talk.broker(BROKER_OPENS)
         talk.conversation.heartbeat()
         talk.conversation.describe()
         repr(talk.conversation)
