@@ -123,7 +123,9 @@ class MemoryWatermark:
     def _see_to_unfinished(self, sweeper: Sweeper, now: int) -> None:
         """Memory is full. Let frames be finished that fit, or one of them; stop the others. Close those that have had their time."""
         room = self.high_watermark + self.high_watermark // ROOM_SHARE - self.held
-        unfinished = [session for session in sweeper.sessions.values() if _has_large_frame(session)]
+        unfinished = [session for session in open_sessions(sweeper.sessions.values()) if unfinished_bytes(session) > 0]
+        if self.held - sum(map(unfinished_bytes, unfinished)) >= self.low_watermark:  # small ones are not what keeps it full
+            unfinished = [session for session in unfinished if unfinished_bytes(session) >= LARGE_FRAME_BYTES]
         unfinished.sort(key=missing_bytes)
         for at, session in enumerate(unfinished):
             room -= missing_bytes(session)
@@ -185,7 +187,3 @@ def unfinished_bytes(session: Session) -> int:
 def missing_bytes(session: Session) -> int:
     """Bytes that the frame under way still lacks."""
     return max(session.conversation.need - session.decode.undecoded(), 0)
-
-
-def _has_large_frame(session: Session) -> bool:
-    return session.state < CLOSING and unfinished_bytes(session) >= LARGE_FRAME_BYTES

@@ -333,11 +333,12 @@ class Session:
     def _full(self) -> bool:
         """Whether as much is held as may be, or something that blocks the client."""
         budget = self.budget
-        if budget.blocking:
+        pending = self.decode.pending  # whole frames that were read leave memory by going on alone
+        if budget.blocking > (1 if pending and self.conversation.held_back else 0):
             return True
         held = budget.held_bytes + budget.reply_bytes
         if self.shared.memory_full:  # a large frame that has begun since then waits for its place (`memory_watermark.py`)
-            return held > 0 or (self.full_due == 0 and self.decode.undecoded() >= LARGE_FRAME_BYTES)
+            return held > 0 or (not pending and self.full_due == 0 and self.decode.undecoded() >= LARGE_FRAME_BYTES)
         if budget.spool_writing > 0 and self._spool_over():
             return True
         return held >= self.shared.hold_bytes + (self._spool_allowance() if budget.spool_queues else 0)
@@ -362,7 +363,7 @@ class Session:
 
     def _send(self, now: int) -> None:
         client = self.client
-        self.conversation.memory_starved = self.shared.memory_full and self._full()
+        self.conversation.memory_starved = self.shared.memory_full and (self.conversation.held_back or self._full())
         replies = self.conversation.take_replies()
         if replies:
             if self.graceful_close is not None:

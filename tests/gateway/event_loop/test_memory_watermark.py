@@ -169,20 +169,21 @@ def unfinished(ground: Ground, connections: int, missing: int = 1, size: int = 1
     return ends
 
 
-def test_unfinished_frames_fill_memory_and_are_finished_one_after_the_other() -> None:
+@pytest.mark.parametrize(("connections", "size"), [(3, 150_000), (5, 60_000)], ids=["large", "small"])
+def test_unfinished_frames_fill_memory_and_are_finished_one_after_the_other(connections: int, size: int) -> None:
     with Wires(never("rocketmq")) as wires:
         ground = Ground(wires)
-        ends = unfinished(ground, 3)
+        ends = unfinished(ground, connections, size=size)
         assert ground.check()
         assert ground.watch.held >= MARK
-        assert ground.watch.stopped == 2
+        assert ground.watch.stopped == connections - 1
         for client, _ in ends:
             client.sendall(b"x")
         done: list[int] = []
-        while len(done) < 3:
+        while len(done) < connections:
             ground.check()
             done += [at for at, (_, broker) in enumerate(ends) if wires.received(broker)]
-        assert sorted(done) == [0, 1, 2]
+        assert sorted(done) == list(range(connections))
         ground.check()
         assert (ground.watch.full, ground.watch.stopped, ground.watch.closed) == (False, 0, 0)
 
@@ -310,3 +311,25 @@ def test_a_rules_block_given_up_while_memory_is_full_leaves_the_client_stopped(p
         assert conversation.budget.blocking == 1
         conversation.hold_back(yes=False)
         assert conversation.budget.blocking == 0
+
+
+def test_whole_frames_that_were_read_before_memory_was_full_go_on_with_the_broker() -> None:
+    """They leave memory in no other way: else it would be full for ever, and the broker idle."""
+    with Wires() as wires:
+        ground = Ground(wires)
+        ends = [ground.join() for _ in range(6)]
+        flood = amqp.publish(1, "free", b"x" * 10) * 10_000
+        left = [flood for _ in ends]
+        for _ in range(100):
+            for at, (client, _) in enumerate(ends):
+                client.setblocking(False)
+                with suppress(BlockingIOError):
+                    left[at] = left[at][client.send(left[at]) :]
+            wires.run(0.003)
+        assert ground.check()
+        assert all(session.decode.pending for session in wires.sweeper.sessions.values())
+        for _ in range(100):
+            ground.check()
+            for _, broker in ends:
+                wires.received(broker)
+        assert (ground.watch.full, ground.watch.held < MARK, ground.watch.closed) == (False, True, 0)
