@@ -27,6 +27,7 @@ pytestmark = pytest.mark.rocketmq
 
 DISK = "/var/tmp"  # never in memory: the broker is weak because it waits for its disk after each message
 SHED = 0.02  # of the others' sends, at least, is what the broker sheds in a storm without a limit: 0.04 to 0.13 (measured), none with one
+TOO_MUCH = 0.8  # of a storm's send-backs, which a broker that cannot take it does not store
 CALM_S = 3
 STORM_S = 4
 TIGHT = {"messages": "20/s", "burst": {"messages": 5}, "open_for": "0s", "reason": "retry storm"}
@@ -65,15 +66,21 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         gateway = running.enter_context(Gateway(tmp_path_factory.mktemp("incident"), broker.listeners, default_rules()))
         told = tell(broker, gateway)
         for _ in range(2):
-            if not any(phase.failures for phase in told.calm) and shed(told) >= SHED:
+            if not any(phase.failures for phase in told.calm) and shed(told) >= SHED and stored(told) < TOO_MUCH:
                 break
-            told = tell(broker, gateway)  # the machine was so busy with something else, or its disk so slow when the storm was measured
+            told = tell(broker, gateway)  # the machine was busy with something else, or its disk slower when the storm was measured
         yield told
 
 
 def shed(story: Story) -> float:
     """The share of the others' sends that the broker shed without a limit."""
     return story.without.codes[SYSTEM_BUSY] / story.without.sends
+
+
+def stored(story: Story) -> float:
+    """The share of the storm's own that the broker stored without a limit."""
+    assert story.without.storm is not None
+    return story.without.storm.codes[0] / story.without.storm.sent
 
 
 def busy_signals(gateway: Gateway) -> int:
@@ -112,8 +119,7 @@ def test_the_retry_storm_keeps_its_rate_and_sends_more_than_the_broker_takes(sto
     for phase in (story.without, *story.limited()):
         assert phase.storm is not None
         assert phase.storm.sent >= 0.8 * story.rate * STORM_S, phase
-    assert story.without.storm is not None
-    assert story.without.storm.codes[0] < 0.8 * story.without.storm.sent, story.without
+    assert stored(story) < TOO_MUCH, story.without
 
 
 def test_without_a_limit_it_fails_the_sends_of_topics_that_have_no_part_in_it(story: Story) -> None:

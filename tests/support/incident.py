@@ -147,17 +147,26 @@ class Incident:
             self.quiet[told["second"]] = QuietSecond.from_json(told["topics"])
 
     def calibrate(self) -> int:
-        """Find a storm that this broker cannot take, in two seconds for each that is tried; no limit may hold meanwhile."""
+        """Find a storm that this broker cannot take, in two seconds for each that is tried; no limit may hold meanwhile.
+
+        The one that it is to be is tried twice: a broker that has just started takes less (5.5.0: a third of what it takes later).
+        """
         for rate, size in STORMS:
             self.rate = rate
             self.offset = original(self.address, ORIGINALS, size)
-            with Storm(self.address, GROUP, self.offset, ORIGINALS, rate=rate, clients=CLIENTS) as storm:
-                time.sleep(2)
-            self.taken = rate * storm.codes[0] / storm.sent
+            self.taken = self._taken()
             if self.taken <= TAKEN * rate:
-                break
+                self.taken = max(self.taken, self._taken())
+                if self.taken <= TAKEN * rate:
+                    break
         self._settle()
         return self.rate
+
+    def _taken(self) -> float:
+        """How many send-backs a second the broker stores of a storm."""
+        with Storm(self.address, GROUP, self.offset, ORIGINALS, rate=self.rate, clients=CLIENTS) as storm:
+            time.sleep(2)
+        return self.rate * storm.codes[0] / storm.sent
 
     def calm(self, seconds: int, each: EachSecond | None = None) -> Phase:
         return self._phase("calm", seconds, each, None)
