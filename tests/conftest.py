@@ -53,6 +53,7 @@ TWICE = ("tests/contracts/test_protocols.py", "tests/fuzz/", "tests/gateway/prot
 RANDOM = (  # of TWICE, beside all that are hypothesis's
     "tests/fuzz/test_blind.py", "tests/fuzz/test_round.py", "tests/gateway/protocols/amqp/test_confirm_schedules.py",
 )  # fmt: skip
+SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().splitlines())
 # By marker: what is looked for, the target that installs it, and all that this target brings.
 PARTS = {"spark": ("pyspark", "make .venv/.spark", {"pyspark", "pandas", "duckdb"}), "site": ("sphinx", "make .venv/.docs", {"sphinx"})}
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
@@ -156,10 +157,13 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast first: what fails soonest is said soonest. In several processes the slow ones come first, so that all are done at the same time.
 
-    Tests in the places of ONCE and TWICE are marked so, but for those that need what only the second half of `make test` has.
+    Tests in SLOW are marked so. So are those in the places of ONCE and TWICE, but for those that need what only the second half of
+    `make test` has.
     """
     for item in items:
         place = item.path.relative_to(config.rootpath).as_posix()
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker("slow")
         if any(item.get_closest_marker(name) for name in SECOND_HALF):
             continue
         if place.startswith(ONCE):

@@ -56,6 +56,17 @@ def test_a_broker_is_started_by_one_process_whatever_node_ids_look_like(tmp_path
     assert workers[1].given == [*range(3, 18)], "who is nearly done takes the next part"
 
 
+def test_each_slow_test_that_is_named_is_there() -> None:
+    tests = Path(__file__).parent
+    named = [line for line in (tests / "slow.txt").read_text().splitlines() if not line.startswith("#")]
+    gone = []
+    for file, _, name in (line.partition("::") for line in named):
+        path = tests.parent / file
+        if not path.exists() or f"def {name.rpartition('::')[2]}(" not in path.read_text():
+            gone.append(f"{file}::{name}")
+    assert not gone, f"tests/slow.txt names what is no test: {gone}"
+
+
 def test_a_run_is_in_memory_only_where_there_is_room_and_what_ended_runs_have_left_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
