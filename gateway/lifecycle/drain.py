@@ -3,7 +3,7 @@
 With `drain.hold: until_clients_leave` all that comes later. A sidecar is told to stop together with its application, which may still work
 off what its consumers have got last, acknowledge it and publish results, on new connections too. So nobody is told anything (`hold`):
 clients are served, new ones as well, and only /readyz says that the gateway goes. When none is left, or the time is nearly over, the drain
-begins, with what is left of it.
+begins, with what is left of it. `drain.delay` serves all for a fixed time first, while those who send clients here hear of the stop.
 
 Held messages go on passing as their limits allow, and so do parked deliveries that the
 broker has forgotten (no-ack). Shortly before the deadline they pass without a limit: a burst of what memory could hold is a smaller harm
@@ -104,11 +104,14 @@ async def drain(gateway: Gateway, asked: int) -> None:
 
 
 async def hold(gateway: Gateway, asked: int) -> None:
-    """With `until_clients_leave`, until all clients have left by themselves, or it is time to tell them."""
+    """For `drain.delay`; with `until_clients_leave`, until all clients have left by themselves, or it is time to tell them."""
     settings = gateway.settings.drain
-    if settings.hold == "at_once":
-        return
+    least = asked + settings.delay_ns
     until = asked + settings.timeout_ns - min(int(LAST_S * 1e9), settings.timeout_ns // 2)
+    if settings.hold == "at_once":
+        until = least
+        if not settings.delay_ns:
+            return
     log.event(logging.INFO, "drain_held", connections=_clients(gateway), at_most_s=round((until - now_ns()) / 1e9, 3))
     empty_since = asked - EMPTY_NS if _clients(gateway) == 0 else 0  # nobody is there to come again
     while (now := now_ns()) < until:
@@ -116,7 +119,7 @@ async def hold(gateway: Gateway, asked: int) -> None:
             empty_since = 0
         elif not empty_since:
             empty_since = now
-        elif now - empty_since >= EMPTY_NS:
+        elif now >= least and now - empty_since >= EMPTY_NS:
             return
         await trio.sleep(HELD_ROUND_S)
 

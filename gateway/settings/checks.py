@@ -12,6 +12,7 @@ from gateway.settings.kinds import Reading
 from gateway.settings.known_settings import (
     Admin,
     Credit,
+    Drain,
     Fleet,
     FleetRedis,
     Gateway,
@@ -244,6 +245,17 @@ def memory(reading: Reading) -> None:
             reading.add_problem(inner, message, "lower per_connection or raise high_watermark")
 
 
+def drain(reading: Reading) -> None:
+    """Half of the time is left for what is under way."""
+    for path, value in reading.sections:
+        if isinstance(value, Drain) and value.delay_ns > value.timeout_ns // 2 and _both_read(reading, path, "delay", "timeout"):
+            inner = f"{path}.delay"
+            if not reading.location(inner).line:
+                inner = f"{path}.timeout"
+            message = "delay is more than half of timeout: what is under way would not have the time to go its way"
+            reading.add_problem(inner, message, "lower delay or raise timeout, and with it the patience of whoever kills the gateway")
+
+
 def admin(reading: Reading) -> None:
     """The admin API listens on loopback as long as it has no TLS; its tokens have names of their own; its socket's path is short enough."""
     for path, value in reading.sections:
@@ -375,6 +387,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     credit,
     limiter,
     memory,
+    drain,
     fleet,
     hourly_raise,
     takeover,

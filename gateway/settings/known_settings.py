@@ -436,6 +436,13 @@ class Drain:
         "at_once: clients are told as soon as nothing of theirs is under way; until_clients_leave: they are served, also new ones, until "
         "they have left by themselves, and told near the end of timeout: for a sidecar that is stopped together with its application.",
     )
+    delay_ns: int = setting(
+        Duration("5s", "0s", "30min"),
+        0,
+        "For so long all are served as before, newcomers too, while only /readyz says that the gateway stops: what a load balancer or a "
+        "Kubernetes Service takes to lead nobody here any more. A part of timeout, at most half of it.",
+        key="delay",
+    )
 
 
 @dataclass(frozen=True, slots=True)

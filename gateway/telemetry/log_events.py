@@ -93,7 +93,8 @@ LIFE: Final = {
     "signal_failed": lines("error", fields="signal err", meaning="A fault while a signal was handled: please report it."),
     "drain_held": lines(
         "info", fields="connections at_most_s",
-        meaning="A graceful stop leaves clients until they leave by themselves (`drain.hold`), for so long at most."),
+        meaning="A graceful stop serves clients as before until they leave by themselves (`drain.hold`), or for `drain.delay`; so long "
+        "at most."),
     "drain_deadline": lines(
         "warning", fields="conn state",
         meaning="A graceful stop did not wait longer for this connection, whose `state` says what it was waiting for."),

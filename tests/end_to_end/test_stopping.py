@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -72,6 +73,41 @@ def test_a_client_that_does_not_leave_is_told_before_the_time_is_over(rabbitmq: 
         connection.process_data_events(time_limit=HANG_S)
     assert caught.value.reply_code == 320
     assert time.monotonic() - started > 1.5, "it was left alone for half of the time"
+    assert gateway.process.popen.wait(HANG_S) == 0
+
+
+def greeted(port: int) -> bool:
+    """Whether a newcomer is led to the broker, whose first word it gets."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=HANG_S) as newcomer:
+            newcomer.sendall(b"AMQP\0\0\x09\x01")
+            return newcomer.recv(11)[7:] == b"\0\x0a\0\x0a"  # connection.start
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nobody_is_refused_while_a_service_leads_newcomers_here(rabbitmq: RabbitMQ, start_gateway: StartGateway, workers: int) -> None:
+    """As kubelet ends a pod: SIGTERM at once, while each node changes the Service's rules in its own time."""
+    delay_s = 2
+    gateway: Gateway = start_gateway(
+        [amqp_listener(f"{LOOPBACK}:{rabbitmq.port}")], [], drain={"timeout": "30s", "delay": f"{delay_s}s"},
+        gateway={"name": "end-to-end", "state_directory": "state", "workers": workers},
+    )  # fmt: skip
+    port = gateway.port("rabbit")
+    client = pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))
+    asked = time.monotonic()
+    gateway.process.popen.send_signal(signal.SIGTERM)
+    wait_until(lambda: bool(events(gateway, "drain_held")), within=30, what="the stop is delayed")
+    wait_until(lambda: not gateway.answers("/readyz"), within=30, what="not ready")
+    served = 0
+    while greeted(port):
+        served += 1
+    assert time.monotonic() - asked >= delay_s, f"refused after {served} newcomers"
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+        client.process_data_events(time_limit=HANG_S)
+    assert caught.value.reply_code == 320
     assert gateway.process.popen.wait(HANG_S) == 0
 
 

@@ -66,8 +66,10 @@ async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
 class Held:
     """A gateway with clients, on trio's own clock."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, timeout_s: int, clients: int) -> None:
-        self.settings = SimpleNamespace(drain=Drain(timeout_s * 1_000_000_000, "until_clients_leave"))
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, timeout_s: int, clients: int, hold: str = "until_clients_leave", delay_s: int = 0
+    ) -> None:
+        self.settings = SimpleNamespace(drain=Drain(timeout_s * 10**9, hold, delay_s * 10**9))
         self.sessions = dict.fromkeys(range(clients))
         self.sweeper = SimpleNamespace(sessions=self.sessions)
         self.listener = SimpleNamespace(arriving=0)
@@ -108,6 +110,17 @@ async def test_who_does_not_leave_is_held_until_there_is_just_time_to_tell_him(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock, timeout_s: int, most: float
 ) -> None:
     assert await Held(monkeypatch, timeout_s, 1).hold() == pytest.approx(most, abs=0.1)
+
+
+@pytest.mark.parametrize("clients", [0, 1])
+async def test_a_delay_is_kept_whoever_is_there(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock, clients: int
+) -> None:
+    """A Service goes on leading newcomers here for a while."""
+    assert await Held(monkeypatch, 27, clients, "at_once", 5).hold() == pytest.approx(5, abs=0.1)
+    assert await Held(monkeypatch, 27, clients, "at_once").hold() == 0
+    least = await Held(monkeypatch, 27, clients, "until_clients_leave", 5).hold()
+    assert least == pytest.approx(27 - LAST_S if clients else 5, abs=0.1)
 
 
 def test_who_kills_gateways_is_more_patient_than_the_default() -> None:

@@ -90,6 +90,8 @@ BROKEN = [
     ),
     ("share of a moment", "limiter: {max_bypass: 10%/10ms}\n", 3, 23, "limiter.max_bypass", "1s to 10min", "10%/10s"),
     ("credit by default", "credit: {initial: 10}\n", 3, 19, "credit.initial", "more_after 200 is above initial 10", "set more_after to 5"),
+    ("a delay that is most of the stop", "drain: {delay: 14s}\n", 3, 16, "drain.delay", "more than half of timeout", "lower delay or raise timeout"),
+    ("a stop shorter than its delay", "drain: {delay: 1s, timeout: 1s}\n", 3, 16, "drain.delay", "more than half of timeout", "lower delay"),
     ("memory", "memory: {per_connection: 2MiB, high_watermark: 1MiB}\n", 3, 26, "memory.per_connection", "above high_watermark", "lower"),
     ("admin on a listener's port", "admin: {bind: 127.0.0.1:5672}\n", 3, 15, "admin.bind", "127.0.0.1:5672 is bound twice", "listeners[0].bind has it (line 2)"),
     ("same token name", "admin:\n  tokens:\n  - {name: a, role: admin, file: x}\n  - {name: a, role: viewer, file: y}\n", 6, 12,
