@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PLACES: Final = ("pyproject.toml", "deploy", "docs/deploy", "tests/deploy/kubernetes/golden", "tests/deploy/kubernetes/values")
+PLACES: Final = ("pyproject.toml", "deploy", "docs/deploy", "tests/deploy/kubernetes")
 KINDS: Final = frozenset({".toml", ".yaml", ".yml", ".md", ".json", ".txt", ".tpl", ""})  # of files: none is a program
 
 

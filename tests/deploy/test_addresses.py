@@ -32,7 +32,7 @@ def test_new_addresses_reach_every_file(tmp_path: Path) -> None:
         "deploy/kubernetes/sidecar.yaml", "deploy/kubernetes/quotas-cronjob.yaml", "docs/deploy/kubernetes.md",
     } <= changed  # fmt: skip
     assert addresses(folder) == new
-    assert yaml.safe_load((folder / "deploy/helm/sluice/values.yaml").read_text())["image"].startswith("images.test/acme/sluice:")
+    assert yaml.safe_load((folder / "deploy/helm/sluice/values.yaml").read_text())["image"]["repository"] == "images.test/acme/sluice"
     left = [str(path) for path in files(folder) if any(each in path.read_text() for each in old)]
     assert left == []
     write(old, folder)

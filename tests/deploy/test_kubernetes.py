@@ -26,6 +26,7 @@ from support.manifests import (
     DEPLOY,
     GOLDEN,
     KUSTOMIZED,
+    SIDECAR,
     UNAPPLIED,
     VALUES,
     Manifest,
@@ -113,7 +114,7 @@ def test_the_spool_fits_on_the_volume_beside_the_access_log(name: str, tmp_path:
 def test_the_gateway_is_a_native_sidecar_where_others_are_in_its_pod(name: str) -> None:
     pod, container = gateway_container(SETS[name])
     alone = [each["name"] for each in pod["containers"]] == ["sluice"]
-    assert alone == (name == "helm-gateways")
+    assert alone == (name in {"helm-gateways", "helm-fleet"})
     assert container.get("restartPolicy") == (None if alone else "Always")
     assert alone or container in pod["initContainers"]
 
@@ -132,6 +133,101 @@ def test_containers_are_locked_down_and_have_what_they_ask_for(name: str) -> Non
             }  # fmt: skip
             assert each["resources"]["requests"] == each["resources"]["limits"], each["name"]
             assert set(each["resources"]["limits"]) == {"cpu", "memory"}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_gateway_that_a_service_leads_to_serves_newcomers_while_its_rules_change(name: str, tmp_path: Path) -> None:
+    settings = load(written(SETS[name], tmp_path))
+    led_to = any(port["targetPort"] != "probes" for each in SETS[name] if each["kind"] == "Service" for port in each["spec"]["ports"])
+    assert settings.drain.delay_ns == (5 * 10**9 if led_to else 0)
+
+
+EVERY: Final = frozenset(range(1, 65536))
+CLOSED: Final = {"helm-application": set(), "helm-broker": {5673}}  # and the gateway's own; others' pods name what is open
+OPEN: Final = {"client": {8080}, "broker": set(), "helm-gateways": set(), "helm-fleet": set()}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_policy_shuts_the_gateways_ports_and_those_that_are_named(name: str) -> None:
+    """What others in the pod serve stays open, and all that the pod asks for: names, brokers, Redis."""
+    (policy,) = [each for each in SETS[name] if each["kind"] == "NetworkPolicy"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    found = {
+        protocol: {
+            port
+            for rule in policy["spec"]["ingress"] if "from" not in rule
+            for each in rule["ports"] if each["protocol"] == protocol
+            for port in range(each["port"], each.get("endPort", each["port"]) + 1)
+        }
+        for protocol in ("TCP", "UDP", "SCTP")
+    }  # fmt: skip
+    _, container = gateway_container(SETS[name])
+    ours = {each["containerPort"] for each in container["ports"]}
+    if name in CLOSED:
+        assert found == {"TCP": EVERY - ours - CLOSED[name], "UDP": EVERY, "SCTP": EVERY}
+    else:
+        assert found == {"TCP": OPEN[name], "UDP": set(), "SCTP": set()}
+
+
+def test_requests_are_what_the_page_of_sizes_says() -> None:
+    """A processor, whatever else; and the memory of one of its rows."""
+    page = (ROOT / "docs/deploy/sizing.md").read_text()
+    rows = re.findall(r"^\| .*(?:connections|broker).* \| (\d+) \| ([\d,]+) MiB \|", page, re.MULTILINE)
+    least = {int(processors): int(memory.replace(",", "")) for processors, memory in reversed(rows)}
+    assert least == {1: 384, 2: 1536}
+    made = [each for manifests in SETS.values() for _, pod in pods(manifests) for each in containers(pod) if each["name"] == "sluice"]
+    defaults = [yaml.safe_load((chart / "values.yaml").read_text()) for chart in (CHART, SIDECAR)]
+    (beside,) = yaml.safe_load((DEPLOY / "sidecar.yaml").read_text())["containers"]
+    for each in (*made, *defaults, beside):
+        asked = each["resources"]["requests"]
+        number, unit = re.fullmatch(r"(\d+)([MG])i", asked["memory"]).groups()  # type: ignore[union-attr]
+        assert int(number) << {"M": 0, "G": 10}[unit] >= least[int(asked["cpu"])], each
+
+
+# ---- somebody else's chart -----------------------------------------------------------------------------------------------
+
+SHOP: Final = documents(GOLDEN / "consumer.yaml")
+
+
+def test_two_gateways_in_a_pod_share_nothing() -> None:
+    (pod,) = [pod for each, pod in pods(SHOP) if each["metadata"]["name"] == "one-shop"]
+    both = pod["initContainers"]
+    assert [each["name"] for each in both] == ["sluice-orders", "sluice-events"]
+    names = [each["name"] for each in pod["volumes"]]
+    assert len(set(names)) == len(names) == 6
+    mounted = [{mount["name"] for mount in each["volumeMounts"]} for each in both]
+    assert mounted[0] | mounted[1] == set(names)
+    assert not mounted[0] & mounted[1]
+    ports = [port for each in both for port in each["ports"]]
+    assert len({each["name"] for each in ports}) == len({each["containerPort"] for each in ports}) == len(ports)
+    for each in both:
+        assert each["startupProbe"]["httpGet"]["port"] in {port["name"] for port in each["ports"]}
+    first, second = ({one["name"]: one.get("value") for one in each["env"]} for each in both)
+    assert first["SLUICE_GATEWAY__NAME"] != second["SLUICE_GATEWAY__NAME"]
+    assert (first.get("SLUICE_ADMIN"), second["SLUICE_ADMIN"]) == (None, "http://127.0.0.1:9280"), "of `kubectl exec`"
+    images = [each["image"] for each in both]
+    assert images[0].endswith(f"/sluice:{VERSION}")
+    assert re.search(r"/sluice@sha256:[0-9a-f]{64}$", images[1])
+
+
+def test_objects_of_a_release_have_names_and_selectors_of_their_own() -> None:
+    named = [(each["kind"], each["metadata"]["name"]) for each in SHOP]
+    assert len(set(named)) == len(named) == 15
+    selectors = [json.dumps(each["spec"]["selector"], sort_keys=True) for each in SHOP if each["kind"] == "Deployment"]
+    assert len(set(selectors)) == 3
+
+
+@pytest.mark.parametrize("name", ["one-sluice-orders", "one-sluice-events", "one-north"])
+def test_the_configuration_of_each_is_good(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = [each for each in SHOP if each["kind"] == "ConfigMap"]
+    assert len(maps) == 4
+    file = written([each for each in maps if each["metadata"]["name"] == name], tmp_path)
+    assert main(["check", "--strict", "-c", str(file), "--set", "gateway.name=pod-0.sluice-orders"]) == 0, capsys.readouterr()
+
+
+def test_a_sidecars_values_are_those_of_the_chart() -> None:
+    whole, sidecar = (yaml.safe_load((chart / "values.yaml").read_text()) for chart in (CHART, SIDECAR))
+    assert sidecar.items() <= whole.items()
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -208,9 +304,12 @@ def test_the_alerts_are_those_of_deploy() -> None:
 
 
 def test_the_schema_of_values_is_the_gateways_and_the_version_ours() -> None:
-    assert (CHART / "values.schema.json").read_text() == program("deploy/helm/values_schema.py").text()
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    assert {path: path.read_text() for path in program("deploy/helm/values_schema.py").texts()} == program(
+        "deploy/helm/values_schema.py"
+    ).texts()
+    charts = [yaml.safe_load((chart / "Chart.yaml").read_text()) for chart in (CHART, SIDECAR)]
+    assert {each[what] for each in charts for what in ("version", "appVersion")} == {VERSION}
+    assert charts[0]["dependencies"] == [{"name": "sluice-sidecar", "version": VERSION}]
     spark = (DEPLOY / "quotas-sparkapplication.yaml").read_text()
     assert f"sluice-spark-{VERSION}.py" in spark
     assert f"sluice-spark-{VERSION}.zip" in spark
@@ -231,6 +330,9 @@ BAD: Final[dict[str, tuple[tuple[str | int, ...], object]]] = {
     "a setting that does not exist": (("config", "listener"), []),
     "a setting with a wrong value": (("config", "listeners", 0, "protocol"), "http"),
     "a limit that is none": (("limits", "rules", 0, "limit", "messages"), "500 per second"),
+    "an image without a repository": (("image",), {"tag": "1"}),
+    "a digest that is none": (("image",), {"repository": "registry.example/sluice", "digest": "sha256:12"}),
+    "pods that roll on something else": (("rollPodsOn",), "always"),
     "a kind that has no pods": (("kind",), "DaemonSet"),
     "a port beyond all": (("service",), {"amqp": 70000}),
     "a name that no port can have": (("service",), {"AMQP port": 5672}),
@@ -261,6 +363,10 @@ def test_bad_values_are_refused_before_anything_starts(fault: str) -> None:
         here = here[part]
     here[path[-1]] = value
     assert list(validator().iter_errors(made)) != []
+
+
+def test_an_image_may_be_one_text_as_in_0_3_0() -> None:
+    assert [each.message for each in validator().iter_errors(values("application") | {"image": "registry.example/sluice:1"})] == []
 
 
 @pytest.mark.parametrize("size", ["1Gi", "1048576Ki", "1.5Gi", "500M", "2000k", 1073741824, "1073741824"])

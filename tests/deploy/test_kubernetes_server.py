@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,23 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from support.api_server import ApiServer, RefusedError, built
-from support.manifests import CHART, DEPLOY, GOLDEN, KUSTOMIZED, OURS, VALUES, Manifest, documents, pods, sets
-from support.processes import HANG_S, wait_until
+from support.api_server import TOKEN, ApiServer, RefusedError, built
+from support.manifests import (
+    CHART,
+    CONSUMER,
+    DEPLOY,
+    GOLDEN,
+    KUSTOMIZED,
+    OURS,
+    SIDECAR,
+    VALUES,
+    Manifest,
+    containers,
+    documents,
+    pods,
+    sets,
+)
+from support.processes import HANG_S, LOOPBACK, wait_until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.slow]
 SETS: Final = sets()
@@ -57,6 +72,31 @@ def test_helm_lints_and_renders_the_chart(values: Path) -> None:
     compare(f"helm-{values.stem}.yaml", rendered)
 
 
+def test_helm_renders_a_chart_that_has_ours_four_times(tmp_path: Path) -> None:
+    shop = shutil.copytree(CONSUMER, tmp_path / "shop")
+    described = (shop / "Chart.yaml").read_text().replace("file://SIDECAR", f"file://{SIDECAR}").replace("file://SLUICE", f"file://{CHART}")
+    (shop / "Chart.yaml").write_text(described)
+    ran("helm", "dependency", "update", str(shop))
+    assert "1 chart(s) linted, 0 chart(s) failed" in ran("helm", "lint", "--strict", str(shop))
+    compare("consumer.yaml", ran("helm", "template", "one", str(shop), "--kube-version", "1.32"))
+    for wrong, said in (("sluice-orders.replicas=2", "replicas"), ("sluice-orders.config.listener=x", "listener")):
+        done = subprocess.run([built("helm"), "template", "one", str(shop), "--set", wrong], capture_output=True, text=True, check=False)
+        assert (done.returncode, said in done.stderr) == (1, True), done
+
+
+@pytest.mark.parametrize("rolls", ["config", "all", "nothing"])
+def test_a_change_starts_new_pods_where_the_values_say_so(rolls: str) -> None:
+    def template(*words: str) -> str:
+        values = ["-f", str(VALUES / "application.yaml"), "--set", f"rollPodsOn={rolls}"]
+        made = ran("helm", "template", "x", str(CHART), *values, *words, "--kube-version", "1.32")
+        (pod,) = [each["spec"]["template"] for each in yaml.safe_load_all(made) if each and each["kind"] == "Deployment"]
+        return json.dumps(pod, sort_keys=True)
+
+    before = template()
+    assert (template("--set", "config.log.level=debug") != before) == (rolls != "nothing")
+    assert (template("--set", "limits.rules[0].limit.messages=9/s") != before) == (rolls == "all")
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -93,18 +133,32 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield running
 
 
-@pytest.mark.parametrize("name", [*SETS, "nightly"])
+def applied(name: str) -> list[Manifest]:
+    lone = {"nightly": DEPLOY / "quotas-cronjob.yaml", "consumer": GOLDEN / "consumer.yaml"}
+    return SETS.get(name) or documents(lone[name])
+
+
+@pytest.mark.parametrize("name", [*SETS, "nightly", "consumer"])
 def test_a_real_api_server_takes_all_of_it(server: ApiServer, name: str) -> None:
-    manifests = SETS.get(name) or documents(DEPLOY / "quotas-cronjob.yaml")
-    for each in manifests:
+    for each in applied(name):
         if each["kind"] not in OPERATORS:
             server.apply(each)
 
 
-@pytest.mark.parametrize("name", [*SETS, "nightly"])
+def test_helm_installs_and_upgrades_and_says_whose_the_limits_are(server: ApiServer) -> None:
+    where = ["--kube-apiserver", f"https://{LOOPBACK}:{server.port}", "--kube-token", TOKEN, "--kube-insecure-skip-tls-verify"]
+    own, shared = (["-f", str(VALUES / f"{name}.yaml")] for name in ("gateways", "fleet"))
+    said = ran("helm", "install", "installed", str(CHART), *own, *where)
+    assert "3 pods let 3 times as much pass together" in said
+    said = ran("helm", "upgrade", "installed", str(CHART), *shared, *where)
+    assert "one over all pods" in said
+    assert server.knows("/apis/apps/v1/namespaces/default/deployments/installed")
+
+
+@pytest.mark.parametrize("name", [*SETS, "nightly", "consumer"])
 def test_the_pods_are_allowed_where_only_restricted_ones_are(server: ApiServer, name: str) -> None:
     """Pod Security Standards. The rest of a pod is checked as well: names of ports, probes, volumes."""
-    for workload, pod in pods(SETS.get(name) or documents(DEPLOY / "quotas-cronjob.yaml")):
+    for workload, pod in pods(applied(name)):
         spec = copy.deepcopy(pod) | {"serviceAccountName": "default"}
         claimed = [each["metadata"]["name"] for each in workload["spec"].get("volumeClaimTemplates", [])]
         spec["volumes"] = [*spec["volumes"], *({"name": each, "emptyDir": {}} for each in claimed)]
@@ -113,7 +167,7 @@ def test_the_pods_are_allowed_where_only_restricted_ones_are(server: ApiServer, 
                 other.setdefault("securityContext", {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}})
         made: Manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}
         server.apply(made, "restricted", dry_run=True)
-        gateway = [each for each in [*spec.get("initContainers", []), *spec["containers"]] if each["name"] in {"sluice", "nightly"}]
+        gateway = [each for each in containers(spec) if each["name"] in {"sluice", "sluice-orders", "nightly"}]
         del gateway[0]["securityContext"]["capabilities"]
         with pytest.raises(RefusedError, match=r"403.*unrestricted capabilities"):
             server.apply(made, "restricted", dry_run=True)

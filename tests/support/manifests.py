@@ -17,6 +17,8 @@ CHART: Final = ROOT / "deploy" / "helm" / "sluice"
 OURS: Final = ROOT / "tests" / "deploy" / "kubernetes"
 GOLDEN: Final = OURS / "golden"
 VALUES: Final = OURS / "values"
+CONSUMER: Final = OURS / "consumer"  # a chart that has ours as dependencies
+SIDECAR: Final = CHART / "charts" / "sluice-sidecar"
 KUSTOMIZED: Final = ("client", "broker")  # folders of deploy/kubernetes, each a Kustomize base
 UNAPPLIED: Final = frozenset({"sidecar.yaml", "ship-sidecar.yaml"})  # parts of a pod, to be added to one
 
