@@ -10,15 +10,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from gateway.broker_load.source import Backlog, BacklogError, Source
+from gateway.broker_load.source import MAX_ANSWER_BYTES, Backlog, BacklogError, Source
 
 if TYPE_CHECKING:
     from limiter.limits import Lag
 
 GET_CONSUME_STATS: Final = 208
-MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; an answer, at 200 bytes a queue: 20,000 queues; a guess
-ENDS: Final = re.compile(rb'"brokerOffset":(-?\d+)')
-TAKEN: Final = re.compile(rb'"consumerOffset":(-?\d+)')
+ENDS: Final = re.compile(rb'"brokerOffset":(-?\d{1,19})')
+TAKEN: Final = re.compile(rb'"consumerOffset":(-?\d{1,19})')
 
 
 def request(opaque: int, topic: str, group: str) -> bytes:
@@ -41,8 +40,10 @@ def read_answer(frame: bytes, opaque: int) -> Backlog | None:
     size = int.from_bytes(frame[:4], "big") & 0xFFFFFF
     try:
         header = json.loads(frame[4 : 4 + size])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BacklogError(f"the broker's answer is not understood: {error}") from error
+    if not isinstance(header, dict) or not isinstance(header.get("flag", 0), int):
+        raise BacklogError("the broker's answer is not understood: its header is no object with a flag")
     if header.get("opaque") != opaque or not header.get("flag", 0) & 1:
         return None
     if header.get("code") != 0:

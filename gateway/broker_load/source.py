@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gateway.transport.channel import Channel
     from limiter.limits import Lag
 
+MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; read for one question: RocketMQ says 200 bytes a queue, so 20,000 queues; a guess
 ANSWER_S: Final = 3.0  # seconds; for a broker's answer; clients wait as long (`docs/design/rocketmq.md` 3)
 
 
@@ -34,11 +35,13 @@ class Source:
     def __init__(self, upstreams: Upstreams) -> None:
         self.upstreams = upstreams
         self.channel: Channel | None = None
+        self._left = 0  # bytes that may still be read for the question under way
         self._one_at_a_time = trio.Lock()
 
     async def backlog(self, topic: str, lag: Lag) -> Backlog:
         """The backlog that a limit on `topic` follows. Raises BacklogError."""
         async with self._one_at_a_time:
+            self._left = MAX_ANSWER_BYTES
             try:
                 with trio.fail_after(ANSWER_S):
                     if self.channel is None:
@@ -72,6 +75,9 @@ class Source:
         data = await read_some(self.channel)
         if not data:
             raise BacklogError("the broker has closed the connection")
+        self._left -= len(data)
+        if self._left < 0:
+            raise BacklogError(f"the broker says more than {MAX_ANSWER_BYTES >> 20} MiB")
         return data
 
     def close(self) -> None:

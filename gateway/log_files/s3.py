@@ -27,7 +27,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from gateway.log_files.targets import FAILED, MISSING, REFUSED, UNREACHABLE, Stored, TargetError
+from gateway.log_files.targets import FAILED, MAX_MANIFEST_BYTES, MISSING, REFUSED, UNREACHABLE, Stored, TargetError
 
 PART: Final = 64 << 20  # bytes; of a file sent in parts
 CONFIG: Final = Config(
@@ -86,13 +86,15 @@ class S3:
 
     def get(self, name: str) -> bytes | None:
         try:
-            body: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read()
+            body: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read(MAX_MANIFEST_BYTES + 1)
         except ClientError as error:
             if _code(error) in NOT_THERE:
                 return None
             raise self._fault(error) from error
         except BotoCoreError as error:
             raise self._fault(error) from error
+        if len(body) > MAX_MANIFEST_BYTES:
+            raise TargetError(FAILED, f"{self.url}/{name} is larger than {MAX_MANIFEST_BYTES >> 20} MiB; look what has written it")
         return body
 
     def _fault(self, error: BaseException) -> TargetError:

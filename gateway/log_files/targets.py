@@ -16,6 +16,7 @@ UNREACHABLE: Final = "unreachable"
 REFUSED: Final = "refused"  # no credentials, wrong ones, or no right
 MISSING: Final = "missing"  # the bucket or folder that must be there
 FAILED: Final = "failed"
+MAX_MANIFEST_BYTES: Final = 64 << 20  # bytes; of an hour's manifest, with some 300 bytes a file; a guess
 
 
 class TargetError(Exception):

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from gateway.log_files.targets import FAILED, REFUSED, UNREACHABLE, Stored, TargetError
+from gateway.log_files.targets import FAILED, MAX_MANIFEST_BYTES, REFUSED, UNREACHABLE, Stored, TargetError
+from gateway.transport.bounded_socket import Allowance, bounded
 
-TIMEOUT_S: Final = 60.0  # seconds; without a byte from the other side
+TIMEOUT_S: Final = 60.0  # seconds; without a byte from the other side, and for a whole exchange
+SLOWEST: Final = 65_536  # bytes a second; of a file, on top of that time; a guess
+MAX_ANSWER_BYTES: Final = 1 << 20  # bytes; head and JSON, which has some hundreds
 PORTS: Final = {"webhdfs": 9870, "swebhdfs": 9871}  # of Hadoop 3's name node
 TOKEN: Final = "SLUICE_WEBHDFS_TOKEN"  # noqa: S105  -- the variable's name
 CHUNK: Final = 1 << 20  # bytes
@@ -51,7 +54,7 @@ class WebHdfs:
         if length != size:
             return Stored(length, "")
         digest = hashlib.sha256()
-        with self._ask("GET", name, "OPEN") as answer:
+        with self._ask("GET", name, "OPEN", size=size) as answer:
             while data := answer.read(CHUNK):
                 digest.update(data)
         return Stored(length, digest.hexdigest())
@@ -68,7 +71,7 @@ class WebHdfs:
     def get(self, name: str) -> bytes | None:
         if self._json("GET", name, "GETFILESTATUS", absent=True) is None:
             return None
-        with self._ask("GET", name, "OPEN") as answer:
+        with self._ask("GET", name, "OPEN", size=MAX_MANIFEST_BYTES) as answer:
             return answer.read()
 
     def _write(self, name: str, body: IO[bytes] | bytes, size: int) -> None:
@@ -112,11 +115,15 @@ class WebHdfs:
         *,
         body: Body | None = None,
         absent: bool = False,
+        size: int = 0,
     ) -> Iterator[http.client.HTTPResponse]:
-        """The answer to one operation; a body goes to where the name node sends the request on to. Raises TargetError."""
+        """The answer to one operation; a body goes to where the name node sends the request on to. Raises TargetError.
+
+        `size`: bytes of the file that may come with it.
+        """
         query = urlencode({"op": operation, **self._identity, **(words or {})})
         url = f"{self._name_node}/webhdfs/v1{quote(self._path)}/{quote(name)}?{query}"
-        with self._exchange(method, url, None) as answer:
+        with self._exchange(method, url, None, size) as answer:
             where = answer.getheader("Location")
             if answer.status != http.client.TEMPORARY_REDIRECT or where is None:
                 self._check(answer, absent=absent)
@@ -124,19 +131,22 @@ class WebHdfs:
                     raise TargetError(FAILED, f"{self.url}: the name node names no data node to write to; is this its HTTP port?")
                 yield answer
                 return
-        with self._exchange(method, where, body) as answer:
+        with self._exchange(method, where, body, size) as answer:
             self._check(answer, absent=absent)
             yield answer
 
     @contextmanager
-    def _exchange(self, method: str, url: str, body: Body | None) -> Iterator[http.client.HTTPResponse]:
+    def _exchange(self, method: str, url: str, body: Body | None, size: int) -> Iterator[http.client.HTTPResponse]:
         where = urlsplit(url)
+        moved = size + (0 if body is None else body.size)
+        allowance = Allowance(TIMEOUT_S + moved / SLOWEST, MAX_ANSWER_BYTES + size)
         host = where.hostname or ""
         connection: http.client.HTTPConnection
         if where.scheme == "https":
-            connection = http.client.HTTPSConnection(host, where.port, timeout=TIMEOUT_S, context=ssl.create_default_context())
+            kind = bounded(http.client.HTTPSConnection, "connect", allowance)
+            connection = kind(host, where.port, timeout=TIMEOUT_S, context=ssl.create_default_context())
         else:
-            connection = http.client.HTTPConnection(host, where.port, timeout=TIMEOUT_S)
+            connection = bounded(http.client.HTTPConnection, "connect", allowance)(host, where.port, timeout=TIMEOUT_S)
         try:
             headers = {}
             if body is not None:

@@ -14,14 +14,23 @@ import trio
 
 from gateway.alerting import http_post
 from gateway.alerting.http_post import NoAnswerError
+from gateway.broker_load.amqp import AmqpSource
+from gateway.broker_load.rocketmq import RocketmqSource
+from gateway.broker_load.source import BacklogError, Source
 from gateway.cli.client import AdminClient
 from gateway.cli.exits import CommandError
 from gateway.clock import now_ns
 from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.redis_owner import RedisOwner
+from gateway.listeners.upstream import Upstream
+from gateway.listeners.upstreams import Upstreams
+from gateway.log_files import webhdfs
+from gateway.log_files.targets import TargetError
+from gateway.protocols import PROTOCOLS
 from gateway.settings.http_urls import parts_of
 from gateway.settings.known_settings import FleetRedis, Tracing
 from gateway.telemetry.span_export import SpanExport
+from limiter.limits import Lag, Rate
 from support.processes import LOOPBACK
 from support.spans import record
 
@@ -35,8 +44,9 @@ HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 class Peer:
     """Takes connections and misbehaves on each: a `way` of WAYS, after `head`. `greeting` answers what comes first. A context manager."""
 
-    def __init__(self, way: str, head: bytes, huge_head: bytes, greeting: bytes) -> None:
+    def __init__(self, way: str, head: bytes, huge_head: bytes, greeting: bytes, chunk: bytes) -> None:
         self.sent = 0
+        self._chunk = chunk
         self._greeting = greeting
         self._way = way
         self._head = huge_head if way == "announces 4 GB" else head
@@ -68,7 +78,11 @@ class Peer:
                 return
             client.sendall(self._head)
             while not self._ended.wait(0.01 if self._way == "drips" else 0):
-                self.sent += client.send(b"x" if self._way == "drips" else CHUNK)
+                if self._way == "drips":
+                    self.sent += client.send(b"x")
+                else:
+                    client.sendall(self._chunk)
+                    self.sent += len(self._chunk)
 
     def __enter__(self) -> Peer:
         return self
@@ -118,27 +132,70 @@ def ask_gateway(port: int) -> None:
         AdminClient(f"http://{LOOPBACK}:{port}", "token", TIMEOUT_S).ask("GET", "/v1/status")
 
 
+def ask_whether_it_lives(port: int) -> None:
+    for protocol in ("amqp", "rocketmq"):
+        upstream = Upstream("orders", (LOOPBACK, port), question=PROTOCOLS[protocol].question)
+        trio.run(upstream.probe)
+        assert upstream.ok is False
+
+
+def backlog(source: Source) -> None:
+    async def ask() -> None:
+        with pytest.raises(BacklogError):
+            await source.backlog("orders", Lag(1, Rate(1), queue="orders", group="workers"))
+
+    trio.run(ask)
+    assert source.channel is None
+
+
+def ask_rabbitmq_for_a_backlog(port: int) -> None:
+    backlog(AmqpSource(Upstreams.at("orders", [(LOOPBACK, port)]), "/", lambda: ("sluice", "secret")))
+
+
+def ask_rocketmq_for_a_backlog(port: int) -> None:
+    backlog(RocketmqSource(Upstreams.at("orders", [(LOOPBACK, port)])))
+
+
+def ask_hdfs(port: int) -> None:
+    with pytest.raises(TargetError):
+        webhdfs.WebHdfs("webhdfs", LOOPBACK, port, "/logs", "sluice", {}).get("manifest.json")
+
+
+OTHERS = b'{"code":0,"flag":1,"opaque":-1}'
+ANSWER_TO_OTHERS = (4 + len(OTHERS) + 65_000).to_bytes(4, "big") + len(OTHERS).to_bytes(4, "big") + OTHERS + b" " * 65_000
+HEARTBEATS = b"\x08\x00\x00\x00\x00\x00\x00\xce" * 8192
 HUGE_HTTP = HTTP.replace(b"\r\n\r\n", b"\r\nContent-Length: 4000000000\r\n\r\n")
 OLD_REDIS = b"-ERR unknown\r\n" * 2  # answers CLIENT SETINFO
-# By its name in SECURITY.md: who asks, how an answer begins, how one of 4 GB does, and what comes before it.
-PEERS: dict[str, tuple[Callable[[int], None], bytes, bytes, bytes]] = {
-    "the tracing collector": (ask_collector, HTTP, HUGE_HTTP, b""),
-    "Redis": (ask_redis, b"+", b"$4000000000\r\n", OLD_REDIS),
-    "a webhook": (ask_webhook, HTTP, HUGE_HTTP, b""),
-    "the admin API": (ask_gateway, HTTP, HUGE_HTTP, b""),
+# By its name in SECURITY.md, and of which kind it is: who asks, how an answer begins, how one of 4 GB does, what comes before it, and what
+# an answer without an end goes on with.
+PEERS: dict[tuple[str, str], tuple[Callable[[int], None], bytes, bytes, bytes, bytes]] = {
+    ("the tracing collector", ""): (ask_collector, HTTP, HUGE_HTTP, b"", CHUNK),
+    ("Redis", ""): (ask_redis, b"+", b"$4000000000\r\n", OLD_REDIS, CHUNK),
+    ("a webhook", ""): (ask_webhook, HTTP, HUGE_HTTP, b"", CHUNK),
+    ("the admin API", ""): (ask_gateway, HTTP, HUGE_HTTP, b"", CHUNK),
+    ("a broker, asked whether it lives", ""): (ask_whether_it_lives, b"\x01\x00", b"\xee\x6b\x28\x00", b"", CHUNK),
+    ("a broker, asked for a backlog", "RabbitMQ"): (ask_rabbitmq_for_a_backlog, b"", b"\x01\x00\x00\xee\x6b\x28\x00", b"", HEARTBEATS),
+    ("a broker, asked for a backlog", "RocketMQ"): (ask_rocketmq_for_a_backlog, b"", b"\x7e\x6b\x28\x00", b"", ANSWER_TO_OTHERS),
+    ("HDFS, to which `sluice log ship` sends", ""): (ask_hdfs, HTTP, HUGE_HTTP, b"", CHUNK),
 }
-MOST_READ = {"the tracing collector": 65_536, "Redis": 4 << 20, "a webhook": 65_536 + 16_384, "the admin API": 64 << 20}  # bytes
+MOST_READ = {  # bytes
+    "the tracing collector": 65_536, "Redis": 4 << 20, "a webhook": 65_536 + 16_384, "the admin API": 64 << 20,
+    "a broker, asked whether it lives": 2 * 80 << 10, "a broker, asked for a backlog": 4 << 20,
+    "HDFS, to which `sluice log ship` sends": 1 << 20,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", PEERS)
-def test_an_answer_without_an_end_is_an_outage_of_its_peer(name: str, way: str) -> None:
-    ask, head, huge_head, greeting = PEERS[name]
-    with Peer(way, head, huge_head, greeting) as peer:
+@pytest.mark.parametrize("peer_of", PEERS, ids=" ".join)
+def test_an_answer_without_an_end_is_an_outage_of_its_peer(peer_of: tuple[str, str], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhdfs, "TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(webhdfs, "SLOWEST", 1 << 40)
+    ask, head, huge_head, greeting, chunk = PEERS[peer_of]
+    with Peer(way, head, huge_head, greeting, chunk) as peer:
         ask(peer.port)
-        assert peer.sent < MOST_READ[name] + IN_SOCKETS
+        assert peer.sent < MOST_READ[peer_of[0]] + IN_SOCKETS
 
 
 def test_the_table_of_peers_names_them() -> None:
-    for name in PEERS:
+    for name, _ in PEERS:
         assert f"| {name} |" in SECURITY
