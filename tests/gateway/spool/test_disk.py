@@ -9,6 +9,7 @@ import pytest
 
 from gateway.clock import now_ns
 from gateway.spool.disk import WRITE, Job, SpoolDisk
+from support.processes import HANG_S
 
 
 @pytest.fixture
@@ -69,3 +70,11 @@ def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: S
     disk.work(WRITE)
     assert disk.trouble == ""
     assert disk.collect() == [first, second]
+
+
+def test_a_spool_that_is_closed_leaves_no_descriptor_open_and_no_file(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        closed = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+        closed.close(HANG_S)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

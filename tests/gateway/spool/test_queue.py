@@ -402,3 +402,24 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert (found.files, found.size > 100_000, found.faults) == (1, True, {})
     assert clear_left_behind(tmp_path / "spool").files == 0
     assert bench.take(1_000) == list(range(1_000))
+
+
+def test_a_queue_that_finds_no_room_again_waits_for_it_again(bench: Bench) -> None:
+    for _ in range(2):
+        bench.disk.max_bytes = 0
+        bench.add(message(0, MIN_BATCH_BYTES))
+        assert bench.queue.waits_for_room
+        assert list(bench.disk.out_of_room) == [bench.queue]
+        bench.disk.max_bytes = 1 << 30
+        bench.wait(lambda: not bench.queue.tail_cost and not bench.queue.writing, "there is room, and it is written")
+    assert bench.take(2) == [0, 0]
+
+
+def test_what_was_read_ahead_of_a_queue_that_is_given_up_comes_no_more(bench: Bench) -> None:
+    for number in range(10_000):
+        bench.add(message(number))
+    bench.wait(lambda: not bench.queue.writing, "all is written but for the end")
+    assert bench.queue.take() == [], "it is asked for"
+    bench.wait(lambda: bool(bench.queue.read_ahead), "the first batch is read")
+    bench.queue.forget()
+    assert bench.queue.take() == []
