@@ -7,6 +7,8 @@ A run's folders are in memory where there is room (`support/tmpfs.py`), unless `
 until the next one where something has failed. What a test may say of itself though it has passed ("remark", by `record_property`) is told
 at the end as well.
 
+Brokers and client libraries that a green run has started are kept with their versions (support/ran.py).
+
 Spark and Sphinx are installed where they are needed (PARTS): a test that needs one that is not there fails, and says what installs it.
 
 No test is run again when it fails.
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from support import ran
 from support.builds import build_of, from_the_source_tree, source_command
 from support.log_calls import LogCheck
 from support.processor_time import ProcessorTime
@@ -61,7 +64,10 @@ SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 
+NEWEST_RABBITMQ = Path(__file__).parents[1] / "build" / "rabbitmq4-trixie"  # of `make rabbitmq4`
+BROKERS = ("RabbitMQ", "org.apache.rocketmq:rocketmq-broker")
 IN_MEMORY = pytest.StashKey[Path]()
+RAN = pytest.StashKey[set[tuple[str, str]]]()  # by the processes of the run
 STARTED = pytest.StashKey[list[Callable[[], None]]]()  # of OF_THE_RUN: what ends each
 WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session.session", "gateway.protocols.amqp.conversation")
 
@@ -77,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.durations:
         runs_tests = hasattr(config, "workerinput") or config.getoption("dist", "no") == "no"
         config.pluginmanager.register(ProcessorTime(config.option.durations, runs_tests=runs_tests))
+    if NEWEST_RABBITMQ.joinpath("version").exists():
+        os.environ.setdefault("SLUICE_RABBITMQ", str(NEWEST_RABBITMQ))
     if from_the_source_tree("gateway.cli.main"):  # and not `-o pythonpath=tests`: what is installed
         os.environ.setdefault("SLUICE_COMMAND", source_command())
     expected = os.environ.get("SLUICE_EXPECT_BUILD")
@@ -205,13 +213,29 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, exitstatus: int,
         for name, remark in getattr(report, "user_properties", ()):
             if name == "remark" and report.when == "call":
                 terminalreporter.write_line(f"{report.nodeid}: {remark}")
+    if brokers := [f"{name} {version}" for name, version in started(config) if name in BROKERS]:
+        terminalreporter.write_line(f"before {', '.join(brokers)}")
     folder = config.stash.get(IN_MEMORY, None)
     if folder is not None and exitstatus:
         terminalreporter.write_line(f"The folders of this run are kept in {folder} until the next.")
 
 
+def started(config: pytest.Config) -> list[tuple[str, str]]:
+    return sorted({*config.stash.get(RAN, ()), *ran.of_this_process()})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A process of the run has ended in order: what it has started."""
+    node.config.stash.setdefault(RAN, set()).update(map(tuple, getattr(node, "workeroutput", {}).get("ran", ())))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["ran"] = ran.of_this_process()
+    elif not exitstatus and (names := started(session.config)):
+        ran.keep(names)
     folder = session.config.stash.get(IN_MEMORY, None)
     if folder is not None and not exitstatus:
         shutil.rmtree(folder, ignore_errors=True)

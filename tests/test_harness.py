@@ -13,7 +13,7 @@ import pytest
 
 from support import tmpfs
 from support.clients.programs import Program
-from support.java import LEARNED, java
+from support.java import LEARNED, ROOT, java
 from support.models.rates import let_through
 from support.processes import HANG_S, wait_until
 from support.xdist_split import PartScheduling
@@ -158,3 +158,57 @@ def test_rocketmqs_classes_are_listed_by_its_first_programs_and_archived_for_all
     assert (library / "classes.jsa").read_text().split() == [*(f"a{number}" for number in range(LEARNED)), "b"]
     assert shared() == [f"-XX:SharedArchiveFile={library}/classes.jsa"]
     assert shared("guava") == []
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "code", "said"), [("installed", 0, "RABBITMQ 4 IS NOT TESTED"), ("fetched", 1, "make test RABBITMQ=3")]
+)
+@pytest.mark.parametrize("fault", ["no mirror", "no suite", "no mount"])
+def test_a_rabbitmq_that_cannot_be_had_is_told_of_loudly(tmp_path: Path, fault: str, otherwise: str, code: int, said: str) -> None:
+    """The tests run on the installed one only where that was said to be enough; what is half there is never used."""
+    asked = tmp_path / "asked"
+    asked.touch()
+    answers = {"no mirror": "", "no suite": '[ "$1" != indextargets ] || { echo "Debian http://mirror"; exit; }; exit 100', "no mount": ""}
+    programs = {"apt-get": f'echo "$*" >> {asked}\n{answers[fault]}', "sleep": "", "unshare": 'echo "not permitted" >&2; exit 1'}
+    (tmp_path / "bin").mkdir()
+    for name, script in programs.items():
+        program = tmp_path / "bin" / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    folder = tmp_path / "rabbitmq4"
+    if fault == "no mount":
+        folder.mkdir()
+        (folder / "version").write_text("4.0.5\n")
+    command = ["sh", str(ROOT / "tests/support/brokers/rabbitmq4.sh"), str(folder), "trixie", otherwise]
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=HANG_S)
+    assert (done.returncode, done.stdout.strip()) == (code, ""), done.stderr
+    assert said in done.stderr
+    reason = {"no mirror": "knows no Debian mirror", "no suite": "apt says why above, 3 times", "no mount": "not permitted"}
+    assert reason[fault] in done.stderr
+    assert sum("update" in line and "Dir::Cache" in line for line in asked.read_text().splitlines()) == 3 * (fault == "no suite")
+    assert (folder / "version").exists() == (fault == "no mount")
+
+
+@pytest.mark.parametrize(
+    ("target", "asked", "rabbitmq", "rocketmq"),
+    [
+        ("e2e", (), "unpacked installed", ""),
+        ("e2e", ("RABBITMQ=4",), "unpacked", ""),
+        ("e2e", ("RABBITMQ=3", "ROCKETMQ=5.3.3"), "", "5.3.3"),
+        ("test-long", (), "", "5.3.3"),
+        ("test-long", ("RABBITMQ=4", "ROCKETMQ=5.5"), "unpacked", ""),
+        ("test-rabbitmq4", (), "unpacked", ""),
+    ],
+)
+def test_on_which_brokers_make_runs(tmp_path: Path, target: str, asked: tuple[str, ...], rabbitmq: str, rocketmq: str) -> None:
+    """The newest, and where nobody has asked for them the installed one will do; `test-long`: the ones before."""
+    program = tmp_path / "pytest"
+    program.write_text('#!/bin/sh\necho "on $SLUICE_RABBITMQ/$SLUICE_ROCKETMQ"\n')
+    program.chmod(0o755)
+    given = ("MAKEFLAGS", "MFLAGS", "RABBITMQ", "ROCKETMQ", "SUITE", "SLUICE_COMPILE", "SLUICE_RABBITMQ", "SLUICE_ROCKETMQ")
+    environment = {name: value for name, value in os.environ.items() if name not in given}
+    made = [word for file in (".venv/.product-auto", ".venv/.spark", "build/java/spark.jsa") for word in ("-o", file)]
+    command = ["make", *made, f"BIN={tmp_path}", "SYSTEM=true", "unpacked-rabbitmq=echo unpacked", *asked, target]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=HANG_S)
+    assert {line for line in done.stdout.splitlines() if line.startswith("on ")} == {f"on {rabbitmq}/{rocketmq}"}, done.stdout

@@ -291,7 +291,7 @@ def test_tables_have_both_kinds() -> None:
 # ---- other programs ----------------------------------------------------------------------------------------------------
 
 OTHER: Final = re.compile(
-    r"^(?:[A-Z_]+=\S+ )*(?:\S*/)?(?:make|promtool|pip|apt-get|journalctl|kubectl|python3?|pytest|rabbitmqctl|curl|hdfs) "
+    r"^(?:[A-Z_]+=\S* )*(?:\S*/)?(?:make|promtool|pip|apt-get|journalctl|kubectl|python3?|pytest|rabbitmqctl|curl|hdfs) "
 )
 NAMED_ONLY: Final = {  # not to be executed as they stand -> why
     "kubectl port-forward": "the name of a command, without its arguments; it needs a cluster",
@@ -332,7 +332,7 @@ def test_commands_of_other_programs(line: str) -> None:
         if line.startswith("journalctl"):
             assert (ROOT / "deploy" / "systemd" / f"{line.rsplit(maxsplit=1)[-1]}.service").is_file()
         return
-    bare = re.sub(r"^(?:[A-Z_]+=\S+ )+", "", line)
+    bare = re.sub(r"^(?:[A-Z_]+=\S* )+", "", line)
     words = shlex.split(bare)
     environment = {**os.environ, **dict(re.findall(r"([A-Z_]+)=(\S+) ", line[: len(line) - len(bare)])), "PYTHONDONTWRITEBYTECODE": "1"}
     program = words[0].rpartition("/")[2]

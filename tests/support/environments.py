@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.processes import HANG_S
+from support.ran import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "environments"
@@ -52,6 +53,8 @@ def environment(name: str, *requirements: str | Path) -> Path:
     python = folder / "bin" / "python"
     stamp = folder / "requirements"
     wanted = "\n".join([sys.version, *map(str, requirements)])
+    for library, version in (word.split("==") for word in map(str, requirements) if "==" in word):
+        ran(library, version)
     with one_at_a_time(folder):
         if stamp.exists() and stamp.read_text() == wanted:
             return python

@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from support.environments import one_at_a_time
+from support.ran import ran
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "java"
 POMS = Path(__file__).parent / "brokers" / "maven"
+MAVEN = "{http://maven.apache.org/POM/4.0.0}"  # the namespace of poms
 
 # Short-lived programs on a small machine: the light compiler and the light collector start fastest. Nor are the classes of the jars
 # verified: that is a tenth of a client's start (2.5 CPU-s, measured).
@@ -100,10 +104,25 @@ def java(
     class_path: str, main: str, home: Path, memory: Sequence[str] = ("-Xmx256m",), properties: dict[str, str] | None = None
 ) -> list[str]:
     """The command that runs class `main`. `home` becomes Java's user.home: logs and the like go there."""
+    _tell_what_runs(class_path)
     settings = {"user.home": str(home), "rocketmq.client.logRoot": str(home / "logs")} | (properties or {})
     defines = [f"-D{name}={value}" for name, value in settings.items()]
     options = [*FAST_START, *_shared_classes(class_path), *memory, *defines]
     return [tool("java", "openjdk-17-jdk-headless"), *options, "-cp", class_path, main]
+
+
+@cache
+def _tell_what_runs(class_path: str) -> None:
+    """The jars that a pom asks for, not what these bring along; of decoders, which run by themselves, none."""
+    jar_set, _, classes = class_path.partition(":")
+    if Path(classes).name.startswith("remoting-"):
+        return
+    library = Path(jar_set).parent
+    pom = POMS / f"{library.parent.name}.pom.xml"
+    for dependency in ElementTree.parse(pom).iter(f"{MAVEN}dependency") if pom.exists() else ():
+        group, artifact, version = (dependency.findtext(f"{MAVEN}{tag}", "") for tag in ("groupId", "artifactId", "version"))
+        if (library / f"{artifact}-{version}.jar").exists():
+            ran(f"{group}:{artifact}", version)
 
 
 _sharing: list[subprocess.Popen[bytes]] = []  # what writes an archive; it may end when nobody needs it any more

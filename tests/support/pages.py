@@ -12,7 +12,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 _BLOCK: Final = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 MAKE: Final = re.compile(
-    r"^(?:\w+=\S+ )*(?:make [\w./-]|\.venv/bin/(?:python|pytest) )"
+    r"^(?:\w+=\S* )*(?:make [\w./-]|\.venv/bin/(?:python|pytest) )"
 )  # lines that run this project's own targets, benches, tests
 _COMMAND: Final = re.compile(r"(?:^|[|&;(] *|\$\()(?:\.venv/bin/)?(sluice [a-z].*)")
 

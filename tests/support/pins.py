@@ -15,9 +15,7 @@ from suites.go_suite import GoSuite
 from support.clients.probes import CELERY_LIBRARIES, PYTHON_LIBRARIES
 from support.clients.programs import CLIENTS
 from support.clients.rocketmq_probes import CPP
-from support.java import POMS, ROOT
-
-MAVEN = "{http://maven.apache.org/POM/4.0.0}"
+from support.java import MAVEN, POMS, ROOT
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import yaml
 
 from gateway.telemetry.metrics import HISTOGRAM, METRICS
 from support.processes import LOOPBACK, Process, free_ports
+from support.ran import ran, version_by
 
 OTHERS: Final = ("up",)  # made by Prometheus itself
 _NAME: Final = re.compile(r"\b(?:sluice_\w+|process_\w+|up)\b")
@@ -78,6 +79,7 @@ class Prometheus:
         ]  # fmt: skip
         self._process = Process(argv, log=self._folder / "prometheus.log", cwd=self._folder)
         self._process.wait_until(self._ready, within=60, what="Prometheus is ready")
+        ran("Prometheus", version_by(installed("prometheus"), "--version"))
         return self
 
     def __exit__(self, *_: object) -> None:

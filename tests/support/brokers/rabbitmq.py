@@ -3,7 +3,8 @@
 Needs Debian's `rabbitmq-server` to be installed, not running. Ready about 5 s after its start (measured, 2 cores).
 
 `SLUICE_RABBITMQ` names a folder that `rabbitmq4.sh` has filled: then that RabbitMQ is run, with the folder's `/usr` in place of the
-machine's in a mount namespace of its own. All else, scratch folders and sockets too, is the same inside and outside. `make test` sets it.
+machine's in a mount namespace of its own. All else, scratch folders and sockets too, is the same inside and outside. `make test` sets it; a
+plain `pytest` takes the one that `make rabbitmq4` has unpacked, if it has (tests/conftest.py). Set to nothing: the installed one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from support.processes import HANG_S, LOOPBACK, Process, accepts, free_ports
+from support.ran import ran
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # not /usr/sbin: those wrappers change to the user rabbitmq
 UNPACKED = os.environ.get("SLUICE_RABBITMQ", "")
@@ -171,6 +173,7 @@ class RabbitMQ:
             as_seen_by_rabbitmq(PROGRAMS / "rabbitmq-server"), log=self.directory / "stdout.log", env=self._environment()
         )
         self._server.wait_until(self._speaks_amqp, within=600, what="RabbitMQ")  # 5 s, where nothing else runs
+        ran("RabbitMQ", version())
 
     def kill(self) -> None:
         """SIGKILL the node: nothing is said to anybody; what it has stored stays for `start_node`."""

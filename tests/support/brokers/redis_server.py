@@ -13,6 +13,7 @@ from pathlib import Path
 from redis import Redis
 
 from support.processes import LOOPBACK, Process, free_ports
+from support.ran import ran, version_by
 
 
 class RedisServer:
@@ -45,6 +46,7 @@ class RedisServer:
         ready = "Ready to accept connections"
         process = self._process
         process.wait_until(lambda: ready in process.output(), within=30, what="redis-server")
+        ran("Redis", version_by("redis-server", "--version"))
         return self
 
     def client(self, **options: object) -> Redis:

@@ -25,6 +25,8 @@ What a library needs is fetched or built at the first use and kept under build/;
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
@@ -40,12 +42,14 @@ from support.clients.programs import CLIENTS, go_program
 from support.environments import environment, one_at_a_time
 from support.java import ROOT, compiled, java
 from support.processes import HANG_S
+from support.ran import ran, version_by
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # aiormq (of aio-pika) and AMQPStorm have asked for different pamqp before; at these versions they agree.
 PYTHON_LIBRARIES = ("aio-pika==10.2.1", "aiormq==7.2.4", "pamqp==4.0.1", "AMQPStorm==3.1.4", "amqp==5.4.2", "vine==5.1.0")
+OF_LIBRABBITMQ = "#include <amqp.h>\nAMQP_VERSION_MAJOR AMQP_VERSION_MINOR AMQP_VERSION_PATCH"
 CELERY_LIBRARIES = ("celery==5.7.0", "kombu==5.7.0", "amqp==5.4.2", "vine==5.1.0")
 
 
@@ -73,7 +77,10 @@ def npm_modules(project: str) -> Path:
     lock = source / "package-lock.json"
     folder = ROOT / "build" / "node" / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     with one_at_a_time(folder):
-        return _npm_modules(source, lock, folder)
+        modules = _npm_modules(source, lock, folder)
+    for name in json.loads((source / "package.json").read_text())["dependencies"]:
+        ran(name, json.loads((modules / name / "package.json").read_text())["version"])
+    return modules
 
 
 def _npm_modules(source: Path, lock: Path, folder: Path) -> Path:
@@ -123,16 +130,19 @@ def python_probe(name: str) -> list[str]:
 def command(library: str, home: Path) -> list[str]:
     """The command that runs the probe of `library`."""
     if library == "pika":
+        ran("pika", importlib.metadata.version("pika"))
         return [sys.executable, str(CLIENTS / "python" / "probe_pika.py")]
     if library == "java":
         return java(compiled(CLIENTS / "java" / "amqp", "amqp-client"), "Probe", home)
     if library == "go":
         return [str(go_program("probe", "./probe"))]
     if library == "librabbitmq":
+        ran("librabbitmq", version_by("cc", "-E", "-P", "-", read=OF_LIBRABBITMQ))
         return [str(c_program())]
     if library == "amqplib":
         return [tool_of_debian("node", "nodejs"), str(CLIENTS / "node" / "probe.js")]
     if library == "bunny":
+        ran("bunny", version_by("ruby", "-r", "bunny", "-e", "puts Bunny::VERSION"))
         return [tool_of_debian("ruby", "ruby-bunny"), str(CLIENTS / "ruby" / "probe.rb")]
     return python_probe({"aio-pika": "aio_pika", "amqpstorm": "amqpstorm", "py-amqp": "py_amqp"}[library])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from support.brokers.rocketmq import JARS
 from support.java import ROOT, compiled, java
 from support.processes import HANG_S
+from support.ran import ran
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 CLIENT_JARS = {"5": JARS, "4": "rocketmq-client-4.9.8"}  # of RocketMQ's Java client: the brokers' version, and the last of 4
@@ -162,7 +165,16 @@ def go_program(name: str, package: str, module: str = "go", patient: str = "") -
         if done.returncode:
             raise RuntimeError(f"go build: {done.stderr}")
         partial.rename(program)
+    _tell_what_runs(program)
     return program
+
+
+@cache
+def _tell_what_runs(program: Path) -> None:
+    """The modules that a program of Go says it was built of."""
+    told = subprocess.run(["go", "version", "-m", str(program)], capture_output=True, text=True, check=True).stdout
+    for module, version in re.findall(r"^\s+dep\s+(\S+)\s+v(\S+)", told, re.MULTILINE):
+        ran(module, version)
 
 
 def _with_patience(library: str, source: Path, folder: Path) -> list[str]:
