@@ -212,6 +212,7 @@ class Fleet:
         self._failed += 1
         self.reason, self.detail = error.reason, error.detail
         self.lease.owner_lost(now)
+        self._belief.interrupt()
         if self._lost_at == 0:
             self._lost_at = now
         self._judge.asks(now)  # nothing is asked now; idle buckets are taken off the list

@@ -66,6 +66,10 @@ class Belief:
         self._doubled_from = gateways  # what was believed
         self._doubled_at = -SEEN_S * SECOND  # at this time
 
+    def interrupt(self) -> None:
+        """Redis is away. When it is back it may know of nobody, so what was missing before counts from then on."""
+        self._fewer_since = self._none_since = 0
+
     def take(self, presence: Presence, now: int) -> None:
         """A gateway that joins counts at once; one that is missing, only after SEEN_S: a restarted Redis has seen none yet."""
         there = self._credible(presence, now)

@@ -84,6 +84,21 @@ def test_gateways_of_a_version_before_count_until_the_last_has_gone() -> None:
     assert belief.strangers == 0
 
 
+def test_a_redis_that_is_restarted_again_and_again_makes_no_gateway_missing() -> None:
+    """At each restart the first look finds oneself alone, however long ago the last such look was."""
+    old, mixed = Belief(10), Belief(4)
+    old.take(Presence(10), 0)
+    for second in range(2 * SEEN_S):
+        mixed.take(Presence(4, 2), second * SECOND)
+    for second in (20, 26, 90):
+        for belief, seen in ((old, Presence(1)), (mixed, Presence(1, 1))):
+            belief.interrupt()
+            belief.take(seen, second * SECOND)
+    assert (old.gateways, mixed.gateways) == (10, 4)
+    mixed.take(Presence(4, 2), 91 * SECOND)
+    assert (mixed.gateways, mixed.strangers) == (4, 0), "those without a secret have not gone"
+
+
 # ---- through a real Redis ----------------------------------------------------------------------------------------------
 
 
