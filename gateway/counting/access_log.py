@@ -32,6 +32,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -301,7 +302,8 @@ class LogWriter(threading.Thread):
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        self._path.rename(self._path.with_suffix(""))
+        with suppress(FileNotFoundError):  # the clock has jumped, so the keeper took it for left by a crash, and has renamed it
+            self._path.rename(self._path.with_suffix(""))
         self._file = None
         self._path = None
 

@@ -238,6 +238,20 @@ def test_files_that_a_crash_left_open_are_closed_at_the_next_start_of_the_same_g
     assert sorted(path.name for path in folder.iterdir()) == ["orders-sidecar-2-beef-000000.jsonl.open", "orders-sidecar-dead-000003.jsonl"]
 
 
+def test_a_file_that_was_closed_by_others_costs_no_line(tmp_path: Path) -> None:
+    """The clock jumps a day: for a moment the open file is of a day ago, as one that a crash has left, and the keeper gives it its name."""
+    log = open_log(tmp_path)
+    log.running.add(key(), tally(messages=1))
+    log.close_second(NOON)
+    wait_for_writer(log)
+    (left,) = tmp_path.rglob("*.jsonl.open")
+    left.rename(left.with_suffix(""))
+    log.running.add(key(), tally(messages=2))
+    stop(log, NOON + 86_400)
+    assert [line["messages"] for line in lines(tmp_path) if "messages" in line] == [1, 2]
+    assert log.lost_lines == log.failed_writes == 0
+
+
 def test_a_full_queue_loses_lines_counts_them_and_leaves_a_gap_in_seq(tmp_path: Path) -> None:
     log = AccessLog(tmp_path, "orders-sidecar", "6f1c", ROLLING)  # the writer is not started: the disk hangs
     for second in range(NOON, NOON + 64):
