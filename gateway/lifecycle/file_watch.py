@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import stat
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ import trio
 from admin.ports import ReloadFailedError
 from gateway import log
 from gateway.lifecycle.scheduling import SupervisedLoop
+from gateway.settings.hung_files import READ_S, hung_file
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
@@ -79,14 +81,46 @@ class Changes:
         return changed if settled else []
 
 
+class Looks:
+    """Looks on a thread, one at a time: where a mount hangs the next one waits for it, and the log says once which file it is."""
+
+    def __init__(self) -> None:
+        self._one = trio.CapacityLimiter(1)
+        self._thread = 0  # that looked last
+        self._told = False
+
+    async def at(self, paths: tuple[Path, ...]) -> Look | None:
+        """None: no answer within READ_S."""
+
+        def on_it() -> Look:
+            self._thread = threading.get_ident()
+            return look(paths)
+
+        with trio.move_on_after(READ_S):
+            found = await trio.to_thread.run_sync(on_it, abandon_on_cancel=True, limiter=self._one)
+            self._told = False
+            return found
+        if not self._told:
+            self._told = True
+            log.event(
+                logging.ERROR, "reload_failed", err=f"{hung_file(self._thread, READ_S)}; until then no change is seen",
+                remedy="the last good configuration stays in force",
+            )  # fmt: skip
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Looks {'waiting' if self._told else 'looking'}>"
+
+
 async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[], Awaitable[object]]) -> None:
     """Until cancelled: reload when the files of the settings in force have changed, while `gateway.reload_on_change` is set."""
-    loop, changes = SupervisedLoop("reload on change"), Changes()
+    loop, changes, looks = SupervisedLoop("reload on change"), Changes(), Looks()
     while True:
         with loop:
             now = settings()
             wanted = watched(now) if now.gateway.reload_on_change else ()
-            changed = changes.seen(await trio.to_thread.run_sync(look, wanted, abandon_on_cancel=True) if wanted else {})
+            found = await looks.at(wanted) if wanted else {}
+            changed = [] if found is None else changes.seen(found)
             if changed:
                 log.event(logging.INFO, "files_changed", files=changed)
                 await _reload(reload)

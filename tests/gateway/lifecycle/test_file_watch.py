@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
+from gateway import log
 from gateway.lifecycle import file_watch
 from gateway.settings import load
+from gateway.settings.hung_files import READ_S
 from support.gateways import Gateway
 from support.processes import LOOPBACK, free_ports, wait_until
 
@@ -129,3 +134,37 @@ def test_a_file_that_is_still_written_is_left_until_it_is_done(tmp_path: Path) -
     other = tmp_path / "limits.yaml"
     other.write_text("a name that the configuration has come to have")
     assert [changes.seen(file_watch.look([file, other])) for _ in range(3)] == [[], [], []]
+
+
+async def test_a_mount_that_hangs_is_named_once_and_looked_at_again(
+    mock_clock: trio.testing.MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(log, "event", lambda _level, event, **fields: said.append(f"{event}: {fields['err']}"))
+    hangs, back = threading.Event(), threading.Event()
+
+    def stat(path: Path) -> None:
+        hangs.set()
+        back.wait()
+        raise FileNotFoundError(path)
+
+    file, looks = tmp_path / "hung.pem", file_watch.Looks()
+    found: list[file_watch.Look | None] = []
+
+    async def look_three_times() -> None:
+        found.extend([await looks.at((file,)) for _ in range(3)])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", stat)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(look_three_times)
+                await trio.to_thread.run_sync(hangs.wait)
+                for _ in range(3):
+                    await trio.testing.wait_all_tasks_blocked()
+                    mock_clock.jump(READ_S + 1)
+        finally:
+            back.set()
+    assert found == [None, None, None]
+    assert [f"{file} was not read within 30 s" in line for line in said] == [True]
+    assert await looks.at((file,)) == {file: None}
