@@ -55,11 +55,18 @@ def whole_frames(data: bytes) -> list[bytes]:
 
 
 def untagged(frame: bytes) -> bytes:
-    """`frame` without the tag that a consumer has from the gateway, where its client has named none."""
+    """`frame` as the gateway writes a basic.consume anew: with 0 for the reserved number, and with a table of arguments where it has none.
+    Without the tag that a consumer has from the gateway, where its client has named none.
+    """
     if frame[7:11] != b"\x00\x3c\x00\x14":
         return frame
-    said = TAG.sub(b"\x00", frame)
-    return said[:3] + (len(said) - 8).to_bytes(4, "big") + said[7:]
+    body = TAG.sub(b"\x00", frame)[7:-1]
+    body = body[:4] + b"\x00\x00" + body[6:]
+    with suppress(IndexError):
+        queue_ends = 7 + body[6]
+        if len(body) == queue_ends + 1 + body[queue_ends] + 1:  # it ends with its bits
+            body += bytes(4)
+    return frame[:3] + len(body).to_bytes(4, "big") + body + frame[-1:]
 
 
 def by_channel(data: bytes) -> dict[bytes, list[bytes]]:
