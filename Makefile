@@ -123,7 +123,7 @@ deb: build ## The Debian package, in dist/.
 
 image: build ## The container image as an OCI archive, in dist/, built without a daemon.
 	@$(SYSTEM) packages
-	@rm -f dist/sluice-*.oci.tar
+	@rm -f dist/sluice-*.oci.tar $(patsubst %.oci.tar,%.cdx.json,$(wildcard dist/sluice-*.oci.tar))
 	@$(BIN)/python deploy/container/image.py dist/sluice_gateway-*.whl dist
 
 spark-zip: .venv/.dependencies ## The quota job for spark-submit, in dist/: a zip, its program, and the workers' packages, pinned.

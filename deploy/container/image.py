@@ -1,6 +1,7 @@
 """`make image`: the container image as an OCI archive, without a container daemon: mmdebstrap unpacks Python from Debian, and no shell.
 
-python deploy/container/image.py WHEEL TARGET                  TARGET/sluice-TAG-PROCESSOR.oci.tar, and the tree in build/image/root
+python deploy/container/image.py WHEEL TARGET                  TARGET/sluice-TAG-PROCESSOR.oci.tar, with its SBOM (.cdx.json) beside it,
+                                                               and the tree in build/image/root
 python deploy/container/image.py --files-only WHEEL FOLDER     what the Containerfile copies over its base
 """
 
@@ -10,9 +11,11 @@ import argparse
 import compileall
 import os
 import py_compile
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,15 +24,17 @@ ROOT: Final = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "packaging"))
 
 from addresses import addresses  # noqa: E402
-from environment import PREFIX, environment  # noqa: E402  -- its folder is not on the path before
+from dependencies import dependencies  # noqa: E402
+from environment import EXTRAS, PREFIX, environment  # noqa: E402  -- its folder is not on the path before
 from git_version import image_tag  # noqa: E402
+from inventory import Package, image_sbom  # noqa: E402
 from oci import image, layer  # noqa: E402
 from sources import RefusedError, moment, wheel_version  # noqa: E402
 
 WORK: Final = ROOT / "build" / "image"
 PYTHON: Final = "3.11"  # of Debian 12
 USER: Final = 65532
-WRITTEN: Final = ("var/lib/sluice", "var/log/sluice")
+WRITTEN: Final = {"var/lib/sluice": 0o700, "var/log/sluice": 0o750}  # folders of the user: their modes, as sluice makes them itself
 # Unpacked, not installed: nothing of it runs, so there is no shell and no package manager in the image.
 PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "base-files")
 UNUSED: Final = (
@@ -44,9 +49,10 @@ def files(tree: Path, wheel: Path) -> None:
     environment(tree / PREFIX[1:], wheel, f"/usr/bin/python{PYTHON}")
     (tree / "usr/bin").mkdir(parents=True, exist_ok=True)
     (tree / "usr/bin/sluice").symlink_to("../lib/sluice/bin/sluice")
-    for folder in (*WRITTEN, "etc/sluice", "tmp"):
+    modes = {**WRITTEN, "etc/sluice": 0o755, "tmp": 0o1777}
+    for folder, mode in modes.items():
         (tree / folder).mkdir(parents=True, exist_ok=True)
-    (tree / "tmp").chmod(0o1777)
+        (tree / folder).chmod(mode)
     for name in ("sluice.yaml", "limits.yaml"):
         shutil.copyfile(HERE / name, tree / "etc/sluice" / name)
     compiled(tree / PREFIX[1:] / "lib", f"{PREFIX}/lib")
@@ -58,15 +64,19 @@ def compiled(folder: Path, there: str) -> None:
     compileall.compile_dir(folder, quiet=2, stripdir=str(folder), prependdir=there, invalidation_mode=mode)
 
 
-def base(tree: Path, at: int) -> None:
-    """Debian's Python in the new folder `tree`. Raises RefusedError where mmdebstrap or Debian's mirror is not to be had."""
+def base(tree: Path, at: int) -> list[Package]:
+    """Debian's Python in the new folder `tree`, and the packages that it is of.
+
+    Raises RefusedError where mmdebstrap or Debian's mirror is not to be had.
+    """
     if shutil.which("mmdebstrap") is None:
         raise RefusedError("mmdebstrap is not installed (on Debian: apt-get install mmdebstrap)")
-    words = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={','.join(PACKAGES)}", "bookworm", str(tree)]
+    words = ["mmdebstrap", "--quiet", "--variant=extract", "--skip=cleanup/apt", f"--include={','.join(PACKAGES)}", "bookworm", str(tree)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "SOURCE_DATE_EPOCH": str(at)})
     if done.returncode:
         raise RefusedError(f"mmdebstrap ended with {done.returncode}: {done.stderr.strip()[-600:]}")
-    certificates(tree)
+    archives = [*(tree / "var/cache/apt/archives").glob("*.deb"), certificates(tree)]
+    found = [(package(each), unpacked(each)) for each in sorted(archives, key=lambda path: path.name)]
     for name in UNUSED:
         path = tree / name
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
@@ -80,10 +90,34 @@ def base(tree: Path, at: int) -> None:
     (tree / "etc/group").write_text(f"root:x:0:\nsluice:x:{USER}:\n")
     (tree / "etc/nsswitch.conf").write_text("hosts: files dns\n")
     compiled(tree / f"usr/lib/python{PYTHON}", f"/usr/lib/python{PYTHON}")
+    (tree / "var/lib/dpkg/status").unlink()
+    there = tree / "var/lib/dpkg/status.d"  # where scanners look in images that have no package manager
+    there.mkdir()
+    kept = [each for each, names in found if each.name == "ca-certificates" or any((tree / name).is_file() for name in names)]
+    for each in kept:
+        (there / each.name).write_text(each.control)
+    return kept
 
 
-def certificates(tree: Path) -> None:
-    """The public authorities in one file, as ca-certificates would write it; its own dependencies (Perl, OpenSSL) are left out."""
+def package(archive: Path) -> Package:
+    control = subprocess.run(["dpkg-deb", "--field", str(archive)], capture_output=True, text=True, check=True).stdout
+    fields = dict(re.findall(r"^([A-Z][A-Za-z-]*): (.*)$", control, re.MULTILINE))
+    return Package(fields["Package"], fields["Version"], fields["Architecture"], control)
+
+
+def unpacked(archive: Path) -> list[str]:
+    """The files of a package, as paths below the root."""
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with tarfile.open(fileobj=process.stdout, mode="r|") as packed:
+            return [member.name for member in packed if not member.isdir()]
+
+
+def certificates(tree: Path) -> Path:
+    """The public authorities in one file, as ca-certificates would write it; its own dependencies (Perl, OpenSSL) are left out.
+
+    Returns its package.
+    """
     fetched = WORK / "certificates"
     shutil.rmtree(fetched, ignore_errors=True)
     fetched.mkdir(parents=True)
@@ -91,11 +125,13 @@ def certificates(tree: Path) -> None:
     done = subprocess.run(["apt-get", "-q", "download", "ca-certificates"], cwd=fetched, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RefusedError(f"apt-get cannot fetch ca-certificates: {done.stderr.strip()[-300:]}")
-    subprocess.run(["dpkg-deb", "-x", str(next(fetched.glob("*.deb"))), str(fetched / "tree")], check=True)
+    archive = next(fetched.glob("*.deb"))
+    subprocess.run(["dpkg-deb", "-x", str(archive), str(fetched / "tree")], check=True)
     found = sorted((fetched / "tree/usr/share/ca-certificates").rglob("*.crt"))
     target = tree / "etc/ssl/certs/ca-certificates.crt"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("".join(f"{path.read_text().rstrip()}\n" for path in found))
+    return archive
 
 
 def config(version: str, processor: str) -> dict[str, Any]:
@@ -120,7 +156,7 @@ def build(wheel: Path, target: Path) -> Path:
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     debian, ours, root = WORK / "debian", WORK / "sluice", WORK / "root"
-    base(debian, at)
+    packages = base(debian, at)
     ours.mkdir()
     files(ours, wheel)
     processor = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
@@ -129,6 +165,8 @@ def build(wheel: Path, target: Path) -> Path:
     version = wheel_version(wheel)
     made = target / f"sluice-{image_tag(version)}-{processor}.oci.tar"
     made.write_bytes(image(layers, config(version, processor), processor, at, image_tag(version)))
+    ours_too = [each for each in dependencies() if not each.extras or set(each.extras) & set(EXTRAS)]
+    made.with_name(made.name.replace(".oci.tar", ".cdx.json")).write_text(image_sbom(version, at, ours_too, packages))
     shutil.copytree(debian, root, symlinks=True)
     shutil.copytree(ours, root, symlinks=True, dirs_exist_ok=True)
     return made

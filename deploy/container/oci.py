@@ -63,7 +63,8 @@ def image(layers: Sequence[bytes], config: Mapping[str, Any], processor: str, at
     manifest = {
         "schemaVersion": 2, "mediaType": MANIFEST, "config": put(_json(about), CONFIG), "layers": [put(each, LAYER) for each in packed],
     }  # fmt: skip
-    found = put(_json(manifest), MANIFEST, annotations={"org.opencontainers.image.ref.name": name})
+    platform = {"architecture": processor, "os": "linux"}
+    found = put(_json(manifest), MANIFEST, platform=platform, annotations={"org.opencontainers.image.ref.name": name})
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [found]}
     files = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": _json(index)}
     files |= {f"blobs/sha256/{digest}": content for digest, content in blobs.items()}

@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -30,15 +31,35 @@ COPIED: Final[list[dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+class Package(NamedTuple):
+    """Of Debian. `control`: all of its description, as dpkg keeps it."""
+
+    name: str
+    version: str
+    architecture: str
+    control: str
+
+
 def sbom(version: str, moment: int, found: Sequence[Dependency]) -> str:
     """CycloneDX 1.6 as JSON. A component that only an extra brings is `optional`, and says which."""
+    return _document(version, moment, found, ())
+
+
+def image_sbom(version: str, moment: int, found: Sequence[Dependency], packages: Sequence[Package]) -> str:
+    """The same of a container image: what sluice needs there is `found`, and Debian's packages are beside it."""
+    return _document(version, moment, found, packages)
+
+
+def _document(version: str, moment: int, found: Sequence[Dependency], packages: Sequence[Package]) -> str:
     root = _purl(OURS, version)
     references = {each.name: _purl(each.name, each.version) for each in found}
+    debian = [_debian(each) for each in packages]
+    all_of_it = " ".join([root, *references.values(), *(each["purl"] for each in debian)])
     made: dict[str, Any] = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, ' '.join([root, *references.values()]))}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, all_of_it)}",
         "version": 1,
         "metadata": {
             "timestamp": datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -47,10 +68,14 @@ def sbom(version: str, moment: int, found: Sequence[Dependency]) -> str:
                 "licenses": [{"expression": "Apache-2.0"}],
             },
         },
-        "components": [*(_component(each, references[each.name]) for each in found), *COPIED],
+        "components": [*(_component(each, references[each.name]) for each in found), *COPIED, *debian],
         "dependencies": [
             {"ref": root, "dependsOn": sorted([*(references[each.name] for each in found if each.direct), UPLOT])},
-            *({"ref": references[each.name], "dependsOn": sorted(references[name] for name in each.needs)} for each in found),
+            *(
+                {"ref": references[each.name], "dependsOn": sorted(references[name] for name in each.needs if name in references)}
+                for each in found
+            ),
+            *({"ref": each["bom-ref"], "dependsOn": []} for each in debian),
         ],
     }  # fmt: skip
     return json.dumps(made, indent=1) + "\n"
@@ -67,6 +92,14 @@ def _component(each: Dependency, reference: str) -> dict[str, Any]:
     made["properties"] = [{"name": "sluice:file:sha256", "value": digest} for digest in each.hashes]
     made["properties"] += [{"name": "sluice:extra", "value": extra} for extra in each.extras]
     return made
+
+
+def _debian(each: Package) -> dict[str, Any]:
+    """What a package of Debian's is called: https://github.com/package-url/purl-spec, type deb."""
+    reference = f"pkg:deb/debian/{each.name}@{quote(each.version, safe='.~-')}?arch={each.architecture}&distro=debian-12"
+    return {
+        "type": "library", "bom-ref": reference, "name": each.name, "version": each.version, "scope": "required", "purl": reference,
+    }  # fmt: skip
 
 
 def _purl(name: str, version: str) -> str:

@@ -6,6 +6,7 @@ runtime's seccomp profile. `make test-packages`.
 
 from __future__ import annotations
 
+import email
 import json
 import subprocess
 import sys
@@ -80,12 +81,37 @@ def test_the_image_is_small_and_says_what_it_is(archive: Path) -> None:
     with tarfile.open(archive) as packed:
         blobs = {member.name: packed.extractfile(member).read() for member in packed.getmembers()}  # type: ignore[union-attr]
     (manifest,) = json.loads(blobs["index.json"])["manifests"]
+    assert manifest["platform"] == {"architecture": archive.name.split(".oci")[0].rpartition("-")[2], "os": "linux"}
     described = json.loads(blobs["blobs/sha256/" + json.loads(blobs["blobs/sha256/" + manifest["digest"][7:]])["config"]["digest"][7:]])
     config = described["config"]
     assert config["User"] == "65532:65532"
     assert config["StopSignal"] == "SIGTERM"
     assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/sluice", "health"]
     assert config["Labels"]["org.opencontainers.image.version"] == VERSION
+
+
+def test_scanners_see_its_packages_and_the_sbom_has_them_all(archive: Path, root: Path) -> None:
+    """Where there is no package manager they look into status.d, as for distroless images."""
+    status = root / "var/lib/dpkg/status.d"
+    found = {file.name: email.message_from_string(file.read_text()) for file in status.iterdir()}
+    assert {"base-files", "libc6", "libssl3", "libpython3.11-stdlib", "python3.11-minimal", "ca-certificates"} <= found.keys()
+    assert not {"mawk", "gcc-12-base"} & found.keys(), "nothing of them is left"
+    assert all(each["Package"] == name and each["Version"] and each["Architecture"] and each["Maintainer"] for name, each in found.items())
+    made = json.loads(archive.with_name(archive.name.replace(".oci.tar", ".cdx.json")).read_text())
+    named = {each["name"]: each for each in made["components"]}
+    assert {each["Version"] for each in found.values()} <= {each["version"] for each in named.values()}
+    assert named["libssl3"]["purl"].startswith("pkg:deb/debian/libssl3@3.0.")
+    installed = {each.name.partition("-")[0] for each in (root / "usr/lib/sluice/lib/python3.11/site-packages").glob("*.dist-info")}
+    assert {name.replace("-", "_").lower() for name in named} >= {name.lower() for name in installed} - {"sluice_gateway"}
+    references = {each["bom-ref"] for each in made["components"]}
+    assert {name for each in made["dependencies"] for name in each["dependsOn"]} <= references
+
+
+def test_its_user_alone_reaches_the_state(root: Path) -> None:
+    """A volume that a runtime makes is as the image's folder is; sluice warned of the image's own 0755."""
+    for name, mode in (("state", 0o700), ("log", 0o750)):
+        found = (root / {"state": "var/lib/sluice", "log": "var/log/sluice"}[name]).stat()
+        assert (found.st_mode & 0o7777, found.st_uid, found.st_gid) == (mode, 65532, 65532)
 
 
 def test_there_is_no_shell_and_nothing_else_to_run(root: Path) -> None:
