@@ -277,7 +277,8 @@ test-kubernetes: .venv/.dependencies ## The manifests and the chart of deploy/ w
 	@GOBIN="$(KUBERNETES)" go install helm.sh/helm/v3/cmd/helm@v3.22.0
 	@GOBIN="$(KUBERNETES)" go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 	@cd tests/deploy/kubernetes/server && go build -o "$(KUBERNETES)/etcd" go.etcd.io/etcd/server/v3 && go build -o "$(KUBERNETES)/monitors" ./monitors \
-	    && go build -ldflags '-s -w' -o "$(KUBERNETES)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
+	    && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) \
+	    && go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o "$(KUBERNETES)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
 	@SLUICE_GOLDEN=$(GOLDEN) SLUICE_KUBERNETES="$(KUBERNETES)" SLUICE_EXPECT_BUILD=python $(BIN)/pytest -q -n 0 -m kubernetes tests/deploy
 
 # Hadoop's mini cluster (90 MB) and hadoop-aws (690 MB) from Maven Central, once; moto in an environment of its own.
