@@ -10,7 +10,7 @@ from limiter.algorithms.token_bucket import TokenBucket
 from limiter.buckets.factory import BucketFactory, divided_limit
 from limiter.leases.lease import Lease, Lessee
 from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, LeasedBucket
-from limiter.leases.leased_tokens import SLICE_NS, credit_line
+from limiter.leases.leased_tokens import SLICE_NS, WHOLE, LeasedTokens, credit_line
 from limiter.leases.owner import LeaseOwner, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from support.models.asking import RuleSet, ask, judge_of, key_of, per_topic
@@ -349,3 +349,13 @@ def test_sum_recovers_when_the_owner_is_back() -> None:
         lease.owner_back()
     world.run(2000, [5, 5])  # the owner's bucket has filled meanwhile: that burst is given once
     assert world.run(5000, [5, 5]) == pytest.approx(5000, rel=0.02)
+
+
+def test_the_share_to_go_on_with_is_what_the_last_seconds_brought() -> None:
+    tokens = LeasedTokens(Rate(100), 100, 10, START)
+    for second in range(1, 11):
+        tokens.grant(50)
+        tokens.measure(START + second * SECOND)
+    assert 0.45 * WHOLE <= tokens.alone(Lease(10)) <= 0.55 * WHOLE, "half of the rate, where a tenth would be its part"
+    tokens.measure(START + 60 * SECOND)
+    assert tokens.alone(Lease(10)) == WHOLE // 10, "nothing for a minute"

@@ -152,3 +152,9 @@ def test_deliveries_are_held_without_a_breaker_whatever_the_action(action: str) 
 def test_a_live_change_cannot_make_deliveries_be_dropped() -> None:
     with pytest.raises(RuleError, match="only held"):
         Override(action="drop").over(Rule("r", match=Match(queue="q", operation="consume"), limit=FIVE))
+
+
+@pytest.mark.parametrize(("weight", "thousandths"), [(1, 1000), (0.25, 250), (0.0001, 1), (1000, 1_000_000)])
+def test_no_weight_is_nothing(weight: float, thousandths: int) -> None:
+    cap = Rule("cap", Match(topic="orders"), weight=weight, limit=Limit(messages=Rate(5)))
+    assert cap.weight_in_thousandths() == thousandths
