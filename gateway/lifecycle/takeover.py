@@ -205,7 +205,9 @@ class TakeoverPoint:
             log.event(logging.INFO, "taken_over", pid=hello.get("pid"))
             await self._hand_over(process)
             if process:  # 0: of another namespace of processes, which is no service manager's
-                systemd.notify(f"MAINPID={process}", patience=MAIN_S)  # unheard, the end of this process would be that of the service
+                # Unheard, the end of this process would be that of the service. The next one's first beat came before it was the main
+                # process, so it was lost: the watchdog is told here.
+                systemd.notify(f"WATCHDOG=1\nMAINPID={process}", patience=MAIN_S)
             systemd.keep_silent()
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(_line({"go": True}))
