@@ -124,11 +124,12 @@ class MemoryWatermark:
         """Memory is full. Let frames be finished that fit, or one of them; stop the others. Close those that have had their time."""
         room = self.high_watermark + self.high_watermark // ROOM_SHARE - self.held
         unfinished = [session for session in open_sessions(sweeper.sessions.values()) if unfinished_bytes(session) > 0]
-        if self.held - sum(map(unfinished_bytes, unfinished)) >= self.low_watermark:  # small ones are not what keeps it full
+        # Small ones matter only where they are what keeps it full: not where it is `pressed`, nor where enough is held without them.
+        if self.held < self.low_watermark or self.held - sum(map(unfinished_bytes, unfinished)) >= self.low_watermark:
             unfinished = [session for session in unfinished if unfinished_bytes(session) >= LARGE_FRAME_BYTES]
         unfinished.sort(key=missing_bytes)
         for at, session in enumerate(unfinished):
-            room -= missing_bytes(session)
+            room -= max(missing_bytes(session), LARGE_FRAME_BYTES)  # a small one is followed by others until the next look
             goes_on = at == 0 or room >= 0
             if session.conversation.held_back == goes_on:
                 session.conversation.hold_back(yes=not goes_on)

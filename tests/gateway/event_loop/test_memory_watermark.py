@@ -333,3 +333,30 @@ def test_whole_frames_that_were_read_before_memory_was_full_go_on_with_the_broke
             for _, broker in ends:
                 wires.received(broker)
         assert (ground.watch.full, ground.watch.held < MARK, ground.watch.closed) == (False, True, 0)
+
+
+def test_under_pressure_half_a_frame_lets_nobody_publish_on() -> None:
+    """`pressed` says that memory is short, however little is held here: floods, whose reads end within a frame, stay stopped."""
+    data = amqp.publish(1, "free", BODY)
+    half = len(data) // 2
+    with Wires() as wires:
+        ground = Ground(wires)
+        pairs = [ground.join() for _ in range(5)]
+        for client, broker in pairs:
+            client.sendall(data + data[:half])
+            wires.run(0.003)
+            assert wires.received(broker)
+        ground.watch.pressed = True
+        ground.check()
+        assert ground.watch.stopped == 5
+        for _ in range(5):
+            for client, _broker in pairs:
+                client.sendall(data[half:] + data[:half])
+            wires.run(0.003)
+            ground.check()
+        assert ground.watch.stopped == 5
+        assert not any(wires.received(broker) for _, broker in pairs)
+        ground.watch.pressed = False
+        ground.check()
+        wires.run(0.01)
+        assert all(wires.received(broker) for _, broker in pairs)
