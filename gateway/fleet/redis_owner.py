@@ -75,7 +75,7 @@ class RedisOwner:
         verb = "leave" if leave else "stay"
         if self._settings.secret_file is not None:
             if not self._redis_us and not leave:
-                self._show_proof("stay")  # which tells Redis' time
+                self._show_proof("look")  # which tells Redis' time; the name alone would be a stranger's
             return self._show_proof(verb)
         answer = self._answers([("EVALSHA", PRESENCE_SHA, 1, presence_key_of(self.name), self.clock_us, self.member, verb)])[0]
         if type(answer) is int and 0 <= answer <= MAX_GATEWAYS:
@@ -83,16 +83,18 @@ class RedisOwner:
         raise self._no_number(answer)
 
     def _show_proof(self, verb: str) -> Presence:
-        """The same with a proof, once Redis' time is known. Raises OwnerGoneError."""
+        """The same with a proof, once Redis' time is known; "look" shows nothing. Raises OwnerGoneError."""
         self._connect()
         shown = proof(self._secret, self.name, self.member, self._redis_us) if self._redis_us else ""
         keys = (presence_key_of(self.name), proofs_key_of(self.name))
-        answer = self._answers([("EVALSHA", PROOFS_SHA, 2, *keys, self.clock_us, self.member, verb, shown, self._proof)])[0]
+        before = self._proof if verb != "look" else ""
+        answer = self._answers([("EVALSHA", PROOFS_SHA, 2, *keys, self.clock_us, self.member, verb, shown, before)])[0]
         match answer:
-            case [bytes(stamp), int(there), list(proofs)] if 0 <= there <= MAX_GATEWAYS and stamp.isdigit() and len(stamp) < 20:
-                self._redis_us, self._proof = int(stamp), shown
+            case [bytes(stamp), int(there), list(proofs)] if there >= 0 and stamp.isdigit() and len(stamp) < 20:
+                self._redis_us = int(stamp)
+                self._proof = shown or self._proof
                 texts = [each.decode(errors="replace") for each in proofs if isinstance(each, bytes)]
-                return Presence(max(1, there), proven(self._secret, self.name, texts, self._redis_us))
+                return Presence(min(max(1, there), MAX_GATEWAYS), proven(self._secret, self.name, texts, self._redis_us))
         raise self._no_number(answer)
 
     def _no_number(self, answer: object) -> OwnerGoneError:
@@ -146,6 +148,7 @@ class RedisOwner:
         """Close the connection; the next `ask` makes another. Answers on their way on the old one are never read."""
         if self._link is not None:
             link, self._link = self._link, None
+            self._redis_us = 0  # it may be minutes until the next answer, and a proof of then would be too old
             link.close()
 
     def __repr__(self) -> str:

@@ -161,7 +161,7 @@ if ARGV[5] ~= '' and ARGV[5] ~= ARGV[4] then redis.call('ZREM', KEYS[2], ARGV[5]
 if ARGV[3] == 'leave' then
   redis.call('ZREM', KEYS[1], ARGV[2])
   if ARGV[4] ~= '' then redis.call('ZREM', KEYS[2], ARGV[4]) end
-else
+elseif ARGV[3] == 'stay' then
   redis.call('ZADD', KEYS[1], stamp, ARGV[2])
   if ARGV[4] ~= '' then redis.call('ZADD', KEYS[2], stamp, ARGV[4]) end
 end

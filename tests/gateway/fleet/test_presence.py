@@ -14,6 +14,7 @@ from gateway import log
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.presence import EPOCH_US, Belief, Presence, proof, proven
+from gateway.fleet.redis_link import Command
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.fleet.script import MOST_PROOFS, SEEN_S, presence_key_of, proofs_key_of
 from gateway.settings.known_settings import FleetRedis
@@ -143,6 +144,33 @@ def test_members_are_counted_by_their_proofs_and_by_those_without_a_secret_by_th
         invent(client, settings.name, MOST_PROOFS)
         with pytest.raises(OwnerGoneError, match="more proofs of presence"):
             one.show()
+
+
+def test_a_member_that_comes_or_comes_back_is_a_stranger_to_nobody(
+    owner_of: Callable[..., RedisOwner], redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two commands of it, and also where it was away for longer than a proof holds."""
+    one, other = owner_of("a"), owner_of("b")
+    seen: list[Presence] = []
+    watched = RedisOwner._answers
+
+    def answers(owner: RedisOwner, commands: list[Command]) -> list[object]:
+        found = watched(owner, commands)
+        if owner is other:
+            seen.append(one.show())
+        return found
+
+    one.clock_us = other.clock_us = NOW_US
+    one.show()
+    monkeypatch.setattr(RedisOwner, "_answers", answers)
+    for _ in range(2):
+        assert other.show() == Presence(2, 2)
+    other.close()
+    one.clock_us = other.clock_us = NOW_US + 3 * EPOCH_US
+    one.show()
+    assert other.show() == Presence(2, 2)
+    assert len(seen) > 4
+    assert all(presence.there == presence.proven for presence in seen), seen
 
 
 def test_of_what_somebody_invents_nothing_is_believed_and_the_log_says_so(
