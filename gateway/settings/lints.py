@@ -105,11 +105,16 @@ def unheard_rules(settings: Settings) -> Iterator[ConfigProblem]:
             )
         wanted = rule.match.listeners()
         strange = [each for each in wanted if not each.startswith(opened) and not any(is_named(name, each) for name in names)]
+        never = what_it_costs(strange, wanted)
         for each in strange:
-            never = "the rule never matches" if len(strange) == len(wanted) else "it adds nothing to the rule"
             yield settings.problem(
                 f"rules[{number}].match.listener", f'there is no listener "{each}": {never}', f"known: {', '.join(names)}"
             )
+
+
+def what_it_costs(idle: list[str], wanted: tuple[str, ...]) -> str:
+    """What a rule's match loses by those of the listeners in it that meet nothing."""
+    return "the rule never matches" if len(idle) == len(wanted) else "it adds nothing to the rule"
 
 
 def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
@@ -285,8 +290,10 @@ def idle_nameserver_words(settings: Settings) -> Iterator[ConfigProblem]:
                 yield settings.problem(f"listeners[{number}].{key}", message, f"set protocol: {OPENING}, or remove it")
     names = {listener.name for listener in settings.listeners if listener.speaks.opens_listeners}
     for number, rule in enumerate(settings.rules):
-        for name in names.intersection(rule.match.listeners()):
-            message = f'requests to the name server\'s listener "{name}" are not limited: the rule never matches'
+        wanted = rule.match.listeners()
+        idle = [name for name in wanted if name in names]
+        for name in idle:
+            message = f'requests to the name server\'s listener "{name}" are not limited: {what_it_costs(idle, wanted)}'
             remedy = f"name the listeners of its brokers: {name}/*"
             yield settings.problem(f"rules[{number}].match.listener", message, remedy)
 
