@@ -147,7 +147,7 @@ class TakeoverPoint:
         self._hand_over = hand_over
         self._stopping = stopping
         self._socket: UnixSocket | None = None
-        self._asking: list[trio.CancelScope] = []  # those that ask, the one that asked first at the beginning
+        self._asking: dict[trio.CancelScope, bool] = {}  # those that ask, in their order, and whether each has said hello
         self._handed_over = False
 
     async def run(self) -> None:
@@ -165,8 +165,8 @@ class TakeoverPoint:
                 while True:
                     with loop:
                         stream = await listener.accept()
-                        if len(self._asking) >= MAX_ASKING:
-                            self._asking[0].cancel()
+                        if len(self._asking) >= MAX_ASKING:  # whatever says nothing goes first
+                            min(self._asking, key=self._asking.__getitem__).cancel()
                         nursery.start_soon(self._serve, stream, nursery.cancel_scope)
                         continue
                     await trio.sleep(RETRY_S)
@@ -182,11 +182,12 @@ class TakeoverPoint:
         async with stream:
             try:
                 with trio.fail_after(READY_S) as scope:
-                    self._asking.append(scope)
+                    self._asking[scope] = False
                     try:
                         process = _check_peer(stream.socket)
                         with trio.fail_after(HELLO_S):
                             hello = await _read(stream)
+                        self._asking[scope] = True
                         if not await self._pass_sockets(stream, hello):
                             return
                         if not (await _read(stream)).get("ready"):
@@ -196,7 +197,7 @@ class TakeoverPoint:
                             return
                         self._handed_over = True
                     finally:
-                        self._asking.remove(scope)
+                        del self._asking[scope]
             except Exception as error:  # whatever another process says: this one goes on
                 log.event(logging.WARNING, "takeover_failed", err=_reason(error), remedy=GOES_ON)
                 return

@@ -8,6 +8,7 @@ and must name the broker. Keys with a password are not supported: there is no on
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import Final
 
 from gateway.transport.tls.certificates import TlsFileError, Validity, read_text, validities
 
+MFD_NOEXEC_SEAL: Final = 0x8  # of Linux 6.3 and later: a machine with vm.memfd_noexec=2 makes no file in memory without it
 CLIENT: Final = "client"  # the hop between clients and the gateway
 UPSTREAM: Final = "upstream"  # the hop between the gateway and the broker
 
@@ -127,7 +129,12 @@ def _hop(context: ssl.SSLContext, server_name: str | None, own: Validity | None,
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
     """A path under which OpenSSL finds the text meanwhile. Raises OSError: no descriptor is left."""
-    descriptor = os.memfd_create("pem")
+    try:
+        descriptor = os.memfd_create("pem", os.MFD_CLOEXEC | MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        descriptor = os.memfd_create("pem")
     try:
         data = text.encode("latin-1")
         while data:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,8 @@ import pytest
 import trio
 
 from gateway import systemd
-from gateway.lifecycle.takeover import FORMAT, STOPPING, Takeover, TakeoverPoint
+from gateway.lifecycle.takeover import FORMAT, MAX_ASKING, STOPPING, Takeover, TakeoverPoint
+from support.processes import HANG_S
 
 HELLO = {"format": FORMAT, "pid": 4711, "workers": 1}
 
@@ -62,6 +64,10 @@ async def running(folder: Path) -> AsyncIterator[Place]:
             nursery.cancel_scope.cancel()
 
 
+def has_ended(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0]) and not sock.recv(1, socket.MSG_PEEK)
+
+
 def take_over(place: Place) -> None:
     takeover = Takeover.begin(place.path, place.folder)
     assert takeover is not None
@@ -82,6 +88,23 @@ async def test_a_holder_of_the_point_that_does_nothing_holds_up_nobody(tmp_path:
         finally:
             for sock in held:
                 sock.close()
+        assert place.handed_over == [os.getpid()]
+
+
+async def test_whatever_says_nothing_pushes_out_nobody_that_has_said_hello(tmp_path: Path) -> None:
+    async with running(tmp_path) as place:
+        takeover = await trio.to_thread.run_sync(Takeover.begin, place.path, place.folder)
+        assert takeover is not None
+        held = [place.connect() for _ in range(24)]
+        try:
+            with trio.fail_after(HANG_S):
+                while sum(map(has_ended, held)) <= len(held) - MAX_ASKING:
+                    await trio.sleep(0.01)
+            await trio.to_thread.run_sync(takeover.commit)
+        finally:
+            for sock in held:
+                sock.close()
+            takeover.inheritance.close_rest()
         assert place.handed_over == [os.getpid()]
 
 

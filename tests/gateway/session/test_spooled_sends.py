@@ -70,6 +70,7 @@ def test_one_way_sends_wait_on_disk_and_pass_at_the_limit_in_order(tmp_path: Pat
         budget = wires.session().budget
         assert (budget.held_bytes, budget.spooled_bytes, budget.held_messages, budget.spool_queues) == (0, 0, 0, 0)
         assert disk.waiting.topics == {}
+        assert 80 <= wires.totals("rocketmq", "orders")["delayed"] <= 90, "each that waited once, also those behind others"
         work(disk)
         wires.run()
         assert disk.used == 0
@@ -140,6 +141,7 @@ def test_one_way_sends_that_are_too_old_are_dropped_and_counted(tmp_path: Path) 
         assert 12 <= len(passed) <= 30
         assert passed == list(range(len(passed)))
         assert wires.totals("rocketmq", "orders")["dropped"] == 60 - len(passed)
+        assert disk.expired == 60 - len(passed)
         assert wires.session().budget.held_messages == 0
 
 
