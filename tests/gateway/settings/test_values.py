@@ -43,7 +43,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB", "target": "32MiB"},
         "disk": {"low_watermark": "12%"},
         "spool": {"max_size": "10GiB"},
-        "drain": {"timeout": "27s", "hold": "at_once"},
+        "drain": {"timeout": "27s", "hold": "at_once", "delay": "0s"},
         "admin": {"bind": "127.0.0.1:9180", "names": [], "tls": "off", "tokens": [], "series_topics": 280},
         "probes": "off",
         "access_log": {
