@@ -124,6 +124,7 @@ class Gateway:
         self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
         self.draining = False
         self.holding = False  # it drains, and clients are served until they leave
+        self.orphaned = False  # a worker whose parent has ended: another one may serve beside it
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
         self.drain_requested = trio.Event()
         self.hand_over: Callable[[], Awaitable[None]] | None = None  # gives everything up to the process that takes over; then it drains

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_SECRET_BYTES: Final = 65_536  # bytes; of a file with a password, a token, a URL or headers; a guess
+MIN_SECRET_BYTES: Final = 16  # of one that only secrecy protects; a shorter one can be guessed
 
 
 def read_regular(file: Path, most: int) -> bytes:

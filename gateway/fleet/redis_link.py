@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from gateway.fleet.outages import DENIED, OwnerGoneError
 from gateway.fleet.script import FIGURES, PRESENCE, PROOFS, SCRIPT
-from gateway.regular_files import read_secret
+from gateway.regular_files import MIN_SECRET_BYTES, read_secret
 from gateway.transport.bounded_socket import Allowance, bounded
 from gateway.transport.tls.certificates import TlsFileError, read_text
 
@@ -36,7 +36,6 @@ CONNECT_S: Final = 0.5  # seconds; for a connection, which may take longer than 
 KINDS: Final = {"redis": Connection, "rediss": SSLConnection, "unix": UnixDomainSocketConnection}  # by the URL's scheme
 ROUND: Final = 4  # answers that follow each other within one round, each within the time-out: a cluster's slots, login, scripts, slices
 MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; of one round: 512 slices are 20 kB, and the commands that a cluster's node knows 300 kB; a guess
-MIN_SECRET_BYTES: Final = 16  # bytes; below that it can be guessed
 KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 
 

@@ -54,6 +54,7 @@ class Gateway(RunningGateway, Protocol):
     fill_levels: FillLevelsFile | None  # None: the parent of several workers keeps them
     hand_over: Callable[[], Awaitable[None]] | None  # None: no other process has taken over
     limits_lifted: bool
+    orphaned: bool
 
 
 async def drain(gateway: Gateway, asked: int) -> None:
@@ -114,7 +115,7 @@ async def hold(gateway: Gateway, asked: int) -> None:
             return
     log.event(logging.INFO, "drain_held", connections=_clients(gateway), at_most_s=round((until - now_ns()) / 1e9, 3))
     empty_since = asked - EMPTY_NS if _clients(gateway) == 0 else 0  # nobody is there to come again
-    while (now := now_ns()) < until:
+    while (now := now_ns()) < until and not gateway.orphaned:
         if _clients(gateway):
             empty_since = 0
         elif not empty_since:

@@ -166,28 +166,32 @@ class TakeoverPoint:
                     with loop:
                         stream = await listener.accept()
                         if len(self._asking) >= MAX_ASKING:  # whatever says nothing goes first
-                            min(self._asking, key=self._asking.__getitem__).cancel()
-                        nursery.start_soon(self._serve, stream, nursery.cancel_scope)
+                            first = min(self._asking, key=self._asking.__getitem__)
+                            del self._asking[first]
+                            first.cancel()
+                        scope = trio.CancelScope(deadline=trio.current_time() + READY_S)
+                        self._asking[scope] = False
+                        nursery.start_soon(self._serve, stream, scope, nursery.cancel_scope)
                         continue
                     await trio.sleep(RETRY_S)
         finally:
             self._socket.remove()
 
-    async def _serve(self, stream: trio.SocketStream, everybody: trio.CancelScope) -> None:
+    async def _serve(self, stream: trio.SocketStream, scope: trio.CancelScope, everybody: trio.CancelScope) -> None:
         """One process that wants to take over; when it has, nobody else can. Those that ask do not wait for each other."""
         with SupervisedLoop("takeover"):
-            await self._serve_one(stream, everybody)
+            await self._serve_one(stream, scope, everybody)
 
-    async def _serve_one(self, stream: trio.SocketStream, everybody: trio.CancelScope) -> None:
+    async def _serve_one(self, stream: trio.SocketStream, scope: trio.CancelScope, everybody: trio.CancelScope) -> None:
         async with stream:
             try:
-                with trio.fail_after(READY_S) as scope:
-                    self._asking[scope] = False
+                with scope:
                     try:
                         process = _check_peer(stream.socket)
                         with trio.fail_after(HELLO_S):
                             hello = await _read(stream)
-                        self._asking[scope] = True
+                        if scope in self._asking:  # else it has just been let go
+                            self._asking[scope] = True
                         if not await self._pass_sockets(stream, hello):
                             return
                         if not (await _read(stream)).get("ready"):
@@ -197,7 +201,9 @@ class TakeoverPoint:
                             return
                         self._handed_over = True
                     finally:
-                        del self._asking[scope]
+                        self._asking.pop(scope, None)
+                if scope.cancelled_caught:
+                    raise trio.TooSlowError
             except Exception as error:  # whatever another process says: this one goes on
                 log.event(logging.WARNING, "takeover_failed", err=_reason(error), remedy=GOES_ON)
                 return

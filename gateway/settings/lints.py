@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from admin.secret_files import open_to_others
 from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
-from gateway.regular_files import read_secret
+from gateway.regular_files import MIN_SECRET_BYTES, read_secret
 from gateway.settings.checks import brokers_room, is_loopback, unreadable_token
 from gateway.settings.http_urls import UrlParts, parts_of, webhook_url_in_file
 from gateway.settings.listener_protocols import OPENING
@@ -195,10 +195,14 @@ def password_files(settings: Settings) -> Iterator[ConfigProblem]:
         files += [(f"fleet.redis.{held}_file", held, file) for held, file in held_there if file is not None]
     for path, held, file in files:
         try:
-            read_secret(file)
+            found = read_secret(file).strip()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
             yield settings.problem(path, f"{file} cannot be read: {why}", f"check the name, or write the {held} into it")
+        else:
+            if held == "secret" and len(found.encode()) < MIN_SECRET_BYTES:
+                message = f"{file} holds no secret of {MIN_SECRET_BYTES} bytes or more: this gateway would be in no fleet"
+                yield settings.problem(path, message, "make one for all gateways: openssl rand -hex 32")
 
 
 def webhook_files(settings: Settings) -> Iterator[ConfigProblem]:

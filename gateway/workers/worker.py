@@ -167,6 +167,7 @@ class Worker:
             if not self.gateway.draining:
                 log.event(logging.ERROR, "parent_gone", remedy="this worker stops gracefully")
             self.lease.owner_lost(now_ns())
+            self.gateway.orphaned = True
             self.gateway.drain_requested.set()
             nursery.cancel_scope.cancel()
 

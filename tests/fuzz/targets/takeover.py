@@ -57,7 +57,7 @@ def _asked(said: bytes, how: int) -> None:
                 with suppress(BlockingIOError, BrokenPipeError):
                     theirs.send(piece)
             theirs.shutdown(socket.SHUT_WR)
-            await point._serve_one(trio.SocketStream(trio.socket.from_stdlib_socket(ours)), trio.CancelScope())
+            await point._serve_one(trio.SocketStream(trio.socket.from_stdlib_socket(ours)), trio.CancelScope(), trio.CancelScope())
             with suppress(BlockingIOError):
                 return theirs.recv(65_536)
         return b""

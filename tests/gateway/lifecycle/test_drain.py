@@ -74,6 +74,7 @@ class Held:
         self.sweeper = SimpleNamespace(sessions=self.sessions)
         self.listener = SimpleNamespace(arriving=0)
         self.listening = {"rabbit": self.listener}
+        self.orphaned = False
         monkeypatch.setattr("gateway.lifecycle.drain.now_ns", lambda: int(trio.current_time() * 1e9))
 
     async def hold(self) -> float:
@@ -133,3 +134,17 @@ def test_who_kills_gateways_is_more_patient_than_the_default() -> None:
     assert pod["terminationGracePeriodSeconds"] == least
     (container,) = pod["containers"]
     assert container["env"] == [{"name": "SLUICE_DRAIN__HOLD", "value": "until_clients_leave"}]
+
+
+async def test_a_worker_whose_parent_ends_holds_nobody(monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock) -> None:
+    """Another parent's workers may serve beside it, and each would let the whole limit pass."""
+    held = Held(monkeypatch, 27, 1, "until_clients_leave", 10)
+    async with trio.open_nursery() as nursery:
+
+        async def end_parent() -> None:
+            await trio.sleep(3)
+            held.orphaned = True
+
+        nursery.start_soon(end_parent)
+        assert await held.hold() == pytest.approx(3, abs=0.1)
+    assert await held.hold() < 0.1, "nor where it had ended before"

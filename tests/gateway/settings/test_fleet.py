@@ -100,3 +100,17 @@ def test_where_redis_client_is_not_installed_the_check_warns(write: Callable[...
     monkeypatch.setattr(lints, "find_spec", lambda name: None)
     warning = next(each for each in lint(settings) if each.path == "fleet")
     assert (warning.line, warning.remedy) == (3, "pip install 'sluice-gateway[redis]'")
+
+
+@pytest.mark.parametrize(
+    ("held", "said"), [(b"", "no secret of 16 bytes"), (b" 123456789012345 \n", "no secret of 16 bytes"), (None, "cannot be read")]
+)
+def test_a_secret_that_no_gateway_would_take_is_told(write: Callable[..., Path], tmp_path: Path, held: bytes | None, said: str) -> None:
+    """Refused at run time alone it would be an outage from the start, in which each gateway takes itself for the only one."""
+    settings = write(LISTENERS + "fleet: {redis: {url: redis://a, name: b, secret_file: s}}\n")
+    if held is not None:
+        (tmp_path / "s").write_bytes(held)
+    (warning,) = [warning for warning in lint(load(settings)) if warning.path == "fleet.redis.secret_file"]
+    assert said in warning.message
+    (tmp_path / "s").write_bytes(b"0123456789abcdef\n")
+    assert not [warning for warning in lint(load(settings)) if warning.path == "fleet.redis.secret_file"]

@@ -26,11 +26,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- dict "name" "sluice" "configMap" (include "sluice.name" .) "native" (not (empty .Values.containers)) "state" (eq .Values.kind "Deployment") | toJson -}}
 {{- end -}}
 
-{{- /* TCP ports that are neither sluice's nor closed, as a policy's ranges: what others in the pod serve stays open. */ -}}
+{{- /* TCP ports that are neither sluice's nor closed, as a policy's ranges: what others in the pod serve stays open. Closed are also those of
+       a broker in the pod that sluice stands before: who reached them would go round the limits. */ -}}
 {{- define "sluice.otherPorts" -}}
 {{- $taken := list (printf "%05d" (int .Values.probesPort)) -}}
 {{- range $port := concat (values .Values.service) .Values.networkPolicy.closed -}}
 {{- $taken = append $taken (printf "%05d" (int $port)) -}}
+{{- end -}}
+{{- range $listener := .Values.config.listeners -}}
+{{- $upstream := $listener.upstream | default list -}}
+{{- range $address := ternary $upstream (list $upstream) (kindIs "slice" $upstream) -}}
+{{- if regexMatch "^(127\\.|localhost:|\\[::1\\]:)" (toString $address) -}}
+{{- $taken = append $taken (printf "%05d" (regexFind "[0-9]+$" (toString $address) | atoi)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $from := 1 -}}
 {{- range $port := append ($taken | uniq | sortAlpha) "65536" -}}
