@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.disk import READ, WRITE, SpoolDisk
-from gateway.spool.paging import PageableQueue, Paging
+from gateway.spool.paging import Paging
 from gateway.spool.queue import SpoolQueue
 from limiter.judge import Judge
 from limiter.keys import Key
@@ -198,30 +198,25 @@ def test_the_largest_is_found_whatever_grew_and_left(tmp_path: Path) -> None:
     queues.disk.close(0)
 
 
-class Tail(PageableQueue):
-    """A queue whose tail goes to the disk at once."""
-
-    def __init__(self, paging: Paging, size: int) -> None:
-        super().__init__()
-        self.paging = paging
-        self.tail_cost = size
-        paging.grown(self, size)
-
-    def page_out(self) -> bool:
-        self.paging.emptied(self, self.tail_cost)
-        self.paging.writing += self.tail_cost
-        self.tail_cost = 0
-        return True
-
-
 def test_what_comes_what_is_written_and_what_is_read_back_count_together() -> None:
     paging = Paging(160, 10)
-    tails = [Tail(paging, 20) for _ in range(5)]
-    assert (paging.total(), paging.over(), paging.paged) == (100, False, 0)
-    paging.read(7)
-    assert (paging.total(), paging.paged, paging.tails) == (107, 2, 60), "two thirds of 160 are 106: written until it is 80 or less"
-    paging.writing += 53
+    paging.tails, paging.writing, paging.read_ahead = 60, 70, 30
     assert (paging.total(), paging.over()) == (160, False), "the target itself is not too much"
-    paging.writing += 1
-    assert paging.over()
-    assert [tail.tail_cost for tail in tails] == [0, 0, 20, 20, 20]
+    for kind in ("tails", "writing", "read_ahead"):
+        setattr(paging, kind, getattr(paging, kind) + 1)
+        assert paging.over()
+        setattr(paging, kind, getattr(paging, kind) - 1)
+
+
+def test_tails_are_written_until_it_is_half_and_no_more(tmp_path: Path) -> None:
+    queues = Queues(tmp_path)
+    paging = queues.disk.paging
+    for _ in range(1000):
+        queues.fill()
+        if paging.paged:
+            break
+    largest = max(queue.tail_cost for queue in queues.queues)
+    assert paging.low - 2 * largest < paging.tails <= paging.low
+    assert paging.paged == sum(bool(queue.writing) for queue in queues.queues), "each once"
+    queues.work(WRITE)
+    queues.disk.close(0)
