@@ -114,17 +114,24 @@ release: .venv/.spark build/tools/.installed ## All of a version in dist/: wheel
 	@$(if $(ARM64),sh deploy/packaging/arm64.sh build/arm64)
 	@$(BIN)/python deploy/packaging/release.py dist --compiled $(COMPILED_WHEEL) $(foreach python,$(PYTHONS),--python $(python)) $(if $(ARM64),--arm64 build/arm64/root)
 
-deb image: export SLUICE_COMPILE := $(or $(SLUICE_COMPILE),1)# nobody shall get pure Python by mistake
-# Of the compiled wheel, with the dependencies of .venv, which are the locked ones.
-deb: build ## The Debian package, in dist/.
+deb image image-quotas: export SLUICE_COMPILE := $(or $(SLUICE_COMPILE),1)# nobody shall get pure Python by mistake
+# Of the compiled wheel, with the dependencies of .venv, which are the locked ones; the licences are read of all extras, so Spark is there.
+deb: build .venv/.spark ## The Debian package, in dist/.
 	@$(SYSTEM) packages
 	@rm -f dist/sluice_*.deb
 	@$(BIN)/python deploy/debian/build.py dist/sluice_gateway-*.whl dist
 
-image: build ## The container image as an OCI archive, in dist/, built without a daemon.
+define image
 	@$(SYSTEM) packages
-	@rm -f dist/sluice-*.oci.tar $(patsubst %.oci.tar,%.cdx.json,$(wildcard dist/sluice-*.oci.tar))
-	@$(BIN)/python deploy/container/image.py dist/sluice_gateway-*.whl dist
+	@rm -f $(foreach made,$(wildcard dist/$(1)-[0-9]*.oci.tar),$(made) $(made:.oci.tar=.cdx.json))
+	@$(BIN)/python deploy/container/image.py --image $(1) dist/sluice_gateway-*.whl dist
+endef
+
+image: build .venv/.spark ## The container image as an OCI archive, in dist/, built without a daemon.
+	$(call image,sluice)
+
+image-quotas: build .venv/.spark ## The image of the nightly quota job, with Spark and Java, in dist/: 650 MB.
+	$(call image,sluice-quotas)
 
 spark-zip: .venv/.dependencies ## The quota job for spark-submit, in dist/: a zip, its program, and the workers' packages, pinned.
 	@$(BIN)/python deploy/spark_zip.py dist
@@ -239,7 +246,7 @@ test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty
 	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and (long or not bench) and not airflow and not kubernetes and not storage and not packages,,$(on-rabbitmq);)
 
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.
-test-packages: .venv/.dependencies build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the image; a quarter of an hour.
+test-packages: .venv/.spark build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, and the images; twenty minutes.
 	@$(SYSTEM) python compiler packages rabbitmq
 	$(call from-the-source-tree,packages and not long)
 

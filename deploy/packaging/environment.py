@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from dependencies import dependencies
+from dependencies import Dependency, dependencies
 from sources import RefusedError
 
 PREFIX: Final = "/usr/lib/sluice"
@@ -29,7 +29,12 @@ sys.exit(main())
 """
 
 
-def environment(folder: Path, wheel: Path, interpreter: str, prefix: str = PREFIX) -> Path:
+def wanted(extras: Collection[str]) -> list[Dependency]:
+    """What sluice needs with these extras."""
+    return [each for each in dependencies() if not each.extras or set(each.extras) & set(extras)]
+
+
+def environment(folder: Path, wheel: Path, interpreter: str, prefix: str = PREFIX, extras: Collection[str] = EXTRAS) -> Path:
     """Lay out, in the new `folder`, what is to stand in `prefix`. `interpreter`: of the machine it will run on, as /usr/bin/python3.11.
 
     Raises ValueError where the wheel or a dependency is not for that Python.
@@ -43,9 +48,8 @@ def environment(folder: Path, wheel: Path, interpreter: str, prefix: str = PREFI
         raise ValueError(f"{wheel.name} is for another Python than {version}")
     site = folder / "lib" / f"python{version}" / "site-packages"
     site.mkdir(parents=True)
-    for each in dependencies():
-        if not each.extras or set(each.extras) & set(EXTRAS):
-            _copy(each.name, site)
+    for each in wanted(extras):
+        _copy(each.name, site)
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
     programs = folder / "bin"
@@ -54,10 +58,11 @@ def environment(folder: Path, wheel: Path, interpreter: str, prefix: str = PREFI
     (programs / "python3").symlink_to(up + interpreter.removeprefix("/usr/"))  # of the machine that gets it, not of this one
     (programs / "sluice").write_text(COMMAND.format(python=f"{prefix}/bin/python3"))
     (folder / "pyvenv.cfg").write_text(f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\nversion = {version}\n")
-    _strip(site.rglob("*.so*"))
+    repaired = {path.stem for path in site.glob("*.libs")}  # auditwheel has moved their segments about: stripped, they no longer load
+    _strip(path for path in site.rglob("*.so*") if path.relative_to(site).parts[0].removesuffix(".libs") not in repaired)
     for path in folder.rglob("*"):
         if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path == programs / "sluice" else 0o644)
+            path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)  # Spark has programs of its own
     return folder
 
 

@@ -23,6 +23,7 @@ import yaml
 from support.access_logs import SyntheticLog, steady
 from support.examples import example
 from support.gateways import Gateway, command
+from support.images import USER, built, contained, described, reachable, unpacked
 from support.pages import shown
 from support.processes import HANG_S, free_ports
 from support.readers import DEPLOY_FOLDER, SYSTEMCTL, Reader
@@ -271,6 +272,74 @@ def test_the_container_of_the_cron_job_publishes_at_both_gateways(machine: Machi
     assert done.returncode == 0, done.stderr
     assert "published at 2 gateways" in done.stderr
     assert {machine.published(number) for number in range(2)} <= machine.nights()
+
+
+@pytest.fixture(scope="module")
+def image(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The root filesystem of sluice-quotas, unpacked as the page says, and its configuration."""
+    folder = tmp_path_factory.mktemp("image")
+    archive = built(released, folder, "sluice-quotas")
+    configuration = described(archive)
+    copying = shown("docs/running-the-quota-job.md", "skopeo copy").text
+    root = unpacked(archive, tmp_path_factory.mktemp("bundle"), copying)
+    archive.unlink()
+    shutil.rmtree(root.parents[1] / "layout")
+    yield root, configuration
+    shutil.rmtree(root.parent)
+
+
+@pytest.mark.packages
+def test_the_image_of_the_cron_job_publishes_at_both_gateways(machine: Machine, image: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """Its container as it is written: command, arguments, variables, user, read-only root and volumes; only the ports are this test's."""
+    root, configuration = image
+    job: dict[str, Any] = next(part for part in yaml.safe_load_all(CRONJOB.read_text()) if part["kind"] == "CronJob")
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    context, group = container["securityContext"], pod["securityContext"]["fsGroup"]
+    assert configuration["User"] == f"{context['runAsUser']}:{context['runAsGroup']}" == f"{USER}:{group}"
+    assert context["readOnlyRootFilesystem"]
+    assert configuration["Entrypoint"] == ["/usr/bin/sluice", *container["command"][1:]]
+    shutil.copytree(machine.folder / "srv/access-log", tmp_path / "data/access-log")
+    (tmp_path / "tokens").mkdir()
+    for name in NAMES:
+        shutil.copyfile(machine.folder / "etc" / f"{name}.token", tmp_path / "tokens" / f"{name}.token")
+    reachable(tmp_path, root)
+    subprocess.run(["chown", "-R", f"{USER}:{group}", str(tmp_path / "data")], check=True)
+    subprocess.run(["chgrp", "-R", str(group), str(tmp_path / "tokens")], check=True)
+    subprocess.run(["chmod", "-R", "u=rX,g=rX,o=", str(tmp_path / "tokens")], check=True)
+    mounts: list[str] = []
+    for each in container["volumeMounts"]:
+        options = {"work": ["--tmpfs"], "tokens": ["--ro-bind", str(tmp_path / "tokens")], "data": ["--bind", str(tmp_path / "data")]}
+        mounts += [*options[each["name"]], each["mountPath"]]
+    variables = dict(each.split("=", 1) for each in configuration["Env"]) | {each["name"]: each["value"] for each in container["env"]}
+    command = [*container["command"], *container["args"]]
+    for port, gateway in zip((9180, 9181), machine.gateways, strict=True):
+        command = [word.replace(f"127.0.0.1:{port}", f"127.0.0.1:{gateway.admin_port}") for word in command]
+    before = [machine.published_at(number) for number in range(2)]
+    done = machine.run(contained(root, mounts, variables, configuration["WorkingDir"], *command))
+    assert done.returncode == 0, done.stderr
+    assert "published at 2 gateways" in done.stderr
+    assert all(machine.published_at(number) > at for number, at in enumerate(before))
+    assert {machine.published(number) for number in range(2)} <= machine.nights()
+
+
+@pytest.mark.packages
+def test_the_image_of_the_cron_job_has_four_programs_and_java_trusts_the_authorities(image: tuple[Path, dict[str, Any]]) -> None:
+    root, _ = image
+    programs = {path.name for folder in ("bin", "sbin", "usr/bin", "usr/sbin") for path in (root / folder).glob("*")}
+    assert programs == {"python3.11", "sluice", "bash", "dirname", "env", "rm"}
+    assert not [path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o6000], "setuid"
+    found = (root / "srv").stat()
+    assert (found.st_mode & 0o7777, found.st_uid, found.st_gid) == (0o750, USER, USER)
+    assert {"openjdk-17-jre-headless", "libc6", "python3.11-minimal"} <= {path.name for path in (root / "var/lib/dpkg/status.d").iterdir()}
+    reachable(root)
+    (keytool,) = root.glob("usr/lib/jvm/java-17-openjdk-*/bin/keytool")
+    words = ["-list", "-cacerts", "-storepass", "changeit"]
+    asked = contained(root, ["--tmpfs", "/tmp"], {}, "/", f"/{keytool.relative_to(root)}", *words)
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=HANG_S)
+    assert done.returncode == 0, done
+    certificates = (root / "etc/ssl/certs/ca-certificates.crt").read_text().count("BEGIN CERTIFICATE")
+    assert f"contains {certificates} entries" in done.stdout
 
 
 def airflow(machine: Machine, *words: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,6 @@
 """The container image: an OCI archive that others' tools read; its root filesystem runs as nobody, read-only, without a capability.
 
-There is no container daemon here: bubblewrap gives what `docker run --read-only --cap-drop ALL --user 65532` would, but for cgroups and the
-runtime's seccomp profile. `make test-packages`.
+`make test-packages`; the image of the quota job is in test_every_night.py.
 """
 
 from __future__ import annotations
@@ -9,17 +8,16 @@ from __future__ import annotations
 import email
 import json
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from gateway.build import VERSION
+from support import images
 from support.brokers.rabbitmq import RabbitMQ
-from support.environments import ROOT
 from support.first_limits import assert_limited, command_of, first_queue
-from support.packages import PURE
+from support.images import built, reachable, unpacked
 from support.pages import shown
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
 
@@ -30,49 +28,30 @@ MOST = 90 * 10**6  # bytes, compressed
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory, released: Path) -> Path:
     """Of the pure wheel."""
-    target = tmp_path_factory.mktemp("image")
-    words = [sys.executable, str(ROOT / "deploy/container/image.py"), str(released / PURE), str(target)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+    return built(released, tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")
 def root(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root filesystem, as umoci makes it of the archive's layers."""
-    folder = tmp_path_factory.mktemp("bundle")
-    layout, bundle = folder / "layout", folder / "bundle"
-    block = shown("docs/deploy/container.md", "skopeo copy")
-    (folder / "dist").mkdir()
-    (folder / "dist" / archive.name).symlink_to(archive)
-    words = block.text.replace("build/sluice-layout", str(layout))
-    subprocess.run(["sh", "-euc", words], check=True, timeout=300, cwd=folder)
-    subprocess.run(["umoci", "unpack", "--image", f"{layout}:new", str(bundle)], check=True, timeout=300, capture_output=True)
-    assert json.loads((bundle / "config.json").read_text())["process"]["user"] == {"uid": 65532, "gid": 65532}
-    return bundle / "rootfs"
+    return unpacked(archive, tmp_path_factory.mktemp("bundle"), shown("docs/deploy/container.md", "skopeo copy").text)
 
 
 def contained(root: Path, writable: Path, *words: str) -> list[str]:
-    """What a runtime would be told: the image's user, its root read-only, no capability, no new privileges."""
+    """As a runtime would run it, with the folders `state` and `log` of `writable` for its volumes."""
     for name in ("state", "log"):
         place = writable / name
         place.mkdir(exist_ok=True)
         subprocess.run(["chown", "65532:65532", str(place)], check=True)
         place.chmod(0o700)
-    return [
-        "setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", "--no-new-privs",
-        "bwrap", "--unshare-all", "--share-net", "--cap-drop", "ALL", "--die-with-parent", "--ro-bind", str(root), "/", "--proc", "/proc",
-        "--dev", "/dev", "--tmpfs", "/tmp",
-        "--bind", str(writable / "state"), "/var/lib/sluice", "--bind", str(writable / "log"), "/var/log/sluice", "--clearenv",
-        "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "PYTHONDONTWRITEBYTECODE", "1", "--chdir", "/var/lib/sluice", "--", *words,
-    ]  # fmt: skip
+    mounts = ["--tmpfs", "/tmp", "--bind", str(writable / "state"), "/var/lib/sluice", "--bind", str(writable / "log"), "/var/log/sluice"]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    return images.contained(root, mounts, environment, "/var/lib/sluice", *words)
 
 
 @pytest.fixture
 def writable(root: Path, tmp_path: Path) -> Path:
-    for folder in (tmp_path, *tmp_path.parents, root, *root.parents):  # the image's user must be able to come here
-        if folder.is_relative_to("/dev/shm") or folder.is_relative_to("/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o011)
+    reachable(tmp_path, root)
     return tmp_path
 
 

@@ -310,6 +310,8 @@ def test_the_schema_of_values_is_the_gateways_and_the_version_ours() -> None:
     charts = [yaml.safe_load((chart / "Chart.yaml").read_text()) for chart in (CHART, SIDECAR)]
     assert {each[what] for each in charts for what in ("version", "appVersion")} == {VERSION}
     assert charts[0]["dependencies"] == [{"name": "sluice-sidecar", "version": VERSION}]
+    named = {name for file in DEPLOY.rglob("*.yaml") for name in re.findall(r"/(sluice(?:-quotas)?:\S+)", file.read_text())}
+    assert named == {f"sluice:{VERSION}", f"sluice-quotas:{VERSION}"}, "which a release pushes"
     spark = (DEPLOY / "quotas-sparkapplication.yaml").read_text()
     assert f"sluice-spark-{VERSION}.py" in spark
     assert f"sluice-spark-{VERSION}.zip" in spark

@@ -81,6 +81,9 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/quotas.md", "sluice quotas plan  quotas.json"): Ran(f"{BLOCKS}::test_quotas_are_computed_and_tried_on_days_that_were"),
     ("docs/quotas.md", "--shadow-nights 3"): Ran(f"{EVERY_NIGHT}::test_the_commands_of_the_page_run_a_night"),
     ("docs/quotas.md", "token new nightly"): Ran(f"{EVERY_NIGHT}::test_the_command_with_the_tokens_file_publishes_a_night"),
+    ("docs/running-the-quota-job.md", "skopeo copy"): Ran(
+        "tests/deploy/test_every_night.py::test_the_image_of_the_cron_job_publishes_at_both_gateways", by="packages"
+    ),
     ("docs/running-the-quota-job.md", "spark-submit"): Ran("tests/spark_jobs/test_stores.py::test_the_pages_commands_on_s3", by="storage"),
     ("docs/running-the-quota-job.md", "systemctl start sluice-quotas"): Ran(f"{BLOCKS}::test_the_timer_of_systemd_is_installed"),
     ("docs/running-the-quota-job.md", "SLUICE_GATEWAYS"): Ran(f"{BLOCKS}::test_tunnels_lead_to_gateways_that_nightly_takes"),
