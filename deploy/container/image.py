@@ -29,7 +29,8 @@ ROOT: Final = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "packaging"))
 
 from addresses import addresses  # noqa: E402
-from environment import EXTRAS, PREFIX, environment, wanted  # noqa: E402  -- its folder is not on the path before
+from dependencies import dependencies  # noqa: E402  -- its folder is not on the path before
+from environment import EXTRAS, PREFIX, environment  # noqa: E402
 from git_version import image_tag  # noqa: E402
 from inventory import Package, image_sbom  # noqa: E402
 from oci import image, layer  # noqa: E402
@@ -237,7 +238,7 @@ def build(name: str, wheel: Path, target: Path) -> Path:
     version = wheel_version(wheel)
     made = target / f"{name}-{image_tag(version)}-{processor}.oci.tar"
     made.write_bytes(image(layers, config(name, version), processor, at, image_tag(version)))
-    made.with_name(made.name.replace(".oci.tar", ".cdx.json")).write_text(image_sbom(version, at, wanted(contents.extras), packages))
+    made.with_name(made.name.replace(".oci.tar", ".cdx.json")).write_text(image_sbom(version, at, dependencies(contents.extras), packages))
     shutil.copytree(debian, root, symlinks=True)
     shutil.copytree(ours, root, symlinks=True, dirs_exist_ok=True)
     return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections.abc import Collection
 from email.message import Message
 from importlib import metadata
 from pathlib import Path
@@ -97,14 +98,17 @@ def closure(wanted: list[str]) -> dict[str, set[str]]:
     return found
 
 
-def dependencies() -> list[Dependency]:
-    """Of the product with all extras for users, by name. Raises ValueError where the lock and this environment differ."""
+def dependencies(extras: Collection[str] = FOR_USERS) -> list[Dependency]:
+    """Of the product with these extras, by name; no other extra has to be installed.
+
+    Raises ValueError where the lock and this environment differ.
+    """
     described = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     locked = lock.read(lock.REQUIREMENTS)
     always = closure(described["dependencies"])
-    by_extra = {extra: closure(described["optional-dependencies"][extra]) for extra in FOR_USERS}
+    by_extra = {extra: closure(described["optional-dependencies"][extra]) for extra in extras}
     every = always | {name: needs for found in by_extra.values() for name, needs in found.items()}
-    asked = [*described["dependencies"], *(text for extra in FOR_USERS for text in described["optional-dependencies"][extra])]
+    asked = [*described["dependencies"], *(text for extra in extras for text in described["optional-dependencies"][extra])]
     direct = {lock.normal(Requirement(text).name) for text in asked}
     made = []
     for name, needs in sorted(every.items()):
@@ -114,10 +118,10 @@ def dependencies() -> list[Dependency]:
         if installed != locked[name].version:
             raise ValueError(f"{name} {installed} is installed, the lock has {locked[name].version}: make install")
         about = cast(Message, metadata.metadata(name))  # its type says less than it can
-        extras = () if name in always else tuple(extra for extra, found in by_extra.items() if name in found)
+        by = () if name in always else tuple(extra for extra, found in by_extra.items() if name in found)
         hashes = tuple(sorted(re.findall(r"sha256:([0-9a-f]{64})", locked[name].text)))
         summary = " ".join(str(about.get("Summary") or "").split())
         made.append(
-            Dependency(name, installed, licence(name, about), summary, _home(about), extras, tuple(sorted(needs)), hashes, name in direct)
+            Dependency(name, installed, licence(name, about), summary, _home(about), by, tuple(sorted(needs)), hashes, name in direct)
         )
     return made

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from dependencies import Dependency, dependencies
+from dependencies import dependencies
 from sources import RefusedError
 
 PREFIX: Final = "/usr/lib/sluice"
@@ -27,11 +27,6 @@ from sluice.gateway.cli.main import main
 
 sys.exit(main())
 """
-
-
-def wanted(extras: Collection[str]) -> list[Dependency]:
-    """What sluice needs with these extras."""
-    return [each for each in dependencies() if not each.extras or set(each.extras) & set(extras)]
 
 
 def environment(folder: Path, wheel: Path, interpreter: str, prefix: str = PREFIX, extras: Collection[str] = EXTRAS) -> Path:
@@ -48,7 +43,7 @@ def environment(folder: Path, wheel: Path, interpreter: str, prefix: str = PREFI
         raise ValueError(f"{wheel.name} is for another Python than {version}")
     site = folder / "lib" / f"python{version}" / "site-packages"
     site.mkdir(parents=True)
-    for each in wanted(extras):
+    for each in dependencies(extras):
         _copy(each.name, site)
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
