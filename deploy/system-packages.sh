@@ -36,7 +36,7 @@ for part in "$@"; do
     prometheus) { command -v prometheus && command -v promtool; } >/dev/null || missing="$missing prometheus"
               command -v prometheus-alertmanager >/dev/null || missing="$missing prometheus-alertmanager" ;;
     openssl)  command -v openssl >/dev/null || missing="$missing openssl" ;;
-    packages) for program in mmdebstrap lintian bwrap skopeo umoci pipx curl; do
+    packages) for program in mmdebstrap lintian bwrap skopeo umoci buildah pipx curl; do
                   command -v $program >/dev/null || missing="$missing $(echo $program | sed s/bwrap/bubblewrap/)"; done ;;
     arm64)    command -v aarch64-linux-gnu-gcc >/dev/null || missing="$missing gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
               command -v qemu-aarch64-static >/dev/null || missing="$missing qemu-user-static" ;;

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from gateway.build import VERSION
-from support import images
 from support.brokers.rabbitmq import RabbitMQ
-from support.first_limits import assert_limited, command_of, first_queue
+from support.containers import assert_first_limit_limits, contained, ports_of
 from support.images import built, reachable, unpacked
 from support.pages import shown
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
@@ -35,18 +34,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory, released: Path) -> Path:
 def root(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root filesystem, as umoci makes it of the archive's layers."""
     return unpacked(archive, tmp_path_factory.mktemp("bundle"), shown("docs/deploy/container.md", "skopeo copy").text)
-
-
-def contained(root: Path, writable: Path, *words: str) -> list[str]:
-    """As a runtime would run it, with the folders `state` and `log` of `writable` for its volumes."""
-    for name in ("state", "log"):
-        place = writable / name
-        place.mkdir(exist_ok=True)
-        subprocess.run(["chown", "65532:65532", str(place)], check=True)
-        place.chmod(0o700)
-    mounts = ["--tmpfs", "/tmp", "--bind", str(writable / "state"), "/var/lib/sluice", "--bind", str(writable / "log"), "/var/log/sluice"]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-    return images.contained(root, mounts, environment, "/var/lib/sluice", *words)
 
 
 @pytest.fixture
@@ -100,29 +87,7 @@ def test_there_is_no_shell_and_nothing_else_to_run(root: Path) -> None:
 
 
 def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(root: Path, writable: Path, rabbitmq: RabbitMQ) -> None:
-    """The page's command in the running container; only the ports are this test's."""
-    port, admin = free_ports(2)
-    url = f"http://{LOOPBACK}:{admin}"
-    words = contained(root, writable, "/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml", *ports_of(port, rabbitmq.port, admin))
-    running = Process(words, log=writable / "log.txt")
-    try:
-        alive = ["curl", "-sf", f"{url}/livez"]
-        running.wait_until(lambda: subprocess.run(alive, capture_output=True, check=False).returncode == 0, within=60, what="it")
-        with first_queue(rabbitmq) as queue:
-            change = contained(root, writable, "/usr/bin/sluice", *command_of("container"), "--admin", url)
-            asked = subprocess.run(change, capture_output=True, text=True, check=False, timeout=HANG_S)
-            assert asked.returncode == 0, asked
-            assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
-    finally:
-        running.stop()
-
-
-def ports_of(bind: int, broker: int, admin: int) -> list[str]:
-    """Options that put the image's listener, its broker and its admin port elsewhere on loopback."""
-    return [
-        "--set", f"listeners.rabbit.bind={LOOPBACK}:{bind}", "--set", f"listeners.rabbit.upstream={LOOPBACK}:{broker}",
-        "--admin-bind", f"{LOOPBACK}:{admin}",
-    ]  # fmt: skip
+    assert_first_limit_limits(root, writable, rabbitmq)
 
 
 def test_it_serves_as_nobody_on_a_read_only_root(root: Path, writable: Path) -> None:

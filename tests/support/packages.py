@@ -23,7 +23,8 @@ sys.path.insert(0, str(PACKAGING))
 from git_version import FILE  # noqa: E402  -- its folder is not on the path before
 from sources import copy  # noqa: E402
 
-BOOKWORM: Final = ROOT / "build" / "packages" / "bookworm-systemd.tar"
+KEPT: Final = ROOT / "build" / "packages"
+BOOKWORM: Final = KEPT / "bookworm-systemd.tar"
 INCLUDED: Final = "python3,adduser,init-system-helpers,systemd"
 
 
@@ -94,14 +95,25 @@ def deb(wheel: Path, target: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def debian(folder: Path) -> Path:
-    """A minimal Debian 12 in the new `folder`, from its mirror the first time (100 MB, kept in build/packages)."""
-    with one_at_a_time(BOOKWORM):
-        if not BOOKWORM.exists():
-            made = BOOKWORM.with_suffix(".part.tar")
-            words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={INCLUDED}", "bookworm", str(made)]
+def _bootstrapped(archive: Path, *options: str) -> Path:
+    """A minimal Debian 12 as a tar, from its mirror the first time (kept in build/packages)."""
+    with one_at_a_time(archive):
+        if not archive.exists():
+            made = archive.with_suffix(".part.tar")
+            words = ["mmdebstrap", "--quiet", "--variant=minbase", *options, "bookworm", str(made)]
             subprocess.run(words, check=True, timeout=1500)
-            made.rename(BOOKWORM)
+            made.rename(archive)
+    return archive
+
+
+def minimal() -> Path:
+    """A Debian 12 as a tar, without anything that a Debian can do without."""
+    return _bootstrapped(KEPT / "bookworm-minimal.tar")
+
+
+def debian(folder: Path) -> Path:
+    """A minimal Debian 12 with systemd and Python in the new `folder`."""
+    _bootstrapped(BOOKWORM, f"--include={INCLUDED}")
     folder.mkdir()
     subprocess.run(["tar", "-xf", str(BOOKWORM), "-C", str(folder)], check=True, timeout=300)
     shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
