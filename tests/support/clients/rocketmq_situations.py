@@ -28,6 +28,7 @@ class End:
     code: int | None
     text: str
     attempts: int = 1
+    late_code: int | None = None  # where the last request was written just as its connection ended: the client waits for its time-out
 
 
 OK = End("", 0, "")
@@ -63,7 +64,7 @@ UNANSWERED = {
     "node": End("Error", None, "Send [4] times, still failed, cost ["),
 }
 CUT_OFF = UNANSWERED | {  # the others wait for an answer on a connection that is no more
-    JAVA_5: End("MQClientException", -1, "Send [3] times, still failed, cost [", attempts=3),
+    JAVA_5: End("MQClientException", -1, "Send [3] times, still failed, cost [", attempts=3, late_code=10002),
     "go": End("*net.OpError", None, "dial tcp "),  # of the second attempt, when the context had ended
 }
 
