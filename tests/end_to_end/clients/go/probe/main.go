@@ -232,13 +232,13 @@ func perform(o order, r *report) error {
 	}
 	if _, err := channel.QueueDeclarePassive(o["free"], false, false, false, false, nil); err != nil {
 		r.Channel = told("error", err)
-	}
-	select {
-	case reason := <-closings:
-		if reason != nil {
-			r.Channel = told("NotifyClose", reason)
+		select { // a channel says that it is not open a moment before it tells why
+		case reason := <-closings:
+			if reason != nil {
+				r.Channel = told("NotifyClose", reason)
+			}
+		case <-time.After(time.Minute):
 		}
-	default:
 	}
 	if o["other_first"] != "1" {
 		r.Other = otherChannelLives(connection, other, o)
