@@ -51,13 +51,18 @@ MOST_PROOFS: Final = 4096  # gateways; whose proofs are read once a second by ea
 MOST_READ: Final = 256  # gateways; whose figures one reads: 50 kB a second while somebody looks; a guess
 MAX_KEY_MS: Final = 366 * 86_400_000  # ms; a key's life, however slowly its bucket fills: Redis refuses times without end
 
-SCRIPT: Final = """\
-local key = KEYS[1]
+NOW: Final = """\
 local now = tonumber(ARGV[1])
 if now == 0 then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
+"""  # begins each script
+
+SCRIPT: Final = (
+    NOW
+    + """\
+local key = KEYS[1]
 local me = 's:' .. ARGV[12]
 local known, others, dead = {}, 0, {}
 local all = redis.call('HGETALL', key)
@@ -132,13 +137,11 @@ if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
 redis.call('PEXPIRE', key, whole(math.min(math.ceil(full_in / 1000) + 1000, @longest@)))
 return {m, b, m_level, b_level}
 """.replace("@longest@", str(MAX_KEY_MS)).replace("@short@", str(SHORT_NS // 1000))
+)
 
-PRESENCE: Final = """\
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
+PRESENCE: Final = (
+    NOW
+    + """\
 if ARGV[3] == 'leave' then
   redis.call('ZREM', KEYS[1], ARGV[2])
 else
@@ -149,13 +152,11 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('%.0f', now + @seen@), '+i
 redis.call('PEXPIRE', KEYS[1], @seen@ / 500)
 return redis.call('ZCARD', KEYS[1])
 """.replace("@seen@", str(SEEN_S * 1_000_000))
+)
 
-PROOFS: Final = """\
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
+PROOFS: Final = (
+    NOW
+    + """\
 local stamp = string.format('%.0f', now)
 if ARGV[5] ~= '' and ARGV[5] ~= ARGV[4] then redis.call('ZREM', KEYS[2], ARGV[5]) end
 if ARGV[3] == 'leave' then
@@ -173,13 +174,11 @@ end
 if redis.call('ZCARD', KEYS[2]) > @most@ then return redis.error_reply('ERR more proofs of presence than a fleet has gateways') end
 return {stamp, redis.call('ZCARD', KEYS[1]), redis.call('ZRANGE', KEYS[2], 0, -1)}
 """.replace("@seen@", str(SEEN_S * 1_000_000)).replace("@most@", str(MOST_PROOFS))
+)
 
-FIGURES: Final = """\
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
+FIGURES: Final = (
+    NOW
+    + """\
 if ARGV[3] == 'leave' then
   return redis.call('HDEL', KEYS[1], ARGV[2])
 end
@@ -200,6 +199,7 @@ if ARGV[3] == 'read' then
 end
 return found
 """.replace("@kept@", str(KEPT_S * 1_000_000)).replace("@most@", str(MOST_READ))
+)
 
 
 def whole_rate(rate: Rate) -> tuple[int, int]:
