@@ -16,9 +16,9 @@ unexport PYTHONPATH
 
 BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
-PACKAGES := limiter gateway admin spark_jobs
-SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE \
-            deploy/packaging/native.py deploy/packaging/git_version.py deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py $(wildcard config/*)
+PACKAGES := common limiter config gateway admin spark_jobs cli
+SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -path 'config/*/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE \
+            deploy/packaging/native.py deploy/packaging/git_version.py deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)
 SYSTEM   := sh deploy/system-packages.sh
 
@@ -330,7 +330,7 @@ chaos: $(PRODUCT) ## Faults of the network, the disk, the brokers and the machin
 ASAN := build/asan
 asan: .venv/.dependencies ## Protocol tests and the fuzzers' corpus on a build with the address sanitizer; three quarters of an hour.
 	@$(SYSTEM) python compiler
-	@rm -rf $(ASAN) && mkdir -p $(ASAN)/source && cp -r $(PACKAGES) config deploy pyproject.toml setup.py MANIFEST.in README.md LICENSE $(ASAN)/source/
+	@rm -rf $(ASAN) && mkdir -p $(ASAN)/source && cp -r $(PACKAGES) deploy pyproject.toml setup.py MANIFEST.in README.md LICENSE $(ASAN)/source/
 	@$(PYTHON) -m venv $(ASAN)/venv && echo '$(CURDIR)/.venv/lib/'*'/site-packages' > "$$(echo $(ASAN)/venv/lib/*/site-packages)/dependencies.pth"
 	@cd $(ASAN)/source && SLUICE_COMPILE=1 CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g1' LDFLAGS=-fsanitize=address \
 	    LDSHARED='gcc -shared -fsanitize=address' ../../../$(PIP) wheel --no-build-isolation --no-deps --wheel-dir .. .

@@ -24,7 +24,7 @@ MAX_LIVE_RULES: Final = 1000  # all rules are compiled at each change of one, so
 
 
 class RuleTexts(Protocol):
-    """Rules as text: `gateway.settings.rule_texts`."""
+    """Rules as text: `config.rule_texts`."""
 
     def read(self, name: str, text: Mapping[str, Any]) -> Rule:
         """The rule of that name; `text` is as in the rules file but for the name. Raises RuleTextError."""

@@ -9,9 +9,9 @@ import re
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
+from common.shell_words import joined
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.patterns import EXACT, name_pattern, name_text, routing_key_pattern
-from limiter.shell_words import joined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

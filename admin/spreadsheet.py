@@ -24,7 +24,7 @@ from admin.paging import MAX_ITEMS
 from admin.routing import Answer, Parameter
 from admin.scrape_formats import preferences
 from admin.side_thread import beside
-from limiter.unsafe_characters import escaped
+from common.unsafe_characters import escaped
 
 if TYPE_CHECKING:
     from admin.context import Context

@@ -247,7 +247,7 @@ def main() -> None:
         name, way, folder = options.one
         print(json.dumps(play(name, way, options.mib, Path(folder))))
         return
-    facts = before([sys.executable, "-m", "gateway.cli.main"])
+    facts = before([sys.executable, "-m", "cli.main"])
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for _ in range(options.rounds):
         for way in BATCHES:

@@ -1,6 +1,6 @@
 """Builds what `spark-submit` needs: `make spark-zip` puts it into dist/.
 
-    sluice-spark-VERSION.zip                 spark_jobs and limiter, for --py-files
+    sluice-spark-VERSION.zip                 spark_jobs, limiter and common, for --py-files
     sluice-spark-VERSION.py                  nightly.py, the program
     sluice-spark-VERSION-requirements.txt    packages of the driver and the workers, pinned to what the tests ran with
 
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "deploy" / "packaging"))
 
 from git_version import read_version  # noqa: E402  -- its folder is not on the path before
 
-PACKAGES: Final = ("limiter", "spark_jobs")  # limiter: the backtest replays through its buckets
+PACKAGES: Final = ("common", "limiter", "spark_jobs")  # limiter: the backtest replays through its buckets
 MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold
 IMPORTED: Final = ("numpy",)  # pyarrow and pandas no longer ask for it by themselves
 

@@ -59,11 +59,11 @@ from limiter.bypass import Bypass
 from limiter.executor import Executor
 
 if TYPE_CHECKING:
+    from config import Settings
     from gateway.admission import OtherProcesses
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.remote_admin import RemoteAdmin
-    from gateway.settings import Settings
     from gateway.telemetry.span_export import SpanExport
     from gateway.transport.tls.context import Texts
     from limiter.judge import Judge

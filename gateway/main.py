@@ -16,8 +16,8 @@ from gateway.lifecycle.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from admin.store import Store
+    from config import Settings
     from gateway.lifecycle.takeover import Takeover
-    from gateway.settings import Settings
 
 
 INVALID: Final = 3  # exit code of a configuration that cannot be run here (`docs/design/contract.md` 2)
@@ -47,10 +47,10 @@ def run(settings: Settings) -> int:
     from admin.auth import TokenError
     from admin.clock_steps import since_boot
     from admin.store import Store, StoreError
+    from config.rule_texts import RuleTexts
+    from config.tracing_packages import OTEL_EXTRA, missing_package
     from gateway.event_loop.memory_limit import require_sizes
     from gateway.lifecycle.takeover import Takeover, TakeoverError, must_take_over
-    from gateway.settings.rule_texts import RuleTexts
-    from gateway.settings.tracing_packages import OTEL_EXTRA, missing_package
 
     handler = log.start(settings.log.level, settings.log.format)
     inheritance = systemd.inherit()

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from config import Settings
     from gateway import log
     from gateway.counting.access_log import AccessLog
     from gateway.counting.accounts import Accounts
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
     from gateway.remote_admin import RemoteAdmin
     from gateway.session.shared import Shared
-    from gateway.settings import Settings
     from gateway.spool.disk import SpoolDisk
     from limiter.executor import Executor
     from limiter.judge import Judge

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from admin.remote_admin import LimitRequestService
+from config.effective import values_with_origins
 from gateway import log
 from gateway.alerting.webhooks import Webhooks
 from gateway.app import Gateway
@@ -41,7 +42,6 @@ from gateway.lifecycle.reload import Reloads
 from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively, run_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
 from gateway.remote_admin import RemoteAdmin
-from gateway.settings.effective import values_with_origins
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, live_snapshot, spool, status
 from gateway.telemetry.glance import RecentOverhead
@@ -53,9 +53,9 @@ from limiter.judge import Judge
 
 if TYPE_CHECKING:
     from admin.store import Store
+    from config import Settings
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.takeover import Takeover
-    from gateway.settings import Settings
     from limiter.rules.rule_set import RuleSet
 
 COUNTED: Final = ("/metrics", "/v1/topics", "/v1/clients")  # paths of the admin API whose answers fold the accounts first

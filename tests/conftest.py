@@ -45,8 +45,8 @@ LONGEST = {SPOOL: 4, ROCKETMQ_SPOOL: 5, RABBITMQ_CLIENTS: 6, BOTH_BROKERS: 7, "r
 OF_THE_RUN = ("probe", "rabbitmq", "rocketmq")  # the fixtures that start them; what needs one of them ends before it
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 ONCE = (
-    "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/gateway/cli/",
-    "tests/gateway/log_files/", "tests/gateway/settings/", "tests/mutants/", "tests/test_imports.py", "tests/test_references.py",
+    "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/cli/",
+    "tests/gateway/log_files/", "tests/config/", "tests/mutants/", "tests/test_imports.py", "tests/test_references.py",
     "tests/test_site.py",
 )  # fmt: skip
 # The same code twice, as Python and compiled: `make test` runs these on both builds. All others run once, on the build that is installed.
@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ProcessorTime(config.option.durations, runs_tests=runs_tests))
     if NEWEST_RABBITMQ.joinpath("version").exists():
         os.environ.setdefault("SLUICE_RABBITMQ", str(NEWEST_RABBITMQ))
-    if from_the_source_tree("gateway.cli.main"):  # and not `-o pythonpath=tests`: what is installed
+    if from_the_source_tree("cli.main"):  # and not `-o pythonpath=tests`: what is installed
         os.environ.setdefault("SLUICE_COMMAND", source_command())
     expected = os.environ.get("SLUICE_EXPECT_BUILD")
     if not expected:

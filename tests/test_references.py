@@ -16,8 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 160  # characters of a line of prose; tables, code and lines that are one long link are as wide as they must be
-PACKAGES = ("admin", "gateway", "limiter", "spark_jobs")
-FOLDERS = (*PACKAGES, "bench", "config", "deploy", "docs", "tests")
+PACKAGES = ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs")
+FOLDERS = (*PACKAGES, "bench", "deploy", "docs", "tests")
 TEXT = (".md", ".py", ".toml", ".yaml", ".yml", ".sh", ".service", ".c")
 FOREIGN = frozenset(
     {"ratelimit.md", "pip/pip-322.md", "config/rateLimitConfig.json", "report.md"}

@@ -64,7 +64,7 @@ def measured(lines: int, topics: int, heap: str, folder: Path, *, packed: bool) 
 def whole(log: Path, folder: Path) -> Took:
     """A first night by the command itself, which gives every topic a quota."""
     words = ["--log", str(log), "--date", DATE, "--state", str(folder / "state"), "-o", str(folder / "quotas.json")]
-    return run([sys.executable, "-m", "gateway.cli.main", "quotas", "compute", *words, "--set", "min_active_days=1"])
+    return run([sys.executable, "-m", "cli.main", "quotas", "compute", *words, "--set", "min_active_days=1"])
 
 
 def _figures(took: Took, lines: int) -> dict[str, float]:

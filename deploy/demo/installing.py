@@ -30,7 +30,7 @@ class Installing:
             LOG.parent.mkdir(exist_ok=True)
             LOG.unlink(missing_ok=True)
             self._process = Process(["nice", "-n", "5", *self._make, spark, "install"], log=LOG, env=self._environment)
-            self.command = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "gateway.cli.main"]
+            self.command = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "cli.main"]
 
     @property
     def running(self) -> bool:

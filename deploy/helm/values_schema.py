@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.settings.schema import rules_schema, schema
+from config.schema import rules_schema, schema
 
 CHART: Final = Path(__file__).resolve().parent / "sluice"
 TEXT: Final = {"type": "string", "minLength": 1}

@@ -23,7 +23,7 @@ EXTRAS: Final = ("zstd", "redis")  # small, and what a gateway may want: 8 MB
 COMMAND: Final = """#!{python}
 import sys
 
-from sluice.gateway.cli.main import main
+from sluice.cli.main import main
 
 sys.exit(main())
 """

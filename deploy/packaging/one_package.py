@@ -1,9 +1,9 @@
 """Lays the sources out as users get them: one top-level package `sluice`.
 
-In the repository `gateway`, `limiter`, `admin` and `spark_jobs` stand side by side. Installed so, they would shadow other people's `admin`
-or `limiter`. Hence a build copies them under `sluice`, as `sluice.gateway` and so on, and rewrites the imports among them; nothing else
-changes but the version (git_version.py), and every line keeps its number. What is imported at run time by its name must be told relative
-to `__package__` or `__name__`, because a string is not rewritten.
+In the repository `gateway`, `limiter`, `admin` and the other packages stand side by side. Installed so, they would shadow other people's
+`admin` or `config`. Hence a build copies them under `sluice`, as `sluice.gateway` and so on, and rewrites the imports among them. Nothing
+else changes but the version (git_version.py), and every line keeps its number. What is imported at run time by its name must be told
+relative to `__package__` or `__name__`, because a string is not rewritten.
 
 python deploy/packaging/one_package.py build/one_package
 """
@@ -23,14 +23,14 @@ from git_version import FILE, read_version, stamp
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "sluice"
-PACKAGES: Final = ("admin", "gateway", "limiter", "spark_jobs")
-EXAMPLES: Final = ("sluice.yaml", "limits.yaml", "sluice.schema.json", "limits.schema.json")  # of config/
+PACKAGES: Final = ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs")
+EXAMPLES: Final = ("sluice.yaml", "limits.yaml", "sluice.schema.json", "limits.schema.json")  # all that config/ has beside modules
 INIT: Final = '"""A gateway that limits topics in front of RabbitMQ and RocketMQ. Its command is `sluice`, or `python -m sluice`."""\n'
 MAIN: Final = '''"""`python -m sluice`, where the command is not on the path."""
 
 import sys
 
-from sluice.gateway.cli.main import main
+from sluice.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())
@@ -81,13 +81,13 @@ def files() -> Iterator[tuple[str, bytes]]:
     yield f"{NAME}/__init__.py", INIT.encode()
     yield f"{NAME}/__main__.py", MAIN.encode()
     yield f"{NAME}/py.typed", b""
-    for example in EXAMPLES:
-        yield f"{NAME}/config/{example}", (ROOT / "config" / example).read_bytes()
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*")):
             if not path.is_file() or "__pycache__" in path.parts or path.suffix == ".so":
                 continue
             name = path.relative_to(ROOT).as_posix()
+            if package == "config" and path.suffix != ".py" and name.removeprefix("config/") not in EXAMPLES:
+                continue  # the state of a gateway that was started beside its example
             content = rewritten(path.read_text(), name).encode() if path.suffix == ".py" else path.read_bytes()
             if name == FILE:
                 content = stamp(content.decode(), read_version(ROOT)).encode()

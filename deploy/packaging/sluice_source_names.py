@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-PACKAGES = ("admin", "gateway", "limiter", "spark_jobs")
+PACKAGES = ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs")
 
 
 class _Alias(Loader):
@@ -34,7 +34,7 @@ class _Alias(Loader):
         """It has run already. Importing has set what belongs to the alias; put back what belongs to the module.
 
         Modules that it has imported get their aliases now. Were they made later, importing would bind them in their package, over a
-        function of that name which the package has taken from them (`gateway.settings.schema`).
+        function of that name which the package has taken from them (`config.schema`).
         """
         vars(module).update(self._kept)
         for name, loaded in list(sys.modules.items()):
@@ -42,7 +42,7 @@ class _Alias(Loader):
                 sys.modules.setdefault(name.removeprefix("sluice."), loaded)
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """For `python -m gateway.cli.main`."""
+        """For `python -m cli.main`."""
         loader: Any = self._real.loader
         code: CodeType | None = loader.get_code(self._real.name)
         return code

@@ -24,18 +24,18 @@ import click  # noqa: E402  -- run as a script, the repository is not on the pat
 from admin import openapi  # noqa: E402
 from admin.endpoints import ROUTES  # noqa: E402
 from admin.problems import PROBLEMS, TYPE  # noqa: E402
-from gateway.cli import client_advice  # noqa: E402
-from gateway.cli.client_advice_zh import CHINESE  # noqa: E402
-from gateway.cli.main import sluice  # noqa: E402
+from cli import client_advice  # noqa: E402
+from cli.client_advice_zh import CHINESE  # noqa: E402
+from cli.main import sluice  # noqa: E402
+from config import sources  # noqa: E402
+from config.kinds import Choice, Kind, Only, OrOff, ScalarKind, Text, Whole  # noqa: E402
+from config.quantities import Ranged  # noqa: E402
+from config.rules import RuleKind  # noqa: E402
+from config.schema import rules_schema, schema, text  # noqa: E402
+from config.sections import ListOf, OneOrMore, OrElse, Section, Setting  # noqa: E402
+from config.settings import ROOT as SETTINGS  # noqa: E402
 from gateway.close_causes import COMMON  # noqa: E402
 from gateway.protocols import PROTOCOLS  # noqa: E402
-from gateway.settings import sources  # noqa: E402
-from gateway.settings.kinds import Choice, Kind, Only, OrOff, ScalarKind, Text, Whole  # noqa: E402
-from gateway.settings.quantities import Ranged  # noqa: E402
-from gateway.settings.rules import RuleKind  # noqa: E402
-from gateway.settings.schema import rules_schema, schema, text  # noqa: E402
-from gateway.settings.sections import ListOf, OneOrMore, OrElse, Section, Setting  # noqa: E402
-from gateway.settings.settings import ROOT as SETTINGS  # noqa: E402
 from gateway.telemetry import log_events, metrics  # noqa: E402
 
 WIDTH: Final = 140  # characters of a line of prose
@@ -161,7 +161,7 @@ def client_libraries_page() -> str:
             parts += [f"### {library.name}", table(("the message is", "your application sees"), rows), prose(f"To do: {library.to_do}.")]
     return page(
         "What each client library shows",
-        "`gateway/cli/client_advice.py`",
+        "`cli/client_advice.py`",
         prose(
             "What an application sees when a limit of the gateway bites, by client library. `sluice why` shows the rows of the libraries "
             "that are being limited. What to do about it, and how to ask for more: "
@@ -269,7 +269,7 @@ def configuration_page() -> str:
     rule = [(path.removeprefix("[]."), known) for path, known in settings_of(SETTINGS.settings["rules"][1].kind)]
     return page(
         "Configuration",
-        "the settings types in `gateway/settings/`",
+        "the settings types in `config/`",
         prose(
             "`sluice.yaml`, with all its settings; commented examples are in [config/sluice.yaml](../../config/sluice.yaml) and "
             "[config/limits.yaml](../../config/limits.yaml). `sluice check` names every fault with file, line and column; `sluice config "
@@ -357,7 +357,7 @@ def cli_page() -> str:
     remote = next(command for _, command in verbs() if any("--admin" in each.opts for each in command.params))
     return page(
         "The command line",
-        "the verbs in `gateway/cli/`",
+        "the verbs in `cli/`",
         help_text(sluice),
         "## Common options",
         prose("Of every verb that asks a running gateway; they may stand before or after the verb."),
@@ -386,7 +386,7 @@ def dashboard_advice() -> str:
     """The table of client libraries as the dashboard reads it: name, protocol, how it is known, numbers of texts by situation, to do."""
     numbers = {each: number for number, each in enumerate(advice_texts())}
     known_by = ("products", "connection_names", "languages", "versions")
-    return es_module("gateway/cli/client_advice.py", [
+    return es_module("cli/client_advice.py", [
         [
             advice.name,
             advice.protocol,
@@ -400,11 +400,11 @@ def dashboard_advice() -> str:
 
 def advice_in_english() -> str:
     first, *others = advice_texts()
-    return es_module("gateway/cli/client_advice.py", [first, *(each.replace(first, "{}") for each in others)])
+    return es_module("cli/client_advice.py", [first, *(each.replace(first, "{}") for each in others)])
 
 
 def advice_in_chinese() -> str:
-    return es_module("gateway/cli/client_advice_zh.py", [CHINESE[each] for each in advice_texts()])
+    return es_module("cli/client_advice_zh.py", [CHINESE[each] for each in advice_texts()])
 
 
 FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what makes it

@@ -14,7 +14,7 @@ import h11
 import trio
 
 if TYPE_CHECKING:
-    from gateway.settings.http_urls import UrlParts
+    from config.http_urls import UrlParts
 
 MAX_HEAD_BYTES: Final = 16_384  # bytes; of the answer's head, as h11 bounds it by default
 MAX_BODY_BYTES: Final = 65_536  # bytes; of the answer, which is of interest as an error only; a guess

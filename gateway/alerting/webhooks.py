@@ -27,7 +27,7 @@ from gateway.alerting.hook import Hook, Sender
 from gateway.lifecycle.scheduling import SupervisedLoop
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from config import Settings
     from gateway.telemetry.exposition import Samples
 
 MAX_FIRING: Final = 1000  # alerts; at once; as many limits as have lines of their own in the log of one process

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from common.regular_files import read_secret
 from gateway import log
 from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BACKLOGS_OF_GROUPS, NO_BACKLOGS
-from gateway.regular_files import read_secret
 from limiter.algorithms.lag_controller import LagController
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from config import Settings
     from gateway.listeners.listener import Listener
-    from gateway.settings import Settings
     from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
 

@@ -28,6 +28,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from config.urls import shown_url
 from gateway import log
 from gateway.counting.histogram import Histogram
 from gateway.fleet.figures import Told, believed
@@ -35,14 +36,13 @@ from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.presence import Belief, Presence
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
-from gateway.settings.urls import shown_url
 from limiter.buckets.factory import BucketFactory
 from limiter.leases.lease import Lease
 from limiter.limits import SECOND
 
 if TYPE_CHECKING:
+    from config.known_settings import FleetRedis
     from gateway.fleet.redis_owner import Identity, Slice
-    from gateway.settings.known_settings import FleetRedis
     from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
 

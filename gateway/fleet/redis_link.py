@@ -16,14 +16,14 @@ from redis.connection import Connection, SSLConnection, UnixDomainSocketConnecti
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
+from common.regular_files import MIN_SECRET_BYTES, read_secret
 from gateway.fleet.outages import DENIED, OwnerGoneError
 from gateway.fleet.script import FIGURES, PRESENCE, PROOFS, SCRIPT
-from gateway.regular_files import MIN_SECRET_BYTES, read_secret
 from gateway.transport.bounded_socket import Allowance, bounded
 from gateway.transport.tls.certificates import TlsFileError, read_text
 
 if TYPE_CHECKING:
-    from gateway.settings.known_settings import FleetRedis
+    from config.known_settings import FleetRedis
 
 Command = tuple[str | int, ...]
 

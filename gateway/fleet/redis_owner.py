@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from config.urls import HIDDEN, shown_url
 from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
 from gateway.fleet.presence import Presence, proof, proven
 from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, PROOFS_SHA, SHA, Command, RedisLink, password_of, secret_of
 from gateway.fleet.script import figures_key_of, key_of, presence_key_of, proofs_key_of
-from gateway.settings.urls import HIDDEN, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.settings.known_settings import FleetRedis
+    from config.known_settings import FleetRedis
 
 Identity = tuple[str, str, str, str]
 

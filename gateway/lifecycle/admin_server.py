@@ -15,9 +15,9 @@ import trio
 
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, bound
 from admin.sign_in_code import VALID_MINUTES
+from config.tls_files import admin_hop
 from gateway.lifecycle.first_steps import SignInLink
 from gateway.lifecycle.scheduling import SupervisedLoop
-from gateway.settings.tls_files import admin_hop
 
 if TYPE_CHECKING:
     import ssl
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from admin.ports import Gateway
     from admin.store import Store
     from admin.unix_socket import UnixSocket
-    from gateway.settings import Settings
-    from gateway.settings.known_settings import Admin as AdminSettings
+    from config import Settings
+    from config.known_settings import Admin as AdminSettings
     from gateway.systemd import Inheritance
 
 RETRY_S: Final = 1.0  # seconds; after a fault that ended the admin server; a guess

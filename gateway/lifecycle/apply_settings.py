@@ -1,4 +1,4 @@
-"""Putting reloaded settings in force in a running gateway. Which these are stands in `gateway/settings/reloading.py`."""
+"""Putting reloaded settings in force in a running gateway. Which these are stands in `config/reloading.py`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DELIVERY_PERCENT: Final = 20
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from config import Settings
+    from config.known_settings import Listener as Entry
+    from config.known_settings import Log
     from gateway.listeners.listener import Listener
     from gateway.ports import RunningGateway
-    from gateway.settings import Settings
-    from gateway.settings.known_settings import Listener as Entry
-    from gateway.settings.known_settings import Log
 
 
 def apply_settings(gateway: RunningGateway) -> None:

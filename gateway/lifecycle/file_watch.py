@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from admin.ports import ReloadFailedError
+from config.hung_files import READ_S, hung_file
 from gateway import log
 from gateway.lifecycle.scheduling import SupervisedLoop
-from gateway.settings.hung_files import READ_S, hung_file
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from config import Settings
 
 LOOK_EVERY_S: Final = 1.0  # seconds; so a change is in force within two or three. Kubernetes' own part takes up to a minute
 UNWATCHED: Final = frozenset({"command_line", "environ", "flags", "origins", "sources", "rules"})  # of `Settings`: no files are named there

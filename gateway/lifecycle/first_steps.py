@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from common.shell_words import quoted
+from config.command_line import NAME as COMMAND_LINE
 from gateway.build import build
-from gateway.settings.command_line import NAME as COMMAND_LINE
-from limiter.shell_words import quoted
 from limiter.units import format_limit
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from config import Settings
 
 MAX_LISTENERS_SHOWN: Final = 3  # listeners; more are a configuration that is no newcomer's; a guess
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"  # where the command line looks for a gateway by itself

@@ -16,9 +16,9 @@ from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.takeover import TakeoverPoint
 
 if TYPE_CHECKING:
+    from config.known_settings import Gateway as Place
     from gateway.lifecycle.admin_server import AdminServer
     from gateway.lifecycle.fill_levels import FillLevelsFile
-    from gateway.settings.known_settings import Gateway as Place
 
     Task = Callable[[], Awaitable[None]]
 

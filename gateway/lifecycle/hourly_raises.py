@@ -22,8 +22,8 @@ from gateway.lifecycle.scheduling import SupervisedLoop, run_cooperatively, tick
 from limiter.rules.hourly_raise import HourlyRaise
 
 if TYPE_CHECKING:
+    from config.known_settings import Quotas
     from gateway.counting.hourly_demand import Reading
-    from gateway.settings.known_settings import Quotas
     from limiter.quota_snapshot import Quota
     from limiter.rules.rule_set import RuleSet
     from limiter.topics import TopicName

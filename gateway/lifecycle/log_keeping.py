@@ -23,7 +23,7 @@ from gateway.log_files.keeper import Order, Report, read_report
 from limiter.units import format_size
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from config import Settings
     from gateway.telemetry.exposition import Samples
 
 FIRST_S: Final = 10.0  # seconds; after the start, when there is much else to do (a guess)

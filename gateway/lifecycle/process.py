@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from config.lints import few_files
+from config.tls_files import ending
 from gateway import log
 from gateway.build import build
 from gateway.lifecycle.first_steps import SignInLink, first_steps
 from gateway.lifecycle.reload import reload_on_hangup
 from gateway.lifecycle.signals import first_stop
 from gateway.listeners.factory import log_ending_certificates
-from gateway.settings.lints import few_files
-from gateway.settings.tls_files import ending
 from gateway.telemetry import status
 
 if TYPE_CHECKING:
+    from config import Settings
     from gateway.listeners.listener import Listener
-    from gateway.settings import Settings
 
 # Defaults paused 195 ms at 4,000 connections (docs/design/reliability.md 1.2). A collection of the young takes 0.5 µs for each: of 50,000
 # it was what a client felt most, 25 ms, once a minute (2026-11). The second number keeps the next ones as rare: after 2,500,000 more that

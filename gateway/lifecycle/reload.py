@@ -24,21 +24,21 @@ import trio
 
 from admin.auth import TokenError
 from admin.ports import ReloadFailedError
+from config import diff, reload, reloading
+from config.hung_files import READ_S, hung_file
+from config.problems import ConfigError, ConfigProblem
+from config.tls_files import ending
 from gateway import log, systemd
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.listeners.factory import Protection, apply_tls, changed_tls, log_ending_certificates, read_tls, with_derived
 from gateway.ports import LastReload
-from gateway.settings import diff, reload, reloading
-from gateway.settings.hung_files import READ_S, hung_file
-from gateway.settings.problems import ConfigError, ConfigProblem
-from gateway.settings.tls_files import ending
 from gateway.transport.tls.certificates import TlsFileError
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
+    from config import Settings
     from gateway.listeners.broker_listeners import BrokerListeners
     from gateway.listeners.listener import Listener
-    from gateway.settings import Settings
     from limiter.rules.rule import Rule
 
 # Seconds. 20 system calls beside a reading: 13 ms with the default of 5 ms, 1.7 with 0.5, 0.1 with this (2026-11-22).
@@ -104,7 +104,7 @@ class Reloads:
     async def reload(self, target: Reloadable, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again. What can be changed takes effect, the rest is named.
 
-        `gateway/settings/reloading.py` has both lists.
+        `config/reloading.py` has both lists.
 
         A dry run says the same and changes nothing, the outcome of the last reload included. Traffic goes on while the files are read.
         Raises ReloadFailedError with all that is wrong.

@@ -7,9 +7,9 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
+from config.addresses import Address, host_fault
+from config.checks import ANY
 from gateway.pipeline.routes import RouteError
-from gateway.settings.addresses import Address, host_fault
-from gateway.settings.checks import ANY
 
 MAX_ADDRESS_CHARACTERS: Final = 320  # of a broker's address: a name has 253 at most
 LOCALHOST: Final = {"localhost": "127.0.0.1"}

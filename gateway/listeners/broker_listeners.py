@@ -22,6 +22,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from config.addresses import Address
+from config.port_ranges import VIP
 from gateway import log
 from gateway.listeners.broker_addresses import parse, reaches
 from gateway.listeners.broker_ports import MAX_NAME_CHARS, Broker, BrokerPort, BrokerPortsFile
@@ -30,17 +32,15 @@ from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError, Routes
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.nameserver.requests import REGISTRATIONS
-from gateway.settings.addresses import Address
-from gateway.settings.port_ranges import VIP
 from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
+    from config import Settings
+    from config.known_settings import Listener as Entry
     from gateway.listeners.listener import Listener
-    from gateway.settings import Settings
-    from gateway.settings.known_settings import Listener as Entry
     from gateway.systemd import Inheritance
 
 # A broker that no route has named for so long may lose its port: four times the 30 s after which clients ask again

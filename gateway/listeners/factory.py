@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from config.checks import brokers_room
+from config.tls_files import hops
 from gateway import log
 from gateway.admission import ConnectionLimits, ConnectionSlots, room_for_connections
 from gateway.listeners.listener import Listener
@@ -15,8 +17,6 @@ from gateway.listeners.upstreams import Upstreams
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.listener_config import ListenerConfig
-from gateway.settings.checks import brokers_room
-from gateway.settings.tls_files import hops
 from gateway.transport.tls.certificates import TlsFileError
 from gateway.transport.tls.context import Hop, Texts
 from gateway.transport.trusted_proxies import TrustedProxies
@@ -24,9 +24,9 @@ from gateway.transport.trusted_proxies import TrustedProxies
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gateway.settings import Settings
-    from gateway.settings.known_settings import Listener as Entry
-    from gateway.settings.problems import ConfigProblem
+    from config import Settings
+    from config.known_settings import Listener as Entry
+    from config.problems import ConfigProblem
     from gateway.systemd import Inheritance
 
 Protection = tuple[Hop | None, Hop | None]  # towards clients, towards the broker

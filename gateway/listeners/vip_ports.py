@@ -14,9 +14,9 @@ import logging
 import socket
 from collections.abc import Iterable
 
+from config.port_ranges import VIP
 from gateway import log
 from gateway.listeners.listener import Listener
-from gateway.settings.port_ranges import VIP
 
 
 def with_vip(ports: Iterable[int]) -> list[int]:

@@ -23,15 +23,15 @@ import re
 import threading
 from typing import TYPE_CHECKING, Final
 
+from config.problems import masked
+from config.tracing_packages import OTEL_EXTRA, read_headers
+from config.urls import HIDDEN, shown_url
 from gateway import log
 from gateway.build import VERSION
 from gateway.clock import now_ns
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.message_spans import ABANDONED, FORWARDED, SpanRecord, SpanRecorder
 from gateway.protocols import PROTOCOLS
-from gateway.settings.problems import masked
-from gateway.settings.tracing_packages import OTEL_EXTRA, read_headers
-from gateway.settings.urls import HIDDEN, shown_url
 from limiter.limits import SECOND
 from limiter.topics import SEVERAL_PARTS
 from limiter.units import format_limit
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from gateway.settings.known_settings import Tracing
+    from config.known_settings import Tracing
 
 MAX_QUEUED: Final = 2048  # records; that wait for the thread; the queue of OpenTelemetry's own batch processor
 MAX_BATCH: Final = 512  # spans in one request; as OpenTelemetry's own batch processor has it

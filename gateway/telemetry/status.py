@@ -10,13 +10,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from config.addresses import Address
 from gateway import log
 from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.session import description
-from gateway.settings.addresses import Address
 from gateway.telemetry import spool
 from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN, consumer_group
 from limiter.units import format_rate

@@ -21,10 +21,10 @@ from gateway.telemetry import collector, exposition, spool, status
 from gateway.workers import summing
 
 if TYPE_CHECKING:
+    from config import Settings
     from gateway.lifecycle.log_keeping import LogKeeping
     from gateway.lifecycle.reload import Reloads
     from gateway.ports import RuleSource
-    from gateway.settings import Settings
     from gateway.workers.child import Child
     from limiter.judge import Judge
     from limiter.leases.owner import LeaseOwner

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from config.effective import values_with_origins
 from gateway import log, systemd
 from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
@@ -54,7 +55,6 @@ from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
-from gateway.settings.effective import values_with_origins
 from gateway.telemetry import exposition, glance, live_snapshot, spool
 from gateway.telemetry.glance import RecentOverhead
 from gateway.telemetry.recent_events import RecentEvents
@@ -74,9 +74,9 @@ from limiter.leases.owner import LeaseOwner
 
 if TYPE_CHECKING:
     from admin.store import Store
+    from config import Settings
     from gateway.lifecycle.takeover import Takeover
     from gateway.listeners.broker_listeners import BrokerListeners
-    from gateway.settings import Settings
     from limiter.rules.rule_set import RuleSet
 
 # Seconds; until a worker has put new rules in force. It takes milliseconds, seconds with 20,000 live changes; a guess.

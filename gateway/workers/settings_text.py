@@ -6,7 +6,7 @@ import json
 import os
 from typing import Final, cast
 
-from gateway.settings import Settings, load
+from config import Settings, load
 
 MIB: Final = 1 << 20
 LEAST: Final = {"limit": 64 * MIB}  # bytes; what a setting of `memory` takes at least, if not 1 MiB

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 import trio
 
+from config import ConfigError, Settings
+from config.reloading import merged
 from gateway import log
 from gateway.app import Gateway
 from gateway.clock import now_ns
@@ -31,8 +33,6 @@ from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.lifecycle.signals import Signals, first_stop
 from gateway.lifecycle.watchdog import Watchdog
 from gateway.listeners.factory import Protection, apply_tls, read_tls
-from gateway.settings import ConfigError, Settings
-from gateway.settings.reloading import merged
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, spool, status
 from gateway.telemetry.moving_topics import SecondsToReport

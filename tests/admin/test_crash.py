@@ -18,7 +18,7 @@ from admin.journal import BEGIN, chained
 from admin.snapshots import Publication, publication
 from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule
 from admin.store import Store
-from gateway.settings.rule_texts import RuleTexts
+from config.rule_texts import RuleTexts
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleSet
 from support.admin.admin_client import RULES, Clock

@@ -10,7 +10,7 @@ import pytest
 from admin.live_rules import merged
 from admin.state import StoredRule
 from admin.store import Store
-from gateway.settings.rule_texts import RuleTexts
+from config.rule_texts import RuleTexts
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import amqp_topic, rocketmq_topic

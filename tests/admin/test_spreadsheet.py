@@ -15,8 +15,8 @@ from admin.endpoints import ROUTES
 from admin.paging import DESCRIBED_AT_ONCE
 from admin.routing import Route
 from admin.spreadsheet import CSV, MOST_ROWS, Column, cell
-from gateway.cli import clients, history, limit_columns, output, rules, tables, traffic_columns
-from gateway.cli.tables import TableColumn
+from cli import clients, history, limit_columns, output, rules, tables, traffic_columns
+from cli.tables import TableColumn
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import Control, Reply
 from support.processes import HANG_S

@@ -27,7 +27,7 @@ from admin.state import (
     key_target,
 )
 from admin.store import MAX_KEYS, Store
-from gateway.settings.rule_texts import RuleTexts
+from config.rule_texts import RuleTexts
 from limiter.limits import Rate
 from limiter.quota_snapshot import Quota, Snapshot
 from limiter.rules.rule_set import RuleError

@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 import trio
 
+from cli.client import AdminClient
+from cli.exits import CommandError
+from config.http_urls import parts_of
+from config.known_settings import FleetRedis, Tracing
 from gateway.alerting import http_post
 from gateway.alerting.http_post import NoAnswerError
 from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source
-from gateway.cli.client import AdminClient
-from gateway.cli.exits import CommandError
 from gateway.clock import now_ns
 from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.redis_owner import RedisOwner
@@ -27,8 +29,6 @@ from gateway.listeners.upstreams import Upstreams
 from gateway.log_files import webhdfs
 from gateway.log_files.targets import TargetError
 from gateway.protocols import PROTOCOLS
-from gateway.settings.http_urls import parts_of
-from gateway.settings.known_settings import FleetRedis, Tracing
 from gateway.telemetry.span_export import SpanExport
 from limiter.limits import Lag, Rate
 from support.processes import LOOPBACK

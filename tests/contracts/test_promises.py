@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.main import sluice
-from gateway.settings import load
+from cli.main import sluice
+from config import load
 from gateway.telemetry.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]

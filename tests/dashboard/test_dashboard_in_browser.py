@@ -161,14 +161,14 @@ class World:
 @contextmanager
 def another_version(folder: Path) -> Iterator[None]:
     """What is started meanwhile is this source tree with another word on the dashboard."""
-    for name in ("admin", "gateway", "limiter", "spark_jobs"):
+    for name in ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs"):
         shutil.copytree(HERE.parents[1] / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     words = folder / "admin/dashboard/messages/en.js"
     text = words.read_text()
     assert text.count('overview: "Overview"') == 1
     words.write_text(text.replace('overview: "Overview"', 'overview: "Overview of the second"'))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLUICE_COMMAND", shlex.join(["env", f"PYTHONPATH={folder}", sys.executable, "-m", "gateway.cli.main"]))
+        patch.setenv("SLUICE_COMMAND", shlex.join(["env", f"PYTHONPATH={folder}", sys.executable, "-m", "cli.main"]))
         yield
 
 

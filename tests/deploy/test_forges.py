@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.settings import lint, load
+from config import lint, load
 from support.environments import ROOT
 
 WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), ROOT / ".gitlab-ci.yml"]

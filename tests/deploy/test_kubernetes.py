@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from admin.endpoints import ROUTES
+from cli.main import main
+from config import load
 from gateway.build import VERSION
-from gateway.cli.main import main
 from gateway.lifecycle.drain import AFTER_S
-from gateway.settings import load
 from support.manifests import (
     CHART,
     DEPLOY,

@@ -12,11 +12,11 @@ PROGRAM = """
 import sys
 sys.path = [PACKAGES, *(path for path in sys.path if path.startswith((sys.prefix, sys.base_prefix)))]
 exec(compile(open(HOOK).read(), HOOK, "exec"))
-import gateway.settings
-import gateway.settings.schema
-import gateway.settings.later
-from gateway.settings import schema
-import sluice.gateway.settings.later
+import config
+import config.schema
+import config.later
+from config import schema
+import sluice.config.later
 assert schema() == "called", schema
 assert gateway.settings.later is sluice.gateway.settings.later
 assert gateway.settings is sluice.gateway.settings
@@ -28,7 +28,7 @@ def test_a_function_that_is_called_as_its_module_stays_one(tmp_path: Path) -> No
     settings.mkdir(parents=True)
     for folder in (settings, settings.parent, settings.parent.parent):
         (folder / "__init__.py").touch()
-    (settings / "__init__.py").write_text("from sluice.gateway.settings.schema import schema\n")
+    (settings / "__init__.py").write_text("from sluice.config.schema import schema\n")
     (settings / "schema.py").write_text("def schema():\n    return 'called'\n")
     (settings / "later.py").touch()
     hook = str(ROOT / "deploy" / "packaging" / "sluice_source_names.py")

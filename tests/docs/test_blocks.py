@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from admin.access import Access
-from gateway.cli.quota_nightly import nightly
+from cli.quota_nightly import nightly
 from gateway.log_files.compression import compress
 from gateway.log_files.names import look
 from gateway.transport.tls.context import client_hop

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import pytest
 
-from gateway.cli.main import common_options_last, sluice
+from cli.main import common_options_last, sluice
 from support.pages import commands, pages
 
 SHOWN = [command for page in pages() for command in commands(page)]

@@ -22,7 +22,7 @@ from typing import Final
 import click
 import pytest
 
-from gateway.cli.main import common_options_last, main, sluice
+from cli.main import common_options_last, main, sluice
 from support.busy_gateway import BusyGateway
 from support.gateways import command
 from support.pages import MAKE, ROOT, blocks, inline, pages
@@ -79,9 +79,7 @@ CASES: Final = {
     # what is asked on a terminal is answered with --yes
     "token rotate grafana --overlap 10m": Case("token rotate grafana --overlap 10m --yes", GRAFANA),
     "token revoke grafana": Case("token revoke grafana --yes", GRAFANA),
-    "token rotate admin": Case(
-        "token rotate admin --dry-run"
-    ),  # in earnest by tests/gateway/cli/test_token.py: it is the token of all the others
+    "token rotate admin": Case("token rotate admin --dry-run"),  # in earnest by tests/cli/test_token.py: it is the token of all the others
     "quotas rollback --reason 'refuses too much'": Case("quotas rollback --reason 'refuses too much' --yes", (QUOTAS,)),
     "quotas rollback": Case("quotas rollback --yes", (QUOTAS,)),
     "init": Case(code=2),  # asks; without a terminal it says so

@@ -159,11 +159,13 @@ def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(tmp_path: Path, rab
     """From a checkout and the install command on: what is run is what pip has made of it, in the folder that the page has made."""
     checkout, stranger = tmp_path / "checkout", tmp_path / "sluice-try"
     parts = [
-        "limiter",
-        "gateway",
         "admin",
-        "spark_jobs",
+        "cli",
+        "common",
         "config",
+        "gateway",
+        "limiter",
+        "spark_jobs",
         "deploy/packaging",
         "pyproject.toml",
         "setup.py",

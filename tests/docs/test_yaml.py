@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from admin.endpoints import ROUTES
-from gateway.cli.main import main
-from gateway.settings.schema import schema
+from cli.main import main
+from config.schema import schema
 from spark_jobs.method.pins import read_pins
 from support.manifests import CHART
 from support.pages import ROOT, Block, blocks, pages

@@ -13,7 +13,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from gateway.cli.broker_search import brokers
+from cli.broker_search import brokers
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.rocketmq import RocketMQ
 from support.gateways import command

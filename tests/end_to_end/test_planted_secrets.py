@@ -15,7 +15,7 @@ import pika
 import pytest
 import yaml
 
-from gateway.settings import ConfigError, load
+from config import ConfigError, load
 from support.brokers import stand_ins
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.processes import LOOPBACK, wait_until

@@ -45,7 +45,7 @@ def shadow_refused_in_log(gateway: Gateway, topic: str) -> int:
 def test_quotas_are_tried_and_then_taken_back(
     rabbitmq: RabbitMQ, start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    monkeypatch.setenv("SLUICE_COMMAND", shlex.join([sys.executable, "-m", "gateway.cli.main"]))
+    monkeypatch.setenv("SLUICE_COMMAND", shlex.join([sys.executable, "-m", "cli.main"]))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     gateway = start_gateway(
         [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], RULES, gateway={"name": "nights", "state_directory": "state", "workers": workers}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.tables import cell_width
+from cli.tables import cell_width
 from support.amqp.frames import greeting, publish
 from support.brokers import stand_ins
 from support.gateways import Gateway, amqp_listener, command

@@ -14,14 +14,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from config.addresses import Address
+from config.known_settings import Listener
+from config.known_settings import RemoteAdmin as RemoteAdminSettings
 from gateway.admission import ConnectionSlots
 from gateway.listeners.factory import listener_of
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, Permission
 from gateway.remote_admin import MAX_QUEUED, RemoteAdmin
 from gateway.session.listener_config import ListenerConfig
-from gateway.settings.addresses import Address
-from gateway.settings.known_settings import Listener
-from gateway.settings.known_settings import RemoteAdmin as RemoteAdminSettings
 from gateway.telemetry.collector import remote_admin_samples
 from gateway.telemetry.ports import Gateway
 from support.rocketmq import frames as rocketmq

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limiter.shell_words import joined, quoted
+from common.shell_words import joined, quoted
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def start(tree: Path, tests: Iterable[str], chosen: list[str] | None, folder: Pa
         sys.dont_write_bytecode = chosen is not None
         os.environ.update(
             PYTHONDONTWRITEBYTECODE="1", SLUICE_EXPECT_BUILD="python",
-            SLUICE_COMMAND=f"env 'PYTHONPATH={tree}' '{sys.executable}' -m gateway.cli.main",
+            SLUICE_COMMAND=f"env 'PYTHONPATH={tree}' '{sys.executable}' -m cli.main",
         )  # fmt: skip
         if processor_s:
             resource.setrlimit(resource.RLIMIT_CPU, (processor_s, processor_s + 5))

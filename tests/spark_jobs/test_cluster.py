@@ -51,7 +51,7 @@ def test_equal_sources_are_equal_bytes(built: dict[str, Path], tmp_path: Path) -
 def test_the_zip_has_no_other_package_and_the_packages_of_the_workers_are_pinned(built: dict[str, Path]) -> None:
     with zipfile.ZipFile(built[".zip"]) as file:
         tops = {name.partition("/")[0].partition("-")[0] for name in file.namelist()}
-    assert tops == {"limiter", "spark_jobs", "sluice_gateway"}
+    assert tops == {"common", "limiter", "spark_jobs", "sluice_gateway"}
     pinned = [line for line in built[".txt"].read_text().splitlines() if not line.startswith("#")]
     assert f"numpy=={metadata.version('numpy')}" in pinned
     assert f"pyarrow=={metadata.version('pyarrow')}" in pinned

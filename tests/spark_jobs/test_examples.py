@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.cli.main import main
+from cli.main import main
 from support.access_logs import SyntheticLog, steady
 from support.examples import OF_SPARK, examples
 

@@ -52,7 +52,7 @@ def test_an_interrupt_ends_java_and_says_one_line(tmp_path: Path, reached: str, 
     log.write()
     words = ["quotas", "compute", "--log", "log", "--date", DAY, "--state", "state", "-o", "quotas.json", "--master", "local[1]"]
     started = subprocess.Popen(
-        [sys.executable, "-m", "gateway.cli", *words],
+        [sys.executable, "-m", "cli", *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)},
         stderr=subprocess.PIPE,

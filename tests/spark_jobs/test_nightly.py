@@ -49,7 +49,7 @@ def test_spark_submit_runs_it_from_an_archive_in_a_folder_with_a_module_of_pytho
     log.write()
     archive, script, elsewhere = tmp_path / "sluice.zip", tmp_path / "job" / "nightly.py", tmp_path / "elsewhere"
     with zipfile.ZipFile(archive, "w") as file:
-        for package in ("limiter", "spark_jobs"):
+        for package in ("common", "limiter", "spark_jobs"):
             for path in (ROOT / package).rglob("*.py"):
                 file.write(path, path.relative_to(ROOT))
     elsewhere.mkdir()

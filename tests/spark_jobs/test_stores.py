@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 import spark_jobs
-from gateway.cli.main import main
+from cli.main import main
 from limiter.quota_snapshot import load
 from spark_jobs.commands import FAILED, OK, compute
 from spark_jobs.session import QUICK_START
@@ -211,7 +211,7 @@ def test_the_pages_commands_on_s3(log: Path, tmp_path: Path) -> None:
     programs.mkdir()
     for name, words in (
         ("spark-submit", [str(spark_home() / "bin" / "spark-submit")]),
-        ("sluice", [sys.executable, "-m", "gateway.cli.main"]),
+        ("sluice", [sys.executable, "-m", "cli.main"]),
     ):
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)

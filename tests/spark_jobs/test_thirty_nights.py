@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from gateway.cli.main import main
+from cli.main import main
 from limiter.topics import rocketmq_topic
 from support.access_logs import SyntheticLog
 from support.admin.admin_client import folder_in_memory

@@ -27,4 +27,4 @@ def from_the_source_tree(module: str) -> bool:
 
 def source_command() -> str:
     """The `sluice` of the source tree, as SLUICE_COMMAND has it; nothing needs to be installed but what it depends on."""
-    return shlex.join(["env", f"PYTHONPATH={SOURCES}", sys.executable, "-m", "gateway.cli.main"])
+    return shlex.join(["env", f"PYTHONPATH={SOURCES}", sys.executable, "-m", "cli.main"])

@@ -10,8 +10,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from cli.main import main
 from gateway import standalone
-from gateway.cli.main import main
 from gateway.clock import now_ns
 from gateway.lifecycle.hourly_raises import HourlyRaises
 from gateway.workers import parent

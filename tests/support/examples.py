@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.main import sluice as root
+from cli.main import sluice as root
 
 OF_SPARK: Final = ("sluice quotas compute", "sluice quotas backtest")  # how the examples begin that start a session of Spark
 

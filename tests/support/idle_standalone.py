@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from admin.store import Store
-from gateway.settings import load
+from config import load
 from gateway.standalone import Standalone
 
 CONFIGURATION = """\

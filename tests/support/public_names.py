@@ -23,12 +23,12 @@ from admin.endpoints import ROUTES
 from admin.openapi import document
 from admin.problems import PROBLEMS
 from admin.store import Store
-from gateway.cli.main import sluice
+from cli.main import sluice
+from config import load
+from config.schema import rules_schema, schema
 from gateway.clock import now_ns
 from gateway.close_causes import COMMON
 from gateway.protocols import PROTOCOLS
-from gateway.settings import load
-from gateway.settings.schema import rules_schema, schema
 from gateway.standalone import Standalone
 from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.metrics import METRICS

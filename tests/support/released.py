@@ -63,7 +63,7 @@ def sources(version: str, folder: Path) -> Path:
 
 def by_sources(folder: Path) -> list[str]:
     """The `sluice` of a source tree, run by this interpreter."""
-    return ["env", f"PYTHONPATH={folder}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m", "gateway.cli.main"]
+    return ["env", f"PYTHONPATH={folder}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m", "cli.main"]
 
 
 class OldGateway:

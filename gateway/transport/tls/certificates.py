@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gateway.regular_files import read_regular
+from common.regular_files import read_regular
 
 MAX_FILE_BYTES: Final = 4 << 20  # bytes; Debian's bundle of all public CAs has 0.2 MiB
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)

@@ -24,7 +24,7 @@ from admin.peer import Peer
 from admin.state import decode_state, encode_state
 from admin.store import STATE, Store
 from admin.token_store import TokenStore
-from gateway.settings.rule_texts import RuleTexts
+from config.rule_texts import RuleTexts
 from support.admin.admin_client import RULES, Clock
 from support.admin.fake_gateway import FakeGateway
 

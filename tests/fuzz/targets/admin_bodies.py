@@ -13,7 +13,7 @@ from admin import bodies
 from admin.bodies import CandidateBody, ChangeContext, ConfirmBody, LimitBody, LogLevelBody, ReasonBody, RuleBody
 from admin.problems import ProblemError
 from admin.state import State, StoredOverride, StoredRule, as_json, decode_state, encode_state, live, rule_target
-from gateway.settings.rule_texts import RuleTexts
+from config.rule_texts import RuleTexts
 from limiter import units
 from limiter.rules.rule import RuleError
 from limiter.rules.rule_text import RuleTextError

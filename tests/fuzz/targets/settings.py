@@ -10,11 +10,11 @@ from pathlib import Path
 
 from fuzz.scripts import own_folder
 
-from gateway.settings import ConfigError, ConfigProblem, lint, load, load_rules
-from gateway.settings.document import MAX_DEPTH, Mapping, Node, Scalar, Sequence, parse
-from gateway.settings.effective import values_with_origins
-from gateway.settings.problems import Problems
-from gateway.settings.rule_texts import RuleTexts
+from config import ConfigError, ConfigProblem, lint, load, load_rules
+from config.document import MAX_DEPTH, Mapping, Node, Scalar, Sequence, parse
+from config.effective import values_with_origins
+from config.problems import Problems
+from config.rule_texts import RuleTexts
 from limiter.rules.rule_set import RuleSet
 
 MAIN = "listeners: [{name: rabbit, protocol: amqp, bind: '127.0.0.1:5672', upstream: '127.0.0.1:5673'}]\n"

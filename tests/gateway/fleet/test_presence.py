@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from config.known_settings import FleetRedis
 from gateway import log
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.outages import OwnerGoneError
@@ -17,7 +18,6 @@ from gateway.fleet.presence import EPOCH_US, Belief, Presence, proof, proven
 from gateway.fleet.redis_link import Command
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.fleet.script import MOST_PROOFS, SEEN_S, presence_key_of, proofs_key_of
-from gateway.settings.known_settings import FleetRedis
 from limiter.judge import Judge
 from limiter.limits import SECOND
 from limiter.rules.rule_set import RuleSet

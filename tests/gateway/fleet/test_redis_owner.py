@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from trustme import CA
 
+from config.known_settings import FleetRedis, RedisTls
 from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner, Slice
 from gateway.fleet.script import key_of, rates_of
-from gateway.settings.known_settings import FleetRedis, RedisTls
 from limiter.limits import Limit, Rate
 from support.brokers.redis_server import RedisServer
 from support.models.fleets import MS, fleet_settings

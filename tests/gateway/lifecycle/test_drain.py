@@ -12,12 +12,12 @@ import trio
 import trio.testing
 import yaml
 
+from config.known_settings import Drain
 from gateway.clock import now_ns
 from gateway.counting.accounts import Accounts
 from gateway.lifecycle.drain import AFTER_S, LAST_S, Gateway, begin_drain, close_overdue, drain, hold
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.session.states import OPEN
-from gateway.settings.known_settings import Drain
 
 
 class Floor:

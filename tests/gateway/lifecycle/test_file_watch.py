@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
+from config import load
+from config.hung_files import READ_S
 from gateway import log
 from gateway.lifecycle import file_watch
-from gateway.settings import load
-from gateway.settings.hung_files import READ_S
 from support.gateways import Gateway
 from support.processes import LOOPBACK, free_ports, wait_until
 

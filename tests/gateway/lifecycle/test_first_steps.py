@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from config import CommandLine, Settings, load
 from gateway.build import Build
 from gateway.lifecycle import first_steps as first_steps_module
 from gateway.lifecycle.first_steps import first_steps
-from gateway.settings import CommandLine, Settings, load
 
 CONFIGURATION = """\
 version: 1

@@ -13,14 +13,14 @@ from typing import Any, cast
 import pytest
 
 from admin.store import Store
+from config import load
+from config.lints import lint
 from gateway.lifecycle import log_keeping
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.log_files.compression import chunks
 from gateway.log_files.keeper import Order, Report, be_quiet
 from gateway.log_files.marks import Shipments
 from gateway.log_files.names import look
-from gateway.settings import load
-from gateway.settings.lints import lint
 from gateway.standalone import Standalone
 from gateway.telemetry.exposition import families
 from support.log_files import NOON, log_file, log_text
@@ -115,7 +115,7 @@ def test_which_codec_is_used_is_said_at_the_start(
 ) -> None:
     caplog.set_level(logging.INFO, "sluice")
     monkeypatch.setattr("gateway.log_files.compression.find_spec", lambda _: None)
-    monkeypatch.setattr("gateway.settings.lints.find_spec", lambda _: None)
+    monkeypatch.setattr("config.lints.find_spec", lambda _: None)
     for word in ("auto", "zstd", "gzip"):
         kept = keeping(tmp_path, f"{{directory: log, compress: {word}}}")
         assert kept.order is not None

@@ -18,6 +18,7 @@ import trio.testing
 from admin.changes import Author
 from admin.state import StoredOverride, format_time
 from admin.store import Store
+from config import load
 from gateway.clock import now_ns
 from gateway.lifecycle.drain import release_held
 from gateway.lifecycle.periodic_tasks import (
@@ -35,7 +36,6 @@ from gateway.listeners.upstreams import Upstreams
 from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.pipeline import Batch
-from gateway.settings import load
 from gateway.standalone import Standalone
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends

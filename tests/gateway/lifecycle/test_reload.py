@@ -18,8 +18,8 @@ from admin.changes import Author
 from admin.ports import ReloadFailedError
 from admin.state import StoredOverride
 from admin.store import Store
+from config import Settings, load
 from gateway.lifecycle import reload
-from gateway.settings import Settings, load
 from gateway.standalone import Standalone
 
 CONFIGURATION = """

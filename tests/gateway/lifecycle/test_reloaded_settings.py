@@ -17,12 +17,12 @@ import trio
 
 from admin.ports import ReloadFailedError
 from admin.store import Store
+from config import load
+from config.known_settings import Listener
+from config.reloading import merged
 from gateway import log
 from gateway.lifecycle import reload as lifecycle_reload
 from gateway.listeners import factory
-from gateway.settings import load
-from gateway.settings.known_settings import Listener
-from gateway.settings.reloading import merged
 from gateway.standalone import Standalone
 from gateway.transport.trusted_proxies import TrustedProxies
 from limiter.units import parse_rate

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from config.addresses import Address
 from gateway.listeners.broker_addresses import parse, reaches
 from gateway.pipeline.routes import RouteError
-from gateway.settings.addresses import Address
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from unittest.mock import Mock
 import pytest
 import trio
 
+from config import load
+from config.addresses import Address
 from gateway.listeners.broker_listeners import UNNAMED_S, BrokerListeners, brokers_of
 from gateway.listeners.broker_ports import BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import apply_tls, listeners_of, read_tls, with_derived
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.vip_ports import open_vip, with_vip
 from gateway.pipeline.routes import RouteError
-from gateway.settings import load
-from gateway.settings.addresses import Address
 from gateway.systemd import Inheritance
 from gateway.transport.trusted_proxies import TrustedProxies
 from support.brokers.name_servers import port_range

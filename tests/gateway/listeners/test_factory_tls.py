@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from config import Settings, diff, load
+from config.reloading import merged
 from gateway.listeners.factory import apply_tls, changed_tls, listeners_of, read_tls
-from gateway.settings import Settings, diff, load
-from gateway.settings.reloading import merged
 from gateway.transport.tls.certificates import TlsFileError
 from support.tls import NAME, Authority
 

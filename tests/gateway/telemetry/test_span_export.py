@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from config.known_settings import Tracing
 from gateway.clock import now_ns
 from gateway.pipeline.message_spans import ABANDONED, FORWARDED
-from gateway.settings.known_settings import Tracing
 from gateway.telemetry.span_export import MAX_QUEUED, SpanExport
 from support.otlp import Collector
 from support.processes import HANG_S, free_ports, wait_until
@@ -170,7 +170,7 @@ def test_without_tracing_nothing_of_opentelemetry_is_imported() -> None:
     """All that a gateway imports, its exporter's own file included."""
     program = (
         "import sys, gateway.standalone, gateway.workers.worker, gateway.workers.parent, gateway.main, gateway.telemetry.span_export, "
-        "gateway.settings.lints; print(sorted(name for name in sys.modules if name.split('.')[0] in "
+        "config.lints; print(sorted(name for name in sys.modules if name.split('.')[0] in "
         "('opentelemetry', 'google', 'requests')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, timeout=HANG_S)

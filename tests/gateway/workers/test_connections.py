@@ -14,8 +14,8 @@ import trio
 import trio.testing
 
 from admin.store import Store
+from config import load
 from gateway import log, systemd
-from gateway.settings import load
 from gateway.telemetry import status
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child

@@ -17,10 +17,10 @@ import trio.testing
 
 from admin.dashboard import PAGES
 from admin.store import Store
+from config import load
 from gateway import log, systemd
 from gateway.clock import now_ns
 from gateway.lifecycle.takeover import Takeover, TakeoverError
-from gateway.settings import load
 from gateway.telemetry import exposition
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import announcement

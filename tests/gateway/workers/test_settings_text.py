@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import load
+from config import load
 from gateway.workers.settings_text import described, settings_of
 
 MIB = 1 << 20

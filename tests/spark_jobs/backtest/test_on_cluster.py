@@ -30,7 +30,7 @@ def test_the_workers_of_a_cluster_replay_with_the_limiter_that_is_sent_to_them(t
             words = [
                 sys.executable,
                 "-m",
-                "gateway.cli.main",
+                "cli.main",
                 "quotas",
                 "backtest",
                 "--log",

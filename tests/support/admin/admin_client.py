@@ -18,7 +18,7 @@ from admin.access import Access
 from admin.app import Admin, serve
 from admin.exchange import Deadlines
 from admin.store import Store
-from gateway.settings.rule_texts import RuleTexts
+from config.rule_texts import RuleTexts
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.admin.fake_gateway import FakeGateway

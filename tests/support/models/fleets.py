@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from config.known_settings import FleetRedis
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.redis_owner import RedisOwner
-from gateway.settings.known_settings import FleetRedis
 from limiter.judge import Judge
 from limiter.rules.rule_set import Rule, RuleSet
 from support.models.asking import ask, key_of

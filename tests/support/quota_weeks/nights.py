@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gateway.cli.quota_rails import Rails, hold
+from cli.quota_rails import Rails, hold
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.days import Day
 from spark_jobs.method.outcomes import OUTCOMES

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gateway.cli.quota_rails import Rails, hold
+from cli.quota_rails import Rails, hold
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.method import guard, scale
 from spark_jobs.method.decide import decide, floors

@@ -1,0 +1,73 @@
+"""A rule whose match is a whole name, where part of a name was probably meant: `--match topic=order` beside topics orders and order.eu.
+
+Where the gateway has seen longer names and never this one, the command is refused with the one that was meant; `--literal` is for a name
+that is to come. A name like which there is none is taken, and its author is told that no message of it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import click
+
+from cli.client import AdminClient
+from cli.names import words_of
+from common.shell_words import joined
+
+MATCHED_WHOLE: Final = ("topic", "routing_key", "queue")  # fields of a match whose pattern is one of a whole name
+PATTERN: Final = "*?#["  # letters that make one
+MAX_TOPICS: Final = 500  # looked at
+MAX_SHOWN: Final = 3
+
+
+class WholeName(NamedTuple):
+    """A field of a match whose whole name has not come to the gateway since its start."""
+
+    field: str
+    name: str
+    longer: list[str]  # names that have come and begin with it
+    pattern: str  # for these and the name itself
+
+    def unseen(self) -> str:
+        return f"{self.field}={self.name} is a whole name, of which no message has come"
+
+    def missed(self) -> str:
+        """Which names it is not for."""
+        some = ", ".join(self.longer[:MAX_SHOWN])
+        return some + (f" and {len(self.longer) - MAX_SHOWN} more" if len(self.longer) > MAX_SHOWN else "")
+
+
+def unseen_name(client: AdminClient, match: Mapping[str, str]) -> WholeName | None:
+    """The first name of the match that is no pattern and has not come; None where all have, or all are patterns."""
+    for field in MATCHED_WHOLE:
+        name = match.get(field, "")
+        if not name or any(letter in name for letter in PATTERN):
+            continue
+        items = client.items("/v1/topics", {"q": name, **({"protocol": match["protocol"]} if "protocol" in match else {})}, most=MAX_TOPICS)
+        words = (words_of(str(item.get("protocol")), str(item.get("topic"))) for item in items)
+        seen = {each[-1] for each in words if each is not None}
+        begins, pattern = (f"{name}.", f"{name}.#") if field == "routing_key" else (name, f"{name}*")
+        if name not in seen:
+            return WholeName(field, name, sorted(each for each in seen if each.startswith(begins)), pattern)
+    return None
+
+
+def command_with(found: WholeName) -> str:
+    """The command that is being run, with the pattern in the place of the name."""
+    context = click.get_current_context()
+    words = ["sluice", *(context.command_path.split()[1:])]
+    for parameter in context.command.get_params(context):
+        value = context.params.get(str(parameter.name))
+        if isinstance(parameter, click.Argument):
+            words.append(str(value))
+            continue
+        if context.get_parameter_source(str(parameter.name)) is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        assert isinstance(parameter, click.Option)
+        for each in value if parameter.multiple and isinstance(value, tuple) else [value]:
+            if parameter.is_flag:
+                words += [parameter.opts[-1]] if parameter.is_bool_flag or each == parameter.flag_value else []
+            else:
+                words += [parameter.opts[-1], f"{found.field}={found.pattern}" if each == f"{found.field}={found.name}" else str(each)]
+    return joined(words)

@@ -1,0 +1,59 @@
+"""Names as one types them: `/ orders order.created` are the words of `sluice limits get amqp / orders order.created`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import unquote
+
+from common.shell_words import joined, quoted
+from limiter.protocols import PROTOCOL_NAMES
+from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic, parts_of_path
+
+CONSUME: Final = "consume"
+PRODUCE: Final = "produce"
+CONSUMED: Final = ("queue", "group")  # keys that mean deliveries where nothing else is said (`keys.OF_LEVELS`)
+OTHER: Final = "__other__"  # the topics beyond those that are counted one by one
+
+
+def typed(protocol: object, text: object) -> str:
+    """A topic's text as the words of a command, quoted where a shell wants it. A text that is no topic's stays as it is."""
+    words = words_of(str(protocol), str(text))
+    return str(text) if words is None else joined(words)
+
+
+def words_of(protocol: str, text: str) -> list[str] | None:
+    """The words of a topic's text; None where it is no topic of that protocol."""
+    if protocol not in PROTOCOL_NAMES or text == OTHER:
+        return None
+    try:
+        name = parse_topic(protocol, text)
+    except ValueError:
+        return None
+    return [_part(name, part.field) or part.empty or "" for part in PROTOCOL_NAMES[protocol].topic_parts]
+
+
+def _part(name: TopicName, field: str) -> str:
+    value = getattr(name, field)
+    assert isinstance(value, bytes)
+    return value.decode(errors="surrogateescape")
+
+
+def typed_path(path: str) -> str:
+    """`limits/amqp/%2F/orders/created`, as the history names a key, as `amqp / orders created`; `rules/a` as `rule a`. Else as it is."""
+    kind, _, rest = path.removeprefix("/v1/").partition("/")
+    if kind == "limits" and rest:
+        consume = rest.startswith("consume/")
+        word, _, name = rest.removeprefix("consume/").partition("/")
+        if word in SEVERAL_PARTS and not consume:
+            return f"{word} {typed(word, name)}"
+        key = " ".join([word, *(quoted(part.decode(errors="replace")) for part in parts_of_path(name))])
+        default = (CONSUME if word in CONSUMED else PRODUCE) if word not in PROTOCOL_NAMES else PRODUCE
+        return key if (CONSUME if consume else PRODUCE) == default else f"{key} --operation {CONSUME if consume else PRODUCE}"
+    if kind in {"rules", "live-rules"} and rest:
+        return f"rule {quoted(unquote(rest))}"
+    return path
+
+
+def topic_of(item: dict[str, Any]) -> str:
+    """The name of an item with `protocol` and `topic`."""
+    return typed(item.get("protocol"), item.get("topic") or "")

@@ -1,0 +1,292 @@
+"""The gateways that a night publishes to: what is live there, each one's share, and a publication at all of them or at none.
+
+**Pools.** Gateways with the same Redis (`fleet`) share one bucket for each topic: each of them gets the whole quota. Others limit alone.
+N of them with the whole quota would admit N times as much, so pools share it by the demand that the log has seen at each of their
+gateways (`evidence.gateways`). No pool gets less than FLOOR of a quota: traffic moves, and a gateway without a share would refuse it.
+Floors come out of the other shares, so the shares are 1 together. A pool that the log has not seen at all gets an equal share.
+
+**Short form.** A gateway gets the evidence without LONG: it holds what limits and why. The whole is in STATE/nights and in the report.
+
+A burst is shared as the rate is, but for what it must hold at once: one message, and of bytes the largest one, so bursts of bytes stay
+whole where the largest message is not known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any, Final
+
+from cli.client import AdminClient
+from cli.exits import FAILED, UNREACHABLE, CommandError
+from cli.output import print_status
+from cli.quota_rails import DIMENSIONS, Pair, pair_of
+from limiter.quota_snapshot import Quota, Snapshot, SnapshotError, dump, read_snapshot
+
+FLOOR: Final = 0.05  # of a quota; a pool's least share, or half of an equal one where that is less; a guess
+LONG: Final = frozenset({"series", "nights28"})  # of the evidence: three quarters of 4.5 kB a topic, which no gateway reads
+PUBLISH_TIMEOUT_S: Final = 60.0  # at least, for a publication: a gateway takes seconds for 16 MiB (admin.snapshots)
+LOOKS: Final = 5  # whether a publication arrived that was not answered
+LOOK_EVERY_S: Final = 2.0
+ENFORCE: Final = "enforce"
+SHADOW: Final = "shadow"
+PATHS: Final = {ENFORCE: "/v1/quotas", SHADOW: "/v1/quotas/shadow"}
+RECORDS: Final = {ENFORCE: "published", SHADOW: "shadow"}  # the members of `GET /v1/quotas/status`
+
+
+@dataclass
+class Gateway:
+    """One gateway as it was read: `name` is how the log calls it, `pool` tells who shares its buckets."""
+
+    client: AdminClient
+    name: str
+    pool: str
+    uptime_s: float
+    status: dict[str, Any]  # GET /v1/quotas/status
+    etags: dict[str, str]  # by mode
+    live: Snapshot  # in force
+    tried: Snapshot | None = None  # in shadow mode
+    applied: str = ""  # sha256 of what this run has published
+
+    @property
+    def url(self) -> str:
+        return self.client.url
+
+    def record(self, mode: str) -> dict[str, Any] | None:
+        """The record of its publication: sha256, date, at, nights."""
+        found = self.status.get(RECORDS[mode])
+        return found if isinstance(found, dict) else None
+
+    def sha256s(self) -> list[str]:
+        """Of what is in force and of what is tried; "" where there is nothing."""
+        return [str((self.record(mode) or {}).get("sha256", "")) for mode in (ENFORCE, SHADOW)]
+
+    def __repr__(self) -> str:
+        return f"<Gateway {self.name} {self.url}>"
+
+
+def read_gateway(client: AdminClient) -> Gateway:
+    """Ask one gateway what is live. Raises CommandError with its address."""
+    state = client.ask("GET", "/v1/status").body
+    quotas = client.ask("GET", "/v1/quotas/status").body
+    live, tried = client.ask("GET", PATHS[ENFORCE]), client.ask("GET", PATHS[SHADOW])
+    fleet = state.get("fleet")
+    pool = f"{fleet['redis']} {fleet['name']}" if isinstance(fleet, dict) else client.url
+    try:
+        snapshots = [read_snapshot(each.body) for each in (live, tried)]
+    except SnapshotError as error:
+        raise CommandError(
+            FAILED, f"{client.url}: its quotas cannot be read ({error}); are its sluice and this one of one version?"
+        ) from None
+    return Gateway(
+        client, str(state.get("name")), pool, float(state.get("uptime_seconds") or 0), quotas, {ENFORCE: live.etag, SHADOW: tried.etag},
+        snapshots[0], snapshots[1] if quotas.get("shadow") else None,
+    )  # fmt: skip
+
+
+def pools(gateways: Sequence[Gateway]) -> list[list[Gateway]]:
+    """The gateways by who shares their buckets, in the order in which they were named."""
+    found: dict[str, list[Gateway]] = {}
+    for gateway in gateways:
+        found.setdefault(gateway.pool, []).append(gateway)
+    return list(found.values())
+
+
+# ---- shares ---------------------------------------------------------------------------------------------------------
+
+
+def shares_of(quota: Quota, groups: Sequence[Sequence[Gateway]], seen: Collection[str]) -> list[float]:
+    """The share (0 to 1, together 1) of each pool in a topic's quota, by the demand at its gateways; equal where that is unknown.
+
+    `seen`: names of the gateways that the log knows. Of one without any line nothing is known, not that it has no demand.
+    """
+    if len(groups) == 1:
+        return [1.0]
+    known = _inner(quota.evidence.get("gateways"))
+    equal = 1 / len(groups)
+    demand = [sum(_number(known.get(gateway.name)) for gateway in group) for group in groups]
+    unseen = [not any(gateway.name in seen for gateway in group) for group in groups]
+    rest, total = 1 - equal * sum(unseen), sum(demand)
+    parts = [equal if new or total <= 0 else rest * each / total for each, new in zip(demand, unseen, strict=True)]
+    floor = min(FLOOR, 0.5 / len(groups))
+    return [floor + (1 - floor * len(groups)) * part for part in parts]
+
+
+def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iterable[str] = ()) -> list[Snapshot]:
+    """The snapshot that each pool gets, in its short form. `in_log`: gateways that the log has lines of, with or without demand."""
+    snapshot = short_form(snapshot)
+    if len(groups) == 1:
+        return [snapshot]
+    seen = {*in_log, *(name for quota in snapshot.quotas for name in _inner(quota.evidence.get("gateways")))}
+    shares = [shares_of(quota, groups, seen) for quota in snapshot.quotas]
+    return [
+        replace(snapshot, quotas=tuple(_part(quota, of_topic[at]) for quota, of_topic in zip(snapshot.quotas, shares, strict=True)))
+        for at in range(len(groups))
+    ]
+
+
+def short_form(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without the LONG evidence, of messages and of bytes."""
+    return replace(snapshot, quotas=tuple(replace(quota, evidence=_short(quota.evidence)) for quota in snapshot.quotas))
+
+
+def _short(evidence: dict[str, Any]) -> dict[str, Any]:
+    found = {name: value for name, value in evidence.items() if name not in LONG}
+    if isinstance(found.get("bytes"), dict):
+        found["bytes"] = _short(found["bytes"])
+    return found
+
+
+def _part(quota: Quota, share: float) -> Quota:
+    whole: dict[str, Any] = {name: list(pair) for name in DIMENSIONS if (pair := pair_of(quota, name)) is not None}
+    evidence = {**quota.evidence, "share": round(share, 6), "whole": whole}
+    messages = _shared_pair(quota.messages, share, 1)
+    largest = _number(_inner(quota.evidence.get("bytes")).get("largest"))
+    size = _shared_pair(quota.bytes, share, int(largest) or (quota.bytes[1] if quota.bytes else 0))
+    return replace(quota, messages=messages, bytes=size, evidence=evidence)
+
+
+def _shared_pair(pair: Pair, share: float, least: int) -> Pair:
+    if pair is None:
+        return None
+    return float(f"{pair[0] * share:.6g}"), max(min(pair[1], least), ceil(pair[1] * share))
+
+
+def whole_snapshot(snapshots: Sequence[Snapshot]) -> Snapshot:
+    """What pools have in force together: the quota they were given shares of, or, where they disagree on it, the sum of their rates."""
+    if len(snapshots) == 1:
+        return snapshots[0]
+    found: dict[tuple[str, str], list[Quota]] = {}
+    for snapshot in snapshots:
+        for quota in snapshot.quotas:
+            found.setdefault((quota.protocol, quota.topic), []).append(quota)
+    newest = max(snapshots, key=lambda each: each.computed_at)
+    return replace(newest, quotas=tuple(_whole(quotas, len(snapshots)) for quotas in found.values()))
+
+
+def _whole(parts: list[Quota], pools: int) -> Quota:
+    evidence = {name: value for name, value in parts[0].evidence.items() if name not in {"share", "whole"}}
+    told = parts[0].evidence.get("whole")
+    agreed = len(parts) == pools and isinstance(told, dict) and all(part.evidence.get("whole") == told for part in parts)
+    pairs: dict[str, Pair] = {}
+    for dimension in DIMENSIONS:
+        value = _inner(told).get(dimension) if agreed else None
+        if isinstance(value, list) and len(value) == 2:
+            pairs[dimension] = (_number(value[0]), int(_number(value[1])))
+            continue
+        held = [pair for part in parts if (pair := pair_of(part, dimension)) is not None]
+        pairs[dimension] = (float(f"{sum(rate for rate, _ in held):.6g}"), max(burst for _, burst in held)) if held else None
+    return replace(parts[0], messages=pairs["messages"], bytes=pairs["bytes"], evidence=evidence)
+
+
+# ---- publishing -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Publication:
+    """One snapshot on its way to all gateways."""
+
+    mode: str  # ENFORCE or SHADOW
+    reason: str
+    return_above_ppm: int | None = None
+    undone: list[str] = field(default_factory=list)  # addresses of gateways that were given back what they had
+
+    def publish(self, wanted: Sequence[tuple[Gateway, Snapshot]]) -> None:
+        """Publish at every gateway that does not have it, or at none.
+
+        Raises CommandError that names the gateway that failed, and says which were given back what they had, or could not be, or may have
+        the new quotas. What else ends it, such as Ctrl-C, is raised after the same.
+        """
+        done: list[tuple[Gateway, str]] = []
+        for gateway, snapshot in wanted:
+            try:
+                sha256 = snapshot.sha256()
+                if (gateway.record(self.mode) or {}).get("sha256") != sha256:
+                    done.append((gateway, self._put(gateway, snapshot, sha256)))
+                gateway.applied = sha256
+            except CommandError as error:
+                raise self._all_back(gateway, error, done) from None
+            except BaseException:
+                lines = self._taken_back(done)
+                sha256 = snapshot.sha256()
+                if all(each is not gateway for each, _ in done) and (gateway.record(self.mode) or {}).get("sha256") != sha256:
+                    etag = self._arrived(gateway, sha256, looks=1)
+                    lines += [_may_have(gateway)] if etag is None else self._taken_back([(gateway, etag)])
+                for line in lines:
+                    print_status(line)
+                raise
+
+    def _put(self, gateway: Gateway, snapshot: Snapshot, sha256: str) -> str:
+        """The ETag of the quotas there. A publication without an answer may have arrived, so the gateway is asked."""
+        query = {"reason": self.reason}
+        if self.mode == ENFORCE and self.return_above_ppm is not None:
+            query["return_above_ppm"] = str(self.return_above_ppm)
+        path, match = PATHS[self.mode], gateway.etags[self.mode]
+        try:
+            return gateway.client.ask("PUT", path, query=query, data=dump(snapshot), if_match=match, timeout_s=PUBLISH_TIMEOUT_S).etag
+        except CommandError as error:
+            if error.code != UNREACHABLE or isinstance(error.__context__, ConnectionRefusedError):
+                raise  # it was answered, or never sent
+            etag = self._arrived(gateway, sha256)
+            if etag is None:
+                raise CommandError(error.code, error.message, [*error.lines, _may_have(gateway)], error.status) from None
+            return etag
+
+    def _arrived(self, gateway: Gateway, sha256: str, looks: int = LOOKS) -> str | None:
+        """The ETag of these quotas at the gateway; None where it does not have them, or does not say."""
+        for look in range(looks):
+            if look:
+                time.sleep(LOOK_EVERY_S)
+            try:
+                status = gateway.client.ask("GET", "/v1/quotas/status")
+                if _inner(_inner(status.body).get(RECORDS[self.mode])).get("sha256") == sha256:
+                    return status.etag if self.mode == ENFORCE else gateway.client.ask("GET", PATHS[self.mode]).etag
+            except CommandError:
+                continue
+        return None
+
+    def _all_back(self, failed: Gateway, error: CommandError, done: Sequence[tuple[Gateway, str]]) -> CommandError:
+        lines = [*self._taken_back(done), *error.lines]
+        said = "so it was taken back elsewhere" if done else "nothing was published"
+        if _may_have(failed) in lines:
+            said = f"it may have them all the same{', and it was taken back elsewhere' if done else ''}"
+        message = f"{failed.name} ({failed.url}) did not take the quotas: {error.message}; {said}; run it again"
+        return CommandError(error.code, message, lines, error.status)
+
+    def _taken_back(self, done: Iterable[tuple[Gateway, str]]) -> list[str]:
+        """Give these gateways back what they had; a line about each."""
+        lines = []
+        for gateway, etag in done:
+            gateway.applied = ""
+            try:
+                self._back(gateway, etag)
+                self.undone.append(gateway.url)
+                lines.append(f"{gateway.name} ({gateway.url}): has what it had before")
+            except CommandError as fault:
+                lines.append(f"{gateway.name} ({gateway.url}): HAS THE NEW QUOTAS, and could not be given back the others: {fault.message}")
+        return lines
+
+    def _back(self, gateway: Gateway, etag: str) -> None:
+        reason = f"{self.reason}: taken back, another gateway did not take it"
+        if self.mode == ENFORCE:
+            gateway.client.ask("POST", "/v1/quotas:rollback", query={"reason": reason}, body={}, if_match=etag)
+            if gateway.tried is not None:
+                gateway.client.ask("PUT", PATHS[SHADOW], query={"reason": reason, "force": "1"}, data=dump(gateway.tried))
+        elif gateway.tried is None:
+            gateway.client.ask("DELETE", PATHS[SHADOW], query={"reason": reason}, if_match=etag)
+        else:
+            gateway.client.ask("PUT", PATHS[SHADOW], query={"reason": reason}, data=dump(gateway.tried), if_match=etag)
+
+
+def _may_have(gateway: Gateway) -> str:
+    return f"{gateway.name} ({gateway.url}): MAY HAVE THE NEW QUOTAS: it was sent them and did not answer; `sluice quotas status` says"
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _inner(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,384 @@
+"""One night of quotas, from the log to the gateways, which may be run again at any time.
+
+::
+
+    read the gateways ─► done already? ─► missed days, oldest first ─► the day ─► is it complete? ─► plan ─► backtest ─► publish ─► report
+
+Gateways come first: one that is away ends the night before Spark starts. Nothing is published before everything else has gone well, and
+then at all gateways or at none. What is done and known is kept in `STATE/nights` (`quota_nights.py`), so a second run of a night changes
+nothing, one that was cut off is finished, and quotas that somebody took back are not forced on them again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from cli.exits import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, CommandError
+from cli.output import counted, print_status
+from cli.quota_gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
+from cli.quota_nights import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
+from cli.quota_plan import QuotaPlan, held_text, plan
+from cli.quota_rails import Rails
+from limiter.quota_snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from spark_jobs.backtest.candidate import Judged
+    from spark_jobs.storage.location import Location
+
+DONE: Final = 0
+STOPPED: Final = 3  # a rail or the backtest: nothing was published
+GATEWAYS: Final = 4  # one is away, refuses the token, or has other quotas by now: nothing was published
+INSUFFICIENT: Final = 5  # input
+MILLION: Final = 1_000_000
+COMPUTED_WITH: Final = "computed_with"  # of begun.json, beside the gateways' addresses
+MIN_OFFERED: Final = 1000  # messages; of fewer a share of refusals says little; as admin.quota_watch
+GO_ON: Final = "run it again, and it goes on where it stopped; `sluice quotas status` says what is in force"
+WORSE_THAN_SIMPLE: Final = 2.0  # times yesterday's maximum's refusals; below that it is the days that were hard, not the method (guess)
+
+Compute = Callable[..., int]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a night is told. Shares are 0..1."""
+
+    log: Location
+    state: Location
+    date: str  # YYYY-MM-DD
+    zone: str = "UTC"
+    remember_days: int = 60
+    master: str = "local[*]"
+    shadow_nights: int = 0
+    shadow_again: bool = False  # a trial that was finished before does not count
+    return_margin: float | None = 0.05  # over what the backtest promises; None: quotas are never returned
+    max_would_refuse: float = 0.05
+    rails: Rails = field(default_factory=Rails)
+    allow_partial: bool = False
+    again: bool = False
+    dry_run: bool = False
+    compute: dict[str, Any] = field(default_factory=dict)  # further arguments of the computation
+
+    def computed_with(self) -> str:
+        """The arguments that change what is computed, as text: a night that is run again with others is computed again."""
+        named = {name: value for name, value in self.compute.items() if value not in (None, (), "")}
+        for name in ("driver_memory", "conf"):
+            named.pop(name, None)
+        return json.dumps({**named, "allow_partial": self.allow_partial}, sort_keys=True, default=str)
+
+
+@dataclass
+class Result:
+    """How a night ended: its exit code, a sentence, and where its report is."""
+
+    code: int
+    outcome: str
+    report: Location | None = None
+    html: bytes = b""
+
+
+@contextmanager
+def reaching(options: Options) -> Iterator[tuple[Any, Any]]:
+    """The storages of log and state. Where one of them is not of this machine, Spark runs meanwhile, and the computation uses it."""
+    from spark_jobs.storage.choice import storage_for
+
+    if options.log.is_local and options.state.is_local:
+        yield storage_for(options.log), storage_for(options.state)
+        return
+    from spark_jobs.session import spark_session
+    from spark_jobs.sizing import UNKNOWN_BYTES, conf_options
+
+    memory, conf = options.compute.get("driver_memory"), conf_options(options.compute.get("conf") or ())
+    with spark_session(options.master, log_bytes=UNKNOWN_BYTES, driver_memory=memory, conf=conf) as spark:
+        yield storage_for(options.log, spark), storage_for(options.state, spark)
+
+
+class Nightly:
+    """One run. `compute` is `spark_jobs.commands.compute`."""
+
+    def __init__(self, options: Options, gateways: Sequence[Gateway], compute: Compute, storages: tuple[Any, Any]) -> None:
+        self._options = options
+        self._gateways = list(gateways)
+        self._pools = pools(self._gateways)
+        self._compute = compute
+        self._log, self._state = storages
+        self._nights = Nights(self._state, options.state)
+        self._before: Snapshot  # what was live when the night was begun
+        self._judged = ""  # a sentence: what tonight's quotas would have refused
+
+    def run(self) -> Result:
+        """The night. Raises CommandError with the exit code."""
+        date, nights = self._options.date, self._nights
+        for gateway in self._gateways:
+            back = (gateway.record(ENFORCE) or {}).get("put_back")
+            if back:
+                print_status(f"{gateway.name}: the quotas in force were put back at {back}; `sluice history list` says why")
+        applied = nights.applied(date).get("gateways", {})
+        if applied and not self._options.again and all(gateway.url in applied for gateway in self._gateways):
+            return Result(DONE, self._said_done(applied), nights.file(date, REPORT), nights.read(date, REPORT) or b"")
+        self._begin()
+        snapshot = nights.snapshot(date, QUOTAS)
+        if snapshot is None:
+            code = self._computed()
+            if code == INTERRUPTED:
+                return Result(code, f"interrupted: nothing was published; {GO_ON}")
+            if code:
+                return Result(code, f"nothing was published: the computation of {date} ended with {code}")
+            snapshot = nights.snapshot(date, QUOTAS)
+            if snapshot is None:
+                raise CommandError(FAILED, f"{nights.file(date, QUOTAS).shown} was not written; nothing was published")
+        missing = self._missing_gateways()
+        if missing and not self._options.allow_partial:
+            nights.forget(date)  # with the log that is missing it is another night
+            why = f"the log of {date} has nothing of {', '.join(missing)}, which ran all day; ship it, or --allow-partial"
+            return self._end(INSUFFICIENT, plan(self._before, snapshot, None), f"nothing was published: {why}")
+        return self._publish(snapshot)
+
+    def _begin(self) -> None:
+        """Go on with the night where it stopped, or begin it: with what is live now as the quotas before."""
+        options, nights = self._options, self._nights
+        before = nights.snapshot(options.date, PREVIOUS)
+        begun, wanted = nights.json(options.date, BEGUN), nights.json(options.date, PLAN).get("wanted", {})
+        moved = [
+            gateway.name
+            for gateway in self._gateways
+            if gateway.url in begun and gateway.sha256s() != begun[gateway.url] and wanted.get(gateway.url) not in gateway.sha256s()
+        ]
+        if before is None or moved:
+            if moved:
+                print_status(
+                    f"the quotas of {', '.join(moved)} were changed since this night was begun: it begins anew, from what is live now"
+                )
+            nights.forget(options.date)
+            begun = {gateway.url: gateway.sha256s() for gateway in self._gateways}
+            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.computed_with()})
+            nights.keep(options.date, PREVIOUS, self._live_or_tried())
+        elif options.again or begun.get(COMPUTED_WITH) != options.computed_with():
+            nights.forget(options.date)
+            nights.write_json(options.date, BEGUN, {**begun, COMPUTED_WITH: options.computed_with()})
+        self._before = before if before is not None and not moved else self._live_or_tried()
+
+    def _live_or_tried(self) -> Snapshot:
+        """What is in force, or else what is tried."""
+        live = whole_snapshot([group[0].live for group in self._pools])
+        tried = [each for each in (group[0].tried for group in self._pools) if each is not None]
+        return live if live.quotas or len(tried) < len(self._pools) else whole_snapshot(tried)
+
+    # ---- computing --------------------------------------------------------------------------------------------------
+
+    def _computed(self) -> int:
+        """Compute the missed days and the day itself; the first exit code that is not 0, but a missed day without enough input is left."""
+        options, nights = self._options, self._nights
+        first = (datetime.fromisoformat(options.date) - timedelta(days=options.remember_days)).strftime("%Y-%m-%d")
+        missed = missed_days(days_of_log(self._log, options.log), nights.days_with_state(), options.date, first)
+        if missed:
+            print_status(f"{counted(len(missed), 'day')} of log not computed yet, oldest first: {', '.join(missed)}")
+        for day in [*missed, options.date]:
+            code = self._compute_day(day)
+            if code == INSUFFICIENT and day != options.date:
+                print_status(f"{day} is left out; `sluice quotas compute --date {day}` says why, and takes it in once that is mended")
+            elif code:
+                return code
+        return DONE
+
+    def _compute_day(self, day: str) -> int:
+        options, nights = self._options, self._nights
+        previous = argument(nights.file(options.date, PREVIOUS)) if self._before.quotas else None
+        output = argument(nights.file(day, QUOTAS))
+        more = {name: value for name, value in options.compute.items() if value not in (None, (), "")}
+        if options.allow_partial:
+            more["allow_partial"] = True
+        return self._compute(argument(options.log), day, argument(options.state), output, options.master, previous=previous, **more)
+
+    def _missing_gateways(self) -> list[str]:
+        """Gateways that ran all of the day, by their uptime, and of which the log has nothing."""
+        from spark_jobs.days import Day
+
+        known = self._nights.manifest(self._options.date).get("gateways")
+        if not isinstance(known, dict):
+            return []
+        start = Day(self._options.date, self._options.zone).start
+        return [each.name for each in self._gateways if each.name not in known and time.time() - each.uptime_s < start]
+
+    # ---- judging and publishing ---------------------------------------------------------------------------------------
+
+    def _publish(self, snapshot: Snapshot) -> Result:
+        options, nights = self._options, self._nights
+        promised = promised_ppm(snapshot)
+        found = plan(self._before, snapshot, options.rails)
+        for held in found.held:
+            print_status(f"held: {held_text(held)}")
+        for sentence in found.lowered:
+            print_status(sentence)
+        days, self._judged = self._judge(found.publish)
+        print_status(self._judged)
+        faults = backtest_fault(snapshot, options.max_would_refuse), candidate_fault(days, found.publish, options)
+        stops = [*found.tripped, *filter(None, faults)]
+        parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
+        to_publish = [(gateway, part) for group, part in zip(self._pools, parts, strict=True) for gateway in group]
+        wanted = {gateway.url: part.sha256() for gateway, part in to_publish}
+        written = {"guard_rails": stops, "promised_ppm": promised, "wanted": wanted, "judged": [day._asdict() for day in days]}
+        nights.write_json(options.date, PLAN, {**found.to_json(), **written})
+        if stops:
+            return self._end(STOPPED, found, f"nothing was published: {'; '.join(stops)}")
+        above = None if options.return_margin is None else promised + round(options.return_margin * MILLION)
+        publication = Publication(ENFORCE, f"nightly {options.date}", above if above is not None and above < MILLION else None)
+        publication.mode, said = self._mode(above)
+        if options.dry_run:
+            return self._end(DONE, found, f"dry run: nothing was published; it would be {said}")
+        nights.keep(options.date, QUOTAS, found.publish)  # as published: a backtest of the next day looks here
+        if publication.mode == ENFORCE and options.shadow_nights and not any(gateway.record(ENFORCE) for gateway in self._gateways):
+            nights.keep_trial([gateway.url for gateway in self._gateways], options.shadow_nights)  # also where it is taken back
+        publication.publish(to_publish)
+        nights.write_json(options.date, APPLIED, self._record(publication, said))
+        changes = (
+            f"{counted(len(found.publish.quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {len(found.held)} held"
+        )
+        return self._end(DONE, found, f"{changes}: {said} at {counted(len(self._gateways), 'gateway')}")
+
+    def _judge(self, publish: Snapshot) -> tuple[list[Judged], str]:
+        """Tonight's quotas on the last days that the state knows, and that in words. A state that cannot be read stops nothing here."""
+        from spark_jobs.backtest.candidate import judged_days, sentence
+        from spark_jobs.days import Day
+        from spark_jobs.errors import InsufficientInputError
+        from spark_jobs.state.state import State
+
+        options, spark = self._options, None
+        if not options.state.is_local:
+            from pyspark.sql import SparkSession
+
+            spark = SparkSession.getActiveSession()
+        try:
+            days = judged_days(State(options.state, self._state), publish, self._before, Day(options.date, options.zone), spark)
+        except (InsufficientInputError, OSError) as error:
+            return [], f"Tonight's quotas were not judged on past days: {error}"
+        return days, sentence(days)
+
+    def _mode(self, above: int | None) -> tuple[str, str]:
+        """Whether tonight's quotas are enforced or tried, and that in words."""
+        options = self._options
+        if options.shadow_nights <= 0 or any(gateway.record(ENFORCE) for gateway in self._gateways):
+            return ENFORCE, "published"
+        night = 1
+        for gateway in self._gateways:
+            record = gateway.record(SHADOW)
+            if record is not None:
+                night = max(night, int(record.get("nights") or 1) + (record.get("date") != options.date))
+        passed = 0 if options.shadow_again else self._nights.passed_trial(gateway.url for gateway in self._gateways)
+        if night <= options.shadow_nights and passed < options.shadow_nights:
+            return SHADOW, f"tried in shadow mode, night {night} of {options.shadow_nights},"
+        would = [gateway.status.get("would_refuse") or {} for gateway in self._gateways]
+        offered, refused = (sum(int(each.get(name) or 0) for each in would) for name in ("offered", "refused"))
+        if above is not None and offered >= MIN_OFFERED and refused * MILLION > above * offered:
+            return SHADOW, f"tried in shadow mode for another night (they would have refused {refused / offered:.2%} since the last)"
+        return ENFORCE, "published"
+
+    def _record(self, publication: Publication, said: str) -> dict[str, Any]:
+        return {
+            "date": self._options.date,
+            "mode": publication.mode,
+            "outcome": said,
+            "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "return_above_ppm": publication.return_above_ppm,
+            "gateways": {gateway.url: {"name": gateway.name, "sha256": gateway.applied} for gateway in self._gateways},
+        }
+
+    def _said_done(self, applied: dict[str, Any]) -> str:
+        date = self._options.date
+        mode = self._nights.applied(date).get("mode", ENFORCE)
+        moved = [
+            f"{gateway.name} ({gateway.url})"
+            for gateway in self._gateways
+            if (gateway.record(mode) or {}).get("sha256") != applied[gateway.url].get("sha256")
+        ]
+        if moved:
+            where = ", ".join(moved)
+            return f"the quotas of {date} were published before, and changed since at {where}; left as they are (--again publishes them)"
+        return f"nothing to do: the quotas of {date} are {'live' if mode == ENFORCE else 'being tried'}"
+
+    # ---- the end ------------------------------------------------------------------------------------------------------
+
+    def _end(self, code: int, found: QuotaPlan, outcome: str) -> Result:
+        """Write the report; it must not end a night that is published."""
+        from spark_jobs.report import write_reports
+
+        date = self._options.date
+        files = write_reports(found.publish, self._before, {**found.to_json(), "outcome": outcome, "judged": self._judged})
+        for name, data in files.items():
+            self._nights.write(date, name, data)
+        return Result(code, outcome, self._nights.file(date, REPORT), files[REPORT])
+
+
+def argument(place: Location) -> str:
+    """A location as the computation takes it: a plain path where it is of this machine."""
+    return place.path if place.is_local else str(place)
+
+
+def promised_ppm(snapshot: Snapshot) -> int:
+    """Messages refused per million that the backtest promises: the target, or, out of sample over seven nights, more."""
+    night = getattr(snapshot, "night", None)
+    target = night.get("target_refused_ppm") if isinstance(night, dict) else None
+    target = target if isinstance(target, int) else int(snapshot.parameters.get("target_refused_ppm") or 1000)  # type: ignore[arg-type]
+    offered, refused, _ = pooled(snapshot)
+    return max(target, round(refused / offered * MILLION)) if offered >= MIN_OFFERED else target
+
+
+def backtest_fault(snapshot: Snapshot, most: float) -> str:
+    """Why the quick backtest does not let it pass, or "": refused out of sample over seven nights, beside yesterday's maximum."""
+    offered, refused, simple = pooled(snapshot)
+    if offered < MIN_OFFERED or refused <= most * offered or refused <= WORSE_THAN_SIMPLE * simple:
+        return ""
+    return (
+        f"the quick backtest: such quotas refused {refused / offered:.2%} of the messages of the last seven nights, more than {most:.2%}, "
+        f"and yesterday's maximum {simple / offered:.2%}"
+    )
+
+
+def candidate_fault(days: Sequence[Judged], publish: Snapshot, options: Options) -> str:
+    """Why tonight's quotas, judged on past days, are not published, or "": on each of the last days of the kind of the day to come they
+    would have refused too much, and far more than the live ones. What somebody has lowered by a capacity or a ceiling stops nothing."""
+    from spark_jobs.backtest.candidate import of_its_kind
+    from spark_jobs.days import Day
+
+    if any(publish.parameters.get(name) for name in ("capacity_messages", "ceiling_messages")):
+        return ""
+    known = of_its_kind([day for day in days if day.offered >= MIN_OFFERED], Day(options.date, options.zone).before(-1).date)
+    if not known or not all(
+        day.refused > options.max_would_refuse * day.offered and day.refused > WORSE_THAN_SIMPLE * (day.live or 0.0) for day in known
+    ):
+        return ""
+    best = min(known, key=lambda day: day.share)
+    return (
+        f"the quick backtest: tonight's quotas would have refused {best.share:.2%} of the messages of {best.date}, and more "
+        f"on all other days like the one to come ({len(known)} of the last seven); more than {options.max_would_refuse:.2%}"
+        + ("" if best.live is None else f", and those in force {best.live / best.offered:.2%}")
+    )
+
+
+def pooled(snapshot: Snapshot) -> tuple[float, float, float]:
+    """Over all topics and the last seven nights, out of sample: messages offered, refused, and refused by yesterday's maximum."""
+    offered = refused = simple = 0.0
+    for quota in snapshot.quotas:
+        nights = quota.evidence.get("nights7")
+        if isinstance(nights, dict):
+            offered += _number(nights.get("offered"))
+            refused += _number(nights.get("refused"))
+            of_simple = nights.get("yesterday_max")
+            simple += _number(of_simple.get("refused")) if isinstance(of_simple, dict) else 0.0
+    return offered, refused, simple
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def as_night_code(error: CommandError) -> CommandError:
+    """The error with the exit code of a night: whatever is the matter with a gateway is 4."""
+    if error.code in {UNREACHABLE, NOT_AUTHORISED, CONFLICT}:
+        error.code = GATEWAYS
+    return error

@@ -1,0 +1,334 @@
+"""What a gateway knows of one key's limit, gathered from its admin API with no more than a viewer's token.
+
+What is found here is written for people by `why_text.py`; `why.py` is the verb.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from cli.client import AdminClient
+from cli.client_advice import (
+    CLIENT_ADVICE,
+    CONSUMING,
+    SPOOLED,
+    WAIT_LONGER,
+    ClientAdvice,
+    library_of,
+    named,
+    situations_of,
+)
+from cli.exits import NOT_AUTHORISED, NOT_FOUND, CommandError
+from cli.limits import key_path
+from cli.names import typed
+from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.rule_set import UNRULED
+
+JSONObject = dict[str, Any]
+REACHED: Final = "limit_reached"
+EVENTS: Final = "limit_reached,limit_recovered"
+MAX_EVENTS: Final = 500  # events; asked for
+MAX_CLIENTS: Final = 8  # client addresses; whose connections are looked up
+MAX_CONNECTIONS: Final = 20  # connections; looked at of one address
+SENDER: Final = ("client", "user", "group", "listener")  # of an event, and of `/v1/limits`
+MAX_RANKED: Final = 500  # clients; of the ranking over all topics
+MAX_NEAR: Final = 500  # topics; looked at for a name like one that has not come
+MAX_SHOWN: Final = 3  # of these, shown
+PATTERN: Final = re.compile(r"[*?#]")
+RAISE: Final = 1.3  # times the demand; the limit that is suggested (a guess)
+
+
+@dataclass(slots=True)
+class Client:
+    """One client address that is limited. `libraries`, `users`, `names`: what its connections say of themselves.
+
+    `refused` is of the key, `delayed` of all the client's topics, this one being its worst.
+    """
+
+    address: str
+    refused: int = 0
+    refused_per_second: float = 0.0
+    delayed: int = 0
+    delayed_per_second: float = 0.0
+    users: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    libraries: dict[str, ClientAdvice] = field(default_factory=dict)
+    confirms: bool | None = None  # whether one of its channels has confirms; None: not known
+
+
+@dataclass(slots=True)
+class Limited:
+    """One level of a key's limit, with its last episode."""
+
+    level: JSONObject
+    event: JSONObject | None = None  # the last limit_reached or limit_recovered of its bucket
+
+    @property
+    def usage(self) -> JSONObject:
+        return self.level.get("usage") or {}
+
+    @property
+    def enforced(self) -> bool:
+        """Whether messages over it are refused or held: not in mode shadow, which only counts them, or off."""
+        return str(self.level.get("mode", "enforce")) == "enforce"
+
+    @property
+    def over_now(self) -> bool:
+        return self.event is not None and self.event.get("event") == REACHED
+
+    @property
+    def last_over(self) -> str:
+        """When a message was over it last, as RFC 3339; "": never since the bucket came into use."""
+        return str(self.usage.get("last_refused") or (self.event or {}).get("ts") or "")
+
+
+@dataclass(slots=True)
+class Findings:
+    """All that is known of one key."""
+
+    words: tuple[str, ...]
+    body: JSONObject  # of /v1/limits/{key}
+    levels: list[Limited]
+    traffic: list[JSONObject]  # its items of /v1/topics: to produce, to consume
+    clients: list[Client]
+    quotas: JSONObject | None  # the publication in force
+    status: JSONObject
+    near: list[str] = field(default_factory=list)  # where no message of it has come: names like it, as one types them
+
+    @property
+    def worst(self) -> Limited | None:
+        """The level that is over its limit, else the one that was last, an enforced one before others; None: none ever was."""
+        found = sorted((one for one in self.levels if one.last_over), key=lambda one: (one.enforced, one.over_now, one.last_over))
+        return found[-1] if found else None
+
+    @property
+    def state(self) -> str:
+        """limited_now, limited_before, not_enforced (over a limit, and passed all the same), within, unseen, or unlimited."""
+        worst = self.worst
+        if worst is not None and not worst.enforced:
+            return "not_enforced"
+        if worst is not None:
+            return "limited_now" if worst.over_now else "limited_before"
+        if not any(one.level.get("rule") != UNRULED.name or one.level.get("limit") for one in self.levels):
+            return "unlimited"
+        return "within" if self.traffic else "unseen"
+
+    def demand(self, one: Limited) -> tuple[float, float]:
+        """Messages per second: offered to a level's bucket, and of these over the limit, in the last full second."""
+        usage, event = one.usage, one.event or {}
+        if usage.get("received_per_second") is not None:
+            offered = float(usage["received_per_second"])
+            return offered, max(0.0, offered - float(usage.get("forwarded_per_second") or 0))
+        over = float(event.get("refused") or 0) + float(event.get("delayed") or 0)
+        return (float(event.get("rate") or 0), over) if one.over_now else (0.0, 0.0)
+
+
+def gathered(client: AdminClient, words: tuple[str, ...], sender: Mapping[str, str | None]) -> Findings:
+    """Ask the gateway. Raises CommandError."""
+    target = key_path(words)
+    given = {name: value for name, value in sender.items() if value is not None}
+    body = client.ask("GET", target, query=given).body
+    topic, protocol = str(body.get("topic")), str(body.get("protocol"))
+    events = _events(client, topic, protocol)
+    traffic = [
+        item
+        for item in client.items("/v1/topics", {"q": topic, "protocol": protocol})
+        if item.get("topic") == topic and item.get("protocol") == protocol
+    ]
+    sender_then = {} if given else _sender(traffic, events, topic)
+    if sender_then:  # limits of clients, users and so on: those of who is refused, or was last
+        body = client.ask("GET", target, query=sender_then).body
+    levels = [Limited(level, _last_event(events, level, topic)) for level in body.get("levels") or []]
+    quotas = None
+    if any(str(one.level.get("origin")).startswith("quota") for one in levels):
+        quotas = (_or_nothing(client, "/v1/quotas/status") or {}).get("published")
+    clients = _clients(client, traffic, levels, (protocol, topic))
+    near = [] if traffic else _near(client, protocol, topic)
+    return Findings(words, body, levels, traffic, clients, quotas, _or_nothing(client, "/v1/status") or {}, near)
+
+
+def _near(client: AdminClient, protocol: str, topic: str) -> list[str]:
+    """Topics that have a name like `topic`, or that match it where it is meant as a pattern."""
+    known = {
+        str(item.get("topic")): typed(protocol, str(item.get("topic")))
+        for item in client.items("/v1/topics", {"protocol": protocol}, most=MAX_NEAR)
+    }
+    words = typed(protocol, topic).replace("'", "")
+    matching = [each for each in known.values() if fnmatchcase(each, words.replace("#", "*"))] if PATTERN.search(words) else []
+    return (matching or [known[each] for each in get_close_matches(topic, known, MAX_SHOWN)])[:MAX_SHOWN]
+
+
+def _sender(traffic: list[JSONObject], events: list[JSONObject], topic: str) -> dict[str, str]:
+    """Whose limits are to be looked at, too: the client of the topic that is refused most now, else that of the last event."""
+    refused = [each for item in traffic for each in item.get("clients") or [] if each.get("refused_per_second")]
+    worst = str(max(refused, key=lambda each: float(each["refused_per_second"])).get("client")) if refused else ""
+    of_topic = [event for event in reversed(events) if event.get("topic") == topic]
+    last: JSONObject = next((event for event in of_topic if worst in {"", event.get("client")}), {"client": worst})
+    return {name: str(last[name]) for name in SENDER if last.get(name)}
+
+
+def _or_nothing(client: AdminClient, target: str, query: Mapping[str, str] | None = None) -> JSONObject | None:
+    """An answer that may be missing: of an older gateway, or not for this token."""
+    try:
+        body = client.ask("GET", target, query=query).body
+    except CommandError as error:
+        if error.code not in {NOT_FOUND, NOT_AUTHORISED}:
+            raise
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _events(client: AdminClient, topic: str, protocol: str) -> list[JSONObject]:
+    """The episodes of limits that are still known, the latest last."""
+    answer = _or_nothing(client, "/v1/events", {"kind": EVENTS, "limit": str(MAX_EVENTS)})
+    of_topic = _or_nothing(client, "/v1/events", {"kind": EVENTS, "topic": topic, "limit": str(MAX_EVENTS)})  # may be older ones
+    found = {str(item["id"]): item for each in (of_topic, answer) for item in (each or {}).get("items", [])}
+    return sorted((item for item in found.values() if item.get("protocol") == protocol), key=lambda item: str(item.get("ts")))
+
+
+def _last_event(events: list[JSONObject], level: JSONObject, topic: str) -> JSONObject | None:
+    """The last event of a level's bucket; where the bucket is not known, the last one that this key had a part in."""
+    for event in reversed(events):
+        same = all(event.get(name) == level.get(name) for name in ("per", "rule", "operation"))
+        if same and (event.get("thing") == level["thing"] if level.get("thing") else event.get("topic") == topic):
+            return event
+    return None
+
+
+def _ranked(client: AdminClient, protocol: str) -> list[JSONObject]:
+    """The clients over a limit, of all topics, also those that have gone; none of a gateway that does not know them yet."""
+    try:
+        return list(client.items("/v1/clients", {"protocol": protocol}, most=MAX_RANKED))
+    except CommandError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return []
+
+
+def _clients(client: AdminClient, traffic: list[JSONObject], levels: list[Limited], key: tuple[str, str]) -> list[Client]:
+    """The clients that are limited at `key` (protocol, topic), the worst first, with what they tell or have told of themselves."""
+    protocol, topic = key
+    found: dict[str, Client] = {}
+    ranked = _ranked(client, protocol)
+    for each in (item for item in ranked if item.get("topic") == topic):
+        one = found.setdefault(str(each.get("client")), Client(str(each.get("client"))))
+        one.delayed += int(each.get("delayed") or 0)
+        one.delayed_per_second += float(each.get("delayed_per_second") or 0)
+    for each in (item for topic in traffic for item in topic.get("clients") or []):
+        one = found.setdefault(str(each.get("client")), Client(str(each.get("client"))))
+        one.refused += int(each.get("refused") or 0)
+        one.refused_per_second += float(each.get("refused_per_second") or 0)
+    for event in (one.event for one in levels if one.event is not None):
+        if event.get("client"):
+            known = found.setdefault(str(event["client"]), Client(str(event["client"])))
+            known.refused = known.refused or int(event.get("client_refused") or 0)
+            if event.get("user"):
+                known.users.add(str(event["user"]))
+    worst = sorted(found.values(), key=lambda one: (-one.refused_per_second - one.delayed_per_second, -one.refused - one.delayed))
+    limited = worst[:MAX_CLIENTS]
+    for one in limited:
+        _look_up(client, one, protocol)
+        if not one.libraries:  # it has gone
+            _remember(one, [each for each in ranked if each.get("client") == one.address])
+    return limited
+
+
+def _remember(one: Client, ranked: list[JSONObject]) -> None:
+    """Add what the ranking still knows of a client."""
+    for each in ranked:
+        if each.get("user"):
+            one.users.add(str(each["user"]))
+        one.names.update(str(name) for name in each.get("names") or [])
+        for said in each.get("libraries") or []:
+            library = library_of({"protocol": each.get("protocol"), "client_properties": said, **said})
+            if library is not None:
+                one.libraries[library.name] = library
+
+
+def _look_up(client: AdminClient, one: Client, protocol: str) -> None:
+    """Add what the connections of a client's address say of themselves."""
+    for connection in client.items("/v1/connections", {"q": one.address, "protocol": protocol}, most=MAX_CONNECTIONS):
+        if str(connection.get("client")).rpartition(":")[0].strip("[]") != one.address:
+            continue
+        if connection.get("user"):
+            one.users.add(str(connection["user"]))
+        properties = connection.get("client_properties")
+        name = properties.get("connection_name") if isinstance(properties, dict) else None
+        if name:
+            one.names.add(str(name))
+        library = library_of(connection)
+        if library is not None:
+            one.libraries[library.name] = library
+        if connection.get("channels") and "confirm_channels" in connection:  # one without a channel, or about to end, tells nothing
+            one.confirms = bool(one.confirms or connection["confirm_channels"])
+
+
+def libraries_of(findings: Findings, asked: str | None, *, every: bool) -> list[ClientAdvice]:
+    """The libraries to say something of: the one asked for, all of the protocol, or those of the clients. Raises CommandError."""
+    protocol = str(findings.body.get("protocol"))
+    all_of_them = [advice for advice in CLIENT_ADVICE if advice.protocol == protocol]
+    if asked is not None:
+        found = named(asked, protocol)
+        if not found:
+            known = ", ".join(advice.name for advice in all_of_them)
+            raise CommandError(NOT_FOUND, f"nothing is known of {asked} with {PROTOCOL_NAMES[protocol].title}; there are {known}")
+        return found
+    if every:
+        return all_of_them
+    return list({name: advice for one in findings.clients for name, advice in one.libraries.items()}.values())
+
+
+def situations(findings: Findings) -> tuple[str, ...]:
+    """How the limit bites, or would, where none has yet."""
+    one = findings.worst or next(iter(findings.levels), None)
+    if one is None or not one.enforced:
+        return ()
+    known = {client.confirms for client in findings.clients} - {None}
+    confirms = known.pop() if len(known) == 1 else None
+    return situations_of({**one.level, "protocol": findings.body.get("protocol")}, confirms)
+
+
+def to_do(advice: ClientAdvice, bites: tuple[str, ...]) -> str | None:
+    """What to change in the application; None where it consumes, as nothing is refused there."""
+    if bites == (SPOOLED,):
+        return WAIT_LONGER
+    return None if bites == (CONSUMING,) else advice.to_do
+
+
+def as_json(findings: Findings, libraries: list[ClientAdvice], commands: list[str]) -> JSONObject:
+    """The findings for programs."""
+    worst = findings.worst
+    offered, over = findings.demand(worst) if worst is not None else (0.0, 0.0)
+    bites = situations(findings)
+    return {
+        "protocol": findings.body.get("protocol"),
+        "topic": findings.body.get("topic"),
+        "state": findings.state,
+        "since": (worst.event or {}).get("since") if worst is not None else None,
+        "last_over": worst.last_over if worst is not None else None,
+        "offered_per_second": offered,
+        "over_limit_per_second": over,
+        "wait_ms": worst.usage.get("wait_ms") if worst is not None else None,
+        "limit": None if worst is None else {name: value for name, value in worst.level.items() if name != "usage"},
+        "levels": [one.level for one in findings.levels],
+        "quotas": findings.quotas,
+        "clients": [
+            {
+                "client": one.address, "refused": one.refused, "refused_per_second": one.refused_per_second,
+                "delayed": one.delayed, "delayed_per_second": one.delayed_per_second, "users": sorted(one.users),
+                "names": sorted(one.names), "libraries": sorted(one.libraries), "confirms": one.confirms,
+            }
+            for one in findings.clients
+        ],
+        "advice": [
+            {"library": each.name, "shows": {bite: each.shows[bite] for bite in bites if bite in each.shows}, "to_do": to_do(each, bites)}
+            for each in libraries
+        ],
+        "near": findings.near,
+        "commands": commands,
+    }  # fmt: skip

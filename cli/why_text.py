@@ -1,0 +1,394 @@
+"""The findings of `sluice why` as a page of text that reads well at 80 columns."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from cli.client_advice import ClientAdvice
+from cli.explain import limit, moment, tried_beside
+from cli.names import typed_path
+from cli.tables import cell_width, fold
+from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
+from common import figures
+from common.shell_words import joined, quoted
+from limiter.rules.rule_set import UNRULED
+
+JSONObject = dict[str, Any]
+MAX_WIDTH: Final = 100  # columns; longer lines are hard to read
+INDENT: Final = 12  # columns; of what stands beside a heading
+LATELY: Final = "in the last 10 s"  # that every rate is a mean over: it goes on for so long when a flood has ended
+MOST: Final = 0.5  # of what is refused; the part above which one client makes most of it
+LIFETIME: Final = "1h"  # of the change that is suggested: long enough to look for the cause
+WRITTEN: Final = ("vhost", "exchange")  # levels whose `thing` is percent-encoded already
+NEVER_MS: Final = 3_600_000.0  # ms; a longer wait is none: the limit is 0
+HEADLINES: Final = {
+    "limited_now": "limited now",
+    "limited_before": "not limited now",
+    "not_enforced": "over a limit that is not enforced: nothing is refused or held",
+    "within": "within its limit, nothing was refused or held",
+    "unseen": "no message of it has come yet",
+    "unlimited": "no limit holds for it",
+}
+
+
+def text_width() -> int:
+    """Columns of the terminal, but no more than read well."""
+    return min(shutil.get_terminal_size().columns, MAX_WIDTH)
+
+
+def written(findings: Findings, libraries: list[ClientAdvice]) -> Iterator[str]:
+    """The page, line by line."""
+    width = text_width()
+    yield from fold(headline(findings).split(" "), width)
+    one = findings.worst
+    shown = [one] if one is not None else findings.levels
+    for each in shown:
+        yield ""
+        yield from level_lines(findings, each, width)
+    others = [each for each in findings.levels if each not in shown]
+    if others:
+        yield from beside("also", "; ".join(in_short(each) for each in others), width)
+    if findings.clients and one is not None:
+        yield from beside("clients", [client_text(client) for client in findings.clients], width)
+    if one is None and not findings.traffic:
+        yield from beside("seen", unseen(findings), width)
+    bites = situations(findings)
+    if libraries and (bites or not findings.levels):
+        yield ""
+        yield "What the application sees" if one is not None else "What the application would see"
+    for advice in libraries:
+        texts = [advice.shows[bite] for bite in bites if bite in advice.shows]
+        change = to_do(advice, bites)
+        yield from beside(advice.name, [*texts, *([f"To do: {change}."] if change else [])], width, indent=4, above=True)
+    yield from what_to_do(findings, libraries, width)
+
+
+def beside(name: str, text: str | list[str], width: int, *, indent: int = INDENT, above: bool = False) -> Iterator[str]:
+    """`text` (several: one below the other) beside its name, or below it, folded to `width`."""
+    texts = [text] if isinstance(text, str) else text
+    if above:
+        yield f"  {name}"
+    for number, each in enumerate(texts):
+        head = f"  {name}".ljust(indent) if not number and not above else " " * indent
+        yield from fold(each.split(" "), width, indent=" " * indent, first=head)
+
+
+def headline(findings: Findings) -> str:
+    text = f"{' '.join(findings.words)}: {HEADLINES[findings.state]}"
+    one = findings.worst
+    if one is None or not one.enforced:
+        return text
+    by = "" if one.level.get("per") == "topic" else f"by the limit {whose(one.level)}"
+    if findings.state == "limited_before":
+        return f"{text}; last {by + ', ' if by else ''}{moment(one.last_over)} UTC ({ago(one.last_over)} ago)"
+    text += f" {by}" if by else ""
+    since = str((one.event or {}).get("since") or "")
+    return f"{text}, since {moment(since)} UTC ({ago(since)})" if since else text
+
+
+def ago(text: str) -> str:
+    """The time since an RFC 3339 moment: `12min 8s`."""
+    try:
+        return figures.duration(max(0.0, round((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds())))
+    except ValueError:
+        return "?"
+
+
+def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
+    level = one.level
+    yield from beside("limit", f"{limit(level.get('limit') or {})}, {subject_text(level)}{'' if one.enforced else ', not enforced'}", width)
+    yield from beside("set by", set_by(findings, level), width)
+    offered, over = findings.demand(one)
+    if offered or one.over_now:
+        passed = max(0.0, offered - over)
+        if level.get("operation") == "consume":
+            text = f"{figures.rate(passed)} is delivered; what the broker has more waits for its turn"
+        else:
+            what = "held" if one.enforced and level.get("action") in {"delay", "block", "spool"} else "over the limit"
+            text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}"
+        yield from beside("demand", text, width)
+    if one.usage:
+        usage = one.usage
+        total = f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} held"
+        if not one.enforced:
+            total = f"{usage['admitted'] + usage['shadow_refused']:,} passed, {usage['shadow_refused']:,} of them would have been refused"
+        yield from beside("in all", total, width)
+        yield from beside("wait", wait_text(level, usage) if one.enforced else "none: every message passes", width)
+    yield from beside("action", action_text(level, str(findings.body.get("protocol"))), width)
+    tried = tried_beside(level)
+    if tried is not None:
+        yield from beside("tried", tried, width)
+
+
+def subject_text(level: JSONObject) -> str:
+    """Whose limit it is: `for this topic`, `for the user shop`, `for each client apart`."""
+    return ("to consumers, " if level.get("operation") == "consume" else "") + whose(level)
+
+
+def whose(level: JSONObject) -> str:
+    per, thing = str(level.get("per")), str(level.get("thing") or "")
+    if per == "topic":
+        return "for this topic" if not thing.endswith(".#") else f"for all topics of {thing} together"
+    if per == "rule":
+        return "for all topics of the rule together"
+    return f"for the {per} {thing}" if thing else f"for each {per} apart"
+
+
+def set_by(findings: Findings, level: JSONObject) -> list[str]:
+    """Where the limit comes from, and who is answerable for it."""
+    place = f" ({level['place']})" if level.get("place") else ""
+    rule = f"rule {level.get('rule')}{place}" if level.get("rule") != UNRULED.name else "no rule"
+    origin = str(level.get("origin"))
+    own = f", which says {limit(level['rule_limit'])}" if level.get("rule_limit") else ""
+    if origin == "override" or level.get("by"):
+        lines = [f"{level.get('by') or 'somebody'} at {moment(str(level.get('at') or ''))} UTC, a live change over {rule}{own}"]
+        if level.get("reason"):
+            lines.append(f"reason: {level['reason']}")
+        lines.append(f"until {moment(str(level['expires']))} UTC" if level.get("expires") else "until it is taken back")
+        return lines
+    if origin.startswith("quota"):
+        quotas = findings.quotas or {}
+        night = f" of {quotas['date']}" if quotas.get("date") else ""
+        lines = [f"the published quota{night}, over {rule}{own}"]
+        if quotas:
+            lines.append(f"published by {quotas.get('by') or 'somebody'} at {moment(str(quotas.get('at') or ''))} UTC")
+        if quotas.get("reason"):
+            lines.append(f"reason: {quotas['reason']}")
+        return [*lines, "raised for this hour by the last hour's demand"] if origin == "quota+hour" else lines
+    return [f"{rule}, which names this {level.get('per')}" if origin == "file" else f"{rule}, as for all that it matches"]
+
+
+def wait_text(level: JSONObject, usage: JSONObject) -> str:
+    wait = float(usage.get("wait_ms") or 0)
+    if wait >= NEVER_MS:
+        return "without end: the limit is 0"
+    if not wait:
+        return "none: a message sent now passes"
+    breaker = f"; the breaker is open, {level.get('open_for')} at a time" if usage.get("breaker") == "open" else ""
+    return f"{figures.duration(wait / 1e3)} until the next message passes{breaker}"
+
+
+def action_text(level: JSONObject, protocol: str) -> str:
+    action = str(level.get("action"))
+    if level.get("mode") != "enforce":
+        counted = "what is over it is counted, and passes" if level.get("mode") == "shadow" else "nothing is judged"
+        return f"none: mode {level.get('mode')}; {counted}"
+    if level.get("operation") == "consume":
+        closes = "; basic.get waits for a second, then its channel is closed (506)" if action == "close" else ""
+        return f"deliveries wait for their turn{closes}"
+    words = {
+        "delay": f"delay: a message waits up to {level.get('max_delay')}, then it is refused",
+        "block": "block: the connection is not read until the message may pass",
+        "spool": "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has passed",
+        "drop": "drop: the message is swallowed and counted",
+        "close": "close: the channel is closed" if protocol == "amqp" else "close: the connection is closed",
+    }
+    if action in words:
+        return words[action]
+    if protocol != "amqp":
+        return f"reject: refused with code {'2' if level.get('reply') == 'system_busy' else '215'} and the wait"
+    fallbacks = {"delay": "its channel waits", "drop": "the message is swallowed", "close": "its channel is closed", "block": "it waits"}
+    return f"reject: nacked; where a channel has no confirms, {fallbacks.get(str(level.get('fallback')), level.get('fallback'))}"
+
+
+def in_short(one: Limited) -> str:
+    level = one.level
+    if not one.enforced:
+        return (
+            f"{limit(level.get('limit') or {})} {subject_text(level)} of rule {level.get('rule')}: not enforced (mode {level.get('mode')})"
+        )
+    state = "over it now" if one.over_now else ("was over it" if one.last_over else "within it")
+    return f"{limit(level.get('limit') or {})} {subject_text(level)} of rule {level.get('rule')}: {state}"
+
+
+def client_text(client: Client) -> str:
+    """`10.0.0.7 (checkout-7, user shop, pika): 170/s refused in the last 10 s`."""
+    known = [*sorted(client.names)[:3], *(f"user {user}" for user in sorted(client.users)[:3]), *sorted(client.libraries)]
+    if client.refused_per_second or client.refused:
+        many = (
+            f"{figures.rate(client.refused_per_second)} refused {LATELY}"
+            if client.refused_per_second
+            else f"{client.refused:,} refused in all"
+        )
+    elif client.delayed_per_second or client.delayed:
+        many = f"{figures.rate(client.delayed_per_second)} held {LATELY}" if client.delayed_per_second else f"{client.delayed:,} held"
+        many += ", of all its topics"
+    else:
+        many = ""
+    return f"{client.address}{' (' + ', '.join(known) + ')' if known else ''}{': ' + many if many else ''}"
+
+
+def unseen(findings: Findings) -> str:
+    uptime = findings.status.get("uptime_seconds")
+    since = f", which was {figures.duration(round(float(uptime)))} ago" if isinstance(uptime, int | float) else ""
+    text = f"not since the start of this gateway{since}, or long ago"
+    if findings.status.get("taken_over_at"):
+        text += f" (it took over from another at {moment(str(findings.status['taken_over_at']))} UTC, whose counters ended with it)"
+    if any(PATTERN.search(word) for word in findings.words[1:]):
+        text += "; `why` takes one topic's own name, not a pattern"
+    if findings.near:
+        return f"{text}; seen are: {', '.join(findings.near)}"
+    return f"{text}; check the spelling: `sluice topics -q WORD` shows what comes"
+
+
+def commands_of(findings: Findings) -> list[str]:
+    """Commands that raise the limit in the way, or show more; for somebody with an operator's token."""
+    one = findings.worst
+    found = []
+    if one is not None and not one.enforced:
+        found.append(enforcing_command(findings, one.level))
+    elif one is not None:
+        level = one.level
+        offered, _ = findings.demand(one)
+        limits = level.get("limit") or {}
+        now = float(limits.get("messages_per_second") or 0)
+        wanted = nice(max(offered * RAISE, now * RAISE, 1.0))
+        options = f"--messages {wanted}/s" if limits.get("messages") or not limits.get("bytes") else f"--bytes {twice(limits)}"
+        if level.get("per") == "topic" and level.get("operation") != "consume":
+            found.append(f"sluice limits set {joined(key_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
+        elif (
+            level.get("origin") == "override" and level.get("thing") and level.get("per") != "topic"
+        ):  # which holds over the rule, whatever that says
+            key = typed_path(live_change_path(level))
+            found.append(f"sluice limits set {key} {options} --for {LIFETIME} --reason '...'")
+            found.append(f"sluice limits unset {key} --reason '...'")
+        elif level.get("per") == "topic" and level.get("operation") == "consume":
+            found.append(f"sluice limits set {joined(consumed_words(findings))} {options} --for {LIFETIME} --reason '...'")
+        elif level.get("rule") != UNRULED.name:
+            found.append(f"sluice rules set {quoted(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
+    contained = containment(findings)
+    if contained is not None:
+        found.append(contained[1])
+    return [*found, f"sluice limits get {joined(findings.words)}"]
+
+
+def enforcing_command(findings: Findings, level: JSONObject) -> str:
+    """The command that enforces a limit which is only counted, as it is: of the live change where there is one, else of its rule."""
+    shown = level.get("limit") or {}
+    options = [f"--{name} {shown[name]}" for name in ("messages", "bytes", "concurrent") if shown.get(name)]
+    if level.get("origin") != "override":  # the rule's own limit stays; a topic's quota is none of it
+        return f"sluice rules set {quoted(str(level.get('rule')))} --mode enforce --reason '...'"
+    if level.get("per") != "topic":
+        key = typed_path(live_change_path(level))
+    else:
+        key = joined(consumed_words(findings) if level.get("operation") == "consume" else key_words(findings, level))
+    return f"sluice limits set {key} {' '.join(options)} --reason '...'"
+
+
+def containment(findings: Findings) -> tuple[Client, str] | None:
+    """The client that makes most of what is refused or held of the topic, and the command that holds it back alone; None where none does.
+
+    It is left half of the limit in the way, so that the others have the other half. A limit of one client holds it back already.
+    """
+    one = findings.worst
+    if one is None or not one.enforced or one.level.get("per") in {"client", "connection"} or one.level.get("operation") == "consume":
+        return None
+    limits = one.level.get("limit") or {}
+    messages, size = (float(limits.get(name) or 0) / 2 for name in ("messages_per_second", "bytes_per_second"))
+    worst = max(findings.clients, key=_over, default=None)
+    if worst is None or _over(worst) <= sum(map(_over, findings.clients)) * MOST or max(messages, size) < 1:
+        return None
+    options = " ".join([*([f"--messages {int(messages)}/s"] if messages >= 1 else []), *([f"--bytes {int(size)}B/s"] if size >= 1 else [])])
+    return worst, f"sluice limits set client {worst.address} {options} --for {LIFETIME} --reason '...'"
+
+
+def _over(client: Client) -> float:
+    """Messages per second: refused or held."""
+    return client.refused_per_second + client.delayed_per_second
+
+
+def live_change_path(level: JSONObject) -> str:
+    """The path of a live change for a client, user, queue ...: `limits/client/10.0.0.7`."""
+    per, thing = str(level.get("per")), str(level.get("thing"))
+    consume = "consume/" if level.get("operation") == "consume" else ""
+    return f"limits/{consume}{per}/{thing if per in WRITTEN else quote(thing, safe='')}"
+
+
+def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
+    """The key by which the limit is changed: of a group of keys, its name."""
+    thing = str(level.get("thing") or "")
+    group = thing.endswith(".#") and not findings.words[-1].endswith(".#")
+    return (*findings.words[:-1], thing.rpartition("/")[2]) if group else findings.words
+
+
+def consumed_words(findings: Findings) -> tuple[str, ...]:
+    """The key by which the limit on its deliveries is changed: an AMQP topic's is its queue, which the default exchange is named after."""
+    protocol, vhost, *_, name = findings.words
+    return ("queue", vhost, name) if protocol == "amqp" else (*findings.words, "--operation", "consume")
+
+
+def twice(limits: JSONObject) -> str:
+    return f"{nice(float(limits.get('bytes_per_second') or 512) * 2)}B/s"
+
+
+def nice(number: float) -> int:
+    """The number rounded up to two digits: 234 is 240."""
+    step = 10 ** max(0, len(str(int(number))) - 2)
+    return int(-(-number // step) * step)
+
+
+def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) -> Iterator[str]:
+    one = findings.worst
+    yield ""
+    if one is None:
+        text, command = "Every rule and why it holds or not:", f"sluice limits get {joined(findings.words)}"
+        yield from [f"{text} {command}"] if cell_width(f"{text} {command}") <= width else [text, f"  {command}"]
+        return
+    yield "What to do"
+    level = one.level
+    if not one.enforced:
+        *changes, look = commands_of(findings)
+        yield from beside(
+            "-", f"Nothing, for the application: all of it passes (mode {level.get('mode')}). To enforce the limit:", width, indent=4
+        )
+        yield from (f"      {command}" for command in changes)
+        yield from beside("-", "See every rule, and why it holds or not:", width, indent=4)
+        yield f"      {look}"
+        return
+    spools = level.get("action") == "spool"
+    if level.get("operation") != "consume" and spools:
+        yield from beside(
+            "-", "Nothing is refused: what is over the limit waits, and passes later. See how much and how long:", width, indent=4
+        )
+        yield f"      sluice spool show {joined(findings.words)}"
+    elif level.get("operation") != "consume":
+        offered, over = findings.demand(one)
+        share = f", {figures.percent(over / offered)} less than now" if offered and over else ""
+        yield from beside("-", f"Slow down: send at most {limit_rate(level)}{share}.", width, indent=4)
+    else:
+        yield from beside("-", "Nothing is lost; consumers that need more have to ask for more.", width, indent=4)
+    if (
+        findings.body.get("protocol") == "amqp"
+        and level.get("operation") != "consume"
+        and any(c.confirms is False for c in findings.clients)
+    ):
+        why = (
+            "nobody learns of those that wait here when the gateway crashes"
+            if spools
+            else "a refused message cannot be told from a slow one"
+        )
+        yield from beside("-", f"Use publisher confirms: without them {why}.", width, indent=4)
+    if not libraries:
+        yield from beside("-", "See what your client library shows, and what to change there: add --all-libraries.", width, indent=4)
+    *changes, look = commands_of(findings)
+    contained = containment(findings)
+    if contained is not None:
+        changes.remove(contained[1])
+        text = f"Or hold {contained[0].address} back, which makes most of what is over the limit, so that the others pass:"
+    if changes:
+        yield from beside("-", "Ask for more; whoever runs the gateway types:", width, indent=4)
+        yield from (f"      {command}" for command in changes)
+    if contained is not None:
+        yield from beside("-", text, width, indent=4)
+        yield f"      {contained[1]}"
+    yield from beside("-", "See every rule, and why it holds or not:", width, indent=4)
+    yield f"      {look}"
+
+
+def limit_rate(level: JSONObject) -> str:
+    limits = level.get("limit") or {}
+    return " and ".join(str(limits[name]) for name in ("messages", "bytes") if limits.get(name)) or limit(limits)

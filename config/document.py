@@ -1,0 +1,304 @@
+"""YAML text as a tree of nodes that know their location. Nothing is interpreted here.
+
+PyYAML's own loader resolves scalars by their looks: `010` becomes 8, `1:30` becomes 90, `no` becomes False, `1e3` stays text
+(measured with 6.0.3). So only its parser is used, event by event, and every scalar stays the text that was written; what it means is
+decided later by the setting it stands for (`kinds.py`). Going by events also means that nothing recurses: depth and size are capped
+before they cost anything, and anchors, aliases and tags are refused where they stand.
+
+All faults go to `Problems`; a syntax error ends the reading of that file, everything else is collected.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from config.problems import Problems, SourceLocation, quoted
+from config.surrogate_escapes import LoneSurrogateError, SurrogateEscapes
+
+MAX_BYTES: Final = 4 << 20  # bytes; one file; about 30,000 rules, read in about a second
+MAX_DEPTH: Final = 16  # levels; the deepest setting, rules[].limit.burst.messages, is at 6
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times faster and gives the same events
+_UNPRINTABLE: Final = re.compile("[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_COMMENT: Final = re.compile(r"(^|[ \t])#.*$")
+_LINE_END: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML 1.1 counts as a line, so that numbers agree with the parser's
+
+
+class Scalar:
+    """A piece of text. `plain` when it was written without quotes."""
+
+    __slots__ = ("location", "plain", "text")
+
+    def __init__(self, text: str, location: SourceLocation, *, plain: bool = True) -> None:
+        self.text = text
+        self.location = location
+        self.plain = plain
+
+    @property
+    def null(self) -> bool:
+        """Whether YAML says that there is no value: nothing, `~` or `null`, unquoted."""
+        return self.plain and self.text in {"", "~", "null", "Null", "NULL"}
+
+    def __repr__(self) -> str:
+        return f"<Scalar {quoted(self.text)} at {self.location}>"
+
+
+class Mapping:
+    """Keys and values in the order written. `keys` holds the location of each key."""
+
+    __slots__ = ("entries", "keys", "location")
+
+    def __init__(self, location: SourceLocation) -> None:
+        self.location = location
+        self.entries: dict[str, Node] = {}
+        self.keys: dict[str, SourceLocation] = {}
+
+    def put(self, key: str, location: SourceLocation, node: Node) -> None:
+        self.entries[key] = node
+        self.keys[key] = location
+
+    def __repr__(self) -> str:
+        return f"<Mapping {', '.join(self.entries)} at {self.location}>"
+
+
+class Sequence:
+    """Items in the order written."""
+
+    __slots__ = ("items", "location")
+
+    def __init__(self, location: SourceLocation) -> None:
+        self.location = location
+        self.items: list[Node] = []
+
+    def __repr__(self) -> str:
+        return f"<Sequence of {len(self.items)} at {self.location}>"
+
+
+Node = Scalar | Mapping | Sequence
+
+
+def kind_of(node: Node) -> str:
+    """A node's kind, in words for a message."""
+    if isinstance(node, Mapping):
+        return "a mapping"
+    if isinstance(node, Sequence):
+        return "a list"
+    return "nothing" if node.null else quoted(node.text)
+
+
+def read(path: Path, name: str, problems: Problems) -> Node | None:
+    """The tree of the YAML file at `path`, called `name` in messages; None when it cannot be read (the reason is in `problems`)."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        problems.read(name, [])
+        problems.add(SourceLocation(name), "", f"cannot be read: {reason}", "name a YAML file that exists and that this user may read")
+        return None
+    return parse(data, name, problems)
+
+
+def parse(data: bytes, name: str, problems: Problems) -> Node | None:
+    """The tree of the YAML text in `data`; at most MAX_BYTES and MAX_DEPTH levels are looked at."""
+    text = _decode(data, name, problems)
+    if text is None:
+        return None
+    return _Composer(name, problems).compose(text)
+
+
+def _decode(data: bytes, name: str, problems: Problems) -> str | None:
+    """`data` as text that YAML's parser can read, or None with the reason in `problems`."""
+    start = SourceLocation(name, 1, 1)
+    problems.read(name, [])
+    if len(data) > MAX_BYTES:
+        problems.add(start, "", f"larger than {MAX_BYTES >> 20} MiB", "is this the right file? split rules over several gateways if so")
+        return None
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        problems.add(start, "", "UTF-16 text", "save the file as UTF-8")
+        return None
+    if data.startswith(b"\xef\xbb\xbf"):
+        problems.add(start, "", "begins with a byte order mark (EF BB BF)", "save the file as UTF-8 without BOM")
+        data = data[3:]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        problems.read(name, _LINE_END.split(data.decode(errors="replace")))
+        place = _place(name, data[: error.start].decode())
+        problems.add(place, "", f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
+        return None
+    lines = _LINE_END.split(text)
+    problems.read(name, lines)
+    clean = True
+    if (found := _UNPRINTABLE.search(text)) is not None:
+        what = f"control character U+{ord(found[0]):04X}"
+        remedy = 'is this a text file? write such characters as escapes in double quotes, "\\x07"'
+        problems.add(_place(name, text[: found.start()]), "", what, remedy)
+        clean = False
+    if "\t" in text:
+        for number, each in enumerate(lines, 1):
+            column = _COMMENT.sub("", each).find("\t") + 1
+            if column:
+                problems.add(SourceLocation(name, number, column), "", "tab character", 'use spaces (in double quotes: "\\t")')
+                clean = False
+    return text if clean else None
+
+
+def _place(name: str, before: str) -> SourceLocation:
+    """The place behind the text `before`, with which the file begins."""
+    return SourceLocation(name, len(_LINE_END.findall(before)) + 1, len(_LINE_END.split(before)[-1]) + 1)
+
+
+class _Composer:
+    """Builds the tree of one file from the parser's events."""
+
+    def __init__(self, name: str, problems: Problems) -> None:
+        self.name = name
+        self.problems = problems
+        self.open: list[Mapping | Sequence] = []  # containers not yet closed, outermost first
+        self.pending: list[tuple[str, SourceLocation] | None] = []  # for each open container: the key whose value comes next
+        self.root: Node | None = None
+        self.escapes = SurrogateEscapes("")
+
+    def compose(self, text: str) -> Node | None:
+        documents = 0
+        self.escapes = SurrogateEscapes(text)
+        try:
+            for event in yaml.parse(self.escapes.parsable, Loader=_LOADER):
+                if isinstance(event, yaml.DocumentStartEvent):
+                    documents += 1
+                    if documents > 1:
+                        self._add(self._location(event), "a second YAML document", "keep one document per file: remove this `---`")
+                        return self.root
+                elif not self._take(event):
+                    return None
+        except yaml.MarkedYAMLError as error:
+            self._syntax(error)
+            return None
+        if self.root is None:
+            self._add(SourceLocation(self.name, 1, 1), "the file is empty", "let `sluice init` write one")
+        return self.root
+
+    def _take(self, event: yaml.Event) -> bool:
+        """Fit one event into the tree. False when it is no use to go on."""
+        if isinstance(event, yaml.NodeEvent):
+            location = self._location(event)
+            if isinstance(event, yaml.AliasEvent):
+                self._add(location, f"alias {quoted('*' + str(event.anchor))}", "aliases are not supported: write the value out")
+                self.problems.silence(location)
+                self._fit(Scalar("", location))
+                return True
+            if event.anchor is not None:
+                self._add(
+                    location,
+                    f"anchor {quoted('&' + str(event.anchor))}",
+                    "anchors are not supported: write the value out where it is needed",
+                )
+            if getattr(event, "tag", None) not in {None, "!"}:
+                self._add(location, f"tag {quoted(str(getattr(event, 'tag', '')))}", "tags are not supported: remove it")
+            if isinstance(event, yaml.ScalarEvent):
+                self._fit(self._scalar(event, location))
+                return True
+            if len(self.open) >= MAX_DEPTH:
+                self._too_deep(location)
+                return False
+            container: Mapping | Sequence = Mapping(location) if isinstance(event, yaml.MappingStartEvent) else Sequence(location)
+            self._fit(container)
+            self.open.append(container)
+            self.pending.append(None)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self.open.pop()
+            self.pending.pop()
+        return True
+
+    def _scalar(self, event: yaml.ScalarEvent, location: SourceLocation) -> Scalar:
+        try:
+            text = self.escapes.value_of(event)
+        except LoneSurrogateError as error:
+            self._add(
+                _place(self.name, self.escapes.text[: error.index]),
+                f'"{error.escape}" is half a character: the other half of the pair does not stand beside it',
+                'write both halves, as in "\\ud83d\\ude00", or the character itself',
+            )
+            self.problems.silence(location)
+            text = ""
+        return Scalar(text, location, plain=event.implicit[0] and event.style in {None, ""})
+
+    def _fit(self, node: Node) -> None:
+        """Put `node` where the tree waits for one."""
+        if not self.open:
+            self.root = node
+            return
+        container = self.open[-1]
+        if isinstance(container, Sequence):
+            container.items.append(node)
+            return
+        key = self.pending[-1]
+        if key is not None:
+            self.pending[-1] = None
+            if key[0] in container.entries:
+                first = container.keys[key[0]]
+                self._add(key[1], f"duplicate key {quoted(key[0])}", f"remove one of the two; the first is in line {first.line}")
+            else:
+                container.put(key[0], key[1], node)
+            return
+        if not isinstance(node, Scalar):
+            self._add(node.location, f"{kind_of(node)} as a key", "keys are words")
+        self.pending[-1] = (node.text if isinstance(node, Scalar) else f"?{len(container.entries)}", node.location)
+
+    def _location(self, event: yaml.Event) -> SourceLocation:
+        mark = event.start_mark
+        assert mark is not None
+        return SourceLocation(self.name, mark.line + 1, mark.column + 1)
+
+    def _add(self, location: SourceLocation, message: str, remedy: str) -> None:
+        self.problems.add(location, "", message, remedy)
+
+    def _syntax(self, error: yaml.MarkedYAMLError) -> None:
+        mark = error.problem_mark or error.context_mark
+        location = SourceLocation(self.name, mark.line + 1, mark.column + 1) if mark is not None else SourceLocation(self.name, 1, 1)
+        if "maximum nesting depth" in (error.problem or ""):  # libyaml 0.2.6 gives up before its first event
+            self._too_deep(location)
+            return
+        context = f" {error.context}" if error.context else ""
+        if error.context_mark is not None and (mark is None or error.context_mark.line != mark.line):
+            context += f" begun in line {error.context_mark.line + 1}"
+        self._add(location, f"not YAML: {error.problem or 'cannot be read'}{context}", _remedy(error))
+
+    def _too_deep(self, location: SourceLocation) -> None:
+        self._add(location, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep: check the brackets")
+
+
+def _remedy(error: yaml.MarkedYAMLError) -> str:
+    """What usually mends this kind of syntax error."""
+    reason = f"{error.problem} {error.context}".lower()
+    for sign, remedy in _REMEDIES:
+        if sign in reason:
+            return remedy
+    return "check indentation, quotes and brackets here and in the line above"
+
+
+_REMEDIES: Final = (
+    ("mapping values are not allowed", "a `: ` too many: indent the line, or put the value in quotes"),
+    (
+        "invalid unicode character escape",
+        'no character has this number: write one that Unicode has, as in "\\U0001F600", or the character itself',
+    ),
+    ("hexdecimal number", 'write all digits of the escape, as in "\\u00e9", or `\\\\` for a backslash'),
+    ("hexadecimal numbers", 'write all digits of the escape, as in "\\u00e9", or `\\\\` for a backslash'),
+    ("unknown escape", "write `\\\\` for a backslash, or use single quotes"),
+    ("quoted scalar", "close the quotes"),
+    ("flow node", 'put the value in quotes, as in "[::1]:5672"'),
+    ("flow mapping", "close the brace `}` and put a comma between the entries"),
+    ("flow sequence", "close the bracket `]` and put a comma between the items"),
+    ("simple key", "write `key: value`, with a space after the colon"),
+    ("block collection", "indent all items of the list alike"),
+    ("block mapping", "indent all keys of a section alike"),
+    ("cannot start any token", "put the value in quotes"),
+    ("alias", "put a value that begins with `*` in quotes"),
+    ("anchor", "put a value that begins with `&` in quotes"),
+)

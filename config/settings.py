@@ -1,0 +1,103 @@
+"""Settings: the whole configuration of one gateway, typed and immutable. `load` makes it, `ROOT` is its schema."""
+
+# ruff: noqa: RUF009  -- setting() makes a dataclasses.field of immutable values
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from config.command_line import CommandLine
+from config.kinds import Only, PathName, Whole
+from config.known_settings import (
+    ACCESS_LOG,
+    FLEET,
+    PROBES,
+    TRACING,
+    WEBHOOKS,
+    AccessLog,
+    Admin,
+    Credit,
+    Disk,
+    Drain,
+    Fleet,
+    Gateway,
+    Limiter,
+    Listener,
+    Log,
+    Memory,
+    Probes,
+    Quotas,
+    Spool,
+    Tracing,
+    Webhook,
+)
+from config.problems import NOWHERE, ConfigProblem, Problems, SourceLocation
+from config.rules import RULES, RulesFile
+from config.sections import ListOf, Section, setting
+from limiter.rules.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration of one gateway, checked. Immutable; a reload makes another."""
+
+    version: int = setting(
+        Only(Whole(0, 1_000_000, 1), 1, "this version of sluice reads version 1", "set version: 1"), 1, "Version of this file's format."
+    )
+    gateway: Gateway = setting(Section(Gateway), Gateway(), "The gateway itself.")
+    listeners: tuple[Listener, ...] = setting(
+        ListOf(Section(Listener), "- {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}", least=1),
+        (),
+        "The addresses that clients connect to, and the brokers behind them.",
+    )
+    limiter: Limiter = setting(Section(Limiter), Limiter(), "The limiter's own executor.")
+    quotas: Quotas = setting(Section(Quotas), Quotas(), "Published quotas, as this gateway applies them.")
+    fleet: Fleet | None = setting(FLEET, None, "Gateways that share one set of limits; off: each limits by itself.")
+    credit: Credit = setting(Section(Credit), Credit(), "Credit between the stages of a connection.")
+    memory: Memory = setting(Section(Memory), Memory(), "Bounds on memory.")
+    disk: Disk = setting(Section(Disk), Disk(), "Bounds on the disk.")
+    spool: Spool = setting(Section(Spool), Spool(), "Where messages wait whose rule says `action: spool`.")
+    drain: Drain = setting(Section(Drain), Drain(), "How a graceful stop ends connections.")
+    admin: Admin = setting(Section(Admin), Admin(), "The admin API, probes and metrics.")
+    probes: Probes | None = setting(PROBES, None, "A second listener for probes and scrapes only, or off.")
+    access_log: AccessLog | None = setting(ACCESS_LOG, AccessLog(), "The access log, or off.")
+    webhooks: tuple[Webhook, ...] = setting(WEBHOOKS, (), "Receivers of limits reached and recovered, in Alertmanager's JSON; 8 at most.")
+    tracing: Tracing | None = setting(
+        TRACING, None, "Spans of refused, delayed and spooled messages for an OpenTelemetry collector, or off."
+    )
+    log: Log = setting(Section(Log), Log(), "The gateway's own log.")
+    rules_file: Path | None = setting(PathName("limits.yaml"), None, "File with the rules, relative to this one; or `rules:` inline.")
+    rules: tuple[Rule, ...] = setting(RULES, (), "The rules, where they are not in a file of their own.")
+
+    # Not settings: how this was loaded.
+    file: Path = Path()
+    command_line: CommandLine | None = None  # instead of a file
+    environ: MappingType[str, str] = field(default_factory=dict, repr=False)  # only what may be settings; may hold secrets
+    flags: MappingType[str, str] = field(default_factory=dict, repr=False)  # may hold secrets, too
+    origins: MappingType[str, SourceLocation] = field(default_factory=dict, repr=False)  # path -> where it was written
+    sources: Problems = field(default_factory=Problems, repr=False, compare=False)  # the text of the files, for messages
+
+    def problem(self, path: str, message: str, remedy: str) -> ConfigProblem:
+        """A problem at the setting `path`, or at the nearest one around it that was written down."""
+        inner = path
+        while inner and not self.origins.get(inner, NOWHERE).line:
+            inner = re.sub(r"(\.?[^.\[\]]+|\[[0-9]+\])$", "", inner)
+        return self.sources.problem(self.origins.get(inner, SourceLocation(str(self.file))), path, message, remedy)
+
+    def describe(self) -> dict[str, object]:
+        """The effective configuration as it would be written, rules included. No secrets: tokens stand in files, URLs are cut short."""
+        shown = ROOT.show(self)
+        assert isinstance(shown, dict)
+        return {**shown}
+
+    def origin(self, path: str) -> SourceLocation:
+        """Where the value at `path` comes from: file, line and column, environment, flag or default."""
+        return self.origins.get(path, NOWHERE)
+
+
+ROOT: Final = Section(Settings)
+RULES_FILE: Final = Section(RulesFile)

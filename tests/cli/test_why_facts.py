@@ -1,0 +1,144 @@
+"""The findings of `sluice why`, from answers of the admin API: demand of what is held, clients that have gone, consumers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.client_advice import AMQP_CLIENTS, CONSUMING, REFUSED, WAIT_LONGER
+from cli.why_facts import Client, Findings, Limited, to_do
+from cli.why_text import client_text, commands_of, written
+
+PIKA = {"product": "Pika Python Client Library", "version": "1.4.4"}
+WORDS = ("amqp", "/", "bills", "bill.eu")
+KEY = "%2F/bills/bill.eu"
+
+
+def level(**more: Any) -> dict[str, Any]:
+    usage = {
+        "received_per_second": 42.9, "forwarded_per_second": 9.6, "refused_per_second": 0.0, "admitted": 1604, "refused": 0, "held": 2558,
+        "wait_ms": 54.5, "breaker": "closed", "fill": 0.0, "last_refused": "2026-11-25T21:34:31.000Z",
+    }  # fmt: skip
+    limit = {"messages": "10/s", "messages_burst": 10, "messages_per_second": 10.0}
+    return {
+        "per": "topic", "thing": KEY, "operation": "produce", "origin": "default", "rule": "bills", "place": "limits.yaml:7",
+        "limit": limit, "action": "delay", "max_delay": "1s", "mode": "enforce", "usage": usage, **more,
+    }  # fmt: skip
+
+
+def findings(one: dict[str, Any], *clients: Client) -> Findings:
+    return Findings(WORDS, {"protocol": "amqp", "topic": KEY}, [Limited(one)], [{}], list(clients), None, {})
+
+
+def page(found: Findings) -> str:
+    return "\n".join(written(found, [AMQP_CLIENTS[0]]))
+
+
+def test_what_a_limit_holds_is_no_part_of_what_passes() -> None:
+    found = findings(level())
+    offered, held = found.demand(found.levels[0])
+    assert (offered, round(held, 3)) == (42.9, 33.3)
+    assert "42.9/s: 9.6/s passes, 33.3/s is held" in page(found)
+
+
+def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals() -> None:
+    text = page(findings(level(operation="consume", action="reject")))
+    assert "9.6/s is delivered; what the broker has more waits for its turn" in text
+    assert "To do:" not in text
+    assert (to_do(AMQP_CLIENTS[0], (CONSUMING,)), to_do(AMQP_CLIENTS[0], (REFUSED,))) == (None, AMQP_CLIENTS[0].to_do)
+
+
+def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later() -> None:
+    client = Client("10.0.0.7", confirms=False)
+    text = " ".join(page(findings(level(action="spool"), client)).split())
+    assert "33.3/s is held" in text
+    assert "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has" in text
+    assert "nothing: publishes go on, confirms come later" in text
+    assert f"To do: {WAIT_LONGER}." in text
+    assert "sluice spool show amqp / bills bill.eu" in text
+    assert "Use publisher confirms: without them nobody learns of those that wait here when the gateway crashes." in text
+    assert "Slow down" not in text
+
+
+@pytest.mark.parametrize(
+    ("rate", "per", "limit", "contained"),
+    [
+        (60.0, "topic", 10.0, True),
+        (60.0, "user", 10.0, True),
+        (60.0, "rule", 10.0, True),
+        (40.0, "topic", 10.0, False),
+        (60.0, "client", 10.0, False),
+        (60.0, "topic", 1.0, False),
+    ],
+)
+def test_one_client_with_most_of_the_refusals_is_held_back_alone(rate: float, per: str, limit: float, contained: bool) -> None:
+    """With half of the topic's limit, beside the larger limit that is proposed."""
+    limits = {"messages": f"{limit:g}/s", "messages_burst": 10, "messages_per_second": limit}
+    clients = [Client("10.0.0.8", refused_per_second=100 - rate), Client("10.0.0.7", refused_per_second=rate)]
+    if rate < 50:
+        clients.append(Client("10.0.0.9", refused_per_second=rate / 2))
+        clients[0].refused_per_second = rate
+    found = Findings(
+        WORDS,
+        {"protocol": "amqp", "topic": KEY},
+        [Limited(level(per=per, limit=limits))],
+        [{"refused_per_second": 100.0}],
+        clients,
+        None,
+        {},
+    )
+    command = "sluice limits set client 10.0.0.7 --messages 5/s --for 1h --reason '...'"
+    assert (command in commands_of(found)) is contained
+    assert page(found).count(command) == contained
+    assert ("Or hold 10.0.0.7 back" in page(found)) is contained
+    assert any("limits set amqp / bills bill.eu" in each or "rules set" in each for each in commands_of(found))
+
+
+def test_a_client_that_is_held_rather_than_refused_is_held_back_alone_too() -> None:
+    clients = [Client("10.0.0.8", delayed=9, delayed_per_second=2.0), Client("10.0.0.7", delayed=90, delayed_per_second=20.0)]
+    both = {"messages": "10/s", "messages_per_second": 10.0, "bytes": "1000B/s", "bytes_per_second": 1000.0}
+    assert "sluice limits set client 10.0.0.7 --messages 5/s --bytes 500B/s --for 1h --reason '...'" in page(
+        findings(level(limit=both), *clients)
+    )
+
+
+def test_the_limit_on_a_queues_deliveries_is_changed_by_the_queue() -> None:
+    found = Findings(("amqp", "/", "amq.default", "jobs"), {"protocol": "amqp"}, [Limited(level(operation="consume"))], [{}], [], None, {})
+    assert commands_of(found)[0].startswith("sluice limits set queue / jobs --messages ")
+
+
+def test_after_a_takeover_what_has_not_been_seen_is_told_since_then() -> None:
+    never = level(usage={})
+    status = {"uptime_seconds": 8.0, "taken_over_at": "2026-11-21T12:00:00.000Z"}
+    found = Findings(WORDS, {"protocol": "amqp", "topic": KEY}, [Limited(never)], [], [], None, status)
+    told = " ".join(page(found).split())
+    assert "not since the start of this gateway, which was 8s ago" in told
+    assert "it took over from another at 2026-11-21" in told
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        (Client("10.0.0.7", refused=9, refused_per_second=2.0, delayed=5), "10.0.0.7: 2/s refused in the last 10 s"),
+        (Client("10.0.0.7", refused=9000), "10.0.0.7: 9,000 refused in all"),
+        (Client("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s held in the last 10 s, of all its topics"),
+        (Client("10.0.0.7", delayed=650), "10.0.0.7: 650 held, of all its topics"),
+        (Client("10.0.0.7", users={"shop"}), "10.0.0.7 (user shop)"),
+    ],
+)
+def test_a_client_is_shown_with_what_happens_to_it(client: Client, said: str) -> None:
+    assert client_text(client) == said
+
+
+def test_a_client_that_has_gone_keeps_its_library_and_name(sluice: Any, admin: Any) -> None:
+    admin.answers["GET /v1/limits/amqp/%2F/bills/bill.eu"] = (200, {"protocol": "amqp", "topic": KEY, "levels": [level()]})
+    admin.answers["GET /v1/connections"] = (200, {"items": [], "next": None, "total": 0})
+    admin.answers["GET /v1/topics"] = (200, {"items": [{"protocol": "amqp", "topic": KEY, "clients": []}], "next": None, "total": 1})
+    gone = {"protocol": "amqp", "client": "10.0.0.7", "user": "shop", "names": ["billing-1"], "libraries": [PIKA], "topic": KEY,
+            "refused": 0, "delayed": 650, "refused_per_second": 0.0, "delayed_per_second": 0.0}  # fmt: skip
+    other = {**gone, "client": "10.0.0.8", "topic": "%2F/bills/bill.us"}
+    admin.answers["GET /v1/clients"] = (200, {"items": [gone, other], "next": None, "total": 2})
+    (client,) = sluice("why", *WORDS, "-o", "json").json["clients"]
+    assert (client["client"], client["libraries"], client["names"], client["users"]) == ("10.0.0.7", ["pika"], ["billing-1"], ["shop"])
+    assert "10.0.0.7 (billing-1, user shop, pika): 650 held, of all its topics" in " ".join(sluice("why", *WORDS).out.split())
