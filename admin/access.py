@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import trio
 import trio.abc
 
-from admin.auth import OWN_TOKEN, TOKEN_FILE, Role, TokenFile, first_token
+from admin.authentication.auth import OWN_TOKEN, TOKEN_FILE, Role, TokenFile, first_token
 
 if TYPE_CHECKING:
     import ssl

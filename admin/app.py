@@ -21,37 +21,37 @@ import trio.abc
 
 from admin import log
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, addresses_of, bound, text_of, token_files
-from admin.auth import Actor, Role, Tokens
-from admin.authentication import Authentication
-from admin.boundary import READS, Boundary
-from admin.changes import Author, WriteFailedError
+from admin.authentication.auth import Actor, Role, Tokens
+from admin.authentication.authentication import Authentication
+from admin.authentication.token_store import TokenStore
 from admin.context import Context
-from admin.descriptors import own_share
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import missing_page
-from admin.exchange import Deadlines
-from admin.glance import Glance
-from admin.http import Head, RefusedError
-from admin.idempotency import HEADER, REPLAYED, IdempotencyKeys
+from admin.http.boundary import READS, Boundary
+from admin.http.descriptors import own_share
+from admin.http.exchange import Deadlines
+from admin.http.idempotency import HEADER, REPLAYED, IdempotencyKeys
+from admin.http.parsing import Head, RefusedError
+from admin.http.preconditions import etag, require_stated
+from admin.http.problems import CONTENT_TYPE, ProblemError, not_found
+from admin.http.routing import JSON, ON, Answer, Request, Route, Router, parse_query
+from admin.http.server import ReceiveBody, Server
+from admin.http.slices import own_turn
+from admin.http.spreadsheet import export, wants_csv
+from admin.http.tls import Handshakes
 from admin.line_brake import LineBrake
 from admin.log_level import LiveLogLevel
-from admin.marks import Marks
-from admin.preconditions import etag, require_stated
-from admin.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.quota_watch import QuotaWatch
-from admin.routing import JSON, ON, Answer, Request, Route, Router, parse_query
-from admin.server import ReceiveBody, Server
-from admin.slices import own_turn
-from admin.spreadsheet import export, wants_csv
+from admin.store.changes import Author, WriteFailedError
 from admin.stream_hub import StreamHub
-from admin.tls import Handshakes
-from admin.token_store import TokenStore
+from admin.views.glance import Glance
+from admin.views.marks import Marks
 
 if TYPE_CHECKING:
     from admin.access import Bind
-    from admin.peer import Peer
+    from admin.http.peer import Peer
     from admin.ports import Gateway, Sample
-    from admin.store import Store
+    from admin.store.store import Store
 
 GRACE_S: Final = 3.0  # seconds; requests under way when the gateway stops; a change takes milliseconds (guess)
 REFUSALS_PER_SECOND: Final = 10  # journal lines of refused requests with one; each is an fsync for which changes wait; a guess

@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from admin.bodies import pointer
-from admin.changes import Author, Plan, WriteFailedError
-from admin.hindsight import SECONDS, WouldHaveRefused, would_have_refused
-from admin.level_targets import is_level_target, level_key_of, words_of
-from admin.level_views import holding
-from admin.limit_views import levels_of, not_enforced, remarks_on_modes
-from admin.problems import Fault, ProblemError, invalid
-from admin.slices import in_slices, rest_after
-from admin.state import QUOTAS, key_of
-from admin.views import Preview, TopicChange
+from admin.http.bodies import pointer
+from admin.http.problems import Fault, ProblemError, invalid
+from admin.http.slices import in_slices, rest_after
+from admin.store.changes import Author, Plan, WriteFailedError
+from admin.store.level_targets import is_level_target, level_key_of, words_of
+from admin.store.state import QUOTAS, key_of
+from admin.views.hindsight import SECONDS, WouldHaveRefused, would_have_refused
+from admin.views.level_views import holding
+from admin.views.limit_views import levels_of, not_enforced, remarks_on_modes
+from admin.views.views import Preview, TopicChange
 from limiter.protocols import protocol_of_level
 from limiter.rules.rule import RuleError
 from limiter.rules.rule_set import SHADOW
 
 if TYPE_CHECKING:
-    from admin.auth import Tokens
-    from admin.authentication import Authentication
-    from admin.journal import Change
+    from admin.authentication.auth import Tokens
+    from admin.authentication.authentication import Authentication
+    from admin.authentication.token_store import TokenStore
+    from admin.http.routing import Request, Route
     from admin.log_level import LiveLogLevel
-    from admin.marks import Marks
     from admin.ports import Gateway, Sample
     from admin.quota_watch import QuotaWatch
-    from admin.routing import Request, Route
-    from admin.store import EditNow, Store
+    from admin.store.journal import Change
+    from admin.store.store import EditNow, Store
     from admin.stream_hub import StreamHub
-    from admin.token_store import TokenStore
+    from admin.views.marks import Marks
     from limiter.judge import Judge
     from limiter.limit_state import LimitState
     from limiter.rules.level_keys import LevelKey

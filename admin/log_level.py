@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from admin import log
-from admin.state import format_time
-from admin.views import LogLevelNow
+from admin.store.state import format_time
+from admin.views.views import LogLevelNow
 
 if TYPE_CHECKING:
     from admin.ports import Gateway

@@ -12,10 +12,10 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from admin.auth import Role
-from admin.exchange import WITHOUT_BODY
-from admin.problems import ProblemBody
-from admin.routing import JSON, Parameter, Route
+from admin.authentication.auth import Role
+from admin.http.exchange import WITHOUT_BODY
+from admin.http.problems import ProblemBody
+from admin.http.routing import JSON, Parameter, Route
 
 PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
 VERSION: Final = "1"  # of the API: the /v1 of its paths

@@ -16,7 +16,7 @@ from limiter.rules.patterns import EXACT, name_pattern, name_text, routing_key_p
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admin.bodies import LimitBody
+    from admin.http.bodies import LimitBody
     from limiter.rules.rule_set import RuleSet
     from limiter.topics import TopicName
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as with_fields
 
-from admin.problems import ProblemError
-from admin.state import NO_CANDIDATE, Burst, StoredOverride, format_time, live
+from admin.http.problems import ProblemError
+from admin.store.state import NO_CANDIDATE, Burst, StoredOverride, format_time, live
 from limiter.units import format_byte_rate, format_duration, format_rate
 
 if TYPE_CHECKING:
-    from admin.bodies import ChangeContext
+    from admin.http.bodies import ChangeContext
     from limiter.limits import Limit
     from limiter.rules.rule import Rule
 

@@ -23,15 +23,15 @@ import trio
 from msgspec.structs import replace as with_fields
 
 from admin import log
-from admin.changes import Author, WriteFailedError
-from admin.problems import ProblemError
-from admin.state import QUOTAS, SHADOW, PublishedQuotas, StateError, format_time, parse_time
-from admin.views import Realised, RealisedTopic
+from admin.http.problems import ProblemError
+from admin.store.changes import Author, WriteFailedError
+from admin.store.state import QUOTAS, SHADOW, PublishedQuotas, StateError, format_time, parse_time
+from admin.views.views import Realised, RealisedTopic
 
 if TYPE_CHECKING:
     from admin.ports import Gateway, Sample
-    from admin.snapshots import Publication
-    from admin.store import Store
+    from admin.store.snapshots import Publication
+    from admin.store.store import Store
     from limiter.quota_snapshot import Quota
     from limiter.topics import TopicName
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from admin import log
-from admin.bodies import ChangeContext, LimitBody, override
-from admin.changes import Author, WriteFailedError
 from admin.context import limits_in_use
 from admin.endpoints.limits import MAX_NAME_BYTES
-from admin.problems import ProblemError
-from admin.state import StoredOverride, key_of, key_target, parse_time
+from admin.http.bodies import ChangeContext, LimitBody, override
+from admin.http.problems import ProblemError
+from admin.store.changes import Author, WriteFailedError
+from admin.store.state import StoredOverride, key_of, key_target, parse_time
 from limiter.limits import per_second
 from limiter.protocols import ROCKETMQ
 from limiter.rules.rule import RuleError
@@ -33,7 +33,7 @@ from limiter.units import format_rate
 
 if TYPE_CHECKING:
     from admin.ports import Gateway
-    from admin.store import Store
+    from admin.store.store import Store
     from limiter.rules.rule_set import Effective
 
 NAME: Final = "remote-admin"  # the author in history and `by`; the access key that was claimed follows it

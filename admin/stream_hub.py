@@ -17,12 +17,12 @@ import msgspec
 import trio
 
 from admin import log
-from admin.descriptors import WHOLE
-from admin.problems import ProblemError
+from admin.http.descriptors import WHOLE
+from admin.http.problems import ProblemError
 
 if TYPE_CHECKING:
-    from admin.glance import Glance
     from admin.ports import Gateway
+    from admin.views.glance import Glance
 
 MAX_STREAMS_PER_TOKEN: Final = 32  # one token cannot take them all; a guess
 LOOK_S: Final = 0.25  # seconds; between two looks for new events, at the gateway's common ticks

@@ -81,7 +81,7 @@ def verify(directory: Path | None, config: str | None, form: str) -> int:
     Reads the files alone, so it needs no gateway and no token; one may be running. Exit code 1 where something is wrong. Lines that are
     old enough are rolled away, and the chain is checked from the oldest on that is there.
     """
-    from admin.audit_chain import verify_state_directory
+    from admin.store.audit_chain import verify_state_directory
 
     folder = directory or _state_directory(config)
     try:

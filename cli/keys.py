@@ -5,7 +5,7 @@
     vhost /                    exchange / orders   namespace team-a
     group billing              queue / jobs                         what consumers get
 
-Words beside a topic's are in the API's paths too (`admin.level_targets`).
+Words beside a topic's are in the API's paths too (`admin.store.level_targets`).
 """
 
 from __future__ import annotations

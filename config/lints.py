@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from admin.secret_files import open_to_others
 from common.regular_files import MIN_SECRET_BYTES, read_secret
+from common.secret_files import open_to_others
 from config.checks import brokers_room, is_loopback, unreadable_token
 from config.http_urls import UrlParts, parts_of, webhook_url_in_file
 from config.listener_protocols import OPENING

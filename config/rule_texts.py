@@ -24,7 +24,7 @@ DEFAULTS: Final[dict[str, Any]] = {  # settings that are left out where they are
 
 
 class RuleTexts:
-    """The texts of rules, as `admin.live_rules.RuleTexts` wants them."""
+    """The texts of rules, as `admin.store.live_rules.RuleTexts` wants them."""
 
     def read(self, name: str, text: Mapping[str, Any]) -> Rule:
         """The rule of that name; raises RuleTextError with all faults of its text."""

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from admin.descriptors import share_of
+from admin.http.descriptors import share_of
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.limits import NEVER, Limit, Rate
 from limiter.units import format_rate

@@ -15,7 +15,7 @@ from gateway.lifecycle.signals import Signals
 from gateway.lifecycle.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from admin.store import Store
+    from admin.store.store import Store
     from config import Settings
     from gateway.lifecycle.takeover import Takeover
 
@@ -44,9 +44,9 @@ def composed(
 
 def run(settings: Settings) -> int:
     """Run a gateway until it is told to stop; the process's exit code."""
-    from admin.auth import TokenError
-    from admin.clock_steps import since_boot
-    from admin.store import Store, StoreError
+    from admin.authentication.auth import TokenError
+    from admin.store.clock_steps import since_boot
+    from admin.store.store import Store, StoreError
     from config.rule_texts import RuleTexts
     from config.tracing_packages import OTEL_EXTRA, missing_package
     from gateway.event_loop.memory_limit import require_sizes

@@ -52,7 +52,7 @@ from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
-    from admin.store import Store
+    from admin.store.store import Store
     from config import Settings
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.takeover import Takeover

@@ -28,14 +28,13 @@ ALLOWED = {
     "cli": ("cli", "config", "gateway", "limiter", "spark_jobs", "common"),
 }
 COMPOSERS = {  # these files put the rooms together or serve the command line; and one room that has the limiter judge
-    "gateway/admission.py": (*ALLOWED["gateway"], "admin.descriptors"),  # what the admin ports may hold is left free
+    "gateway/admission.py": (*ALLOWED["gateway"], "admin.http.descriptors"),  # what the admin ports may hold is left free
     "gateway/main.py": (*ALLOWED["gateway"], "admin"),
     "gateway/standalone.py": (*ALLOWED["gateway"], "admin"),
     "gateway/lifecycle/admin_server.py": (*ALLOWED["gateway"], "admin"),
     "gateway/lifecycle/file_watch.py": (*ALLOWED["gateway"], "admin.ports"),
-    "gateway/lifecycle/reload.py": (*ALLOWED["gateway"], "admin.auth", "admin.ports"),
-    "gateway/lifecycle/takeover.py": (*ALLOWED["gateway"], "admin.unix_socket"),
-    "config/lints.py": (*ALLOWED["config"], "admin.secret_files"),  # the admin port's own rule for its tokens' files
+    "gateway/lifecycle/reload.py": (*ALLOWED["gateway"], "admin.authentication.auth", "admin.ports"),
+    "gateway/lifecycle/takeover.py": (*ALLOWED["gateway"], "admin.http.unix_socket"),
     "gateway/workers/parent.py": (*ALLOWED["gateway"], "admin"),
     "cli/audit.py": (*ALLOWED["cli"], "admin"),  # it checks the journals without a gateway
     "spark_jobs/backtest": (*ALLOWED["spark_jobs"], "limiter"),  # it replays logs through the limiter itself, not through a model of it
@@ -83,8 +82,8 @@ RANKS = {
 }
 # Two files that are one idea may import each other, for types only: the pair -> why it is one idea.
 PAIRS = {
-    ("admin.context", "admin.routing"): "a route names its handler, which takes the context of one request to that route",
-    ("admin.exchange", "admin.server"): "the server answers what an exchange reads",
+    ("admin.context", "admin.http.routing"): "a route names its handler, which takes the context of one request to that route",
+    ("admin.http.exchange", "admin.http.server"): "the server answers what an exchange reads",
 }
 OUTER_RING = (
     "alerting/",

@@ -20,10 +20,11 @@ PACKAGES = ("admin", "cli", "common", "config", "gateway", "limiter", "spark_job
 FOLDERS = (*PACKAGES, "bench", "deploy", "docs", "tests")
 TEXT = (".md", ".py", ".toml", ".yaml", ".yml", ".sh", ".service", ".c")
 FOREIGN = frozenset(
-    {"ratelimit.md", "pip/pip-322.md", "config/rateLimitConfig.json", "report.md"}
+    {"ratelimit.md", "pip/pip-322.md", "config/rateLimitConfig.json", "report.md", "common/topic/TopicValidator.java"}
 )  # of other projects, or written by sluice
 MADE = (  # paths of what is made when something runs
-    "bench/bin", "bench/results/STAMP", "bench/results/scale-NAME", "config/state", "docs/images/algorithm-NAME", "tests/fuzz/crashes",
+    "bench/bin", "bench/results/STAMP", "bench/results/scale-NAME", "config/access-log", "config/state", "docs/images/algorithm-NAME",
+    "tests/fuzz/crashes",
     "tests/dashboard/node_modules",
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from admin.http import CONTENT_SECURITY
+from admin.http.parsing import CONTENT_SECURITY
 
 HTML: Final = "text/html; charset=utf-8"
 TYPES: Final[dict[str, str]] = {  # by a file's ending

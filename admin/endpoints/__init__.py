@@ -22,7 +22,7 @@ from admin.endpoints import (
     tokens,
     traffic,
 )
-from admin.routing import Route
+from admin.http.routing import Route
 
 ROUTES: Final[list[Route]] = [
     *limits.ROUTES,

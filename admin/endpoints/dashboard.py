@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from admin.auth import Role
-from admin.boundary import READS
+from admin.authentication.auth import Role
 from admin.context import Context
 from admin.dashboard import MISSING, PAGES, POLICY, VENDOR, Page
-from admin.http import Head
-from admin.routing import Answer, Route
-from admin.scrape_formats import preferences, wants_gzip
+from admin.http.boundary import READS
+from admin.http.parsing import Head
+from admin.http.routing import Answer, Route
+from admin.http.scrape_formats import preferences, wants_gzip
 
 FOR_EVER: Final = "public, max-age=31536000, immutable"  # a year, the longest that caches keep (RFC 2616 14.21; a custom since)
 ASK: Final = "no-cache"  # kept, but asked for each time: an upgrade of the gateway shows at the next load

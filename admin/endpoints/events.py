@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from admin.auth import Role
+from admin.authentication.auth import Role
 from admin.context import Context
-from admin.paging import DEFAULT, LIMIT
-from admin.problems import Fault, invalid
-from admin.routing import ON, Answer, Parameter, Request, Route
-from admin.slices import own_turn
-from admin.views import EventsPage
+from admin.http.paging import DEFAULT, LIMIT
+from admin.http.problems import Fault, invalid
+from admin.http.routing import ON, Answer, Parameter, Request, Route
+from admin.http.slices import own_turn
+from admin.views.views import EventsPage
 
 if TYPE_CHECKING:
     from admin.ports import RecentEvents

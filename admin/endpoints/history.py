@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from admin.audit_chain import AuditReport
-from admin.auth import Role
-from admin.bodies import ReasonBody, decode
+from admin.authentication.auth import Role
 from admin.context import Context
-from admin.journal import Entry
-from admin.paging import DEFAULT, LIMIT
-from admin.preconditions import etag, require_match
-from admin.problems import Fault, ProblemError, invalid, not_found
-from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Request, Route
-from admin.snapshots import Publication
-from admin.spreadsheet import FORMAT, HISTORY
-from admin.state import Edit, PublishedQuotas, StateError, format_time, parse_time
-from admin.views import AuditPage, HistoryEntry, HistoryPage, Preview
+from admin.http.bodies import ReasonBody, decode
+from admin.http.paging import DEFAULT, LIMIT
+from admin.http.preconditions import etag, require_match
+from admin.http.problems import Fault, ProblemError, invalid, not_found
+from admin.http.routing import WRITE_PARAMETERS, Answer, Parameter, Request, Route
+from admin.http.spreadsheet import FORMAT, HISTORY
+from admin.store.audit_chain import AuditReport
+from admin.store.journal import Entry
+from admin.store.snapshots import Publication
+from admin.store.state import Edit, PublishedQuotas, StateError, format_time, parse_time
+from admin.views.views import AuditPage, HistoryEntry, HistoryPage, Preview
 
 MAX_REVISION: Final = 999_999_999  # bounds the cursor; more changes than any gateway sees (guess)
 BEFORE: Final = Parameter("cursor", "count", "`next` of the page before", most=MAX_REVISION)

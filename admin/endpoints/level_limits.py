@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from admin.auth import Role
-from admin.bodies import ChangeContext, LimitBody, decode, override
-from admin.level_targets import CONSUME, PARTS, PRODUCE, level_key, level_target, template, words_of
-from admin.level_views import LevelLimit, holding
-from admin.limit_views import Level, level_of, remarks_on_modes, usage_of
+from admin.authentication.auth import Role
+from admin.http.bodies import ChangeContext, LimitBody, decode, override
+from admin.http.preconditions import etag, require_match
+from admin.http.problems import Fault, invalid, not_found, pattern
+from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Route
 from admin.pattern_refusal import instead_of_network, instead_of_pattern_of_level
-from admin.preconditions import etag, require_match
-from admin.problems import Fault, invalid, not_found, pattern
-from admin.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Route
-from admin.views import Preview
+from admin.store.level_targets import CONSUME, PARTS, PRODUCE, level_key, level_target, template, words_of
+from admin.views.level_views import LevelLimit, holding
+from admin.views.limit_views import Level, level_of, remarks_on_modes, usage_of
+from admin.views.views import Preview
 from limiter.protocols import protocol_of_level, spoken_behind
 from limiter.rules.rule_set import UNRULED
 
 if TYPE_CHECKING:
     from admin.context import Context
-    from admin.state import StoredOverride
+    from admin.store.state import StoredOverride
     from limiter.rules.level_keys import LevelKey
     from limiter.rules.rule_set import Effective
 

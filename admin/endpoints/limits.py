@@ -8,21 +8,21 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import unquote
 
-from admin.auth import Role
-from admin.bodies import ChangeContext, LimitBody, decode, override
+from admin.authentication.auth import Role
 from admin.context import Context
-from admin.limit_list import SORTS, described, entries_of, rates_of, sort_key
-from admin.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
-from admin.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, QUERY, one_long_list, page
+from admin.http.bodies import ChangeContext, LimitBody, decode, override
+from admin.http.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, QUERY, one_long_list, page
+from admin.http.preconditions import etag, require_match
+from admin.http.problems import Fault, invalid, not_found, pattern
+from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Parameter, Route
+from admin.http.side_thread import beside
+from admin.http.slices import own_turn
+from admin.http.spreadsheet import FORMAT, LIMITS
 from admin.pattern_refusal import instead_of_pattern
-from admin.preconditions import etag, require_match
-from admin.problems import Fault, invalid, not_found, pattern
-from admin.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Parameter, Route
-from admin.side_thread import beside
-from admin.slices import own_turn
-from admin.spreadsheet import FORMAT, LIMITS
-from admin.state import StoredOverride, key_target
-from admin.views import Preview
+from admin.store.state import StoredOverride, key_target
+from admin.views.limit_list import SORTS, described, entries_of, rates_of, sort_key
+from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
+from admin.views.views import Preview
 from limiter.protocols import PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
 from limiter.rules.rule import OPERATIONS, PROTOCOLS

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import msgspec
 
-from admin.auth import Role
-from admin.bodies import LiveChangesBody, decode
+from admin.authentication.auth import Role
 from admin.context import Context
 from admin.endpoints.history import current_etag
-from admin.preconditions import require_match
-from admin.problems import Fault, invalid
-from admin.routing import WRITE_PARAMETERS, Answer, Route
-from admin.snapshots import Publication
-from admin.state import (
+from admin.http.bodies import LiveChangesBody, decode
+from admin.http.preconditions import require_match
+from admin.http.problems import Fault, invalid
+from admin.http.routing import WRITE_PARAMETERS, Answer, Route
+from admin.store.snapshots import Publication
+from admin.store.state import (
     QUOTAS,
     SHADOW,
     Edit,
@@ -34,7 +34,7 @@ from admin.state import (
     format_time,
     from_json,
 )
-from admin.views import LiveChanges, Preview
+from admin.views.views import LiveChanges, Preview
 
 MAX_AUTHOR: Final = 80  # characters of an author whom the body names; longer ones are cut (a guess)
 

@@ -6,13 +6,13 @@ import logging
 from typing import Final
 
 from admin import log
-from admin.auth import Role
-from admin.bodies import LogLevelBody, decode
+from admin.authentication.auth import Role
 from admin.context import Context
+from admin.http.bodies import LogLevelBody, decode
+from admin.http.problems import Fault, invalid, suggestion
+from admin.http.routing import Answer, Parameter, Route
 from admin.log_level import LEVELS
-from admin.problems import Fault, invalid, suggestion
-from admin.routing import Answer, Parameter, Route
-from admin.views import LogLevelNow
+from admin.views.views import LogLevelNow
 from limiter.units import parse_from_now
 
 MAX_FOR_S: Final = 30 * 86_400  # seconds; longer is a setting

@@ -7,11 +7,11 @@ from typing import Any, Final
 import trio
 
 from admin import openapi
-from admin.auth import Role
+from admin.authentication.auth import Role
 from admin.context import Context
-from admin.preconditions import etag
-from admin.routing import Answer, Route, encode
-from admin.side_thread import beside
+from admin.http.preconditions import etag
+from admin.http.routing import Answer, Route, encode
+from admin.http.side_thread import beside
 
 
 class Document:

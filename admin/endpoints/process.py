@@ -8,15 +8,16 @@ from typing import Any, Final
 
 import trio
 
-from admin import log, scrape_formats
-from admin.auth import Role
-from admin.bodies import ConfirmBody, ReasonBody, decode
+from admin import log
+from admin.authentication.auth import Role
 from admin.context import Context
+from admin.http import scrape_formats
+from admin.http.bodies import ConfirmBody, ReasonBody, decode
+from admin.http.problems import Fault, invalid
+from admin.http.routing import DRY_RUN, Answer, Parameter, Route
 from admin.ports import ReloadFailedError
-from admin.problems import Fault, invalid
-from admin.routing import DRY_RUN, Answer, Parameter, Route
-from admin.state import format_time
-from admin.views import Done, Live, Ready, Started
+from admin.store.state import format_time
+from admin.views.views import Done, Live, Ready, Started
 
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus 3 refuses a scrape without a type
 ORIGINS: Final = Parameter(

@@ -14,19 +14,19 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from admin import spreadsheet
-from admin.auth import Role
-from admin.bodies import ReasonBody, decode
+from admin.authentication.auth import Role
 from admin.context import Context, remarks_on_quotas
-from admin.preconditions import etag, require_match
-from admin.problems import Fault, ProblemError, invalid
+from admin.http import spreadsheet
+from admin.http.bodies import ReasonBody, decode
+from admin.http.preconditions import etag, require_match
+from admin.http.problems import Fault, ProblemError, invalid
+from admin.http.routing import WRITE_PARAMETERS, Answer, Parameter, Route
+from admin.http.side_thread import beside
+from admin.http.spreadsheet import FORMAT
 from admin.quota_watch import way_back
-from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
-from admin.side_thread import beside
-from admin.snapshots import Publication, publication
-from admin.spreadsheet import FORMAT
-from admin.state import QUOTAS, SHADOW, Edit, PublishedQuotas, format_time
-from admin.views import Preview, QuotasPublished, QuotasStatus
+from admin.store.snapshots import Publication, publication
+from admin.store.state import QUOTAS, SHADOW, Edit, PublishedQuotas, format_time
+from admin.views.views import Preview, QuotasPublished, QuotasStatus
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 from limiter.rules.rule import RuleError
 

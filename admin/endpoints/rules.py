@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace as with_fields
 
-from admin.auth import Role
-from admin.bodies import (
+from admin.authentication.auth import Role
+from admin.context import Context
+from admin.http.bodies import (
     ChangeContext,
     LimitBody,
     ReasonBody,
@@ -21,17 +22,16 @@ from admin.bodies import (
     position_of,
     rule_text,
 )
-from admin.context import Context
-from admin.limit_views import candidate_usage
-from admin.paging import CURSOR, LIMIT, matches, page_in_order
-from admin.preconditions import etag, require_match
-from admin.problems import Fault, ProblemError, invalid, not_found
+from admin.http.paging import CURSOR, LIMIT, matches, page_in_order
+from admin.http.preconditions import etag, require_match
+from admin.http.problems import Fault, ProblemError, invalid, not_found
+from admin.http.routing import WRITE_PARAMETERS, Answer, Parameter, Route
+from admin.http.spreadsheet import FORMAT, RULES
 from admin.promotion import promoted
-from admin.routing import WRITE_PARAMETERS, Answer, Parameter, Route
-from admin.rule_views import RuleList, RuleView, rule_view
-from admin.spreadsheet import FORMAT, RULES
-from admin.state import Edit, StoredOverride, StoredRule, format_time, live_rule_target, rule_target
-from admin.views import Preview
+from admin.store.state import Edit, StoredOverride, StoredRule, format_time, live_rule_target, rule_target
+from admin.views.limit_views import candidate_usage
+from admin.views.rule_views import RuleList, RuleView, rule_view
+from admin.views.views import Preview
 from limiter.rules.rule import PROTOCOLS
 from limiter.rules.rule_set import UNRULED
 from limiter.rules.rule_text import RuleTextError

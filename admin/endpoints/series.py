@@ -6,13 +6,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from admin.auth import Role
+from admin.authentication.auth import Role
 from admin.context import Context
-from admin.marks import Mark
-from admin.paging import PROTOCOL
-from admin.preconditions import etag
-from admin.problems import Fault, invalid
-from admin.routing import Answer, Parameter, Request, Route
+from admin.http.paging import PROTOCOL
+from admin.http.preconditions import etag
+from admin.http.problems import Fault, invalid
+from admin.http.routing import Answer, Parameter, Request, Route
+from admin.views.marks import Mark
 from limiter.rules.rule import OPERATIONS
 from limiter.topics import TopicName, parse_topic
 

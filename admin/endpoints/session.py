@@ -1,4 +1,4 @@
-"""`/v1/session`: a browser signs in with a token once, and has a cookie from then on (`admin/sessions.py`)."""
+"""`/v1/session`: a browser signs in with a token once, and has a cookie from then on (`admin/authentication/sessions.py`)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-from admin.auth import FoundToken, Role, bearer
-from admin.bodies import decode
+from admin.authentication.auth import FoundToken, Role, bearer
+from admin.authentication.sessions import cookie, secrets_of
 from admin.context import Context
 from admin.endpoints.dashboard import REVISION
-from admin.problems import Fault, ProblemError, invalid
-from admin.routing import Answer, Route
-from admin.sessions import cookie, secrets_of
-from admin.state import format_time
+from admin.http.bodies import decode
+from admin.http.problems import Fault, ProblemError, invalid
+from admin.http.routing import Answer, Route
+from admin.store.state import format_time
 
 BODY_LIMIT: Final = 8 * 1024  # bytes; a token of a file may have 4,096, and JSON writes some characters longer
 SIGN_IN: Final = "POST /v1/session"  # in the audit

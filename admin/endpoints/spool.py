@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from admin import spreadsheet
-from admin.auth import Role
+from admin.authentication.auth import Role
 from admin.context import Context
-from admin.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page
-from admin.routing import Answer, Parameter, Route
-from admin.spreadsheet import FORMAT
+from admin.http import spreadsheet
+from admin.http.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page
+from admin.http.routing import Answer, Parameter, Route
+from admin.http.spreadsheet import FORMAT
 
 JSONObject = dict[str, Any]
 SORTS: Final[dict[str, str]] = {"messages": "messages", "bytes": "bytes", "wait": "waiting_seconds", "name": ""}

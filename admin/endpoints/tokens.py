@@ -14,16 +14,16 @@ import msgspec
 import trio
 from msgspec import UNSET, UnsetType
 
-from admin import files as durable
-from admin.auth import TOKEN_FILE, FileToken, KnownTokens, Role
-from admin.bodies import decode, expiry
+from admin.authentication.auth import TOKEN_FILE, FileToken, KnownTokens, Role
+from admin.authentication.token_store import MAX_OVERLAP_S, MAX_TOKENS, NAME, ROLES, StoredToken, made
 from admin.context import Context
 from admin.endpoints.process import REASON, text_of
-from admin.paging import CURSOR, LIMIT, QUERY, matches, page
-from admin.problems import Fault, ProblemError, invalid, not_found, suggestion
-from admin.routing import DRY_RUN, Answer, Parameter, Route
-from admin.state import format_time, parse_time
-from admin.token_store import MAX_OVERLAP_S, MAX_TOKENS, NAME, ROLES, StoredToken, made
+from admin.http.bodies import decode, expiry
+from admin.http.paging import CURSOR, LIMIT, QUERY, matches, page
+from admin.http.problems import Fault, ProblemError, invalid, not_found, suggestion
+from admin.http.routing import DRY_RUN, Answer, Parameter, Route
+from admin.store.state import format_time, parse_time
+from common import durable_files as durable
 from limiter.units import parse_from_now
 
 OWN: Final = "admin"  # the name of the state directory's own token

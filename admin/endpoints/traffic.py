@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from admin import spreadsheet
-from admin.auth import Role
+from admin.authentication.auth import Role
 from admin.context import Context
-from admin.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page, page_in_order
-from admin.problems import not_found
-from admin.routing import Answer, Parameter, Request, Route
-from admin.slices import rest_after
-from admin.spreadsheet import FORMAT
-from admin.topic_limits import topic_limit, with_limits
-from admin.views import Done, Items
+from admin.http import spreadsheet
+from admin.http.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page, page_in_order
+from admin.http.problems import not_found
+from admin.http.routing import Answer, Parameter, Request, Route
+from admin.http.slices import rest_after
+from admin.http.spreadsheet import FORMAT
+from admin.views.topic_limits import topic_limit, with_limits
+from admin.views.views import Done, Items
 
 if TYPE_CHECKING:
     from admin.ports import TopicPlace

@@ -23,7 +23,7 @@ import click  # noqa: E402  -- run as a script, the repository is not on the pat
 
 from admin import openapi  # noqa: E402
 from admin.endpoints import ROUTES  # noqa: E402
-from admin.problems import PROBLEMS, TYPE  # noqa: E402
+from admin.http.problems import PROBLEMS, TYPE  # noqa: E402
 from cli import client_advice  # noqa: E402
 from cli.client_advice_zh import CHINESE  # noqa: E402
 from cli.main import sluice  # noqa: E402
@@ -176,7 +176,7 @@ def problem_types_page() -> str:
     rows = [(code(name), " or ".join(map(str, each.statuses)), each.meaning) for name, each in PROBLEMS.items()]
     return page(
         "Problem types",
-        "`admin/problems.py`",
+        "`admin/http/problems.py`",
         prose(
             f"A request that the admin API does not do is answered with `application/problem+json` (RFC 9457). `type` is `{TYPE}` and one "
             "of these names; `detail` says what is wrong and what to do; `request_id` finds the log's lines about it; `errors` lists the "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, bound
-from admin.sign_in_code import VALID_MINUTES
+from admin.authentication.sign_in_code import VALID_MINUTES
 from config.tls_files import admin_hop
 from gateway.lifecycle.first_steps import SignInLink
 from gateway.lifecycle.scheduling import SupervisedLoop
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from admin.access import Bind
     from admin.app import Admin
+    from admin.http.unix_socket import UnixSocket
     from admin.ports import Gateway
-    from admin.store import Store
-    from admin.unix_socket import UnixSocket
+    from admin.store.store import Store
     from config import Settings
     from config.known_settings import Admin as AdminSettings
     from gateway.systemd import Inheritance
@@ -64,9 +64,9 @@ class AdminServer:
         For a process that takes over: whatever fails here leaves the running one as it is. Raises OSError, TlsFileError, TokenError.
         """
         from admin.access import token_files
-        from admin.auth import Tokens
-        from admin.token_store import TokenStore
-        from admin.unix_socket import has_socket
+        from admin.authentication.auth import Tokens
+        from admin.authentication.token_store import TokenStore
+        from admin.http.unix_socket import has_socket
 
         self._access = access_of(self._settings)
         folder = self._store.folder
@@ -88,7 +88,7 @@ class AdminServer:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Once it is up, no fault in it ends the gateway. Raises OSError when an address cannot be had."""
-        from admin.unix_socket import UnixSocket
+        from admin.http.unix_socket import UnixSocket
 
         path = self._settings.admin.socket
         self._unix_socket = unix_socket = None if path is None else UnixSocket(path)

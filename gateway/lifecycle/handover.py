@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StateDirectory(Protocol):
-    """Whoever has the state directory: `admin.store.Store`."""
+    """Whoever has the state directory: `admin.store.store.Store`."""
 
     async def hand_over(self) -> None: ...
 

@@ -36,7 +36,7 @@ Sources = Mapping[str, "list[Reading] | None"]
 
 
 class QuotaStore(Protocol):
-    """Whose quotas are raised: `admin.store.Store`."""
+    """Whose quotas are raised: `admin.store.store.Store`."""
 
     def rules(self) -> RuleSet: ...
 

@@ -54,7 +54,7 @@ class Gateway(RunningGateway, Protocol):
 
 
 class ExpiringChanges(Protocol):
-    """Live changes with an end: `admin.store.Store`."""
+    """Live changes with an end: `admin.store.store.Store`."""
 
     def lapse(self) -> None: ...
 

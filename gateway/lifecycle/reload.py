@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, TypeVarT
 
 import trio
 
-from admin.auth import TokenError
+from admin.authentication.auth import TokenError
 from admin.ports import ReloadFailedError
 from config import diff, reload, reloading
 from config.hung_files import READ_S, hung_file
@@ -62,7 +62,7 @@ class NewConfiguration(NamedTuple):
 
 
 class FileRules(Protocol):
-    """The configuration's rules, to which live changes apply: `admin.store.Store`."""
+    """The configuration's rules, to which live changes apply: `admin.store.store.Store`."""
 
     file_rules: tuple[Rule, ...]
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from admin.unix_socket import UnixSocket
+from admin.http.unix_socket import UnixSocket
 from gateway import log, systemd
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.systemd import Inheritance

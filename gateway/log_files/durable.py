@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
+from common.durable_files import sync_folder
+
 LOCK: Final = ".keeper.lock"  # at the log's root
 LOOK_S: Final = 0.1  # seconds; between two tries to get the lock
 
@@ -63,14 +65,6 @@ def rename(source: Path, target: Path) -> None:
 def remove(path: Path) -> None:
     """What is not there any more is removed."""
     path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write(path: Path, data: bytes) -> None:

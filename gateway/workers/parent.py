@@ -73,7 +73,7 @@ from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
 
 if TYPE_CHECKING:
-    from admin.store import Store
+    from admin.store.store import Store
     from config import Settings
     from gateway.lifecycle.takeover import Takeover
     from gateway.listeners.broker_listeners import BrokerListeners

@@ -7,17 +7,16 @@ what HTML and Markdown need besides is done where those are written.
 from __future__ import annotations
 
 import math
-import re
 from datetime import UTC, date, datetime
 from typing import Final
 from zoneinfo import ZoneInfo
+
+from common.unsafe_characters import UNSAFE
 
 UNKNOWN: Final = "not known yet"
 TIMES: Final = "\u00d7"  # the sign, not the letter x
 MAX_NAME_CHARS: Final = 96  # characters of a topic's name that are shown; the JSON twin has all of it (a guess: two lines of a phone)
 
-# Control characters (C0, DEL, C1), bidirectional overrides, zero-width and line separators, and surrogates
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _THOUSANDS: Final = ("", "k", "M", "G", "T", "P")
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SLOWER: Final = ((1, "s"), (60, "min"), (3600, "h"), (86400, "day"))  # seconds, unit
@@ -25,7 +24,7 @@ _SLOWER: Final = ((1, "s"), (60, "min"), (3600, "h"), (86400, "day"))  # seconds
 
 def plain(text: object, most: int | None = None) -> str:
     """`text` on one line without control characters; of more than `most` characters the middle is left out."""
-    found = _UNSAFE.sub("·", str(text))
+    found = UNSAFE.sub("·", str(text))
     if most is None or len(found) <= most:
         return found
     tail = most // 3

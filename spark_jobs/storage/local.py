@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from common.durable_files import sync_folder
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Entry
 
@@ -94,8 +95,4 @@ def write_durably(path: Path, data: bytes) -> None:
         raise
     finally:
         partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from admin.audit_chain import lines_of, verify_audit, verify_state_directory
-from admin.changes import Author
-from admin.files import FileSystem
-from admin.journal import BEGIN, ENTRY_AT, ROTATE_AT, Entry, Journal, chained, last_lines
-from admin.state import Edit, StoredOverride
-from admin.store import Store
+from admin.store.audit_chain import lines_of, verify_audit, verify_state_directory
+from admin.store.changes import Author
+from admin.store.journal import BEGIN, ENTRY_AT, ROTATE_AT, Entry, Journal, chained, last_lines
+from admin.store.state import Edit, StoredOverride
+from admin.store.store import Store
+from common.durable_files import FileSystem
 from support.admin.admin_client import RULES, Control, control
 
 ORDERS = "/v1/limits/rocketmq/orders"
@@ -270,7 +270,7 @@ async def test_history_and_audit_are_filtered_and_paged(api: Control) -> None:
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 20])
 def test_lines_are_read_from_the_end(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.journal.BLOCK", block)
+    monkeypatch.setattr("admin.store.journal.BLOCK", block)
     path = tmp_path / "x"
     for text in (b"", b"a\n", b"a\nbb\n\nccc\n", b"one\ntwo", b"\n"):
         path.write_bytes(text)

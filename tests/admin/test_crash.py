@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from admin.changes import Author, WriteFailedError
-from admin.files import FileSystem
-from admin.journal import BEGIN, chained
-from admin.snapshots import Publication, publication
-from admin.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule
-from admin.store import Store
+from admin.store.changes import Author, WriteFailedError
+from admin.store.journal import BEGIN, chained
+from admin.store.snapshots import Publication, publication
+from admin.store.state import QUOTAS, Edit, PublishedQuotas, State, StoredOverride, StoredRule
+from admin.store.store import Store
+from common.durable_files import FileSystem
 from config.rule_texts import RuleTexts
 from limiter.quota_snapshot import Snapshot
 from limiter.rules.rule_set import RuleSet

@@ -14,11 +14,11 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from admin.auth import FORGIVE_EVERY_NS
+from admin.authentication.auth import FORGIVE_EVERY_NS
 from admin.dashboard import FOLDER, HTML, PAGES, UPLOT, VENDOR, VIEWS, Page
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import FILES, FOR_EVER, REVISION, StaticFile, revision_of
-from admin.routing import Router
+from admin.http.routing import Router
 from support.admin.admin_client import Control, control
 from support.cases import cases
 

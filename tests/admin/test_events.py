@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from admin.descriptors import WHOLE
 from admin.endpoints import events as endpoint
-from admin.exchange import Deadlines
+from admin.http.descriptors import WHOLE
+from admin.http.exchange import Deadlines
 from admin.stream_hub import MAX_STREAMS_PER_TOKEN
 from support.admin.admin_client import Control, control
 from support.admin.streams import Reader, reading

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admin.state import StoredOverride
+from admin.store.state import StoredOverride
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import amqp_topic

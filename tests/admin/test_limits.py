@@ -11,10 +11,11 @@ from urllib.parse import urljoin
 import pytest
 import trio
 
-from admin import context, limit_list, limit_views
+from admin import context
 from admin.context import COMPARED_PER_SLICE, SHOWN_PER_SLICE
-from admin.limit_views import Level, Usage, level_of
-from admin.state import parse_time
+from admin.store.state import parse_time
+from admin.views import limit_list, limit_views
+from admin.views.limit_views import Level, Usage, level_of
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Effective, Match, Rule
 from limiter.topics import amqp_topic, rocketmq_topic

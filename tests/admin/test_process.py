@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from admin.app import serve
-from admin.store import Store
+from admin.store.store import Store
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from limiter.topics import rocketmq_topic

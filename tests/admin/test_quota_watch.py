@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from admin.quota_watch import LOOK_S, MIN_AGE_S, QuotaWatch, Trial
-from admin.state import PublishedQuotas
+from admin.store.state import PublishedQuotas
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from limiter.topics import rocketmq_topic
@@ -253,7 +253,7 @@ async def test_what_was_put_back_stays(api: Control) -> None:
 
 
 async def test_the_gateway_looks_by_itself(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    from admin.store import Store
+    from admin.store.store import Store
     from support.admin.admin_client import Clock
     from support.admin.fake_gateway import FakeGateway
 

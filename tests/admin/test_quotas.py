@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.snapshots import KEEP
+from admin.store.snapshots import KEEP
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import Control, control
 

@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from admin.access import Access
-from admin.descriptors import WHOLE
-from admin.unix_socket import UnixSocket
+from admin.http.descriptors import WHOLE
+from admin.http.unix_socket import UnixSocket
 from gateway.transport.tls.context import client_hop, explain
 from support.admin.admin_client import Control, Reply, control, everything, request
 from support.expositions import series
@@ -156,7 +156,7 @@ async def test_half_handshakes_take_no_place_of_others(tmp_path: Path, authority
 
 
 async def test_a_handshake_that_never_ends_is_closed(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.tls.HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("admin.http.tls.HANDSHAKE_S", 0.05)
     async with control(tmp_path, access=access_by(authority)) as api, await api.connect() as slow:
         await slow.send_all(b"\x16\x03\x01\x02\x00\x01")
         assert await everything(slow) == b""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from admin.changes import Author, WriteFailedError
-from admin.state import StoredOverride, format_time
-from admin.store import Store
+from admin.store.changes import Author, WriteFailedError
+from admin.store.state import StoredOverride, format_time
+from admin.store.store import Store
 from support.admin.admin_client import RULES, Clock
 
 WHO = Author("tester", "admin", "127.0.0.1", "r1")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from admin.hindsight import would_have_refused
-from admin.marks import MOST
+from admin.views.hindsight import would_have_refused
+from admin.views.marks import MOST
 from limiter.limits import Limit, Rate
 from support.admin.admin_client import Control
 

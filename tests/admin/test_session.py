@@ -1,4 +1,4 @@
-"""Sessions of browsers: a token once, then a cookie that is worth less (`admin/sessions.py`)."""
+"""Sessions of browsers: a token once, then a cookie that is worth less (`admin/authentication/sessions.py`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import trio
 import trustme
 
 from admin.access import Access
-from admin.auth import FREE_FAILURES, Role, TokenFile, Tokens
+from admin.authentication.auth import FREE_FAILURES, Role, TokenFile, Tokens
+from admin.authentication.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, Sessions, secrets_of
+from admin.authentication.sign_in_code import VALID_NS, SignInCode
 from admin.endpoints.dashboard import REVISION
-from admin.http import Head
-from admin.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, Sessions, secrets_of
-from admin.sign_in_code import VALID_NS, SignInCode
+from admin.http.parsing import Head
 from support.admin.admin_client import TOKENS, Control, Reply, control, request
 from support.admin.streams import reading
 

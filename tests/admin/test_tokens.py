@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from admin.auth import Role, Tokens
-from admin.token_store import FILE, StoredToken, TokenStore, made
+from admin.authentication.auth import Role, Tokens
+from admin.authentication.token_store import FILE, StoredToken, TokenStore, made
 from support.admin.admin_client import Control, Reply, control, request
 
 
@@ -195,7 +195,7 @@ async def test_a_disk_that_is_full_changes_nothing(api: Control, monkeypatch: py
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("admin.token_store.durable.replace", full)
+    monkeypatch.setattr("admin.authentication.token_store.durable.replace", full)
     assert (await api.ask("POST", "/v1/tokens", {"name": "ci", "role": "viewer"})).status == 507
     assert (await api.ask("DELETE", "/v1/tokens/grafana")).status == 507
     assert (await ask_as(api, token)).status == 200

@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from admin.endpoints import traffic
-from admin.paging import matches
-from admin.routing import Request
+from admin.http.paging import matches
+from admin.http.routing import Request
 from support.admin.admin_client import Control
 
 

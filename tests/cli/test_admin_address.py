@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from admin.access import Access
-from admin.unix_socket import UnixSocket
+from admin.http.unix_socket import UnixSocket
 from cli.admin_address import AdminAddress
 from cli.exits import CommandError
 from cli.main import main

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from admin.changes import Author
-from admin.store import Store
+from admin.store.changes import Author
+from admin.store.store import Store
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from admin.auth import FORGIVE_EVERY_NS, Role
+from admin.authentication.auth import FORGIVE_EVERY_NS, Role
 from admin.dashboard import PAGES
 from admin.endpoints import ROUTES, level_limits
+from admin.http.routing import Route, Router
 from admin.openapi import document, encoded
-from admin.routing import Route, Router
 from support.admin.admin_client import TOKENS, Control, Reply, control, folder_in_memory
 from support.cases import cases
 

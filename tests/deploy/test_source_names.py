@@ -18,19 +18,18 @@ import config.later
 from config import schema
 import sluice.config.later
 assert schema() == "called", schema
-assert gateway.settings.later is sluice.gateway.settings.later
-assert gateway.settings is sluice.gateway.settings
+assert config.later is sluice.config.later
+assert config is sluice.config
 """
 
 
 def test_a_function_that_is_called_as_its_module_stays_one(tmp_path: Path) -> None:
-    settings = tmp_path / "sluice" / "gateway" / "settings"
-    settings.mkdir(parents=True)
-    for folder in (settings, settings.parent, settings.parent.parent):
-        (folder / "__init__.py").touch()
-    (settings / "__init__.py").write_text("from sluice.config.schema import schema\n")
-    (settings / "schema.py").write_text("def schema():\n    return 'called'\n")
-    (settings / "later.py").touch()
+    config = tmp_path / "sluice" / "config"
+    config.mkdir(parents=True)
+    (config.parent / "__init__.py").touch()
+    (config / "__init__.py").write_text("from sluice.config.schema import schema\n")
+    (config / "schema.py").write_text("def schema():\n    return 'called'\n")
+    (config / "later.py").touch()
     hook = str(ROOT / "deploy" / "packaging" / "sluice_source_names.py")
     program = PROGRAM.replace("PACKAGES", repr(str(tmp_path))).replace("HOOK", repr(hook))
     done = subprocess.run(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.descriptors import share_of
+from admin.http.descriptors import share_of
 from gateway.admission import (
     BY_ADDRESS,
     BY_ALL,

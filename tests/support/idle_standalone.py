@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from admin.store import Store
+from admin.store.store import Store
 from config import load
 from gateway.standalone import Standalone
 

@@ -20,9 +20,9 @@ import click
 import trio
 
 from admin.endpoints import ROUTES
+from admin.http.problems import PROBLEMS
 from admin.openapi import document
-from admin.problems import PROBLEMS
-from admin.store import Store
+from admin.store.store import Store
 from cli.main import sluice
 from config import load
 from config.schema import rules_schema, schema

@@ -18,12 +18,12 @@ from fuzz.targets.admin_http import served
 
 from admin.access import token_files
 from admin.app import Admin
-from admin.auth import Tokens
-from admin.files import FileSystem
-from admin.peer import Peer
-from admin.state import decode_state, encode_state
-from admin.store import STATE, Store
-from admin.token_store import TokenStore
+from admin.authentication.auth import Tokens
+from admin.authentication.token_store import TokenStore
+from admin.http.peer import Peer
+from admin.store.state import decode_state, encode_state
+from admin.store.store import STATE, Store
+from common.durable_files import FileSystem
 from config.rule_texts import RuleTexts
 from support.admin.admin_client import RULES, Clock
 from support.admin.fake_gateway import FakeGateway

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from fuzz.scripts import check_reason
 
-from admin import bodies
-from admin.bodies import CandidateBody, ChangeContext, ConfirmBody, LimitBody, LogLevelBody, ReasonBody, RuleBody
-from admin.problems import ProblemError
-from admin.state import State, StoredOverride, StoredRule, as_json, decode_state, encode_state, live, rule_target
+from admin.http import bodies
+from admin.http.bodies import CandidateBody, ChangeContext, ConfirmBody, LimitBody, LogLevelBody, ReasonBody, RuleBody
+from admin.http.problems import ProblemError
+from admin.store.state import State, StoredOverride, StoredRule, as_json, decode_state, encode_state, live, rule_target
 from config.rule_texts import RuleTexts
 from limiter import units
 from limiter.rules.rule import RuleError

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import h11
 from fuzz.scripts import cut
 
-from admin.http import MAX_CHUNK_LINE, MAX_HEAD, BodyFrame, Head, RefusedError, check_head, parse_head
+from admin.http.parsing import MAX_CHUNK_LINE, MAX_HEAD, BodyFrame, Head, RefusedError, check_head, parse_head
 
 STATUSES = (400, 431)
 REQUEST_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/1\.[01]")
@@ -33,7 +33,7 @@ def understood(head: Head, body: bytes) -> Served:
 
 
 def served(pieces: list[bytes]) -> tuple[list[tuple[Head, bytes]], int]:
-    """The whole requests that come in these pieces, as `admin.exchange` reads them, and the status of a refusal (0: none)."""
+    """The whole requests that come in these pieces, as `admin.http.exchange` reads them, and the status of a refusal (0: none)."""
     buffer = bytearray()
     found: list[tuple[Head, bytes]] = []
     head: Head | None = None

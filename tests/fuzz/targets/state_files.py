@@ -17,10 +17,10 @@ from pathlib import Path
 from fuzz.scripts import Script, check_reason, own_folder
 from fuzz.targets.admin_api import Unsynced
 
-from admin.audit_chain import verify_journal
-from admin.journal import BEGIN, FILE, Entry, Journal, JournalError, chained
-from admin.state import StateError, decode_state, encode_state
-from admin.store import STATE, Store, StoreError
+from admin.store.audit_chain import verify_journal
+from admin.store.journal import BEGIN, FILE, Entry, Journal, JournalError, chained
+from admin.store.state import StateError, decode_state, encode_state
+from admin.store.store import STATE, Store, StoreError
 from gateway.clock import now_ns
 from gateway.lifecycle import fill_levels
 from limiter.buckets.packed_buckets import ROW_BYTES, SECRET_BYTES

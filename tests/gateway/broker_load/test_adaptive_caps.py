@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from admin.limit_views import usage_of
-from admin.store import Store
+from admin.store.store import Store
+from admin.views.limit_views import usage_of
 from config import load
 from gateway.broker_load.adaptive_caps import LEARN_S, MIN_SAMPLES, AdaptiveCaps, BrokerLoad, ConfirmPace, describe
 from gateway.clock import now_ns

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from admin.store import Store
+from admin.store.store import Store
 from config import load
 from config.lints import lint
 from gateway.lifecycle import log_keeping

@@ -15,9 +15,9 @@ import pytest
 import trio
 import trio.testing
 
-from admin.changes import Author
-from admin.state import StoredOverride, format_time
-from admin.store import Store
+from admin.store.changes import Author
+from admin.store.state import StoredOverride, format_time
+from admin.store.store import Store
 from config import load
 from gateway.clock import now_ns
 from gateway.lifecycle.drain import release_held
@@ -497,7 +497,7 @@ def test_rules_are_put_in_force_with_the_time(tmp_path: Path) -> None:
 
 
 def live_change(rate: str) -> Any:
-    from admin.state import live
+    from admin.store.state import live
 
     return live(StoredOverride(messages=rate))
 

@@ -14,10 +14,10 @@ import pytest
 import trio
 import trio.testing
 
-from admin.changes import Author
 from admin.ports import ReloadFailedError
-from admin.state import StoredOverride
-from admin.store import Store
+from admin.store.changes import Author
+from admin.store.state import StoredOverride
+from admin.store.store import Store
 from config import Settings, load
 from gateway.lifecycle import reload
 from gateway.standalone import Standalone

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from admin.ports import ReloadFailedError
-from admin.store import Store
+from admin.store.store import Store
 from config import load
 from config.known_settings import Listener
 from config.reloading import merged

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from admin.store import Store
+from admin.store.store import Store
 from config import load
 from gateway import log
 from gateway.standalone import Standalone

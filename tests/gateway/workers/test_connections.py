@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from admin.store import Store
+from admin.store.store import Store
 from config import load
 from gateway import log, systemd
 from gateway.telemetry import status

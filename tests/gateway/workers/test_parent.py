@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from admin.dashboard import PAGES
-from admin.store import Store
+from admin.store.store import Store
 from config import load
 from gateway import log, systemd
 from gateway.clock import now_ns

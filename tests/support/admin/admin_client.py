@@ -16,8 +16,8 @@ import trio
 
 from admin.access import Access
 from admin.app import Admin, serve
-from admin.exchange import Deadlines
-from admin.store import Store
+from admin.http.exchange import Deadlines
+from admin.store.store import Store
 from config.rule_texts import RuleTexts
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule

@@ -7,7 +7,7 @@ from itertools import chain
 
 from admin.access import Access
 from admin.app import Admin
-from admin.auth import TokenError
+from admin.authentication.auth import TokenError
 from admin.ports import ReloadFailedError
 from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition

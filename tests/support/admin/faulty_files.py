@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from admin.files import FileSystem
+from common.durable_files import FileSystem
 
 
 class Crash(BaseException):

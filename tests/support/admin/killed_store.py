@@ -17,9 +17,9 @@ from pathlib import Path
 
 import trio
 
-from admin.changes import Author
-from admin.state import StoredOverride
-from admin.store import Store
+from admin.store.changes import Author
+from admin.store.state import StoredOverride
+from admin.store.store import Store
 
 KEYS = ("limits/rocketmq/a", "limits/rocketmq/b")
 

@@ -1,0 +1,110 @@
+"""Pages of a list: sorted, filtered, cut, with a cursor that says after which item the next one begins.
+
+The cursor holds the last item's sort key, not its number: items that come and go between two pages neither repeat nor hide others, unless
+their own key moves past the cursor meanwhile (a rate does, a name does not).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+
+import msgspec
+import trio
+
+from admin.http.problems import Fault, invalid
+from admin.http.routing import Parameter, Request
+from admin.http.slices import rest_after
+from limiter.rules.rule import PROTOCOLS
+
+T = TypeVar("T")
+SortKey = tuple[float, str]
+
+MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
+DEFAULT: Final = 100
+DESCRIBED_AT_ONCE: Final = 100  # items, between two turns of others' lists: a page as it comes by default
+SLICE_ITEMS: Final = 200  # items sorted between two turns of the event loop: 0.2 ms
+LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
+CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
+_one_long_list: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("one_long_list")
+
+PROTOCOL: Final = Parameter("protocol", "text", "only items of this protocol", choices=PROTOCOLS)
+QUERY: Final = Parameter("q", "text", "only items whose name contains this, upper and lower case alike")
+
+
+def one_long_list() -> trio.Lock:
+    """Held while a list that may be long is made: two at a time would take twice as much of each turn of the event loop."""
+    try:
+        return _one_long_list.get()
+    except LookupError:
+        lock = trio.Lock()
+        _one_long_list.set(lock)
+        return lock
+
+
+async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request) -> tuple[list[T], str | None]:
+    """The items of the page that `request` asks for, in order of `key`, and the cursor of the next; raises ProblemError 422.
+
+    Keeps the best of each slice, with a turn of the event loop after it: to sort 10,000 items at once takes 20 ms.
+    """
+    after = _decode(request.query.get("cursor"))
+    count = request.count("limit", DEFAULT)
+    best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number
+    runs: list[list[tuple[SortKey, int, T]]] = []  # of more items than a page has, which an export takes at once: each slice in order
+    for first in range(0, len(items), SLICE_ITEMS):
+        started = trio.current_time()
+        keyed = [(key(item), at, item) for at, item in enumerate(items[first : first + SLICE_ITEMS], first)]
+        wanted = [entry for entry in keyed if after is None or entry[0] > after]
+        if count > MAX_ITEMS:
+            runs.append(sorted(wanted))
+        else:
+            best = sorted(best + wanted)[: count + 1]
+        await rest_after(started)
+    merged = heapq.merge(*runs)
+    while len(best) <= count and (some := list(islice(merged, min(SLICE_ITEMS, count + 1 - len(best))))):
+        started = trio.current_time()
+        best += some
+        await rest_after(started)
+    found = best[:count]
+    return [item for _, _, item in found], _encode(found[-1][0]) if len(best) > count else None
+
+
+def page_in_order(items: Sequence[T], name: Callable[[T], str], request: Request) -> tuple[list[T], str | None]:
+    """The same of a list with an order of its own, as that in which rules are tried; raises ProblemError 422.
+
+    The next page begins after the last item's name, wherever that is now, so items that are put in front meanwhile repeat nothing. Where
+    that item is gone, it begins at its place.
+    """
+    after = _decode(request.query.get("cursor"))
+    count = request.count("limit", DEFAULT)
+    first = 0
+    if after is not None:
+        place, last = after
+        first = next((at + 1 for at, item in enumerate(items) if name(item) == last), max(0, int(place)))
+    found = list(items[first : first + count])
+    following = (float(first + len(found) - 1), name(found[-1])) if found and first + count < len(items) else None
+    return found, None if following is None else _encode(following)
+
+
+def matches(request: Request, *names: str) -> bool:
+    """Whether one of `names` contains the request's `q`."""
+    wanted = request.query.get("q", "").casefold()
+    return any(wanted in name.casefold() for name in names)
+
+
+def _encode(key: SortKey) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(key)).rstrip(b"=").decode()
+
+
+def _decode(cursor: str | None) -> SortKey | None:
+    if cursor is None:
+        return None
+    try:
+        data = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+        return msgspec.json.decode(data, type=tuple[float, str])
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raise invalid("the cursor cannot be used", [Fault("?cursor", "is not one this API gave; begin with the first page")]) from error

@@ -1,0 +1,246 @@
+"""Lists as comma-separated values, for spreadsheets: `Accept: text/csv` or `?format=csv`.
+
+The columns are those of `sluice ... -o csv`, with the same names (a test compares them). Names in the cells are chosen by strangers, and a
+spreadsheet takes a cell that begins with `=` for a formula, which may run programs and send other cells away. So such a cell gets an
+apostrophe in front, which spreadsheets show as text. Characters that would do something where they are shown are escaped, as in the
+command's tables and CSV: an export is read on a terminal, too. Numbers stay numbers.
+
+Without `limit` and `cursor` it is the whole list, up to MOST_ROWS.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+import trio
+
+from admin.http.paging import MAX_ITEMS
+from admin.http.routing import Answer, Parameter
+from admin.http.scrape_formats import preferences
+from admin.http.side_thread import beside
+from common.unsafe_characters import escaped
+
+if TYPE_CHECKING:
+    from admin.context import Context
+    from admin.http.routing import Request, Route
+
+JSONObject = dict[str, Any]
+Read: TypeAlias = Callable[[JSONObject], object]
+Column: TypeAlias = tuple[str, Read]
+
+CSV: Final = "text/csv; charset=utf-8; header=present"
+FORMAT: Final = Parameter(
+    "format", "text", "csv: comma-separated values, the whole list, up to 20,000 rows, unless `limit` says less", choices=("json", "csv")
+)
+READ_BY_PAGE: Final = frozenset({"/v1/history"})  # lists on disk, of which only the page is read
+MOST_ROWS: Final = 20_000  # twice as many as there are topics; 5 MB (guess)
+FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width, for Excel
+
+
+def wants_csv(request: Request) -> bool:
+    """Whether the request asks for CSV: `format` says so, or `Accept` names it and likes JSON less."""
+    asked = request.query.get("format")
+    if asked is not None:
+        return asked == "csv"
+    liked = preferences(request.head.headers.get("accept", b""))
+    return liked.get("text/csv", 0.0) > liked.get("application/json", 0.0)
+
+
+async def export(context: Context, route: Route) -> Answer:
+    """The list of `route` as CSV, streamed. It is made once for all who asked before it was begun, and no other is made meanwhile."""
+    asked = context.request
+    key = (route.template, tuple(sorted(asked.query.items())), asked.actor.role.word)
+    parts = await _exports().made(key, partial(_parts, context, route))
+    name = f"sluice-{route.segments[1]}.csv"
+    return Answer(iter(parts), content_type=CSV, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+class Exports:
+    """Makes lists one at a time: a dozen at once would take all turns of who looks at one page. Those who asked before share one."""
+
+    def __init__(self) -> None:
+        self._turn = trio.Lock()
+        self._asked = 0  # exports
+        self._last: tuple[object, int, list[bytes]] = (None, 0, [])  # which one was made last, how many had asked by then, its lines
+
+    async def made(self, key: object, make: Callable[[], Awaitable[list[bytes]]]) -> list[bytes]:
+        """The lines of the list `key`, made by `make` after this call began."""
+        self._asked += 1
+        number = self._asked
+        async with self._turn:
+            made, begun_after, parts = self._last
+            if made != key or begun_after < number:
+                begun_after = self._asked
+                parts = await make()
+            waits = self._turn.statistics().tasks_waiting
+            self._last = (key, begun_after, parts) if waits else (None, 0, [])
+            return parts
+
+
+_running: Final[trio.lowlevel.RunVar[Exports]] = trio.lowlevel.RunVar("exports")
+
+
+def _exports() -> Exports:
+    try:
+        return _running.get()
+    except LookupError:
+        made = Exports()
+        _running.set(made)
+        return made
+
+
+async def _parts(context: Context, route: Route) -> list[bytes]:
+    """The list's lines, some at a time. Where a page is cut out of a list that is made for it, the whole list is one page."""
+    query = dict(context.request.query)
+    whole = "limit" not in query and "cursor" not in query
+    if whole and any(parameter.name == "limit" for parameter in route.parameters):
+        query["limit"] = str(MAX_ITEMS if route.template in READ_BY_PAGE else MOST_ROWS)
+    parts = [written([[title for title, _ in route.columns]])]
+    rows = 0
+    while True:
+        answer = await route.handler(replace(context, request=replace(context.request, query=dict(query))))
+        body: Any = await beside(msgspec.json.decode, answer.body) if isinstance(answer.body, bytes) else answer.body
+        page: JSONObject = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
+        items: Sequence[object] = page["items"] if "items" in page else page["quotas"]
+        parts += [await beside(_lines, route.columns, items[first : first + MAX_ITEMS]) for first in range(0, len(items), MAX_ITEMS)]
+        rows += len(items)
+        if not whole or not page.get("next") or rows >= MOST_ROWS:
+            return parts
+        query["cursor"] = str(page["next"])
+
+
+def _lines(columns: Sequence[Column], items: Sequence[object]) -> bytes:
+    """Items as lines, one after the other, so that the event loop's thread gets its turns."""
+    return written([read(item) for _, read in columns] for item in map(msgspec.to_builtins, items))
+
+
+def written(rows: Iterable[Sequence[object]]) -> bytes:
+    """Lines as RFC 4180 has them."""
+    text = io.StringIO()
+    csv.writer(text).writerows([cell(value) for value in row] for row in rows)
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+def cell(value: object) -> object:
+    """A value as it stands in a cell: a text that would be a formula gets an apostrophe in front."""
+    if value is None or isinstance(value, int | float):
+        return str(value).lower() if isinstance(value, bool) else value
+    text = escaped(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+# ---- columns --------------------------------------------------------------------------------------------------------
+
+
+def column(title: str, *paths: str) -> Column:
+    """The first member of an item that exists; `a.b` is the member b of a."""
+
+    def read(item: JSONObject) -> object:
+        for path in paths:
+            value: Any = item
+            for name in path.split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is not None:
+                return value
+        return None
+
+    return title, read
+
+
+def _culprits(item: JSONObject) -> str | None:
+    """The clients refused now, each with its messages per second; if none is, those refused before, with their messages."""
+    known = item.get("clients") or []
+    now = [client for client in known if client["refused_per_second"]]
+    texts = [f"{client['client']} {client['refused_per_second']:.0f}/s" for client in now]
+    return ", ".join(texts or [f"{client['client']} {client['refused']}" for client in known]) or None
+
+
+def _in_flight(item: JSONObject) -> str | None:
+    usage = item["level"].get("usage") or {}
+    return None if usage.get("in_flight") is None else f"{usage['in_flight']} of {usage.get('concurrent_now')}"
+
+
+def _names(item: JSONObject) -> str | None:
+    return ", ".join(item.get("names") or []) or None
+
+
+def _libraries(item: JSONObject) -> str | None:
+    """What the client says of itself, as it says it."""
+    said = [" ".join(str(each[name]) for name in ("product", "language", "version") if each.get(name)) for each in item["libraries"]]
+    return ", ".join(each for each in said if each) or None
+
+
+def _targets(item: JSONObject) -> str:
+    return ", ".join(change["target"] for change in item.get("changes", []))
+
+
+def _became(item: JSONObject) -> object:
+    """Before and after, as the history has them."""
+    changes = item.get("changes", [])
+    return [[change.get("before"), change.get("after")] for change in changes] if len(changes) == 1 else f"{len(changes)} changes"
+
+
+TOPICS: Final = (
+    column("protocol", "protocol"), column("topic", "topic"), column("operation", "operation"),
+    column("received/s", "received_per_second"), column("forwarded/s", "forwarded_per_second"), column("refused/s", "refused_per_second"),
+    column("bytes/s", "bytes_per_second"), column("received", "received"), column("forwarded", "forwarded"), column("refused", "refused"),
+    column("dropped", "dropped"), column("abandoned", "abandoned"), column("waiting", "waiting"), column("limit", "limit.messages"),
+    column("mode", "limit.mode"), column("would_refuse", "shadow_refused"), column("byte_limit", "limit.bytes"),
+    column("used", "used"), column("wait_ms", "wait_ms"),
+    column("wait_p99_ms", "wait_p99_ms"), column("origin", "limit.origin"), column("group", "group"), ("refused_most", _culprits),
+)  # fmt: skip
+CLIENTS: Final = (
+    column("client", "client"), column("user", "user"), ("name", _names), ("library", _libraries),
+    column("refused/s", "refused_per_second"), column("delayed/s", "delayed_per_second"), column("topic", "topic"),
+    column("refused", "refused"), column("delayed", "delayed"), column("idle_s", "idle_seconds"), column("listener", "listener"),
+    column("protocol", "protocol"), column("operation", "operation"),
+)  # fmt: skip
+CONNECTIONS: Final = (
+    column("id", "id"), column("listener", "listener"), column("client", "client"), column("name", "client_properties.connection_name"),
+    column("user", "user"), column("vhost", "vhost"), column("state", "state"), column("bottleneck", "bottleneck"),
+    column("rule", "held_by.rule", "refused_by.rule"), column("topic", "held_by.topic", "refused_by.topic"),
+    column("forwarded", "messages_forwarded"), column("refused/s", "refused_per_second"), column("refused", "messages_refused"),
+    column("held", "held_messages"), column("held_bytes", "held_bytes"), column("spooled_bytes", "spooled_bytes"),
+    column("spool_stage", "credit.spool.stage"),
+    column("flow_s", "credit.reader.blocked_seconds"),
+    column("blocked_s", "broker_blocked_seconds"), column("send_blocked_s", "send_blocked_seconds"), column("age_s", "age_seconds"),
+    column("delivered", "messages_delivered"), column("unread", "backlog_to_client"), column("unread_s", "unread_seconds"),
+    column("client_gone_s", "client_gone_seconds"),
+)  # fmt: skip
+SPOOL: Final = (
+    column("protocol", "protocol"), column("topic", "topic"), column("messages", "messages"), column("bytes", "bytes"),
+    column("disk_messages", "disk_messages"), column("disk_bytes", "disk_bytes"), column("waiting_s", "waiting_seconds"),
+)  # fmt: skip
+LIMITS: Final = (
+    column("protocol", "protocol"), column("operation", "operation"), column("per", "level.per"), column("for", "level.thing"),
+    column("messages", "level.limit.messages"), column("bytes", "level.limit.bytes"), ("in_flight", _in_flight),
+    column("mode", "level.mode"), column("would_refuse", "level.usage.shadow_refused"), column("origin", "level.origin"),
+    column("rule", "level.rule"), column("place", "level.place"), column("used", "level.usage.used"),
+    column("received/s", "level.usage.received_per_second"), column("forwarded/s", "level.usage.forwarded_per_second"),
+    column("refused/s", "level.usage.refused_per_second"), column("refused", "level.usage.refused"),
+    column("wait_ms", "level.usage.wait_ms"), column("fill", "level.usage.fill"), column("breaker", "level.usage.breaker"),
+    column("last_refused", "level.usage.last_refused"), column("candidate", "level.candidate.messages", "level.candidate.bytes"),
+)  # fmt: skip
+RULES: Final = (
+    column("rule", "name"), column("match", "match"), column("per", "per"), column("key_words", "routing_key_words"),
+    column("messages", "limit.messages"), column("concurrent", "limit.concurrent"), column("bytes", "limit.bytes"),
+    column("action", "action"), column("fallback", "fallback"), column("mode", "mode"), column("would_refuse", "would_refuse"),
+    column("candidate", "candidate.messages", "candidate.bytes"), column("origin", "origin"), column("place", "place"),
+    column("by", "override.by", "live.by"), column("until", "override.expires", "live.expires"),
+    column("reason", "override.reason", "live.reason"),
+)  # fmt: skip
+HISTORY: Final = (
+    column("revision", "revision"), column("at", "at"), column("by", "by"), column("action", "action"), ("what", _targets),
+    ("change", _became), column("reason", "reason"),
+)  # fmt: skip
+QUOTAS: Final = (
+    column("protocol", "protocol"), column("topic", "topic"), column("messages", "messages.rate"),
+    column("messages_burst", "messages.burst"), column("bytes", "bytes.rate"), column("bytes_burst", "bytes.burst"),
+    column("evidence", "evidence"),
+)  # fmt: skip

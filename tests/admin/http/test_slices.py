@@ -1,0 +1,54 @@
+"""Requests and streams take turns with the event loop, one in each."""
+
+from __future__ import annotations
+
+import trio
+
+from admin.http.slices import own_turn
+
+
+async def test_one_request_works_in_each_turn_of_the_event_loop() -> None:
+    """All wake at once, as streams do for a snapshot; whoever runs in every turn, as the event loop does, runs between any two of them."""
+    woken, turns = trio.Event(), 0
+    worked: list[tuple[int, int]] = []  # the turn, who
+
+    async def event_loop() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async def stream(number: int) -> None:
+        await woken.wait()
+        await own_turn()
+        worked.append((turns, number))
+        if len(worked) == 8:
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(event_loop)
+        for number in range(8):
+            nursery.start_soon(stream, number)
+        await trio.lowlevel.checkpoint()
+        woken.set()
+    assert len({turn for turn, _ in worked}) == 8, "two worked in one turn"
+    assert worked[-1][0] - worked[0][0] < 20, "turns were left unused"
+
+
+async def test_who_gives_up_waiting_does_not_keep_the_others() -> None:
+    done: list[str] = []
+
+    async def impatient() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await own_turn()
+            done.append("impatient")
+
+    async def patient() -> None:
+        await own_turn()
+        done.append("patient")
+
+    async with trio.open_nursery() as nursery:
+        for work in (impatient, patient, impatient, patient):
+            nursery.start_soon(work)
+    assert done == ["patient", "patient"]
