@@ -43,7 +43,7 @@ def outcomes(
     parts = []
     for family, (rates, bursts) in found.items():
         at = np.flatnonzero(~np.isnan(rates))
-        refused = surfaces.lost(rates, np.where(np.isnan(bursts), 3.0, bursts))
+        refused = surfaces.lost(rates, bursts)
         names = [memory.keys[i] for i in at]
         columns = {
             "day": [day] * len(at), "protocol": [name[0] for name in names], "topic": [name[1] for name in names],

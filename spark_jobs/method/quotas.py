@@ -45,10 +45,11 @@ def quotas_of(
     quotas: list[Quota] = []
     for at, key in enumerate(keys):
         found = {dimension: facts[dimension][at] for dimension in told}
-        quota = _quota(key, at, told, found, pinned.pop(key, None), shares[at])
+        pin = pinned.pop(key, None)
+        quota = _quota(key, at, told, found, pin, shares[at])
         status = str(found["messages"]["status"])
         if status in lists:
-            lists[status].append(_listed(key, str(found["messages"]["reason"])))
+            lists[status].append(_listed(key, str(found["messages"]["reason"]) if pin is None else pin.reason))
         if quota is not None:
             quotas.append(quota)
     for key, pin in sorted(pinned.items()):

@@ -1,7 +1,7 @@
 """Mutants: the small faults that are put into a module, each at one place of its text.
 
-Left alone: words (docstrings, messages, `repr`), types, assertions, decorators, and figures that stand alone at a module's top. These are
-bounds that say themselves where they come from, and no test should know them to the last digit.
+Left alone: words (docstrings, messages, `repr`), types, assertions (`strict` of zip is one), decorators, and figures that stand alone at a
+module's top. These are bounds that say themselves where they come from, and no test should know them to the last digit.
 """
 
 from __future__ import annotations
@@ -217,7 +217,10 @@ class Finder(ast.NodeVisitor):
         if not any(isinstance(each, ast.Starred) for each in choices):
             for each in choices:
                 self._note("either", node, f"({self._source(each)})")
-        if name not in ("TypeVar", "cast", "NewType"):
+        if name == "zip":
+            for argument in node.args:
+                self.visit(argument)
+        elif name not in ("TypeVar", "cast", "NewType"):
             self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:

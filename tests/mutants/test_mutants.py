@@ -37,6 +37,7 @@ ROOMS = tomllib.loads((HERE / "rooms.toml").read_text())
         ("def f(*, a: Literal[3] = True): ...", ["True -> False"]),
         ('"""Doc of 3."""\nMAX = 10_000\nA = int | None\nclass C:\n __slots__ = ("a", "b")\n def __repr__(self):\n  return 3', []),
         ('def f(a):\n assert a > 3\n raise ValueError(f"{a + 1} of 3")', []),
+        ("def f(a):\n return zip(a[1], a, strict=True)", ["1 -> 2"]),
         ("if TYPE_CHECKING:\n A = f(3)", []),
         ("def f(ä, b):\n return 'ö' + b, ä - b", ["- -> +"]),
     ],

@@ -109,8 +109,11 @@ def test_what_is_a_topic_of_jobs() -> None:
     np.testing.assert_allclose(of_jobs(np.array([2.0, low, np.sqrt(low * high), high, 300.0, np.inf])), [0, 0, 0.5, 1, 1, 1])
 
 
-def test_no_day_at_all() -> None:
+def test_no_day_at_all_and_days_without_demand() -> None:
     assert np.isnan(sufficient(memory_of(np.zeros((2, 0))))).all()
+    with np.errstate(all="raise"):
+        assert np.isnan(sufficient(memory_of(np.zeros((2, 3))))).all()
+        assert np.isnan(sufficient(memory_of(np.full((2, 3), 5.0), overloaded=np.full((2, 3, 7), 5.0)))).all()
 
 
 def test_a_topic_whose_level_is_trusted_is_left_alone_and_one_of_jobs_is_not() -> None:

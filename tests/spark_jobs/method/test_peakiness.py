@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.method.peakiness import SPREADS, means_before, shape
+from spark_jobs.method.peakiness import SPREADS, means_before, shape, trust_in_level
+from spark_jobs.method.residuals import Residuals
 from support.quota_weeks.memories import memory_of
 
 RANDOM = np.random.default_rng(3)
@@ -77,6 +78,27 @@ def test_a_new_topic_has_the_fleet_s_peakiness_and_the_first_of_all_its_own() ->
 def test_a_sparse_topic_gets_the_forecast_of_its_need() -> None:
     found = shape(memory_of(np.full((1, 20), 0.002), need=0.05, messages=170.0))
     assert found.base[0] == pytest.approx(0.05, rel=0.01)
+
+
+def test_a_silent_day_needs_nothing() -> None:
+    active = np.arange(20) % 2 == 0
+    found = shape(memory_of([np.where(active, 0.002, 0.0)], need=[np.where(active, 0.05, np.nan)], messages=170.0))
+    assert 0.01 < found.base[0] < 0.05
+
+
+def test_the_level_is_trusted_by_the_days_on_which_both_predictions_were_seen() -> None:
+    """Twice the variance: of one day it counts a third, and the less the more days have told so."""
+
+    def trust(level_days: float, need_days: float, usual: float = 1.0) -> float:
+        level, needs = (
+            Residuals(*(np.array([each]) for each in (days, days, 0.0, 0.0, variance, about)))
+            for days, variance, about in ((level_days, 2.0, usual), (need_days, 1.0, 1.0))
+        )
+        return float(trust_in_level(level, needs)[0])
+
+    assert trust(0, 0) == trust(30, 0) == trust(0, 30) == pytest.approx(1 / 3)
+    assert trust(10, 30) == trust(30, 10) == pytest.approx(1 / 5)
+    assert trust(10, 10, usual=0.5) == pytest.approx(1 / 2), "it is as good on usual days as on all"
 
 
 def test_a_topic_that_nobody_knows_has_no_base() -> None:

@@ -24,6 +24,7 @@ NO = np.nan
         (50.0, 100.0, 45.0, False, 50.0, 0),  # Saturday: as low as last Saturday
         (210.0, 100.0, 200.0, False, 210.0, 0),  # and back on Monday
         (90.0, 100.0, NO, True, 125.0, 0),  # demand is a lower bound: grow by a quarter
+        (180.0, 100.0, NO, True, 180.0, 0),  # or by what was seen, if that is more
         (0.001, 0.02, NO, False, 1 / 60, 0),  # the floor
     ],
 )

@@ -59,6 +59,43 @@ def test_what_is_left_out_is_unknown_and_what_is_partial_is_scaled() -> None:
     assert np.isnan(memory.mean[1, 1])
 
 
+def line(day: str, topic: str = "a", **numbers: Any) -> dict[str, Any]:
+    """A row of a day's state, with what the method remembers of it."""
+    found = {"day": day, "protocol": "rocketmq", "topic": topic, "dimension": "messages", "total": 1000, "messages": 900, "need": 5.0}
+    found |= {"overloaded": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], "max": 40, "p99": 20, "largest": 8, "limited_seconds": 0}
+    return found | {"excluded_seconds": 0, "hours": [6, 2]} | numbers
+
+
+def test_a_day_is_remembered_as_its_row_has_it_and_what_grows_with_the_demand_is_scaled() -> None:
+    found = pa.Table.from_pylist([line(DATES[0]), line(DATES[1]), line(DATES[3]), line(DATES[0], "b")])
+    memory = remember(found, dict.fromkeys(DATES[:4], 1000), "messages", keys_of(found), scale={DATES[1]: np.array([3.0, 1.0])})
+    no = np.nan
+    np.testing.assert_allclose(memory.mean[0], [1, 3, 0, 1])
+    np.testing.assert_allclose(memory.messages[0], [900, 2700, 0, 900])
+    np.testing.assert_allclose(memory.need[0], [5, 15, no, 5])
+    np.testing.assert_allclose(memory.busiest[0], [40, 120, 0, 40])
+    np.testing.assert_allclose(memory.p99[0], [20, 60, 0, 20])
+    np.testing.assert_allclose(memory.largest[0], [8, 8, 0, 8])
+    np.testing.assert_allclose(memory.evenness[0], [4 / 6, 4 / 6, no, 4 / 6])
+    np.testing.assert_allclose(memory.overloaded[0, :, 1], [2, 6, no, 2])
+    np.testing.assert_allclose(memory.mean[1], [1, 0, 0, 0])
+
+
+def test_seconds_that_were_excluded_are_no_part_of_the_day() -> None:
+    found = pa.Table.from_pylist([line(DATES[0], excluded_seconds=600), line(DATES[1], excluded_seconds=1000)])
+    memory = remember(found, dict.fromkeys(DATES[:2], 1000), "messages", keys_of(found))
+    np.testing.assert_allclose(memory.mean, [[2.5, 1000]], err_msg="of a day without any second that counts one is left")
+
+
+def test_a_day_is_censored_when_more_than_a_hundredth_of_its_seconds_was_limited() -> None:
+    seconds = {"a": 10, "b": 11, "c": 5, "d": 6}
+    excluded = {"c": 500, "d": 500}
+    lines = [line(DATES[0], name, limited_seconds=each, excluded_seconds=excluded.get(name, 0)) for name, each in seconds.items()]
+    found = pa.Table.from_pylist([*lines, line(DATES[0], "e", total=0, limited_seconds=500)])
+    memory = remember(found, {DATES[0]: 1000}, "messages", keys_of(found))
+    assert memory.censored[:, 0].tolist() == [False, True, False, True, False], "of a topic that was never seen nothing is known"
+
+
 def test_rates_of_overload_are_remembered_and_those_of_older_states_unknown() -> None:
     found = table({date: ["a", "b"] for date in DATES[:2]})
     lists = pa.array([None, *found["overloaded"].to_pylist()[1:]], found.schema.field("overloaded").type)

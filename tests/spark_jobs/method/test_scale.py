@@ -12,6 +12,7 @@ from spark_jobs.method.scale import (
     MIN_DAYS,
     MOST,
     PRIOR,
+    STEP,
     Judged,
     bursts_at,
     judge,
@@ -46,6 +47,8 @@ def test_it_moves_at_most_a_tenth_a_night_and_arrives() -> None:
 def test_it_stays_within_its_bounds() -> None:
     assert k_of_night([day(0.1)] * 9, 0.001, LEAST) == LEAST
     assert k_of_night([day(1000)] * 9, 0.001, MOST) == MOST
+    assert GRID[0] == LEAST
+    assert GRID[-1] <= MOST < GRID[-1] * STEP, "the grid goes as far as k may"
 
 
 def test_the_least_sufficient_k_is_found_between_the_grid_points_and_recent_days_count_more() -> None:
