@@ -34,6 +34,7 @@ from support import ran
 from support.builds import build_of, from_the_source_tree, source_command
 from support.log_calls import LogCheck
 from support.processor_time import ProcessorTime
+from support.selection import can_select, marks_in, possible_marks
 from support.tmpfs import folder_for_a_run
 from support.xdist_split import BOTH_BROKERS, RABBITMQ_CLIENTS, ROCKETMQ_SPOOL, SPOOL, PartScheduling, part_of
 
@@ -119,6 +120,26 @@ class FileOfTests(pytest.Module):
             item = WithoutItsModules.from_parent(self, name=f"without_{missing}")
             item.add_marker(marker)
             return [item]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of which the run's marks can select no test is left out before it is imported."""
+    expression = config.option.markexpr
+    if not expression or collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    possible = possible_marks(collection_path, config.rootpath / "tests") | {"slow"}
+    certain = marks_in(collection_path)[1]
+    given = given_by_place(collection_path.relative_to(config.rootpath).as_posix())
+    if possible.isdisjoint(SECOND_HALF) and len(given) == 1:
+        certain |= given
+    return None if can_select(expression, possible | given, certain) else True
+
+
+def given_by_place(place: str) -> frozenset[str]:
+    """The marks of which a test in `place` has one, unless it needs what only the second half of `make test` has."""
+    return frozenset(
+        {"once"} if place.startswith(ONCE) else {"random"} if place in RANDOM else {"random", "twice"} if place.startswith(TWICE) else ()
+    )
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:

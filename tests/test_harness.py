@@ -16,6 +16,7 @@ from support.clients.programs import Program
 from support.java import LEARNED, ROOT, java
 from support.models.rates import let_through
 from support.processes import HANG_S, wait_until
+from support.selection import can_select, marks_in, possible_marks
 from support.xdist_split import PartScheduling
 
 
@@ -212,3 +213,29 @@ def test_on_which_brokers_make_runs(tmp_path: Path, target: str, asked: tuple[st
     command = ["make", *made, f"BIN={tmp_path}", "SYSTEM=true", "unpacked-rabbitmq=echo unpacked", *asked, target]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=HANG_S)
     assert {line for line in done.stdout.splitlines() if line.startswith("on ")} == {f"on {rabbitmq}/{rocketmq}"}, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "possible", "certain", "selects"),
+    [
+        ("(once or spark) and not rabbitmq", {"rabbitmq", "slow"}, set(), False),
+        ("(once or spark) and not rabbitmq", {"spark", "rabbitmq"}, set(), True),
+        ("(once or spark) and not rabbitmq", {"spark", "rabbitmq"}, {"rabbitmq"}, False),
+        ("not once", {"once"}, set(), True),
+        ("not once", {"once"}, {"once"}, False),
+        ("not once", set(), set(), True),
+    ],
+)
+def test_a_file_is_left_out_only_where_no_test_of_it_can_be_selected(
+    expression: str, possible: set[str], certain: set[str], selects: bool
+) -> None:
+    assert can_select(expression, frozenset(possible), frozenset(certain)) is selects
+
+
+def test_marks_of_a_file_are_those_of_its_text_and_of_fixtures_around_it(tmp_path: Path) -> None:
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "conftest.py").write_text("BIG = [pytest.mark.spark]\n")
+    file = tmp_path / "room" / "test_it.py"
+    file.write_text("pytestmark = [\n    pytest.mark.browser,\n]\n\n@pytest.mark.slow\ndef test_it(): ...\n")
+    assert possible_marks(file, tmp_path) == {"spark", "browser", "slow"}
+    assert marks_in(file)[1] == {"browser"}
