@@ -270,6 +270,21 @@ def test_a_topic_that_becomes_protected_begins_like_a_new_one(later: int) -> Non
     assert found[0][0] > 0
 
 
+def test_what_a_topic_was_given_among_the_rest_is_no_debt_among_the_protected_ones() -> None:
+    """Of a heavy protected topic each weight gets little, so a light one among the rest has been given much more by then."""
+    found = []
+    for name in ("x", "new"):
+        bucket = SharedBucket(Limit(messages=Rate(1000), burst_ns=200 * MS), BEGIN)
+        mine, flood = bucket.share("p", topic("p", protected=True, weight=50), BEGIN), bucket.share("x", None, BEGIN)
+        now = BEGIN
+        for asked in (3000, 1, 1, 1, 1, 1):
+            offer(bucket, mine, asked, now)
+            offer(bucket, flood, 3000, now)
+            now += WINDOW
+        found.append(offer(bucket, bucket.share(name, PROTECTED, now), 3000, now))
+    assert found[0] == found[1] > 0
+
+
 # ---- nothing is different --------------------------------------------------------------------------------------------------
 
 asks = st.lists(st.tuples(st.integers(0, 300 * MS), st.sampled_from("abp"), st.integers(1, 30), st.integers(1, 3)), max_size=40)
