@@ -1,0 +1,125 @@
+"""A conversation that says what it was asked to do, and does what it is told to: for tests of the handlers and the actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.counting.accounts import Accounts
+from gateway.pipeline.conversation import REFUSED, Conversation, ConversationContext
+from gateway.pipeline.handlers.rate_limit import RateLimit
+from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.pipeline import Batch
+from limiter.buckets.bucket import Bucket
+from limiter.credit import Credit
+from limiter.judge import Judge
+from limiter.limits import Limit, Rate
+from limiter.request import Request
+from limiter.rules.rule_set import Match, Rule, RuleSet
+from limiter.topics import amqp_topic
+
+MS = 1_000_000  # ns
+NOW = 1_000_000 * MS
+
+
+class Recorded(Conversation):
+    """`said` is what it was asked, in order. It can do all, unless `unable` names a way to hold, or `outcomes` what `refuse` returns."""
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__(ConversationContext(judge, "here", "10.0.0.7", 1, 1 << 20, 1 << 20, connection=7))
+        self.said: list[tuple[str, Part, int]] = []
+        self.unable: set[str] = set()
+        self.outcome = REFUSED
+        self.closed = REFUSED
+        self.behind: set[Part] = set()  # what waits behind something spooled
+        self.overtaking: set[Part] = set()
+        self.runs: list[tuple[int, int]] = []  # `lifetimes`: how many requests, and ns
+
+    def admit(self, part: Part) -> None:
+        self.said.append(("admit", part, part.count))
+
+    def split(self, part: Part, count: int) -> Part:
+        head = Part(REQUEST, part.ordering_key, part.data, part.start, part.start + count, part.key, count, part.messages, part.size)
+        part.split_into(head)
+        return head
+
+    def refuse(self, part: Part) -> int:
+        self.said.append(("refuse expired" if part.expired else "refuse", part, part.count))
+        return self.outcome
+
+    def close(self, part: Part) -> int:
+        self.said.append(("close", part, part.count))
+        return self.closed
+
+    def drop(self, part: Part) -> bool:
+        return self._can("drop", part, part.count)
+
+    def hold(self, part: Part, due: int) -> bool:
+        return self._can("hold", part, due)
+
+    def block(self, part: Part, due: int) -> bool:
+        return self._can("block", part, due)
+
+    def spool(self, part: Part, due: int) -> bool:
+        return self._can("spool", part, due)
+
+    def _can(self, what: str, part: Part, figure: int) -> bool:
+        if what not in self.unable:
+            self.said.append((what, part, figure))
+        return what not in self.unable
+
+    def postpone(self, part: Part, now: int) -> None:
+        self.said.append(("postpone", part, now))
+
+    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
+        return [(self.split(part, count) if count < part.count else part, lifetime) for count, lifetime in self.runs]
+
+    def waits_behind(self, part: Part) -> bool:
+        return part in self.behind
+
+    def would_overtake(self, part: Part) -> bool:
+        return part in self.overtaking
+
+    def may_expire(self, part: Part) -> bool:
+        return "expire" not in self.unable
+
+    def patience_with(self, part: Part) -> int:
+        return 300 * MS
+
+
+class Desk:
+    """A `RateLimit` with its conversation and accounts, under one rule of an action."""
+
+    def __init__(self, action: str = "reject", *, credit: int = 100, **rule: Any) -> None:
+        self.rule = Rule("r", Match(), limit=Limit(messages=Rate(10)), action=action, **rule)
+        judge = Judge(RuleSet((self.rule,)))
+        origin = judge.origin("amqp", "here", "10.0.0.7", "shop", b"/", 1)
+        self.key, self.other = (judge.key(origin, name, amqp_topic(b"/", b"", name)) for name in (b"orders", b"bills"))
+        probe: list[Request] = [Part(REQUEST, 1, b"", 0, 0, key, 1, 1) for key in (self.key, self.other)]
+        judge.decide(probe, NOW)
+        self.conversation = Recorded(judge)
+        self.accounts = Accounts()
+        self.reader, self.forwarder = Credit(credit, 1), Credit(credit, 1)
+        self.handler = RateLimit(self.conversation, self.reader, self.forwarder, self.accounts)
+
+    @property
+    def bucket(self) -> Bucket:
+        bucket: Bucket = self.key.buckets[0]
+        return bucket
+
+    def part(self, passed: int = 0, count: int = 1, messages: int = 1, wait_ms: int = 30, line: int = 1, *, other: bool = False) -> Part:
+        """`count` requests of which the judge has let `passed` pass."""
+        key = self.other if other else self.key
+        part = Part(REQUEST, line, bytes(count), 0, count, key, count, messages, 100)
+        part.passed = passed
+        if passed < count:
+            part.rule, part.bucket, part.wait_ns = self.rule, key.buckets[0], wait_ms * MS
+        return part
+
+    def settle(self, *parts: Part, now: int = NOW) -> list[tuple[str, Part, int]]:
+        """What the conversation is asked to do about `parts`, which have their verdicts."""
+        batch = Batch(None, b"", now)
+        batch.parts = list(parts)
+        if not self.handler.carry(batch):
+            self.handler.resume(batch)
+        said, self.conversation.said = self.conversation.said, []
+        return said
