@@ -1,15 +1,23 @@
-"""What the disk's side counts of topics, and when it says that it cannot be written."""
+"""What the disk's side counts of topics, what its threads do in files, and when it says that it cannot be written."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gateway.clock import now_ns
-from gateway.spool.disk import WRITE, Job, SpoolDisk
-from support.processes import HANG_S
+from gateway.pipeline.parts import REQUEST, Part
+from gateway.spool.disk import DELETE, LOCK, OWN, READ, WRITE, Job, SpoolDisk
+from gateway.spool.left_behind import clear_left_behind
+from gateway.spool.records import encode
+from support.processes import HANG_S, wait_until
 
 
 @pytest.fixture
@@ -78,3 +86,139 @@ def test_a_spool_that_is_closed_leaves_no_descriptor_open_and_no_file(tmp_path: 
         closed = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
         closed.close(HANG_S)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def tried(disk: SpoolDisk, kind: int, name: str, offset: int = 0, length: int = 0) -> Job:
+    """A job, tried once. What is written is one message of a thousand bytes."""
+    parts = [Part(REQUEST, 1, bytes(1_000), 0, 1_000)] if kind == WRITE else []
+    job = Job(None, kind, name, offset, length, parts)
+    disk.submit(job)
+    assert disk.work(kind)
+    return job
+
+
+WRITTEN = len(encode([Part(REQUEST, 1, bytes(1_000), 0, 1_000)]))  # bytes
+
+
+def test_what_a_queue_may_have_in_memory_is_its_part_of_a_third_within_what_a_batch_may_be(tmp_path: Path) -> None:
+    disk = SpoolDisk(tmp_path, 1 << 20, 3_000, threads=False, least=10, most=400)
+    found = []
+    for disk.queues in (0, 1, 2, 4, 5, 100, 101):
+        found.append(disk.share())
+    assert found == [400, 400, 400, 250, 200, 10, 10]
+    disk.close(1.0)
+
+
+@pytest.mark.parametrize("mark", ["bytes", "share"])
+def test_nothing_is_written_that_leaves_less_free_than_the_low_watermark(
+    disk: SpoolDisk, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The larger of the two holds. Of 4,000 blocks of 50 bytes, 100 thousandths are 20,000."""
+    free = [20_000 + 50 * (WRITTEN // 50)]
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(f_bavail=free[0] // 50, f_blocks=4_000, f_frsize=50, f_bfree=1 << 40, f_bsize=1 << 20)
+
+    monkeypatch.setattr("gateway.spool.disk.os.statvfs", statvfs)
+    disk.take_settings(1 << 20, 1 << 20, *((20_000, 99) if mark == "bytes" else (19_999, 100)))
+    job = tried(disk, WRITE, "1")
+    assert disk.trouble == f"less than disk.low_watermark (20000 bytes) free: {disk.directory}"
+    assert (disk.collect(), disk.written) == ([], 0)
+    free[0] += 50
+    assert disk.work(WRITE)
+    assert (disk.collect(), disk.written, job.length, disk.trouble) == ([job], WRITTEN, WRITTEN, "")
+    assert not disk.work(WRITE), "it is not written again"
+
+
+def test_a_write_that_failed_half_way_is_repeated_in_the_same_place(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes a hundred bytes at a time, and is full once."""
+    calls: list[int] = []
+
+    def pwrite(descriptor: int, data: memoryview, at: int) -> int:
+        calls.append(at)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:100], at)
+
+    write = os.pwrite
+    monkeypatch.setattr("gateway.spool.disk.os.pwrite", pwrite)
+    job = tried(disk, WRITE, "1", offset=7)
+    assert disk.trouble == f"No space left on device: {disk.directory}"
+    assert disk.work(WRITE)
+    assert calls[:5] == [7, 107, 207, 7, 107]
+    (file,) = disk.directory.glob("*/1")
+    assert file.read_bytes() == bytes(7) + encode(job.parts)
+
+
+def test_what_is_read_is_the_range_that_was_asked_for_as_far_as_there_is_one(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tried(disk, WRITE, "1")
+    tried(disk, WRITE, "1", offset=WRITTEN)
+    whole = encode(first.parts) * 2
+    read = os.pread
+    monkeypatch.setattr("gateway.spool.disk.os.pread", lambda descriptor, count, at: read(descriptor, min(count, 300), at))
+    assert tried(disk, READ, "1", 10, 1_500).data == whole[10:1_510]
+    assert tried(disk, READ, "1", WRITTEN, 5_000).data == whole[WRITTEN:]
+    assert disk.read == 1_500 + WRITTEN
+    assert isinstance(tried(disk, READ, "2", 0, 1).error, FileNotFoundError)
+
+
+def test_a_deletion_that_failed_keeps_its_bytes_counted_and_is_tried_again_after_the_next(disk: SpoolDisk) -> None:
+    disk.used = 2_000
+    tried(disk, WRITE, "1")
+    (file,) = disk.directory.glob("*/1")
+    file.unlink()
+    file.mkdir()
+    disk.collect()
+    deleted = [tried(disk, DELETE, "1", length=500), tried(disk, DELETE, "gone", length=100)]
+    assert deleted == disk.collect()
+    assert isinstance(deleted[0].error, OSError)
+    disk.deleted(deleted[0])
+    assert (disk.used, disk.work(DELETE)) == (2_000, False)
+    file.rmdir()
+    disk.deleted(deleted[1])
+    assert disk.used == 1_900, "a file that is gone is deleted"
+    assert disk.work(DELETE)
+    disk.deleted(*disk.collect())
+    assert (disk.used, disk.work(DELETE)) == (1_400, False)
+
+
+def test_a_process_has_its_own_directory_that_nobody_else_may_look_into(tmp_path: Path) -> None:
+    disk = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
+    assert not disk.directory.exists(), "nothing was written"
+    assert tried(disk, READ, "1").data == b""
+    tried(disk, WRITE, "1")
+    (own,) = disk.directory.iterdir()
+    assert OWN.fullmatch(own.name)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (own, own / "1", own / LOCK)] == [0o700, 0o600, 0o600]
+    assert clear_left_behind(disk.directory).files == 0, "it lives"
+    (own / "notes.txt").touch()
+    disk.close(1.0)
+    assert [path.name for path in own.iterdir()] == ["notes.txt"]
+
+
+def test_threads_that_cannot_be_started_are_tried_again_with_the_next_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+    allowed = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "sluice-spool-write":
+            raise RuntimeError("can't start new thread")
+        allowed(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    jobs = [Job(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]), Job(None, DELETE, "2")]
+    disk.submit(jobs[0])
+    assert disk.trouble == f"can't start new thread: {disk.directory}"
+    monkeypatch.undo()
+    disk.submit(jobs[1])
+    done: list[Job] = []
+
+    def both() -> bool:
+        done.extend(disk.collect())
+        return len(done) == 2
+
+    wait_until(both, within=HANG_S, what="both are done")
+    assert sorted(done, key=lambda job: job.kind) == jobs
+    assert disk.trouble == ""
+    disk.close(HANG_S)
+    assert not list((tmp_path / "spool").iterdir())
