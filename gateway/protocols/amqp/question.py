@@ -22,7 +22,7 @@ def answered(data: bytes) -> bool:
     """Whether `data` is a whole connection.start, or the header of another version, after which a broker closes."""
     if data[: len(HEADER)] in MISHEARD:
         raise WrongAnswerError("takes what it was sent for another protocol than AMQP 0-9-1", misheard=True)
-    if data[:4] == HEADER[:4]:
+    if HEADER.startswith(data[:4]):
         return len(data) >= len(HEADER)
     if data[:3] != METHOD_FRAME[: len(data[:3])] or (len(data) >= 11 and data[7:11] != START):
         raise began_with(data, "AMQP")

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.protocols import octets
 from gateway.protocols.octets import alike, begins, lacks, same
 
 LONG = 120  # octets: more than are looked at in words
+
+
+@pytest.fixture(params=["as built", "in words"], scope="module", autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Only compiled code looks at words: the same code is tested without being compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "in words":
+            patch.setattr(octets, "LONG", 96)
+        yield
 
 
 @given(st.binary(min_size=8, max_size=LONG), st.data())

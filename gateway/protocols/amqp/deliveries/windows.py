@@ -482,9 +482,11 @@ class Windows(SubscriptionMover):
         """How long it has to wait for others that fetch a message of its slow limits, from its queue or just now from others; 0: it may."""
         origin = self.consumers.origin
         queue = subscription.queue.name
-        key = None if queue is None else self.consumers.key_of(queue)
-        if queue is None or key is None or origin is None or origin.vhost is None:
-            return 0
+        assert queue is not None
+        key = self.consumers.key_of(queue)
+        assert key is not None, "it has a slow limit"
+        assert origin is not None
+        assert origin.vhost is not None
         comers = self.judge.origins.comers
         size = subscription.size
         identities = [each.identity for each in self.judge.enforced(key) if each.limit.cost_ns(1, size) > FAR_NS]

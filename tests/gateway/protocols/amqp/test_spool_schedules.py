@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from support.amqp.spool_schedules import SpoolSchedule, play
 from support.builds import build_of
 
-pytestmark = pytest.mark.slow  # hundreds of schedules
-
 SCHEDULES = 8_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 3_000  # interpreted, one takes 2 ms
 EXAMPLES = 100
 
@@ -32,6 +30,15 @@ def play_in(directory: Path, seed: int, channels: int, acts: int) -> int:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_first_schedules_of_many(seed: int, tmp_path: Path) -> None:
+    """What `make unit` and `make mutants` have time for."""
+    numbers = Random(seed)
+    for _ in range(10):
+        play_in(tmp_path / "spool", numbers.getrandbits(48), numbers.randint(1, 4), numbers.randint(5, 60))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("schedules", [SCHEDULES])
 def test_answers_and_order_hold_whatever_the_disk_does(schedules: int, tmp_path: Path) -> None:
     @settings(deadline=None, max_examples=EXAMPLES)
@@ -45,6 +52,7 @@ def test_answers_and_order_hold_whatever_the_disk_does(schedules: int, tmp_path:
     examples()
 
 
+@pytest.mark.slow
 def test_what_is_spooled_does_go_through_files(tmp_path: Path) -> None:
     """Or the schedules would show nothing."""
     written = read = publishes = 0

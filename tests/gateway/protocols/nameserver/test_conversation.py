@@ -193,6 +193,16 @@ def test_a_route_beyond_max_frame_is_an_honest_error_however_it_is_cut() -> None
         assert one.conversation.budget.unanswered_bytes == 0
 
 
+def test_max_frame_is_that_of_each_route_whatever_came_with_it() -> None:
+    route = answer(7, ROUTE)
+    for room, passes in ((len(route), True), (len(route) - 1, False)):
+        one = talk(max_frame=room)
+        one.client(ask(9, 206) + ask(7))
+        one.broker(answer(9, b"x" * 3000) + route)
+        _, found = rocketmq.split_frames(one.to_client)
+        assert ("max_frame" not in str(rocketmq.read_response(found).get("remark"))) == passes
+
+
 def test_an_answer_that_is_no_route_may_be_of_any_size() -> None:
     one = talk(max_frame=4096)
     one.client(ask(7, 206))

@@ -52,6 +52,19 @@ def test_a_conversation_cut_at_random_arrives_whole(seed: int) -> None:
     assert (talk.rest, talk.conversation.budget.held_bytes, talk.conversation.budget.held_messages) == (b"", 0, 0)
 
 
+def test_nothing_of_ours_goes_to_the_broker_within_a_frame_that_is_not_judged() -> None:
+    """A send that waited is due while the client's large request is half there."""
+    talk = Talk("rocketmq", rule("delay", messages=1, burst=1, max_delay_ns=2 * SECOND), hold_bytes=4096)
+    held, large = send("orders", opaque=2), frame(encode_request(999, None, opaque=3)[8:], b"x" * 50_000)
+    talk.client(send("orders", opaque=1) + held)
+    assert talk.conversation.budget.held_messages == 1
+    for cut, left in ((20_000, len(large) - 20_000), (40_000, len(large) - 40_000), (len(large), 0)):
+        talk.client(large[max(cut - 20_000, 0) : cut] if cut < len(large) else large[40_000:])
+        assert talk.conversation.frame_left == left
+        talk.wait(SECOND if cut == 20_000 else 0)
+    assert talk.to_broker.index(held) == talk.to_broker.index(large) + len(large)
+
+
 def vectors(speaker: str) -> list[bytes]:
     lines = [json.loads(line) for line in gzip.decompress(frames_file("5.3.3").read_bytes()).decode().splitlines()]
     return [bytes.fromhex(line["frame"]) for line in lines if line["from"] == speaker and len(line["frame"]) < 3000]

@@ -87,7 +87,7 @@ def change(talk: Talk, *rules: Rule) -> list[Any]:
     return to_broker(talk)
 
 
-@pytest.mark.parametrize(("prefetch", "window"), [(0, 10), (11, 10), (10, None), (3, None)])
+@pytest.mark.parametrize(("prefetch", "window"), [(0, 10), (11, 10), (10, None), (3, None), (1, None)])
 def test_a_limited_consumer_has_what_passes_in_a_second_unless_its_own_prefetch_is_less(prefetch: int, window: int | None) -> None:
     talk = talking(limit())
     if prefetch:
