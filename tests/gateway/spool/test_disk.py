@@ -222,3 +222,29 @@ def test_threads_that_cannot_be_started_are_tried_again_with_the_next_job(tmp_pa
     assert disk.trouble == ""
     disk.close(HANG_S)
     assert not list((tmp_path / "spool").iterdir())
+
+
+def test_a_disk_that_hangs_does_not_keep_the_end_and_its_files_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def pwrite(descriptor: int, data: memoryview, at: int) -> int:
+        begun.set()
+        goes_on.wait(HANG_S)
+        return write(descriptor, data, at)
+
+    write = os.pwrite
+    monkeypatch.setattr("gateway.spool.disk.os.pwrite", pwrite)
+    disk.submit(Job(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]))
+    assert begun.wait(HANG_S)
+    closing = threading.Thread(target=disk.close, args=(0.01,), daemon=True)
+    closing.start()
+    closing.join(HANG_S)
+    assert not closing.is_alive()
+    os.fstat(disk.fileno())
+    assert list(disk.directory.glob("*/1"))
+    goes_on.set()
+    closing = threading.Thread(target=disk.close, args=(HANG_S,), daemon=True)
+    closing.start()
+    closing.join(HANG_S)
+    assert not list(disk.directory.iterdir())

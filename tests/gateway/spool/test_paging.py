@@ -267,6 +267,14 @@ def test_tails_are_written_the_largest_first_once_they_come_to_two_thirds() -> N
     assert (paging.read_ahead, paging.total()) == (200, 200)
 
 
+def test_what_is_left_may_be_half() -> None:
+    paging = Paging(600, 10)
+    tails = [Tail(paging) for _ in range(4)]
+    for tail, size in zip(tails, (100, 100, 100, 120), strict=True):
+        tail.grow(size)
+    assert ([tail.asked for tail in tails], paging.tails) == ([0, 0, 0, 1], 300)
+
+
 def test_what_becomes_less_makes_nothing_go_to_the_disk() -> None:
     paging = Paging(600, 10)
     tail = Tail(paging)

@@ -1,0 +1,177 @@
+"""What waits in a spool, in both protocols: how long, in which order, and what is told of it. The disk does at once what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.spool.disk import SpoolDisk
+from limiter.limits import Limit, Rate
+from limiter.rules.rule_set import Match, Rule, RuleSet
+from support.amqp import frames as amqp
+from support.rocketmq import frames as rocketmq
+from support.wires.conversations import SECOND, Talk
+
+AGE = 10 * SECOND
+
+
+def spools(messages: int = 1, *, drop_expired: bool = False, max_age_ns: int | None = AGE) -> Rule:
+    limit = Limit(messages=Rate(messages), messages_burst=1 if messages else None)
+    return Rule("slow", Match(), limit=limit, action="spool", open_for_ns=0, max_age_ns=max_age_ns, drop_expired=drop_expired)
+
+
+class Client:
+    """One that sends numbered messages to topics, on one AMQP channel with confirms or as one-way sends."""
+
+    def __init__(self, protocol: str, disk: SpoolDisk, *rules: Rule) -> None:
+        self.protocol, self.disk = protocol, disk
+        self.talk = Talk(protocol, *rules, disk=disk)
+        if protocol == "amqp":
+            self.talk.client(amqp.greeting(channels=(1,), confirms=(1,)))
+            self.talk.broker(amqp.broker_opens())
+            self.talk.broker(amqp.opened(1))
+        self.talk.to_broker = self.talk.to_client = b""
+
+    def send(self, *numbers: int, topic: str = "orders", size: int = 500, ttl_ms: int | None = None) -> None:
+        for number in numbers:
+            body = number.to_bytes(4, "big") + bytes(size - 4)
+            if self.protocol == "amqp":
+                self.talk.client(amqp.publish(1, topic, body, expiration=None if ttl_ms is None else str(ttl_ms)))
+            else:
+                self.talk.client(rocketmq.send(topic, body, opaque=number, one_way=True))
+
+    def arrived(self) -> list[int]:
+        """The numbers that have reached the broker since the last time."""
+        data, self.talk.to_broker = self.talk.to_broker, b""
+        if self.protocol == "amqp":
+            bodies = [frame.value.value for frame in amqp.read(data) if frame.name == "ContentBody"]
+        else:
+            bodies = [frame[8 + int.from_bytes(frame[5:8], "big") :] for frame in rocketmq.split_frames(data)]
+        return [int.from_bytes(body[:4], "big") for body in bodies]
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(10 * seconds)):
+            self.talk.work()
+            self.talk.wait(SECOND // 10)
+        self.talk.work()
+
+    def waiting(self) -> tuple[int, int]:
+        """Messages that wait, and those of them on the disk alone."""
+        return self.disk.waiting.messages, self.disk.waiting.disk_messages
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
+    found = SpoolDisk(tmp_path / "spool", 1 << 30, 1, threads=False, least=3_000, most=3_000)
+    yield found
+    found.close(1.0)
+
+
+@pytest.fixture(params=["amqp", "rocketmq"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+def test_all_passes_at_the_limit_and_in_order_and_nothing_is_left(protocol: str, disk: SpoolDisk) -> None:
+    client = Client(protocol, disk, spools(max_age_ns=None))
+    client.send(*range(40))
+    client.talk.work()
+    assert client.arrived() == [0]
+    budget = client.talk.conversation.budget
+    assert budget.held_messages == client.waiting()[0] == 39
+    assert client.waiting()[1] > 20
+    assert budget.spooled_bytes > 0
+    assert budget.spool_queues == 1
+    client.wait(5.05)
+    assert client.arrived() == [1, 2, 3, 4, 5]
+    client.send(40)
+    client.wait(36)
+    assert client.arrived() == list(range(6, 41))
+    assert (budget.held_messages, budget.held_bytes, budget.spooled_bytes, budget.spool_queues) == (0, 0, 0, 0)
+    assert (client.waiting(), disk.used, disk.used_by) == ((0, 0), 0, {})
+
+
+def test_what_waits_is_given_up_when_it_is_as_old_as_its_rule_allows_and_not_before(protocol: str, disk: SpoolDisk) -> None:
+    """The first is held by the rule, those behind it wait unjudged; the last come three seconds later."""
+    client = Client(protocol, disk, spools(0))
+    client.send(*range(20))
+    client.wait(3)
+    client.send(*range(20, 23))
+    client.wait(6.8)
+    assert client.waiting()[0] == 23
+    client.wait(1.6)  # a file at a time
+    assert client.waiting()[0] == 3
+    client.wait(1.4)
+    assert client.waiting()[0] == 3
+    client.wait(0.5)
+    assert (client.waiting(), client.arrived(), client.talk.conversation.budget.held_messages) == ((0, 0), [], 0)
+    if protocol == "amqp":
+        assert sum(not each.acked for each in amqp.confirms(client.talk.to_client)) == 23
+    else:
+        assert client.talk.to_client == b"", "one-way sends are dropped"
+
+
+def test_other_topics_pass_meanwhile_where_nothing_binds_them(protocol: str, disk: SpoolDisk) -> None:
+    client = Client(protocol, disk, replace(spools(0), match=Match(routing_key="orders") if protocol == "amqp" else Match(topic="orders")))
+    client.send(1)
+    client.send(2, topic="bills")
+    client.wait(0.2)
+    assert client.arrived() == ([] if protocol == "amqp" else [2]), "a channel is one order"
+
+
+def test_a_message_waits_no_longer_than_it_is_of_use_where_the_rule_says_so(disk: SpoolDisk) -> None:
+    """Also one that waits behind others, and has not been judged."""
+    client = Client("amqp", disk, spools(0, drop_expired=True))
+    client.send(1, ttl_ms=2_000)
+    client.send(2, ttl_ms=4_000)
+    client.send(3)
+    for seconds, left in ((1.9, 3), (0.3, 2), (1.7, 2), (0.3, 1), (5.7, 1), (0.3, 0)):
+        client.wait(seconds)
+        assert client.waiting()[0] == left
+
+
+def test_limits_that_are_changed_hold_for_what_waits(protocol: str, disk: SpoolDisk) -> None:
+    client = Client(protocol, disk, spools(0, max_age_ns=None))
+    client.send(*range(30))
+    client.wait(1)
+    client.talk.judge.replace(RuleSet((spools(10, max_age_ns=None),)), client.talk.now)
+    assert client.talk.conversation.follows_limits()
+    client.talk.conversation.rules_changed()
+    client.talk.conversation.limits_changed()
+    client.wait(1)
+    assert 8 <= len(client.arrived()) <= 12
+    client.talk.judge.replace(RuleSet(()), client.talk.now)
+    client.talk.conversation.rules_changed()
+    client.talk.conversation.limits_changed()
+    client.wait(1)
+    assert client.arrived()[-1] == 29
+    assert client.waiting() == (0, 0)
+
+
+def test_what_waits_of_a_client_that_is_gone_is_counted_as_given_up(protocol: str, disk: SpoolDisk) -> None:
+    client = Client(protocol, disk, spools(0, max_age_ns=None))
+    client.send(*range(30))
+    client.talk.work()
+    parts = client.talk.conversation.abandon()
+    assert sum(part.count * part.messages for part in parts if part.key is not None) == 30
+    assert {part.key.text.rpartition("/")[2] for part in parts if part.key is not None} == {"orders"}
+    budget = client.talk.conversation.budget
+    assert (client.waiting(), budget.held_messages, budget.held_bytes, budget.spooled_bytes) == ((0, 0), 0, 0, 0)
+    client.talk.work()
+    assert (disk.used, client.talk.conversation.abandon()) == (0, [])
+
+
+def test_a_send_that_wants_an_answer_or_is_too_large_to_wait_does_not_pass_by_what_waits(disk: SpoolDisk) -> None:
+    client = Client("rocketmq", disk, spools(0))
+    client.send(1, 2)
+    client.talk.client(rocketmq.send("orders", b"asked", opaque=77))
+    (answer,) = rocketmq.split_frames(client.talk.to_client)
+    assert "[RateLimit]" in str(rocketmq.read_response(answer)["remark"])
+    client.talk.client(rocketmq.send("bills", b"asked", opaque=78))
+    assert len(rocketmq.split_frames(client.talk.to_client)) == 2, "its own limit, which nobody waits for"
+    assert client.waiting()[0] == 2
+    assert client.arrived() == []
