@@ -85,7 +85,7 @@ class Host(Protocol):
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Ask for a drain when the process is told to stop."""
 
-    def started(self) -> None:
+    async def started(self) -> None:
         """The gateway serves."""
 
 
@@ -127,7 +127,7 @@ class Gateway:
         self.orphaned = False  # a worker whose parent has ended: another one may serve beside it
         self.limits_lifted = False  # near the end of a drain: what is held passes, whatever the rules say by now
         self.drain_requested = trio.Event()
-        self.hand_over: Callable[[], Awaitable[None]] | None = None  # gives everything up to the process that takes over; then it drains
+        self.handed_over = False  # another process has taken over
         self.lag_s = 0.0
         self.lag = Histogram(exposition.LAG_BUCKETS)
         self.overhead = Histogram(exposition.OVERHEAD_BUCKETS)
@@ -226,7 +226,7 @@ class Gateway:
             log.failure("session_failed", error, listener=listener.name, client=f"{address[0]}:{address[1]}")
             return
         upstream.heard.connections += 1
-        if self.draining and not self.holding and self.hand_over is None:
+        if self.draining and not self.holding and not self.handed_over:
             begin_drain(session, now_ns())
         self.sweeper.add(session, now_ns())
         self.event_loop.wake()
@@ -394,21 +394,19 @@ class Gateway:
                     accepting.start_soon(listener.accept_forever, self._begin_session)
                 for brokers in self.brokers.values():
                     brokers.begin(partial(self._serve_broker, accepting))
-                host.started()
+                await host.started()
                 systemd.notify("READY=1")
                 await self.drain_requested.wait()
                 asked = now_ns()
-                if self.hand_over is None:
-                    systemd.notify("STOPPING=1")
-                self.draining = self.holding = True
-                if self.hand_over is None:
-                    await hold(self, asked)
-                    self.holding = False
-                else:
-                    self.holding = False
-                    await self._hand_over(self.hand_over)
+                self.draining = True
+                if self.handed_over:
                     with trio.move_on_after(LATECOMERS_S):
                         await self._all_in()
+                else:
+                    systemd.notify("STOPPING=1")
+                    self.holding = True
+                    await hold(self, asked)
+                    self.holding = False
                 for brokers in self.brokers.values():
                     brokers.end()
                 accepting.cancel_scope.cancel()
@@ -419,15 +417,34 @@ class Gateway:
                 await trio.to_thread.run_sync(self.span_export.stop)
             nursery.cancel_scope.cancel()
 
-    async def _hand_over(self, give_up: Callable[[], Awaitable[None]]) -> None:
-        """Accept nobody any more, take nothing new from whoever is served, and let the next process begin."""
+    def stand_still(self) -> None:
+        """Accept nobody and read no client, until it is known whether the next process serves: `go_on` or `hand_over`."""
         for listener in self.listening.values():
             listener.stop_accepting()
         for brokers in self.brokers.values():
             brokers.hand_over()
+        self.shared.standing_still = True
+
+    def go_on(self) -> None:
+        """The next process has come to nothing."""
+        for brokers in self.brokers.values():
+            brokers.take_back()
+        for listener in self.listening.values():
+            listener.accept_again()
+        self._move()
+
+    def hand_over(self) -> None:
+        """The next process serves: take nothing new from whoever is served here, and drain."""
+        self.handed_over = True
         for session in list(self.sweeper.sessions.values()):
             self.sweeper.attempt(session, partial(begin_drain_once_open, session, now_ns()))
-        await give_up()
+        self._move()
+        self.drain_requested.set()
+
+    def _move(self) -> None:
+        self.shared.standing_still = False
+        self.sweeper.poke_all()
+        self.event_loop.wake()
 
     async def _all_in(self) -> None:
         """Until all clients that were accepted are served, or have gone."""

@@ -96,7 +96,7 @@ class Standalone:
         self.gateway.shared.take_gateway_request = remote_admin.take
         self.hourly_raises = HourlyRaises(store, lambda: self.gateway.settings.quotas, self._demand)
         self.admin_server = AdminServer(self, store, settings)
-        self.handover = Handover(store, self.admin_server, self.fill_levels, self._drain_for_the_next_process)
+        self.handover = Handover(store, self.admin_server, self.fill_levels, self)
         self.webhooks = Webhooks(settings, self.gateway.limit_events.over)
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
@@ -175,7 +175,8 @@ class Standalone:
             yield from self.series.close_second(second, elapsed_s, rows, self.store.rules())
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
-        return exposition.pieces(collector.metric_lines(self.gateway, {**self.log_keeping.samples(), **self.webhooks.samples(), **others}))
+        more = {**self.log_keeping.samples(), **self.webhooks.samples(), **self.handover.samples(), **others}
+        return exposition.pieces(collector.metric_lines(self.gateway, more))
 
     def configuration(self) -> dict[str, object]:
         return self.gateway.settings.describe()
@@ -236,9 +237,14 @@ class Standalone:
         self.fill_levels.restore()
         self.gateway.took_over_at = time.time()
 
-    def _drain_for_the_next_process(self) -> None:
-        self.gateway.hand_over = self.handover.give_up
-        self.gateway.drain_requested.set()
+    def stand_still(self) -> None:
+        self.gateway.stand_still()
+
+    def go_on(self) -> None:
+        self.gateway.go_on()
+
+    def hand_over(self) -> None:
+        self.gateway.hand_over()
 
     def _sockets(self) -> list[socket.socket]:
         """All that listen, for the next process."""
@@ -263,8 +269,10 @@ class Standalone:
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         await watch_signals(self.reload, self.gateway.drain_requested, task_status=task_status)
 
-    def started(self) -> None:
+    async def started(self) -> None:
         self._begun = True
+        if self._takeover is not None:
+            await trio.to_thread.run_sync(self._takeover.confirm)
         freeze_heap()
         log_started(self.gateway.settings, self.gateway.listening.values(), self.began, self.admin_server.sign_in_link)
 

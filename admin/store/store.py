@@ -280,19 +280,27 @@ class Store:
             self.close()
 
     def take(self, files: FileSystem | None = None) -> None:
-        """Have the folder, which was only observed, and read it anew: it may have changed. Raises as `open`."""
+        """Have the folder, which was only observed or was handed over, and read it anew: it may have changed. Raises as `open`; what was in
+        force before stays so then, and changes are refused as before.
+        """
         if self._content is NO_FOLDER:
             return
-        self._files = files or FileSystem()
-        self._snapshots = Snapshots(self.folder, self._files)
-        self.read_only = ""
-        self.warnings.clear()
-        self._lock = self._hold_lock()
-        self._warn_of_read_only()
-        self._to_void.clear()
-        self._live_end = (None, None, math.inf)
-        self._first_end = (None, math.inf)
-        self._read()
+        refuses, in_force = self.read_only, (self.state, self._rules, self._quotas, self._shadow_quotas)
+        try:
+            self.read_only = ""
+            self._lock = self._hold_lock()
+            self._files = files or FileSystem()
+            self._snapshots = Snapshots(self.folder, self._files)
+            self.warnings.clear()
+            self._warn_of_read_only()
+            self._to_void.clear()
+            self._live_end = (None, None, math.inf)
+            self._first_end = (None, math.inf)
+            self._read()
+        except BaseException:
+            self.read_only = refuses
+            self.state, self._rules, self._quotas, self._shadow_quotas = in_force
+            raise
 
     # ---- the rules -----------------------------------------------------------------------------------------------------
 
@@ -776,11 +784,13 @@ class Store:
             self._take_back()
         except OSError as error:
             self.warnings.append(f"{self.folder} cannot be written: {error.strerror}; limits hold, changes of them will fail")
+        self._shadow_quotas = {}
         if self.state.shadow is not None:
             tried = self._snapshots.read(self.state.shadow.sha256)
             self._shadow_quotas = {} if tried is None else tried.by_topic
             if tried is None:
                 self.warnings.append(f"{self._snapshots.path(self.state.shadow.sha256)} is gone: no quotas are tried; publish them again")
+        self._quotas = {}
         if self.state.quotas is None:
             return
         published = self._snapshots.read(self.state.quotas.sha256)

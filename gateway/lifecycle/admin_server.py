@@ -46,6 +46,8 @@ class AdminServer:
         self._port = settings.admin.bind.port  # where it serves
         self._access: Access | None = None  # None until it serves, and after a reload
         self._scope = trio.CancelScope()
+        self._wanted = trio.Event()  # again, after `leave`
+        self._up = False  # it has served
         self._unix_socket: UnixSocket | None = None
 
     def take_sockets(self, inheritance: Inheritance) -> None:
@@ -88,38 +90,54 @@ class AdminServer:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Once it is up, no fault in it ends the gateway. Raises OSError when an address cannot be had."""
-        from admin.http.unix_socket import UnixSocket
-
-        path = self._settings.admin.socket
-        self._unix_socket = unix_socket = None if path is None else UnixSocket(path)
         try:
-            with self._scope:
-                await self._serve(unix_socket, task_status)
+            while True:
+                with self._scope:
+                    await self._serve(task_status)
+                await self._wanted.wait()
         finally:
-            if unix_socket is not None:
-                unix_socket.remove()
+            self._remove_unix_socket()
             self._close()
 
     def leave(self) -> None:
-        """Serve nobody any more: another process does, at the same addresses."""
+        """Serve nobody until `come_back`: another process does, at the same addresses."""
+        self._remove_unix_socket()
+        self._wanted = trio.Event()
+        self._scope.cancel()
+
+    def come_back(self) -> None:
+        if self._scope.cancel_called:
+            self._scope = trio.CancelScope()
+            self._wanted.set()
+
+    def _unix_listener(self) -> trio.SocketListener | None:
+        """Of `admin.socket`, where that is set. Raises OSError."""
+        from admin.http.unix_socket import UnixSocket
+
+        path = self._settings.admin.socket
+        if path is not None and self._unix_socket is None:
+            self._unix_socket = UnixSocket(path)
+        return None if self._unix_socket is None else self._unix_socket.listener()
+
+    def _remove_unix_socket(self) -> None:
         if self._unix_socket is not None:
             self._unix_socket.remove()
-        self._scope.cancel()
+            self._unix_socket = None
 
     def _close(self) -> None:
         for sock in self.sockets():
             sock.close()
         self._open.clear()
 
-    async def _serve(self, unix_socket: UnixSocket | None, task_status: trio.TaskStatus[None]) -> None:
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         from admin.app import serve
 
         loop = SupervisedLoop("admin", "admin_failed")
-        up = False
         while True:
             try:
                 async with trio.open_nursery() as nursery:
                     self._access = self._access or access_of(self._settings)
+                    unix_listener = self._unix_listener()
                     addresses = await nursery.start(
                         partial(
                             serve,
@@ -130,16 +148,16 @@ class AdminServer:
                             probes=None
                             if self._settings.probes is None
                             else await self._where("probes", self._settings.probes.bind, PROBES_PORT),
-                            more=[] if unix_socket is None else [unix_socket.listener()],
+                            more=[] if unix_listener is None else [unix_listener],
                             began=self._began,
                         )
                     )
                     self._port = addresses[0][1]
-                    if not up:
-                        up = True
+                    if not self._up:
+                        self._up = True
                         task_status.started()
             except Exception as error:
-                if not up:
+                if not self._up:
                     raise
                 loop.fail(error)
             await trio.sleep(RETRY_S)

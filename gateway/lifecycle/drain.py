@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -52,7 +51,7 @@ class Gateway(RunningGateway, Protocol):
     """A running gateway, and what a drain ends."""
 
     fill_levels: FillLevelsFile | None  # None: the parent of several workers keeps them
-    hand_over: Callable[[], Awaitable[None]] | None  # None: no other process has taken over
+    handed_over: bool  # another process has taken over
     limits_lifted: bool
     orphaned: bool
 
@@ -70,7 +69,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     accounts.fold(started)
     before = (accounts.abandoned(), accounts.unsent, accounts.unanswered)
     sessions = gateway.sweeper.sessions
-    begin = begin_drain if gateway.hand_over is None else begin_drain_once_open
+    begin = begin_drain_once_open if gateway.handed_over else begin_drain
     for session in list(sessions.values()):
         gateway.sweeper.attempt(session, partial(begin, session, started))
     released = False

@@ -98,6 +98,11 @@ class FillLevelsFile:
             self._save()
             self.frozen = True
 
+    def thaw(self) -> None:
+        """They are this process's to write again. Waits for a `freeze` that is under way."""
+        with self._saving:
+            self.frozen = False
+
     def _save(self) -> None:
         if self.frozen:
             return

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from gateway import log
 from gateway.lifecycle import signals
 from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.takeover import TakeoverPoint
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
     from config.known_settings import Gateway as Place
     from gateway.lifecycle.admin_server import AdminServer
     from gateway.lifecycle.fill_levels import FillLevelsFile
+    from gateway.telemetry.exposition import Samples
+    from limiter.rules.rule_set import RuleSet
 
     Task = Callable[[], Awaitable[None]]
+
+RETRY_S: Final = 1.0  # between two attempts to have the state directory again; a guess
 
 
 class StateDirectory(Protocol):
@@ -28,18 +34,39 @@ class StateDirectory(Protocol):
 
     async def hand_over(self) -> None: ...
 
+    def take(self) -> None: ...
+
+    def rules(self) -> RuleSet: ...
+
+
+class Host(Protocol):
+    """The process that is taken over from."""
+
+    def stand_still(self) -> None:
+        """Accept nobody and read no client, until one of the other two."""
+
+    def go_on(self) -> None: ...
+
+    def hand_over(self) -> None:
+        """Begin to drain: another process serves."""
+
+    def enforce(self, rules: RuleSet) -> None: ...
+
 
 class Handover:
-    """What only one process can have, until the next one asks for it. `drain` has the host begin to drain, and call `give_up` amid it."""
+    """What only one process can have: lent to the next one until that serves, then given, or taken back."""
 
-    def __init__(self, store: StateDirectory, admin_server: AdminServer, fill_levels: FillLevelsFile, drain: Callable[[], None]) -> None:
-        self.asked = False  # a process takes over:
+    def __init__(self, store: StateDirectory, admin_server: AdminServer, fill_levels: FillLevelsFile, host: Host) -> None:
+        self.asked = False  # a process has taken over:
         self._successor = 0  # its number; 0: it is of another namespace
+        self.lent = False  # it is open whether another process takes over
+        self._without_store = False
+        self._taken_back = 0  # times
+        self._settled = trio.Event()  # it is not open any more
         self._store = store
         self._admin_server = admin_server
         self._fill_levels = fill_levels
-        self._drain = drain
-        self._given_up = trio.Event()
+        self._host = host
         self._next_process: NextProcess | None = None
 
     def tasks(self, place: Place, sockets: Callable[[], Sequence[socket.socket]], draining: Callable[[], bool]) -> list[Task]:
@@ -47,25 +74,62 @@ class Handover:
         if place.takeover is None:
             signals.no_next_process()
             return []
-        self._next_process = NextProcess(draining, lambda: self._successor if self.asked else None)
-        point = TakeoverPoint(place.takeover, place.state_directory, place.workers, sockets, self._to_the_next, draining)
+        self._next_process = NextProcess(draining, lambda: self._successor if self.asked else None, self.settled)
+        point = TakeoverPoint(place.takeover, place.state_directory, place.workers, sockets, self, draining)
         return [point.run, self._next_process.run]
 
-    async def give_up(self) -> None:
-        """The state directory, the admin port and the fill levels. Nobody is accepted any more."""
-        await self._store.hand_over()
-        self._admin_server.leave()
-        await trio.to_thread.run_sync(self._fill_levels.freeze)
-        self._given_up.set()
+    async def settled(self) -> None:
+        """Until it is known whether the process that was lent everything serves."""
+        while self.lent:
+            await self._settled.wait()
 
-    async def _to_the_next(self, process: int) -> None:
-        """When this returns the next process, `process`, may have everything."""
+    async def lend(self) -> None:
+        """Let the next process have the state directory, the admin port and the fill levels, and stand still meanwhile."""
+        self.lent = True
+        self._settled = trio.Event()
+        await self._store.hand_over()  # first: while a change is being written all goes on
+        self._without_store = True
+        self._host.stand_still()
+        self._admin_server.leave()
+        await trio.to_thread.run_sync(self._fill_levels.freeze, abandon_on_cancel=True)
+
+    def give(self, process: int) -> None:
+        """The next process, `process`, serves: this one drains."""
         self._successor = process
         self.asked = True
-        self._drain()
-        await self._given_up.wait()
+        self._host.hand_over()
         if self._next_process is not None:
             self._next_process.pass_on()
+        self._settle()
+
+    async def take_back(self) -> None:
+        """The next process has come to nothing. Clients go on at once, changes once the state directory is free."""
+        self._taken_back += 1
+        self._host.go_on()
+        self._admin_server.come_back()
+        self._settle()
+        await trio.to_thread.run_sync(self._fill_levels.thaw)
+        told = False
+        while self._without_store:
+            try:
+                self._store.take()
+            except Exception as error:  # the other one still has it, or has left it damaged: what was in force stays so
+                if not told:
+                    told = True
+                    remedy = "limits hold as before and changes are refused until that is over; it is tried again all the time"
+                    log.event(logging.ERROR, "state_not_taken_back", err=str(error), remedy=remedy)
+                await trio.sleep(RETRY_S)
+            else:
+                self._without_store = False
+                self._host.enforce(self._store.rules())
+
+    def _settle(self) -> None:
+        self.lent = False
+        self._settled.set()
+
+    def samples(self) -> Samples:
+        """For `/metrics`."""
+        return {} if self._next_process is None else {"sluice_takeovers_taken_back_total": [((), self._taken_back)]}
 
     def __repr__(self) -> str:
-        return f"<Handover {'given up' if self._given_up.is_set() else 'asked' if self.asked else 'not asked'}>"
+        return f"<Handover {'lent' if self.lent else 'given' if self.asked else 'not asked'}, taken back {self._taken_back} times>"

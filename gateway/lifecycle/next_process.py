@@ -17,7 +17,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -56,9 +56,10 @@ class NextProcess:
     A signal that comes while one is under way is kept: the one after it is started when that has taken over, by it, or has ended.
     """
 
-    def __init__(self, stopping: Callable[[], bool], successor: Callable[[], int | None]) -> None:
+    def __init__(self, stopping: Callable[[], bool], successor: Callable[[], int | None], settled: Callable[[], Awaitable[None]]) -> None:
         self._stopping = stopping
         self._successor = successor  # the process that takes over: None while there is none, 0 where its number is not known here
+        self._settled = settled  # waits while it is open whether a process takes over
         self._pid = 0  # of the one that is under way
         self._watching = False  # one is under way, or is started again because it failed
         self._again = False  # a signal came meanwhile
@@ -91,6 +92,7 @@ class NextProcess:
                 os.kill(successor, signal.SIGUSR2)
 
     async def _start_unless_refused(self) -> bool:
+        await self._settled()
         why, remedy = self._refusal()
         if why:
             log.event(logging.WARNING, "takeover_failed", err=f"no next process is started: {why}", remedy=remedy)
@@ -147,6 +149,7 @@ class NextProcess:
                 await trio.lowlevel.wait_readable(descriptor)
             finally:
                 os.close(descriptor)
+        await self._settled()
         pid, self._pid = self._pid, 0
         if self._handed_over():
             remedy = "if nobody has stopped it, start another when this process has ended; systemd's sockets do that by themselves"

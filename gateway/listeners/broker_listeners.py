@@ -130,10 +130,13 @@ class BrokerListeners(Routes):
         self._write()
 
     def hand_over(self) -> None:
-        """The next process has the ports from now on: none is handed out here any more."""
-        self.attend = None
+        """The next process has the ports from now on: none is handed out here until `take_back`."""
         self._write()
         self._handed_over = True
+
+    def take_back(self) -> None:
+        """The next process has come to nothing."""
+        self._handed_over = False
 
     # ---- what conversations ask (Routes) ---------------------------------------------------------------------------
 

@@ -100,6 +100,7 @@ class Listener:
         self.vip_sock: socket.socket | None = None  # of RocketMQ's VIP channel, where it has a port; opened by `broker_listeners.py`
         self.inherited = False  # it outlives this process: clients that come after `close` wait for the next process
         self._accepting = trio.CancelScope()
+        self._accept_again = trio.Event()
 
     def open(self, inherited: socket.socket | None = None) -> None:
         """Bind and listen, or listen on a socket that systemd keeps. Raises OSError with the address in its message."""
@@ -132,10 +133,12 @@ class Listener:
         """Accept until cancelled; every client gets its own short-lived task that brings it in."""
         assert self.sock is not None
         async with trio.open_nursery() as nursery:
-            with self._accepting:
-                async with trio.open_nursery() as accepting:
-                    for sock in self.sockets():
-                        accepting.start_soon(self._accept_on, sock, nursery, handover)
+            while True:
+                with self._accepting:
+                    async with trio.open_nursery() as accepting:
+                        for sock in self.sockets():
+                            accepting.start_soon(self._accept_on, sock, nursery, handover)
+                await self._accept_again.wait()
 
     async def _accept_on(self, sock: socket.socket, nursery: trio.Nursery, handover: Handover) -> None:
         reserve = _reserve()
@@ -161,8 +164,14 @@ class Listener:
                 os.close(reserve)
 
     def stop_accepting(self) -> None:
-        """Accept nobody any more; who was accepted goes on coming in."""
+        """Accept nobody until `accept_again`; who was accepted goes on coming in."""
+        self._accept_again = trio.Event()
         self._accepting.cancel()
+
+    def accept_again(self) -> None:
+        if self._accepting.cancel_called:
+            self._accepting = trio.CancelScope()
+            self._accept_again.set()
 
     def _shed(self, sock: socket.socket, reserve: int, error: OSError) -> int:
         """Out of descriptors, or of the kernel's memory: use the reserve to accept one client and close it at once."""

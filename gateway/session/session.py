@@ -6,8 +6,9 @@ submitted to the judge), `again` (call it in the next sweep without waiting), `d
 How it comes to its end is in `states.py` and `ending.py`.
 
 When is the client not read? While its batch is with the judge, while the credit is used up, while either backlog is above its cap,
-while as much is held as `hold_bytes` allows, while something is held that blocks it (action `block`), and while the gateway as a whole
-holds more than its high watermark. The gateway then sends the heartbeats that the broker expects (`heartbeats.py`).
+while as much is held as `hold_bytes` allows, while something is held that blocks it (action `block`), while the gateway as a whole
+holds more than its high watermark, and while another process is about to take over. The gateway then sends the heartbeats that the broker
+expects (`heartbeats.py`).
 """
 
 from __future__ import annotations
@@ -331,7 +332,9 @@ class Session:
         return self.budget.parked_bytes + self.client.backlog + self.conversation.broker_unfinished()
 
     def _full(self) -> bool:
-        """Whether as much is held as may be, or something that blocks the client."""
+        """Whether as much is held as may be, or something that blocks the client, or none is read."""
+        if self.shared.standing_still:
+            return True
         budget = self.budget
         pending = self.decode.pending  # whole frames that were read leave memory by going on alone
         if budget.blocking > (1 if pending and self.conversation.held_back else 0):

@@ -52,7 +52,13 @@ LIFE: Final = {
     "taking_over": lines(
         "info", fields="pid sockets",
         meaning="A process was running at `gateway.takeover`: this one has its sockets and will serve in its place."),
-    "taken_over": lines("info", fields="pid", meaning="Another process is ready and takes over: this one drains and ends."),
+    "taken_over": lines("info", fields="pid", meaning="Another process has taken over and serves: this one drains and ends."),
+    "taken_back": lines(
+        "warning", fields="pid err remedy",
+        meaning="A process that was ready to take over did not come to serve: this one has taken everything back and goes on."),
+    "state_not_taken_back": lines(
+        "error", fields="err remedy",
+        meaning="After `taken_back` the state directory cannot be had again: the other process still has it, or it is damaged."),
     "next_process_started": lines(
         "info", fields="command", meaning="SIGUSR2 came: the next process is started by this command, and will take over."),
     "next_process_asked_again": lines(

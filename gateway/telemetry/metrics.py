@@ -461,6 +461,11 @@ WORKERS: Final = (
 )
 
 ADMIN: Final = (
+    counter(
+        "sluice_takeovers_taken_back_total",
+        "Next processes that were ready and did not come to serve, so that this one went on. The log has taken_back.",
+        workers=SAME,
+    ),
     counter("sluice_admin_requests_total", "Requests of the admin API, by route and status.", "route", "method", "code", workers=SAME),
     counter(
         "sluice_admin_auth_failures_total",

@@ -67,7 +67,7 @@ from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.settings_text import described
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.summed_seconds import SummedSeconds
-from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload
+from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload, StandStill
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
@@ -155,7 +155,7 @@ class Parent:
         self.named_series = named_series.all_named()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.admin_server = AdminServer(self, store, settings)
-        self.handover = Handover(store, self.admin_server, self.fill_levels, self.drain)
+        self.handover = Handover(store, self.admin_server, self.fill_levels, self)
         self.webhooks = Webhooks(settings, lambda: chain.from_iterable(self.views(OVER)))
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
@@ -302,8 +302,9 @@ class Parent:
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
         scrapes.forget_gone_rules(self.retired_families, [families for _, families in living])
+        more = {**self.webhooks.samples(), **self.handover.samples(), **others}
         workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.named_series, now_ns()))
-        return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families({**self.webhooks.samples(), **others})))
+        return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families(more)))
 
     def configuration(self) -> dict[str, object]:
         return self.settings.describe()
@@ -319,9 +320,7 @@ class Parent:
 
     def set_log_level(self, level: str) -> None:
         log.set_level(self.log_handler, level)
-        for child in self.children.values():
-            if child.begun:
-                child.send(LogLevel(level))
+        self._tell_all(LogLevel(level))
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError.
@@ -396,6 +395,8 @@ class Parent:
             for task in self.handover.tasks(self.settings.gateway, self._passed_sockets, lambda: self.draining):
                 nursery.start_soon(task)
             self._begun = True
+            if self._takeover is not None:
+                await trio.to_thread.run_sync(self._takeover.confirm)
             freeze_heap()
             log_started(self.settings, self.listening.values(), self.started, self.admin_server.sign_in_link, self.settings.gateway.workers)
             systemd.notify("READY=1")
@@ -426,6 +427,21 @@ class Parent:
         self.fill_levels.restore()
         self.took_over_at = time.time()
         self._may_begin.set()
+
+    def stand_still(self) -> None:
+        self._tell_all(StandStill(yes=True))
+
+    def go_on(self) -> None:
+        self._tell_all(StandStill(yes=False))
+
+    def hand_over(self) -> None:
+        self._tell_all(Drain(handed_over=True))
+        self.drain_requested.set()
+
+    def _tell_all(self, message: Message) -> None:
+        for child in self.children.values():
+            if child.begun:
+                child.send(message)
 
     def _passed_sockets(self) -> list[socket.socket]:
         """All that listen, for the next process."""
@@ -463,6 +479,8 @@ class Parent:
         child.begun = True
         child.send(self._begin(child))
         child.send(LogLevel(self.log_level()))
+        if self.handover.lent:
+            child.send(StandStill(yes=True))
 
     async def _attend(self, place: int, *, task_status: trio.TaskStatus[None]) -> None:
         """Keep a worker running at this place until the end. Started when the first one serves.
@@ -576,12 +594,10 @@ class Parent:
         asked = time.monotonic()
         self.draining = True
         for child in self.children.values():
-            if child.begun:
-                child.send(Drain(self.handover.asked))
-            else:
+            if not child.begun:
                 child.kill("it has not begun to serve")
-        if self.handover.asked:
-            await self.handover.give_up()
+            elif not self.handover.asked:
+                child.send(Drain())
         for sockets in self._sockets.values():
             for sock in sockets:
                 sock.close()

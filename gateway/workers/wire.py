@@ -4,7 +4,7 @@ A frame is four bytes of length and a MessagePack array: the message's name and 
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
 Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`,
-`LogLevel`, `Drain`.
+`LogLevel`, `StandStill`, `Drain`.
 Worker to parent: `Up` once it waits for `Begin`, `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`,
 `StateReport`, `Described`.
 """
@@ -101,6 +101,12 @@ class Drain(Message, frozen=True):
     handed_over: bool = False  # the next process serves on the same sockets: `drain.hold` does not count
 
 
+class StandStill(Message, frozen=True):
+    """Accept nobody and read no client while it is open whether the next process serves; or go on, as it does not."""
+
+    yes: bool
+
+
 class Up(Message, frozen=True):
     """The process has started, and waits for `Begin`."""
 
@@ -163,7 +169,7 @@ class Described(Message, frozen=True):
     connections: list[dict[str, Any]]
 
 
-ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | LogLevel | Drain
+ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | LogLevel | StandStill | Drain
 ToParent: TypeAlias = Up | Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described
 AnyMessage: TypeAlias = ToWorker | ToParent
 

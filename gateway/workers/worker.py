@@ -61,6 +61,7 @@ from gateway.workers.wire import (
     Outbox,
     Ready,
     Reload,
+    StandStill,
     StateQuery,
     StateReport,
     Up,
@@ -178,7 +179,7 @@ class Worker:
             self.gateway.drain_requested.set()
             await trio.sleep_forever()
 
-    def started(self) -> None:
+    async def started(self) -> None:
         freeze_heap()
         self.outbox.put(Ready(os.getpid()))
         after_ms = round((time.monotonic() - self.gateway.started) * 1e3)
@@ -235,10 +236,10 @@ class Worker:
                 self.gateway.close_connection(connection, reason)
             case LogLevel(level):
                 log.set_level(self.gateway.log_handler, level)
+            case StandStill(yes):
+                self.gateway.stand_still() if yes else self.gateway.go_on()
             case Drain(handed_over):
-                if handed_over:
-                    self.gateway.hand_over = _nothing  # what only one can have is the parent's
-                self.gateway.drain_requested.set()
+                self.gateway.hand_over() if handed_over else self.gateway.drain_requested.set()
 
     def _put_in_force(self, number: int, rules: RuleSet) -> None:
         self.rule_cache.put(rules)
@@ -324,10 +325,6 @@ class Worker:
         """A listener whose caps say that they are this worker's parts."""
         caps = cast("list[dict[str, object]]", listener["caps"])
         return {**listener, "caps": [{**each, "worker": self.begin.worker} for each in caps]}
-
-
-async def _nothing() -> None:
-    pass
 
 
 def encoded(value: object) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 
 from admin.store.changes import Author, WriteFailedError
 from admin.store.state import StoredOverride
-from admin.store.store import Store
+from admin.store.store import Store, StoreError
 from support.admin.admin_client import RULES, Clock
 
 WHO = Author("tester", "admin", "127.0.0.1", "r1")
@@ -55,3 +55,33 @@ async def test_it_takes_what_was_changed_meanwhile_and_the_one_before_refuses(tm
     await set_rate(observing, 8)
     observing.close()
     assert Store.open(tmp_path, RULES, Clock()).revision == 2
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_what_was_handed_over_is_had_again_once_it_is_free_and_whole(tmp_path: Path, *, damaged: bool) -> None:
+    """Until then what was in force holds, and changes are refused."""
+    running = Store.open(tmp_path, RULES, Clock())
+    await set_rate(running, 7)
+    before = running.rules()
+    await running.hand_over()
+    other = Store.open(tmp_path, RULES, Clock())
+    await set_rate(other, 8)
+    kept = contents(tmp_path)
+    if damaged:
+        other.close()
+        for name in ("state.json", "state.json.previous"):
+            (tmp_path / name).write_bytes(b"{")
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            running.take()
+        assert running.rules() is before
+        with pytest.raises(WriteFailedError, match="another process has taken over"):
+            await set_rate(running, 9)
+    other.close()
+    for name in ("state.json", "state.json.previous"):
+        (tmp_path / name).write_bytes(kept[name])
+    running.take()
+    assert running.revision == 2
+    await set_rate(running, 9)
+    assert running.revision == 3
+    running.close()

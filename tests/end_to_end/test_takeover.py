@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import socket
+import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +23,12 @@ import yaml
 from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
+from support.builds import SOURCES
 from support.clients.lockstep import Flood
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
-from support.processes import LOOPBACK, free_ports, tree, wait_until
+from support.processes import HANG_S, LOOPBACK, Process, free_ports, tree, wait_until
 
 UPGRADES = [4, pytest.param(20, marks=pytest.mark.long)]
 TAKEOVER = {"name": "end-to-end", "state_directory": "state", "takeover": "run/takeover.sock"}
@@ -154,6 +158,125 @@ def test_a_worker_of_the_next_process_that_is_killed_leaves_nobody_without_a_gat
             assert first.popen.wait(60) == 0
         finally:
             following.stop()
+
+
+# The next process, killed when it is told to go, or when it serves and is about to say so.
+DIES = """\
+import os, signal, socket, sys
+
+moment = sys.argv.pop(1)
+receive, send = socket.recv_fds, socket.socket.sendall
+
+def recv_fds(*words):
+    found = receive(*words)
+    if moment == "go" and b'"go"' in found[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+def sendall(self, data, *words):
+    if moment == "serving" and bytes(data[:10]) == b'{"serving"':
+        os.kill(os.getpid(), signal.SIGKILL)
+    return send(self, data, *words)
+
+socket.recv_fds, socket.socket.sendall = recv_fds, sendall
+from cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_next_process_dies_before_it_serves_and_the_one_before_serves_on(
+    rabbitmq: RabbitMQ, start_gateway: StartGateway, workers: int
+) -> None:
+    """Newcomers, a client that was there before, and an operator who changes a limit all the time: nothing of theirs is lost or doubled."""
+    (port,) = free_ports(1)
+    listener = amqp_listener(f"{LOOPBACK}:{rabbitmq.port}", bind=f"{LOOPBACK}:{port}")
+    gateway = start_gateway([listener], [], gateway={**TAKEOVER, "workers": workers})
+    newcomers, operator = Newcomers(port, "upgraded"), Operator(gateway)
+    names: list[str] = []
+    with Queue(rabbitmq.url, "upgraded") as queue:
+        publisher = pika.BlockingConnection(pika.URLParameters(gateway.amqp_url()))
+        channel = publisher.channel()
+        channel.confirm_delivery()
+
+        def publish() -> None:
+            names.append(f"publisher-{len(names)}")
+            channel.basic_publish("", queue.name, b"x", pika.BasicProperties(message_id=names[-1]))
+
+        publish()
+        with newcomers.coming(), operator.changing():
+            for times, moment in enumerate(("go", "serving"), 1):
+                argv = ["env", f"PYTHONPATH={SOURCES}", sys.executable, "-c", DIES, moment, "run", "-c", str(gateway.config)]
+                with Process(argv, log=gateway.directory / f"{moment}.log", cwd=gateway.directory) as following:
+                    assert following.popen.wait(HANG_S) == -signal.SIGKILL, following.output()
+                gateway.process.wait_until(partial(has_taken_back, gateway, times), within=60, what="the line about it")
+                if moment == "go":
+                    assert newcomers.faults == []
+                publish()
+                before, changed = len(newcomers.confirmed), len(operator.acknowledged)
+                gateway.process.wait_until(partial(newcomers.have_confirmed, before + 20), within=60, what="confirms to go on")
+                gateway.process.wait_until(partial(operator.has_changed, changed + 2), within=60, what="changes to go on")
+            (taken_back,) = [each.value for each in gateway.samples() if each.name == "sluice_takeovers_taken_back_total"]
+            gateway.replace()
+        with suppress(pika.exceptions.AMQPError):
+            publisher.close()
+        stored = queue.drain()
+    assert taken_back == 2
+    assert set(newcomers.confirmed) | set(names) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert len(newcomers.faults) <= NEWCOMERS, "whoever the killed one had just accepted, once each"
+    assert operator.acknowledged <= operator.history()
+    assert gateway.get("/v1/audit:verify")["ok"]
+
+
+def has_taken_back(gateway: Gateway, times: int) -> bool:
+    return len(events(gateway, "taken_back")) == times
+
+
+class Operator:
+    """Changes a limit again and again."""
+
+    _path = limit_path("amqp", "/", "amq.default", "changed")
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.acknowledged: set[str] = set()
+        self._gateway = gateway
+        self._stopping = threading.Event()
+
+    def has_changed(self, count: int) -> bool:
+        return len(self.acknowledged) >= count
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._change)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            thread.join(HANG_S)
+
+    def _change(self) -> None:
+        for number in range(1 << 30):
+            if self._stopping.wait(0.1):
+                return
+            # Refused, or cut off: an operator looks whether it holds, and says it again.
+            with suppress(OSError, http.client.HTTPException, AssertionError):
+                self._gateway.put(
+                    limit_path("amqp", "/", "amq.default", "changed"), {"messages": f"{100 + number % 7}/s", "reason": f"change {number}"}
+                )
+                self.acknowledged.add(f"change {number}")
+
+    def history(self) -> set[str]:
+        found: set[str] = set()
+        cursor = ""
+        while True:
+            page = self._gateway.get(f"/v1/history?limit=500{cursor}")
+            found |= {item["reason"] for item in page["items"]}
+            if not page.get("next"):
+                return found
+            cursor = f"&cursor={page['next']}"
 
 
 def workers_of(parent: int) -> list[int]:

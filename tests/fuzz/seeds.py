@@ -124,9 +124,18 @@ def takeover_seeds() -> Iterator[tuple[str, bytes]]:
     hello = b'{"format": 1, "state_directory": "/", "pid": 4711, "workers": 1}\n'
     for flag in (1, 3, 9):
         yield "takeover", bytes([flag]) + hello + b'{"ready": true}\n'
+    says = hello.replace(b"}", b', "says": "serving"}')
+    for last in (b"", b'{"serving": true}\n', b'{"serving": false}\n', b'{"ready": true}\n'):
+        yield "takeover", b"\x01" + says + b'{"ready": true}\n' + last
     yield "takeover", b"\x01" + hello.replace(b', "workers": 1', b"")
     yield "takeover", b"\x01" + hello.replace(b'"/"', b'"/elsewhere"') + b'{"ready": true}\n'
-    for answer in (b'{"pid": 42}\n', b'{"go": true}\n', b'{"error": "the running gateway is stopping"}\n', b"[" * 3000 + b"\n"):
+    for answer in (
+        b'{"pid": 42}\n',
+        b'{"go": true, "until": "serving"}\n',
+        b'{"done": true}\n',
+        b'{"error": "the running gateway is stopping"}\n',
+        b"[" * 3000 + b"\n",
+    ):
         yield "takeover", b"\x00" + answer
         yield "takeover", b"\x06" + answer
 

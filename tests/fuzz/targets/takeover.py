@@ -14,16 +14,16 @@ from typing import Any
 import trio
 from fuzz.scripts import cut
 
-from gateway.lifecycle.takeover import FORMAT, TakeoverPoint, _receive
+from gateway.lifecycle.takeover import FORMAT, SERVING, Asker, TakeoverPoint, _receive
 
 STATE = Path("/")
 logging.getLogger("sluice").addHandler(logging.NullHandler())
 
 
 def lines_of(said: bytes) -> list[Any]:
-    """The first two lines, as JSON; None: one that is none, or is not there."""
+    """The first three lines, as JSON; None: one that is none, or is not there."""
     found: list[Any] = []
-    for line in [*said.split(b"\n")[:-1], b"", b""][:2]:
+    for line in [*said.split(b"\n")[:-1], b"", b"", b""][:3]:
         try:
             found.append(json.loads(line))
         except (ValueError, RecursionError):
@@ -42,22 +42,21 @@ def takeover(data: bytes) -> None:
 
 
 def _asked(said: bytes, how: int) -> None:
-    handed_over: list[int] = []
-
-    async def hand_over(process: int) -> None:
-        handed_over.append(process)
+    lender = Lender()
 
     async def talk() -> bytes:
         ours, theirs = socket.socketpair()
         with theirs:
             theirs.setblocking(False)
-            point = TakeoverPoint(STATE / "none", STATE, 1, list, hand_over, lambda: False)
-            point._socket = Gone()  # type: ignore[assignment]
+            point = TakeoverPoint(STATE / "none", STATE, 1, list, lender, lambda: False)
             for piece in cut(said, how):
                 with suppress(BlockingIOError, BrokenPipeError):
                     theirs.send(piece)
             theirs.shutdown(socket.SHUT_WR)
-            await point._serve_one(trio.SocketStream(trio.socket.from_stdlib_socket(ours)), trio.CancelScope(), trio.CancelScope())
+            asker = Asker(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+            await point._hear(asker, trio.CancelScope(), trio.CancelScope())
+            if point._ready is not None:
+                assert await point._hand_over_to(point._ready) == (lender.acts[-1] == "give")
             with suppress(BlockingIOError):
                 return theirs.recv(65_536)
         return b""
@@ -65,17 +64,30 @@ def _asked(said: bytes, how: int) -> None:
     told = trio.run(talk)
     for line in told.splitlines():
         assert isinstance(json.loads(line), dict)
-    hello, ready = lines_of(said)
+    hello, ready, serving = lines_of(said)
     right = isinstance(hello, dict) and hello.get("format") == FORMAT and hello.get("state_directory") == str(STATE)
-    assert not handed_over or (right and isinstance(ready, dict) and ready.get("ready")), "handed over to one that has not asked"
-    assert (b'"go"' in told) == bool(handed_over)
+    assert not lender.acts or (right and isinstance(ready, dict) and ready.get("ready")), "lent to one that has not asked"
+    assert (b'"go"' in told) == bool(lender.acts)
+    says = right and hello.get("says") == SERVING
+    assert "give" not in lender.acts or not says or (isinstance(serving, dict) and serving.get(SERVING)), "given to one that does not serve"
+    assert lender.acts in ([], ["lend", "give"], ["lend", "take back"])
 
 
-class Gone:
-    """Stands for the socket that is asked at."""
+class Lender:
+    """Stands for what only one process can have."""
 
-    def remove(self) -> None:
-        pass
+    def __init__(self) -> None:
+        self.acts: list[str] = []
+
+    async def lend(self) -> None:
+        self.acts.append("lend")
+
+    def give(self, process: int) -> None:
+        del process
+        self.acts.append("give")
+
+    async def take_back(self) -> None:
+        self.acts.append("take back")
 
 
 def descriptors_open() -> int:

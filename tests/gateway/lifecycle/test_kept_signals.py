@@ -47,7 +47,7 @@ async def main():
         return
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Next(lambda: False, lambda: None).run)
+            nursery.start_soon(Next(lambda: False, lambda: None, trio.lowlevel.checkpoint).run)
             await done.wait()
             nursery.cancel_scope.cancel()
 

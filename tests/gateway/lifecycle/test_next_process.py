@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import trio
 
 from gateway.lifecycle.next_process import NextProcess, command_again, environment_again
 from gateway.lifecycle.takeover import STARTED_TO_TAKE_OVER
@@ -42,7 +43,7 @@ def test_a_kept_signal_is_for_the_process_that_takes_over_whoever_has_started_it
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     successors: list[int] = []
-    next_process = NextProcess(lambda: False, lambda: successors[-1] if successors else None)
+    next_process = NextProcess(lambda: False, lambda: successors[-1] if successors else None, trio.lowlevel.checkpoint)
     next_process._pid = 17
     next_process._keep()
     successors.append(23)
