@@ -93,7 +93,8 @@ class Soak:
             with ExitStack() as stack:
                 if protocol == "amqp":
                     stack.enter_context(Queue(self.rabbitmq.url, NOISY)).fill(STORED, b"x" * 1000)
-                disturber = stack.enter_context(Disturber(protocol, kind, self.ports[protocol], NOISY))
+                port = self.gateway.admin_port if kind == "admin reads" else self.ports[protocol]
+                disturber = stack.enter_context(Disturber(protocol, kind, port, NOISY, self.gateway.token))
                 done = stack.enter_context(disturber.disturbing())
                 time.sleep(DISTURBED_S)
             sample.done[f"{protocol} {kind}"] = done["done"]

@@ -27,7 +27,7 @@ from pamqp import commands
 
 from support.amqp import frames as amqp
 from support.clients.raw_amqp import opening
-from support.processes import LOOPBACK
+from support.processes import HANG_S, LOOPBACK
 from support.rocketmq import frames as rocketmq
 
 TESTS = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ class Amqp:
 
     def connected(self, port: int) -> socket.socket:
         """A connection with channel 1 open and confirms selected."""
-        client = socket.create_connection((LOOPBACK, port), timeout=10)
+        client = socket.create_connection((LOOPBACK, port), timeout=HANG_S)
         client.sendall(opening(1) + amqp.method(1, commands.Confirm.Select()))
         self._read_until(client, b"\x00\x55\x00\x0b")  # confirm.select-ok
         return client
@@ -90,7 +90,7 @@ class RocketMQ:
         self.topic = topic
 
     def connected(self, port: int) -> socket.socket:
-        return socket.create_connection((LOOPBACK, port), timeout=10)
+        return socket.create_connection((LOOPBACK, port), timeout=HANG_S)
 
     def message(self, body: bytes, number: int) -> bytes:
         return rocketmq.send(self.topic, body, opaque=number)
