@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from config.urls import HIDDEN, shown_url
 from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
-from gateway.fleet.presence import Presence, proof, proven
+from gateway.fleet.presence import Presence, expected, proof, proven
 from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, PROOFS_SHA, SHA, Command, RedisLink, password_of, secret_of
-from gateway.fleet.script import figures_key_of, key_of, presence_key_of, proofs_key_of
+from gateway.fleet.script import MOST_PROOFS, figures_key_of, key_of, presence_key_of, proofs_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,9 @@ class RedisOwner:
         self._secret = b""  # the fleet's, at the last connection
         self._redis_us = 0  # Redis' clock at the last answer about who is there; 0: not known
         self._proof = ""  # what was shown last
+        self._members: set[str] = set()  # with a proof, at the last answer; while it is crowded, at one of them
+        self._crowded = False  # there are more proofs than are read
+        self._looked_for_members = False  # at the last answer, beside the proofs that were read
 
     def ask(self, asks: Sequence[Ask]) -> list[Slice]:
         """A slice for each, at most ASKS_AT_ONCE. Raises OwnerGoneError where one has no answer; what the others got is then lost."""
@@ -76,7 +79,8 @@ class RedisOwner:
         if self._settings.secret_file is not None:
             if not self._redis_us and not leave:
                 self._show_proof("look")  # which tells Redis' time; the name alone would be a stranger's
-            return self._show_proof(verb)
+            presence = self._show_proof(verb)
+            return self._show_proof("look") if self._crowded and not self._looked_for_members else presence
         answer = self._answers([("EVALSHA", PRESENCE_SHA, 1, presence_key_of(self.name), self.clock_us, self.member, verb)])[0]
         if type(answer) is int and 0 <= answer <= MAX_GATEWAYS:
             return Presence(max(1, answer))
@@ -88,13 +92,18 @@ class RedisOwner:
         shown = proof(self._secret, self.name, self.member, self._redis_us) if self._redis_us else ""
         keys = (presence_key_of(self.name), proofs_key_of(self.name))
         before = self._proof if verb != "look" else ""
-        answer = self._answers([("EVALSHA", PROOFS_SHA, 2, *keys, self.clock_us, self.member, verb, shown, before)])[0]
+        looks = self._crowded and self._redis_us > 0
+        sought = expected(self._secret, self.name, {*self._members, self.member}, self._redis_us) if looks else []
+        answer = self._answers([("EVALSHA", PROOFS_SHA, 2, *keys, self.clock_us, self.member, verb, shown, before, *sought)])[0]
         match answer:
-            case [bytes(stamp), int(there), list(proofs)] if there >= 0 and stamp.isdigit() and len(stamp) < 20:
+            case [bytes(stamp), int(there), int(proofs), list(read)] if there >= 0 and stamp.isdigit() and len(stamp) < 20:
                 self._redis_us = int(stamp)
                 self._proof = shown or self._proof
-                texts = [each.decode(errors="replace") for each in proofs if isinstance(each, bytes)]
-                return Presence(min(max(1, there), MAX_GATEWAYS), proven(self._secret, self.name, texts, self._redis_us))
+                self._crowded, self._looked_for_members = proofs > MOST_PROOFS, looks
+                texts = [each.decode(errors="replace") for each in read if isinstance(each, bytes)]
+                found = proven(self._secret, self.name, texts, self._redis_us)
+                self._members = self._members | found if self._crowded else found
+                return Presence(min(max(1, there), MAX_GATEWAYS), len(found))
         raise self._no_number(answer)
 
     def _no_number(self, answer: object) -> OwnerGoneError:

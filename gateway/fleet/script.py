@@ -27,7 +27,8 @@ buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts th
 by their text: that is how Redis 5 and later, and Valkey, do it.
 
 A second script counts the gateways of the fleet: those that have shown themselves within SEEN_S. With a secret of the fleet another one
-does that, which keeps proofs beside the names (`presence.py`); gateways without a secret count the same names. A further one keeps what
+does that, which keeps proofs beside the names (`presence.py`); gateways without a secret count the same names. Where somebody has put more
+proofs there than are read, it looks for those of members that are known, too. A further one keeps what
 each tells the others of its traffic, in a hash with a field for each, and forgets one that has told nothing for KEPT_S or has left.
 """
 
@@ -47,7 +48,8 @@ EXACT: Final = 1 << 53  # doubles count exactly up to here
 VERSION: Final = "v1"  # of the hash's contents, in the key: versions of sluice that read them differently share no key
 SEEN_S: Final = 5  # seconds; a gateway that has not shown itself for so long does not count; each does every second; a guess
 KEPT_S: Final = 600  # seconds; so long a gateway is known that has not left and tells nothing: time for its operator to look; a guess
-MOST_PROOFS: Final = 4096  # gateways; whose proofs are read once a second by each; far above any fleet's (a guess)
+MOST_PROOFS: Final = 4096  # proofs; that each gateway reads once a second, the newest; far more than a fleet has (a guess)
+MAX_PROOF_BYTES: Final = 256  # of a proof that is read; names of members are short
 MOST_READ: Final = 256  # gateways; whose figures one reads: 50 kB a second while somebody looks; a guess
 MAX_KEY_MS: Final = 366 * 86_400_000  # ms; a key's life, however slowly its bucket fills: Redis refuses times without end
 
@@ -171,9 +173,17 @@ for at = 1, 2 do
   redis.call('ZREMRANGEBYSCORE', KEYS[at], string.format('%.0f', now + @seen@), '+inf')
   redis.call('PEXPIRE', KEYS[at], @seen@ / 500)
 end
-if redis.call('ZCARD', KEYS[2]) > @most@ then return redis.error_reply('ERR more proofs of presence than a fleet has gateways') end
-return {stamp, redis.call('ZCARD', KEYS[1]), redis.call('ZRANGE', KEYS[2], 0, -1)}
-""".replace("@seen@", str(SEEN_S * 1_000_000)).replace("@most@", str(MOST_PROOFS))
+local found = {}
+for _, each in ipairs(redis.call('ZRANGE', KEYS[2], -@most@, -1)) do
+  if #each <= @longest@ then found[#found + 1] = each end
+end
+for at = 6, #ARGV do
+  if redis.call('ZSCORE', KEYS[2], ARGV[at]) then found[#found + 1] = ARGV[at] end
+end
+return {stamp, redis.call('ZCARD', KEYS[1]), redis.call('ZCARD', KEYS[2]), found}
+""".replace("@seen@", str(SEEN_S * 1_000_000))
+    .replace("@most@", str(MOST_PROOFS))
+    .replace("@longest@", str(MAX_PROOF_BYTES))
 )
 
 FIGURES: Final = (
