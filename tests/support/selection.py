@@ -7,7 +7,7 @@ from functools import cache
 from itertools import chain, combinations
 from pathlib import Path
 
-from _pytest.mark.expression import Expression
+from _pytest.mark.expression import Expression, ExpressionMatcher
 
 MARK = re.compile(r"\bmark\.(\w+)")
 OF_THE_FILE = re.compile(r"^pytestmark = .*(?:\n[ \])].*)*", re.MULTILINE)
@@ -32,4 +32,11 @@ def can_select(expression: str, possible: frozenset[str], certain: frozenset[str
     compiled = Expression.compile(expression)
     unknown = sorted((possible - certain) & set(WORD.findall(expression)))
     some = chain.from_iterable(combinations(unknown, size) for size in range(len(unknown) + 1))
-    return any(compiled.evaluate(lambda name, marks=marks, **_: name in certain or name in marks) for marks in some)
+    return any(compiled.evaluate(_matcher(certain.union(marks))) for marks in some)
+
+
+def _matcher(marks: frozenset[str]) -> ExpressionMatcher:
+    def has(name: str, /, **_: str | int | bool | None) -> bool:
+        return name in marks
+
+    return has
