@@ -333,7 +333,7 @@ class Session:
 
     def _full(self) -> bool:
         """Whether as much is held as may be, or something that blocks the client, or none is read."""
-        if self.shared.standing_still:
+        if self.shared.standing_still and self.conversation.handshake_done:
             return True
         budget = self.budget
         pending = self.decode.pending  # whole frames that were read leave memory by going on alone

@@ -43,5 +43,5 @@ class Shared:
         self.spool: SpoolDisk | None = None  # where messages wait that a rule spools; None: in memory
         self.unchecked_bytes = 0  # read from either side since memory was last summed up (`gateway/event_loop/memory_watermark.py`)
         self.patience_divisor = 1  # time-outs are so much shorter while memory is scarce
-        self.standing_still = False  # no client is read: the next process takes over, and limits are to be one over both
+        self.standing_still = False  # no client that is in is read: the next process takes over, and limits are to be one over both
         self.memory_full = False  # the gateway as a whole is above memory.high_watermark: a connection that holds something is not read

@@ -52,6 +52,7 @@ KILLED_EVERY = 10  # rounds
 HANGS_EVERY = 5  # rounds
 HANGS_S = 4.0
 NIGHT_EVERY_S = 1800.0
+LAST_WORDS = 5000  # characters of the gateway's log, where a round has failed
 SHORTEST_H = 0.3  # hours; some twenty rounds
 RULES: list[dict[str, object]] = [{"name": "all", "per": "topic", "limit": {"messages": "200/s", "bytes": "8MiB/s"}}]
 # What may be more at the end than at the beginning; latency may be half as much again, and a millisecond.
@@ -205,6 +206,7 @@ def soak(hours: float, say: Callable[[str], None]) -> tuple[list[Sample], int]:
             {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{rocketmq.port}"},
         ]
         gateway = stack.enter_context(Gateway(folder / "gateway", listeners, RULES))
+        stack.push(lambda kind, *_: say(gateway.log()[-LAST_WORDS:]) if kind is not None else None)  # else it goes with its folder
         run = Soak(gateway, rabbitmq, rocketmq)
         run.fill_tables()
         began = time.monotonic()
