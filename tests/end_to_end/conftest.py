@@ -42,9 +42,12 @@ def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
         yield broker
 
 
-@pytest.fixture(scope="session", params=["5", "4"])
+@pytest.fixture(scope="session", params=["5", pytest.param("4", marks=pytest.mark.long)])
 def rocketmq_client(request: pytest.FixtureRequest, rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> RocketMQClient:
-    """The Java client, once in the current and once in the old version."""
+    """The Java client, in the current version and, in `make test-long`, in the old one.
+
+    `make test` sends every kind of request of the old one as well: test_rocketmq_suite, test_rocketmq_clients.
+    """
     try:
         return RocketMQClient(request.param, tmp_path_factory.mktemp(f"client-{request.param}"), rocketmq.name_server)
     except MavenUnreachableError as error:

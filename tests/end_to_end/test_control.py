@@ -200,7 +200,7 @@ def number_in_force(gateway: Gateway) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [25, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.long)])
 def test_killed_at_any_moment_the_state_is_the_old_or_the_new_one_and_it_starts_again(
     tmp_path: Path, record_property: Callable[[str, object], None], kills: int
 ) -> None:

@@ -22,7 +22,12 @@ pytestmark = pytest.mark.rocketmq
 HOSTILE = 6_000  # headers of each encoding
 
 
-@pytest.fixture(scope="module", params=JARS)
+NEWEST = max(JARS)
+
+
+@pytest.fixture(
+    scope="module", params=[NEWEST, *(pytest.param(older, marks=pytest.mark.long) for older in sorted(JARS) if older != NEWEST)]
+)
 def version(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A version of RocketMQ whose jars are here."""
     try:

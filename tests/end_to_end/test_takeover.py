@@ -30,7 +30,7 @@ from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, tree, wait_until
 
-UPGRADES = [4, pytest.param(20, marks=pytest.mark.long)]
+UPGRADES = [2, pytest.param(20, marks=pytest.mark.long)]
 TAKEOVER = {"name": "end-to-end", "state_directory": "state", "takeover": "run/takeover.sock"}
 
 

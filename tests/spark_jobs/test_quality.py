@@ -39,6 +39,7 @@ BOUNDS = {
     "mixed": Bound((7,), 0.14, 0.14),
 }
 MOST_OF_ALL = 0.22  # the geometric mean of the kinds' means
+MOST_OF_FIRST = 0.27  # the same of the first seed of each kind
 MOST_TROUBLED = 0.5  # the same, of topics that limits were in the way of: 0.31
 TARGET = 0.001
 MOST_OF_A_FLEET = (
@@ -47,12 +48,21 @@ MOST_OF_A_FLEET = (
 MOST_REALISED = 0.01  # refused, as published, with a target of 0.001 and k on its way from 2; 0.08 where k is frozen at 0.7
 
 
+FIRST, ALL = "the first seed of each kind", "all seeds"
+
+
+@pytest.fixture(scope="module", params=[FIRST, pytest.param(ALL, marks=pytest.mark.long)])
+def seeds(request: pytest.FixtureRequest) -> dict[str, tuple[int, ...]]:
+    """Three series of one kind are drawn alike, and each takes 5 s of processor time."""
+    return {kind: bound.seeds[: 1 if request.param == FIRST else None] for kind, bound in BOUNDS.items()}
+
+
 @pytest.fixture(scope="module")
-def series() -> dict[str, list[Series]]:
+def series(seeds: dict[str, tuple[int, ...]]) -> dict[str, list[Series]]:
     def one(kind: str, seed: int) -> Series:
         return series_of(weeks(kinds(seed)[kind], seed, 28, 100, 0.1 if kind == "mixed" else 0.0))
 
-    return {kind: [one(kind, seed) for seed in bound.seeds] for kind, bound in BOUNDS.items()}
+    return {kind: [one(kind, seed) for seed in own] for kind, own in seeds.items()}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +79,7 @@ def flat(memory: Memory, half_life_days: float = 7.0) -> Shape:
 @pytest.mark.parametrize("kind", BOUNDS)
 def test_each_kind_and_each_of_its_series_keeps_its_bound(scored: dict[str, list[Scored]], kind: str) -> None:
     found = [each.score for each in scored[kind]]
-    assert geometric_mean(found) <= BOUNDS[kind].mean, found
+    assert len(found) < len(BOUNDS[kind].seeds) or geometric_mean(found) <= BOUNDS[kind].mean, found
     assert max(found) <= BOUNDS[kind].worst, found
 
 
@@ -78,7 +88,9 @@ def test_the_bounds_are_of_all_kinds() -> None:
 
 
 def test_the_method_refuses_far_less_than_the_best_simple_rules_and_about_its_target(scored: dict[str, list[Scored]]) -> None:
-    assert geometric_mean(geometric_mean(each.score for each in own) for own in scored.values()) <= MOST_OF_ALL
+    means = {kind: geometric_mean(each.score for each in own) for kind, own in scored.items()}
+    of_all_seeds = all(len(own) == len(BOUNDS[kind].seeds) for kind, own in scored.items())
+    assert geometric_mean(means.values()) <= (MOST_OF_ALL if of_all_seeds else MOST_OF_FIRST), means
     assert max(each.realised for own in scored.values() for each in own) <= MOST_REALISED
 
 

@@ -18,7 +18,7 @@ from gateway.protocols.amqp.confirms import TRIM_AFTER_STEPS
 from support.amqp.confirm_schedules import Schedule, play
 from support.builds import build_of
 
-SCHEDULES = 30_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 5_000  # interpreted, one takes 0.6 ms
+SCHEDULES = 10_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 5_000  # interpreted, one takes 0.6 ms
 EXAMPLES = 250
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.amqp.spool_schedules import SpoolSchedule, play
 from support.builds import build_of
 
-SCHEDULES = 8_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 3_000  # interpreted, one takes 2 ms
+SCHEDULES = 4_000 if build_of("gateway.protocols.amqp.confirms")[0] == "compiled" else 3_000  # interpreted, one takes 2 ms
 EXAMPLES = 100
 
 
