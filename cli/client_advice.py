@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from limiter.rules.actions import ACTION_RECORDS
+
 # How a limit bites, as the client meets it.
 REFUSED: Final = "refused"  # AMQP: basic.nack on a channel with confirms; RocketMQ: code 215
 SYSTEM_BUSY: Final = "system_busy"  # RocketMQ: code 2, by a rule with reply: system_busy
@@ -335,13 +337,12 @@ def situations_of(level: Mapping[str, Any], confirms: bool | None) -> tuple[str,
     if level.get("operation") == "consume":
         return (CONSUMING,)
     action, fallback = str(level.get("action")), str(level.get("fallback"))
-    words = {"delay": HELD, "spool": SPOOLED, "block": BLOCKED, "drop": DROPPED, "close": CLOSED, "reject": REFUSED}
+    record = ACTION_RECORDS[action]
     if action != "reject":
-        first = words[action]
-        return (first,) if action != "delay" else (first, REFUSED)
+        return (record.situation, *record.then)
     if level.get("reply") == "system_busy":
         return (SYSTEM_BUSY,)
-    unconfirmed = words[fallback]
+    unconfirmed = ACTION_RECORDS[fallback].situation
     if level.get("protocol") != "amqp" or confirms:
         return (REFUSED,)
     return (unconfirmed,) if confirms is False else tuple(dict.fromkeys((REFUSED, unconfirmed)))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cli.names import typed
 from cli.output import counted
+from limiter.rules.actions import ACTION_RECORDS
 from limiter.rules.rule_set import UNRULED
 from limiter.units import format_size
 
@@ -102,8 +103,9 @@ def ways(level: JSONObject) -> Iterator[str]:
     open_for = level.get("open_for")
     yield "no breaker" if open_for == "0s" else f"breaker {open_for}"
     action = level.get("action")
-    yield f"action {action}" + (f" up to {level.get('max_delay')}" if action == "delay" else "")
-    if action == "reject":
+    record = ACTION_RECORDS.get(str(action), ACTION_RECORDS["reject"])
+    yield f"action {action}" + (f" up to {level.get('max_delay')}" if "max_delay" in record.settings else "")
+    if "fallback" in record.settings:
         yield f"reply {level.get('reply')}, fallback {level.get('fallback')}"
     if level.get("weight", 1) != 1:
         yield f"weight {level['weight']:g}"

@@ -19,7 +19,8 @@ from cli.output import Column, on_terminal, print_status, prose, summarise, wide
 from cli.tables import column
 from cli.verb import Change, Group, Remote, changing, remote, report_change
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.rule import ACTIONS, FALLBACKS, MODES, REPLIES
+from limiter.rules.actions import ACTIONS, FALLBACKS
+from limiter.rules.rule import MODES, REPLIES
 from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 

@@ -15,6 +15,7 @@ from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from common import figures
 from common.shell_words import joined, quoted
+from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule_set import UNRULED
 
 JSONObject = dict[str, Any]
@@ -108,7 +109,7 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
         if level.get("operation") == "consume":
             text = f"{figures.rate(passed)} is delivered; what the broker has more waits for its turn"
         else:
-            what = "held" if one.enforced and level.get("action") in {"delay", "block", "spool"} else "over the limit"
+            what = "held" if one.enforced and level.get("action") in PATIENT else "over the limit"
             text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}"
         yield from beside("demand", text, width)
     if one.usage:
@@ -180,19 +181,16 @@ def action_text(level: JSONObject, protocol: str) -> str:
     if level.get("operation") == "consume":
         closes = "; basic.get waits for a second, then its channel is closed (506)" if action == "close" else ""
         return f"deliveries wait for their turn{closes}"
-    words = {
-        "delay": f"delay: a message waits up to {level.get('max_delay')}, then it is refused",
-        "block": "block: the connection is not read until the message may pass",
-        "spool": "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has passed",
-        "drop": "drop: the message is swallowed and counted",
-        "close": "close: the channel is closed" if protocol == "amqp" else "close: the connection is closed",
-    }
-    if action in words:
-        return words[action]
+    record = ACTION_RECORDS.get(action)
+    if record is None:  # of a gateway that is newer
+        return action
+    if action != "reject":
+        return f"{action}: {record.does_for.get(protocol, record.does).format(max_delay=level.get('max_delay'))}"
     if protocol != "amqp":
         return f"reject: refused with code {'2' if level.get('reply') == 'system_busy' else '215'} and the wait"
-    fallbacks = {"delay": "its channel waits", "drop": "the message is swallowed", "close": "its channel is closed", "block": "it waits"}
-    return f"reject: nacked; where a channel has no confirms, {fallbacks.get(str(level.get('fallback')), level.get('fallback'))}"
+    fallback = str(level.get("fallback"))
+    instead = ACTION_RECORDS[fallback].instead if fallback in ACTION_RECORDS else ""
+    return f"reject: nacked; where a channel has no confirms, {instead or fallback}"
 
 
 def in_short(one: Limited) -> str:

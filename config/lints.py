@@ -24,7 +24,8 @@ from gateway.transport.trusted_proxies import network_of
 from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
 from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
-from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, PATIENT
+from limiter.rules.actions import ACTION_RECORDS, PATIENT
+from limiter.rules.rule import DEFAULT_MAX_DELAY_NS
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
@@ -126,10 +127,10 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
                 yield settings.problem(
                     path, "has no effect with operation: consume: deliveries wait until the limit lets them pass", "remove it"
                 )
-            elif rule.action != "delay":
+            elif "max_delay" not in ACTION_RECORDS[rule.action].settings:
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
         for key, given in (("spool_size", rule.spool_size), ("max_age", rule.max_age_ns), ("drop_expired", rule.drop_expired or None)):
-            if given is not None and rule.action != "spool":
+            if given is not None and key not in ACTION_RECORDS[rule.action].settings:
                 yield settings.problem(
                     f"rules[{number}].{key}", f"has no effect with action: {rule.action}", "set action: spool, or remove it"
                 )
@@ -143,7 +144,7 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
         if rule.reply != "flow_control" and rule.match.operation == "consume":
             message = "has no effect with operation: consume: consumers are held, not refused"
             yield settings.problem(f"rules[{number}].reply", message, "remove it")
-        elif rule.reply != "flow_control" and rule.action in {"drop", "close"}:  # the other actions end in a refusal
+        elif rule.reply != "flow_control" and not ACTION_RECORDS[rule.action].ends_in_refusal:
             yield settings.problem(
                 f"rules[{number}].reply", f"has no effect with action: {rule.action}", "set action: reject, or remove it"
             )

@@ -22,11 +22,10 @@ from limiter.algorithms.setting_errors import MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.actions import ACTIONS, FALLBACKS
 from limiter.rules.patterns import IPV6_BITS
 from limiter.rules.rule import (
-    ACTIONS,
     DEFAULT_MAX_DELAY_NS,
-    FALLBACKS,
     MAX_WEIGHT,
     MAX_WORDS,
     MODES,

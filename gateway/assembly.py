@@ -23,8 +23,8 @@ in `ListenerConfig`. What belongs to one client stands in `Session`: its two cha
 (`gateway/event_loop/sweeper.py`). A session's states are in `gateway/session/states.py`, its end is in `gateway/session/ending.py`.
 
 To add a broker protocol: `gateway/protocols/__init__.py` (RECORDS), `limiter/protocols.py` (PROTOCOL_NAMES) and
-`config/listener_protocols.py` (LISTENER_PROTOCOLS). An action: `gateway/pipeline/actions/table.py` (ACTIONS), and its name in
-`limiter/rules/rule.py`. An algorithm: `limiter/algorithms/__init__.py`, in OF_RATES, OF_REQUESTS_IN_FLIGHT or OF_BACKLOGS, of which
+`config/listener_protocols.py` (LISTENER_PROTOCOLS). An action: `gateway/pipeline/actions/table.py` (ACTIONS), and its record
+in `limiter/rules/actions.py`. An algorithm: `limiter/algorithms/__init__.py`, in OF_RATES, OF_REQUESTS_IN_FLIGHT or OF_BACKLOGS, of which
 ALGORITHMS is made. An admin endpoint: `admin/endpoints/__init__.py` (ROUTES). `CONTRIBUTING.md` has the complete lists.
 """
 

@@ -1,5 +1,6 @@
 // What a client library shows when a limit bites: the table of `sluice why`, looked up in the same way.
 
+import actions from "./actions_table.js";
 import table from "./advice_table.js";
 import { language } from "./text.js";
 
@@ -22,14 +23,14 @@ export function libraryOf(connection) {
   return found ? found[0] : null;
 }
 
-const WORDS = { delay: "held", spool: "spooled", block: "blocked", drop: "dropped", close: "closed", reject: "refused" };
+const BITES = Object.fromEntries(actions.map(([name, { bites }]) => [name, bites]));
 
 /** How a limit bites: the keys of an advice's `shows`. */
 export function situationsOf(level, protocol) {
   if (!level) return ["refused"];
   if (level.mode !== "enforce") return [];
   if (level.operation === "consume") return ["consuming"];
-  if (level.action !== "reject") return level.action === "delay" ? ["held", "refused"] : [WORDS[level.action]];
+  if (level.action !== "reject") return BITES[level.action] || [];
   if (level.reply === "system_busy") return ["system_busy"];
-  return protocol === "amqp" ? [...new Set(["refused", WORDS[level.fallback]])] : ["refused"];
+  return protocol === "amqp" ? [...new Set(["refused", BITES[level.fallback][0]])] : ["refused"];
 }

@@ -37,6 +37,7 @@ from config.settings import ROOT as SETTINGS  # noqa: E402
 from gateway.close_causes import COMMON  # noqa: E402
 from gateway.protocols import PROTOCOLS  # noqa: E402
 from gateway.telemetry import log_events, metrics  # noqa: E402
+from limiter.rules.actions import ACTION_RECORDS  # noqa: E402
 
 WIDTH: Final = 140  # characters of a line of prose
 BAR: Final = r"\|"  # a bar within a cell
@@ -407,6 +408,18 @@ def advice_in_chinese() -> str:
     return es_module("cli/client_advice_zh.py", [CHINESE[each] for each in advice_texts()])
 
 
+def dashboard_actions() -> str:
+    """How each action bites, by the situations of an advice, and its sentence in the page's languages."""
+    found = {
+        record.name: {
+            "bites": [record.situation, *record.then],
+            **({"en": record.does, "zh": record.does_zh, "en_for": record.does_for} if record.does_zh else {}),
+        }
+        for record in ACTION_RECORDS.values()
+    }
+    return es_module("limiter/rules/actions.py", list(found.items()))
+
+
 FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what makes it
     "docs/reference/cli.md": cli_page,
     "docs/reference/client-libraries.md": client_libraries_page,
@@ -416,6 +429,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/problem-types.md": problem_types_page,
     "docs/openapi.json": lambda: openapi.encoded(ROUTES).decode(),
+    "admin/dashboard/actions_table.js": dashboard_actions,
     "admin/dashboard/advice_table.js": dashboard_advice,
     "admin/dashboard/messages/advice_en.js": advice_in_english,
     "admin/dashboard/messages/advice_zh.js": advice_in_chinese,

@@ -20,6 +20,7 @@ from limiter.algorithms.setting_errors import (
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 PROTOCOLS: Final = tuple(PROTOCOL_NAMES)
 COMMON_LEVELS: Final = ("topic", "rule", "listener", "client", "user", "connection")  # that every protocol has
 PER: Final = (*COMMON_LEVELS, *(per for names in PROTOCOL_NAMES.values() for per in names.levels))
-ACTIONS: Final = ("reject", "delay", "block", "drop", "close", "spool")
-FALLBACKS: Final = ("delay", "drop", "close")
 MODES: Final = ("enforce", "shadow", "off")
 SCOPES: Final = ("fleet", "gateway")
 OPERATIONS: Final = ("produce", "consume")
@@ -41,11 +40,6 @@ DEFAULT_OPEN_FOR_NS: Final = SECOND  # ns; an open breaker; docs/design/limiter.
 DEFAULT_MAX_DELAY_NS: Final = SECOND  # ns; docs/design/limiter.md 4
 LEAST_PATIENT: Final = min(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)  # bounds `max_delay` where any may match
 MOST_PATIENT: Final = max(PROTOCOL_NAMES.values(), key=lambda names: names.max_delay_ns)
-PATIENT: Final = (
-    "delay",
-    "block",
-    "spool",
-)  # actions that hold: a breaker would turn a short wait into a refusal, so they have none by default
 DEFAULT_IPV6_PREFIX: Final = 64  # bits; a host may take any address of its /64 (RFC 4291, 2.5.1; RFC 7934)
 MAX_WORDS: Final = 128  # words of a routing key, which has at most 255 bytes
 MAX_WEIGHT: Final = 1000  # times the weight of other topics; for more there is `protected` (guess)
@@ -285,7 +279,7 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
         raise RuleError("per", "a delivery is known by its queue, wherever it was published; say per: topic")
     closes = action == "close" and match.spoken() == "amqp"  # instead of an empty answer to basic.get
     for field, value in (("action", "" if closes else action), ("fallback", fallback)):
-        if value in {"drop", "close", "spool"}:
+        if value and not ACTION_RECORDS[value].deliveries:
             raise RuleError(field, f"{value!r} is not for deliveries, which are only held until the limit lets them pass; leave it out")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from limiter.judge import Judge
 from limiter.limits import SECOND
 from limiter.request import Request
-from limiter.rules.rule import PATIENT
+from limiter.rules.actions import PATIENT
 from limiter.topics import parse_topic
 from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
 

@@ -16,7 +16,7 @@ from limiter.algorithms.setting_errors import has_burst
 from limiter.judge import Judge, LimitState
 from limiter.limits import Lag, Limit, LimitChange, Rate
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.rule import ACTIONS
+from limiter.rules.actions import ACTIONS
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
 from support.models.asking import SECOND, ask, key_of

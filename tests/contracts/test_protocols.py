@@ -206,8 +206,8 @@ def test_held_messages_are_counted_and_abandon_returns_all_of_them(protocol: str
 
 
 def test_the_rules_and_the_table_know_the_same_actions() -> None:
-    assert set(ACTIONS) == set(limiter.rules.rule.ACTIONS)
-    assert set(limiter.rules.rule.FALLBACKS) <= set(ACTIONS)
+    assert set(ACTIONS) == set(limiter.rules.actions.ACTIONS)
+    assert set(limiter.rules.actions.FALLBACKS) <= set(ACTIONS)
 
 
 @each_limited

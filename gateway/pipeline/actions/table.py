@@ -2,7 +2,7 @@
 
 An action takes the conversation, the refused part (`part.rule` and `part.wait_ns` say by which rule and for how long) and the time, and
 settles every request of the part: told the client, held, or dropped, and counted as such. It returns which (`counting.py`). The names are
-those of `limiter.rules.rule.ACTIONS`.
+those of `limiter.rules.actions.ACTION_RECORDS`.
 """
 
 from __future__ import annotations

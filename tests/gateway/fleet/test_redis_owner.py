@@ -152,7 +152,7 @@ def test_a_user_that_may_not_run_scripts_is_denied(own_server: RedisServer, tmp_
 def test_a_user_for_sluice_alone_will_do(own_server: RedisServer, tmp_path: Path, owner_of: Callable[..., RedisOwner]) -> None:
     """With the rights that docs/many-gateways-one-limit.md names."""
     text = (Path(__file__).parents[3] / "docs" / "many-gateways-one-limit.md").read_text()
-    rule = text.partition("`ACL SETUSER sluice ")[2].partition("`")[0].replace("SECRET", "secret")
+    rule = text.partition("\nACL SETUSER sluice ")[2].partition("\n")[0].replace("SECRET", "secret")
     own_server.command("ACL", "SETUSER", "sluice", *rule.split())
     file = tmp_path / "password"
     file.write_text("secret")
