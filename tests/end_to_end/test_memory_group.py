@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
 import pika
 import pytest
@@ -24,6 +24,7 @@ from support.gateways import StartGateway, amqp_listener, command
 from support.memory_group import MemoryGroup, NoMemoryGroupError
 from support.processes import HANG_S, LOOPBACK
 from support.rocketmq import frames as rocketmq_frames
+from support.threads import working
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.rocketmq]
 
@@ -61,15 +62,8 @@ class Strangers:
                             left[client] = rest[client.send(rest[:262_144]) :]
                 self.rounds += 1
 
-    @contextmanager
-    def coming(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            thread.join()
+    def coming(self) -> AbstractContextManager[None]:
+        return working(self._run, self._stopping)
 
 
 class Steady:

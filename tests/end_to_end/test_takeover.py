@@ -10,8 +10,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.gateways import Gateway, StartGateway, amqp_listener, limit_path
 from support.models.rates import bounds
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, tree, wait_until
+from support.threads import working
 
 UPGRADES = [2, pytest.param(20, marks=pytest.mark.long)]
 TAKEOVER = {"name": "end-to-end", "state_directory": "state", "takeover": "run/takeover.sock"}
@@ -247,15 +248,8 @@ class Operator:
     def has_changed(self, count: int) -> bool:
         return len(self.acknowledged) >= count
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._change)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            thread.join(HANG_S)
+    def changing(self) -> AbstractContextManager[None]:
+        return working(self._change, self._stopping)
 
     def _change(self) -> None:
         for number in range(1 << 30):

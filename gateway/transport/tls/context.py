@@ -95,7 +95,7 @@ def client_hop(certificate: Path, key: Path, client_ca: Path | None, *, permissi
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         _load_trusted(context, client_ca, "client_ca", texts)
-    return _hop(context, None, own, texts.of(certificate, key, client_ca), permissive=permissive)
+    return _hop(context, None, own, texts, (certificate, key, client_ca), permissive=permissive)
 
 
 def upstream_hop(
@@ -112,7 +112,7 @@ def upstream_hop(
     elif verify != "none":
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     own = _load_own(context, certificate, key, texts) if certificate is not None and key is not None else None
-    return _hop(context, server_name, own, texts.of(ca, certificate, key))
+    return _hop(context, server_name, own, texts, (ca, certificate, key))
 
 
 def _harden(context: ssl.SSLContext) -> None:
@@ -120,10 +120,19 @@ def _harden(context: ssl.SSLContext) -> None:
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
 
 
-def _hop(context: ssl.SSLContext, server_name: str | None, own: Validity | None, texts: dict[str, str], *, permissive: bool = False) -> Hop:
+def _hop(
+    context: ssl.SSLContext,
+    server_name: str | None,
+    own: Validity | None,
+    texts: Texts,
+    files: tuple[Path | None, Path | None, Path | None],
+    *,
+    permissive: bool = False,
+) -> Hop:
     server_side = context.protocol == ssl.PROTOCOL_TLS_SERVER
-    fingerprint = hash(tuple(texts.values()))
-    return Hop(context, server_side, server_name, own, fingerprint, permissive=permissive, texts=texts)
+    found = texts.of(*files)
+    fingerprint = hash(tuple(None if file is None else found[str(file)] for file in files))  # each for itself: two may be the same file
+    return Hop(context, server_side, server_name, own, fingerprint, permissive=permissive, texts=found)
 
 
 @contextmanager

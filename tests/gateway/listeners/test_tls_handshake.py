@@ -117,6 +117,13 @@ def towards_clients(ca: Authority, *, client_ca: Path | None = None) -> Hop:
     return client_hop(ca.directory / "server.pem", ca.directory / "server.key", client_ca)
 
 
+def test_a_reload_names_a_client_ca_that_is_the_same_file_as_the_certificate(ca: Authority) -> None:
+    """By the fingerprint: equal only where every file of the hop is there as before, and says the same."""
+    hops = [towards_clients(ca, client_ca=each) for each in (None, ca.directory / "server.pem", ca.file)]
+    assert len({hop.fingerprint for hop in hops}) == len(hops)
+    assert towards_clients(ca, client_ca=ca.directory / "server.pem").fingerprint == hops[1].fingerprint
+
+
 async def test_bytes_of_the_client_right_behind_its_handshake_are_not_lost(ca: Authority) -> None:
     hop = towards_clients(ca)
     ours, theirs = tcp_pair()

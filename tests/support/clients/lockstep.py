@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from support.processes import HANG_S, LOOPBACK
 from support.rocketmq.frames import send
+from support.threads import working
 
 
 @dataclass
@@ -25,15 +25,8 @@ class Flood:
     def have_passed(self, count: int) -> bool:
         return self.passed >= count
 
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            thread.join()
+    def sending(self) -> AbstractContextManager[None]:
+        return working(self._run, self._stopping)
 
     def _run(self) -> None:
         number = 0
