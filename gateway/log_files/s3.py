@@ -3,6 +3,9 @@
 Credentials, region, profile and proxy come from where AWS' own tools take them: environment, files, instance or pod roles. An object
 appears whole or not at all; its SHA-256 goes with it as metadata, so a run after one that was killed finds out what is there without
 reading it.
+
+boto3's time-out is for one read, so its connections are given sockets that count (`gateway/transport/bounded_socket.py`): one allowance for
+an operation with all its attempts.
 """
 
 from __future__ import annotations
@@ -27,8 +30,11 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from gateway.log_files.targets import FAILED, MAX_MANIFEST_BYTES, MISSING, REFUSED, UNREACHABLE, Stored, TargetError
+from gateway.log_files.targets import FAILED, MAX_MANIFEST_BYTES, MISSING, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
+from gateway.transport.bounded_socket import Allowance, bounded
 
+OPERATION_S: Final = 180.0  # seconds; for all attempts of one, and more for a file (SLOWEST); a guess
+MAX_ANSWER_BYTES: Final = 1 << 20  # bytes; heads and errors, which have some hundreds, of all attempts; a guess
 PART: Final = 64 << 20  # bytes; of a file sent in parts
 CONFIG: Final = Config(
     connect_timeout=10, read_timeout=60, retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="sluice-log-ship"
@@ -56,9 +62,22 @@ class S3:
             self._client: Any = boto3.Session().client("s3", endpoint_url=endpoint, config=CONFIG)
         except (BotoCoreError, ValueError) as error:
             raise self._fault(error) from error
+        self._allowance = Allowance(OPERATION_S, MAX_ANSWER_BYTES)
+        # boto3 has no other way in; should it change these names, the walk of peers fails (tests/contracts/test_peers.py).
+        pools = self._client._endpoint.http_session._pool_classes_by_scheme
+        for scheme, pool in dict(pools).items():
+            kind = bounded(pool.ConnectionCls, "connect", self._allowance)
+            pools[scheme] = type(f"Bounded{pool.__name__}", (pool,), {"ConnectionCls": kind})
+
+    def _begin(self, sent: int = 0, read: int = 0) -> None:
+        """One operation: bytes of a file that go there, or come from there."""
+        self._allowance.seconds = OPERATION_S + (sent + read) / SLOWEST
+        self._allowance.most = MAX_ANSWER_BYTES + read
+        self._allowance.begin()
 
     def stat(self, name: str, size: int) -> Stored | None:
         del size
+        self._begin()
         try:
             found = self._client.head_object(Bucket=self._bucket, Key=self._prefix + name)
         except ClientError as error:
@@ -71,6 +90,7 @@ class S3:
 
     def put(self, name: str, path: Path, sha256: str) -> None:
         key = self._prefix + name
+        self._begin(sent=path.stat().st_size)
         try:
             self._client.upload_file(str(path), self._bucket, key, ExtraArgs={"Metadata": {SHA256: sha256}}, Config=TRANSFER)
         except S3UploadFailedError as error:  # hides the code of what it stands for
@@ -79,12 +99,14 @@ class S3:
             raise self._fault(error) from error
 
     def put_bytes(self, name: str, data: bytes) -> None:
+        self._begin(sent=len(data))
         try:
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data)
         except (ClientError, BotoCoreError) as error:
             raise self._fault(error) from error
 
     def get(self, name: str) -> bytes | None:
+        self._begin(read=MAX_MANIFEST_BYTES + 1)
         try:
             body: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read(MAX_MANIFEST_BYTES + 1)
         except ClientError as error:

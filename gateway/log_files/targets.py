@@ -16,6 +16,7 @@ UNREACHABLE: Final = "unreachable"
 REFUSED: Final = "refused"  # no credentials, wrong ones, or no right
 MISSING: Final = "missing"  # the bucket or folder that must be there
 FAILED: Final = "failed"
+SLOWEST: Final = 65_536  # bytes a second; of a file, on top of the time that an exchange may take; a guess
 MAX_MANIFEST_BYTES: Final = 64 << 20  # bytes; of an hour's manifest, with some 300 bytes a file; a guess
 
 

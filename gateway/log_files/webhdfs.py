@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from gateway.log_files.targets import FAILED, MAX_MANIFEST_BYTES, REFUSED, UNREACHABLE, Stored, TargetError
+from gateway.log_files.targets import FAILED, MAX_MANIFEST_BYTES, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
 from gateway.transport.bounded_socket import Allowance, bounded
 
 TIMEOUT_S: Final = 60.0  # seconds; without a byte from the other side, and for a whole exchange
-SLOWEST: Final = 65_536  # bytes a second; of a file, on top of that time; a guess
 MAX_ANSWER_BYTES: Final = 1 << 20  # bytes; head and JSON, which has some hundreds
 PORTS: Final = {"webhdfs": 9870, "swebhdfs": 9871}  # of Hadoop 3's name node
 TOKEN: Final = "SLUICE_WEBHDFS_TOKEN"  # noqa: S105  -- the variable's name

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from botocore.config import Config
 
 from cli.client import AdminClient
 from cli.exits import CommandError
@@ -26,7 +27,7 @@ from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.listeners.upstream import Upstream
 from gateway.listeners.upstreams import Upstreams
-from gateway.log_files import webhdfs
+from gateway.log_files import s3, webhdfs
 from gateway.log_files.targets import TargetError
 from gateway.protocols import PROTOCOLS
 from gateway.telemetry.span_export import SpanExport
@@ -161,9 +162,15 @@ def ask_hdfs(port: int) -> None:
         webhdfs.WebHdfs("webhdfs", LOOPBACK, port, "/logs", "sluice", {}).get("manifest.json")
 
 
+def ask_s3(port: int) -> None:
+    with pytest.raises(TargetError):
+        s3.S3("logs", "", f"http://{LOOPBACK}:{port}").put_bytes("manifest.json", b"{}")
+
+
 OTHERS = b'{"code":0,"flag":1,"opaque":-1}'
 ANSWER_TO_OTHERS = (4 + len(OTHERS) + 65_000).to_bytes(4, "big") + len(OTHERS).to_bytes(4, "big") + OTHERS + b" " * 65_000
 HEARTBEATS = b"\x08\x00\x00\x00\x00\x00\x00\xce" * 8192
+REFUSED_HTTP = HTTP.replace(b"200 OK", b"400 Bad")
 HUGE_HTTP = HTTP.replace(b"\r\n\r\n", b"\r\nContent-Length: 4000000000\r\n\r\n")
 OLD_REDIS = b"-ERR unknown\r\n" * 2  # answers CLIENT SETINFO
 # By its name in SECURITY.md, and of which kind it is: who asks, how an answer begins, how one of 4 GB does, what comes before it, and what
@@ -177,11 +184,12 @@ PEERS: dict[tuple[str, str], tuple[Callable[[int], None], bytes, bytes, bytes, b
     ("a broker, asked for a backlog", "RabbitMQ"): (ask_rabbitmq_for_a_backlog, b"", b"\x01\x00\x00\xee\x6b\x28\x00", b"", HEARTBEATS),
     ("a broker, asked for a backlog", "RocketMQ"): (ask_rocketmq_for_a_backlog, b"", b"\x7e\x6b\x28\x00", b"", ANSWER_TO_OTHERS),
     ("HDFS, to which `sluice log ship` sends", ""): (ask_hdfs, HTTP, HUGE_HTTP, b"", CHUNK),
+    ("S3, to which `sluice log ship` sends", ""): (ask_s3, REFUSED_HTTP, HUGE_HTTP.replace(b"200 OK", b"400 Bad"), b"", CHUNK),
 }
 MOST_READ = {  # bytes
     "the tracing collector": 65_536, "Redis": 4 << 20, "a webhook": 65_536 + 16_384, "the admin API": 64 << 20,
     "a broker, asked whether it lives": 2 * 80 << 10, "a broker, asked for a backlog": 4 << 20,
-    "HDFS, to which `sluice log ship` sends": 1 << 20,
+    "HDFS, to which `sluice log ship` sends": 1 << 20, "S3, to which `sluice log ship` sends": 1 << 20,
 }  # fmt: skip
 
 
@@ -190,6 +198,10 @@ MOST_READ = {  # bytes
 def test_an_answer_without_an_end_is_an_outage_of_its_peer(peer_of: tuple[str, str], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhdfs, "TIMEOUT_S", TIMEOUT_S)
     monkeypatch.setattr(webhdfs, "SLOWEST", 1 << 40)
+    monkeypatch.setattr(s3, "OPERATION_S", TIMEOUT_S)
+    monkeypatch.setattr(s3, "CONFIG", s3.CONFIG.merge(Config(retries={"max_attempts": 1})))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "peers")
     ask, head, huge_head, greeting, chunk = PEERS[peer_of]
     with Peer(way, head, huge_head, greeting, chunk) as peer:
         ask(peer.port)
