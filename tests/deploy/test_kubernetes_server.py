@@ -152,6 +152,8 @@ def test_helm_installs_and_upgrades_and_says_whose_the_limits_are(server: ApiSer
     assert "3 pods let 3 times as much pass together" in said
     said = ran("helm", "upgrade", "installed", str(CHART), *shared, *where)
     assert "one over all pods" in said
+    said = ran("helm", "upgrade", "installed", str(CHART), *own, "--set-string", "config.fleet=off", *where)
+    assert "3 pods let 3 times as much pass together" in said
     assert server.knows("/apis/apps/v1/namespaces/default/deployments/installed")
 
 
