@@ -127,7 +127,7 @@ class Store:
         self._rotate_at = rotate_at
         self.rule_texts = rule_texts
         self._live: dict[str, tuple[StoredRule, Rule]] = {}  # by name: each live rule as stored, and as read
-        self._live_end: tuple[State | None, RuleSet | None, float] = (None, None, math.inf)  # of which state and rules, and the first end
+        self._live_end: tuple[RuleSet | None, float] = (None, math.inf)  # of which rules, and the first end of one that was added live
         self._keys = ParsedChanges(key_of)
         self._levels = ParsedChanges(level_key_of)
         self._merged: tuple[tuple[Rule, ...], list[tuple[str, StoredRule]], tuple[Rule, ...]] = (
@@ -285,22 +285,16 @@ class Store:
         """
         if self._content is NO_FOLDER:
             return
-        refuses, in_force = self.read_only, (self.state, self._rules, self._quotas, self._shadow_quotas)
-        try:
-            self.read_only = ""
-            self._lock = self._hold_lock()
-            self._files = files or FileSystem()
-            self._snapshots = Snapshots(self.folder, self._files)
-            self.warnings.clear()
-            self._warn_of_read_only()
-            self._to_void.clear()
-            self._live_end = (None, None, math.inf)
-            self._first_end = (None, math.inf)
-            self._read()
-        except BaseException:
-            self.read_only = refuses
-            self.state, self._rules, self._quotas, self._shadow_quotas = in_force
-            raise
+        self._files = files or FileSystem()
+        self._snapshots = Snapshots(self.folder, self._files)
+        self.read_only = ""
+        self.warnings.clear()
+        self._lock = self._hold_lock()
+        self._warn_of_read_only()
+        self._to_void.clear()
+        self._live_end = (None, math.inf)
+        self._first_end = (None, math.inf)
+        self._read()
 
     # ---- the rules -----------------------------------------------------------------------------------------------------
 
@@ -311,11 +305,11 @@ class Store:
     @property
     def next_expiry(self) -> float | None:
         """When (seconds since 1970) the first live change in the current rules expires; see `lapse`."""
-        if self._live_end[0] is not self.state or self._live_end[1] is not self._rules:
+        if self._live_end[0] is not self._rules:  # of another state there are others
             now = self._wall_clock()
             ends = [end for end in map(end_of, self.state.live_rules.values()) if end is not None and end > now]
-            self._live_end = (self.state, self._rules, min(ends, default=math.inf))
-        first = min(self._live_end[2], math.inf if self._rules.next_expiry is None else self._rules.next_expiry)
+            self._live_end = (self._rules, min(ends, default=math.inf))
+        first = min(self._live_end[1], math.inf if self._rules.next_expiry is None else self._rules.next_expiry)
         return None if first == math.inf else first
 
     @property

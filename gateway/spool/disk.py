@@ -169,7 +169,7 @@ class SpoolDisk:
         self._reads.put(None)
         until = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(max(until - time.monotonic(), 0))
+            thread.join(until - time.monotonic())
         if any(thread.is_alive() for thread in self._threads):
             return
         if self._own is not None:

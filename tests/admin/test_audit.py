@@ -288,3 +288,9 @@ def test_the_chain_of_ten_lines_of_python_is_the_one_that_is_checked(tmp_path: P
 
 def test_what_is_added_while_a_journal_is_read_is_not_looked_at() -> None:
     assert list(lines_of(io.BytesIO(b"one\ntwo\nthree\n"), 6)) == [(0, b"one", True), (4, b"tw", False)]
+
+
+def test_a_line_without_an_end_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("admin.store.audit_chain.MAX_LINE", 5)
+    found = list(lines_of(io.BytesIO(b"longer line\nx\n"), 14))
+    assert found == [(0, b"longe", False), (5, b"r lin", False), (10, b"e", True), (12, b"x", True)]

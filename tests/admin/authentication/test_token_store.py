@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from admin.authentication.auth import FoundToken, Role
 from admin.authentication.token_store import StoredToken, TokenStore
-from admin.store.state import parse_time
+from admin.store.state import format_time, parse_time
 from common.durable_files import FileSystem
 
 AT = "2026-03-02T12:00:00Z"
@@ -83,10 +83,12 @@ async def test_uses_are_written_each_minute_whatever_the_disk_says_meanwhile(tmp
         nursery.start_soon(store.keep_last_used)
         store.find(DIGEST, THEN)
         assert await later(59) is None
+        assert await later(2) == format_time(THEN)
+        store.find(DIGEST, THEN + 5)
         files.full = True
-        assert await later(2) is None
+        assert await later(70) == format_time(THEN)
         files.full = False
-        assert await later(70) == store.last_used("ci") is not None
+        assert await later(70) == format_time(THEN + 5) == store.last_used("ci")
         written = (tmp_path / "tokens.json").stat().st_ino
         await later(600)
         assert (tmp_path / "tokens.json").stat().st_ino == written, "nothing was used"

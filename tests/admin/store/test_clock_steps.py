@@ -10,7 +10,7 @@ import pytest
 from admin.store.changes import Author
 from admin.store.clock_steps import BELIEVE_S, STEP_S, ClockSteps
 from admin.store.state import StoredOverride, format_time
-from admin.store.store import DOUBT_S, Store
+from admin.store.store import AHEAD_S, DOUBT_S, Store
 from support.admin.admin_client import RULES, Clock
 
 KEY = "limits/rocketmq/orders"
@@ -126,13 +126,20 @@ async def test_what_is_doubted_is_looked_at_again_now_and_then_only(tmp_path: Pa
     store.close()
 
 
-async def test_a_history_out_of_the_future_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["a change", "a refusal"])
+async def test_a_history_out_of_the_future_is_told(tmp_path: Path, line: str) -> None:
     store = opened(tmp_path, Time(ahead=HOUR))
-    await limit(store, RIGHT + 2 * HOUR)
+    if line == "a change":
+        await limit(store, RIGHT + 2 * HOUR)
+    else:
+        assert await store.note(Author("tester"), "test", "refused")
     store.close()
     store = opened(tmp_path, Time())
     (warning,) = store.warnings
     assert "3600 s after now: the clock was ahead then, or is behind now" in warning
+    store.close()
+    store = opened(tmp_path, Time(ahead=HOUR - AHEAD_S))
+    assert store.warnings == [], "that much two clocks may differ"
     store.close()
 
 

@@ -30,7 +30,7 @@ from common.durable_files import FileSystem
 from config.rule_texts import RuleTexts
 from limiter.limits import Rate
 from limiter.quota_snapshot import Quota, Snapshot
-from limiter.rules.rule_set import RuleError
+from limiter.rules.rule_set import RuleError, RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.admin.admin_client import RULES, Clock
 
@@ -378,6 +378,26 @@ def test_rules_are_the_same_object_until_something_changes(tmp_path: Path) -> No
     assert store.rules() is store.rules()
     before = store.rules()
     assert store.replace_file_rules(RULES) is not before
+    store.close()
+
+
+async def test_no_live_change_compiles_the_rules_anew(tmp_path: Path) -> None:
+    """They may be thousands, and a change must not take as long as a start."""
+    store = Store.open(tmp_path, RULES, Clock(), rule_texts=RuleTexts())
+    for number in (0, 1):  # with and without one that was added live
+        before = store.rules()
+        assert store.all_rules() is store.all_rules()
+        await set_rate(store, 5 + number)
+        after = store.rules()
+        assert after is not before
+        assert after._index is before._index
+        added = StoredRule({"match": {"topic": "a*"}, "limit": {"messages": f"{5 + number}/s"}}, 1)
+        await store.change(lambda rule=added: ([("live-rules/storm", rule)], None), WHO, "test")  # type: ignore[misc]
+        assert store.rules()._index is not after._index
+    read = RULES[:1]
+    compiled = RuleSet(store.with_live_rules(read))
+    assert store.replace_file_rules(read, compiled)._index is compiled._index
+    assert store.replace_file_rules(RULES)._index is not compiled._index
     store.close()
 
 

@@ -22,6 +22,11 @@ def test_small_topics_keep_all_and_the_others_share_by_weight() -> None:
     assert np.isnan(found[2])
 
 
+def test_a_topic_of_which_nothing_is_expected_gets_what_the_others_leave() -> None:
+    assert share(np.array([10.0, 10.0]), np.array([0.0, 1.0]), 10) == pytest.approx([0, 10], abs=1e-6)
+    assert share(np.array([10.0, 10.0]), np.array([0.0, 1.0]), 15) == pytest.approx([5, 10])
+
+
 @given(st.lists(st.tuples(st.floats(0.01, 1000), st.floats(0.01, 100)), min_size=1, max_size=20), st.floats(0.05, 0.99))
 def test_there_is_one_level_for_all(topics: list[tuple[float, float]], part: float) -> None:
     wanted, weights = (np.array(each) for each in zip(*topics, strict=True))

@@ -56,6 +56,7 @@ def test_what_is_not_known_is_passed_over() -> None:
     np.testing.assert_array_equal(newest(values), [1.0, 0.0, NO])
     np.testing.assert_array_equal(greatest(values), [90.0, 4.0, 0.0])
     np.testing.assert_allclose(mean_of(values), [22.0, 2.0, NO])
+    np.testing.assert_allclose(mean_of(values[:, 5:7]), [3.5, 4.0, NO], err_msg="one day is enough")
 
 
 def test_a_memory_until_a_day_has_nothing_of_that_day_or_later() -> None:

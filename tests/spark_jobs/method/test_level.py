@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.method.level import forecast, forecasts, trend, weighted_mean, weights
+from spark_jobs.parameters import Parameters
 
 MONDAY_ON = np.arange(60) % 7
 
@@ -15,6 +16,14 @@ def test_days_weigh_by_age_kind_and_weekday() -> None:
     assert found[14] == 1  # Monday, yesterday
     assert found[8] == pytest.approx(4 * 0.5 ** (6 / 7))  # Tuesday a week ago
     assert found[13] == pytest.approx(0.05 * 0.5 ** (1 / 7))  # Sunday
+
+
+def test_where_nothing_is_said_a_day_a_week_older_weighs_half() -> None:
+    values = np.random.default_rng(2).gamma(1, 10, (3, 30))
+    week = float(Parameters().half_life_days)
+    for function in (forecast, weighted_mean):
+        np.testing.assert_array_equal(function(values, MONDAY_ON, 20), function(values, MONDAY_ON, 20, week))
+    np.testing.assert_array_equal(forecasts(values, MONDAY_ON), forecasts(values, MONDAY_ON, week))
 
 
 def test_a_constant_topic_is_forecast_exactly_and_an_unknown_one_not_at_all() -> None:

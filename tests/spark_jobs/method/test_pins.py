@@ -28,6 +28,10 @@ def test_the_documented_example() -> None:
     [
         ("a: [", "not YAML"),
         ("[1]", "write a list under the one key pins"),
+        ("[pins]", "write a list under the one key pins"),
+        ("[]", "write a list under the one key pins"),
+        ("p", "write a list under the one key pins"),
+        ("{pins: [], more: 1}", "write a list under the one key pins"),
         ("pins: 5", "must be a list"),
         ("pins: [5]", "pins[0] must be a mapping"),
         ("pins: [{protocol: rocketmq, topic: t, messages: 5/s, rate: 3}]", "pins[0].rate is unknown"),

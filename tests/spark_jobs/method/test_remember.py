@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from spark_jobs.days import Day
 from spark_jobs.method.history import History
 from spark_jobs.method.missing import factors, gateway_shares
 from spark_jobs.method.outcomes import OUTCOMES
-from spark_jobs.method.remember import calendar, evenness, keys_of, remember
+from spark_jobs.method.remember import COLUMNS, calendar, evenness, keys_of, remember
 from spark_jobs.schemas import TOPICS
 from spark_jobs.state.tables import read_arrow
 from spark_jobs.state.topic_day import rows
@@ -32,7 +33,7 @@ def table(present: dict[str, list[str]]) -> pa.Table:
     for date, topics in present.items():
         day = Day(date)
         parts.append(rows([topic_seconds(name, day, np.full(100, 10)) for name in topics], day, 1000))
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts).select(COLUMNS)  # more is not read
 
 
 def test_a_silent_day_is_zero_a_missing_one_unknown_and_so_is_the_time_before_the_first() -> None:
@@ -165,6 +166,10 @@ def test_the_share_of_a_gateway_that_is_missing_again_is_that_of_the_days_that_h
     found = factors(topics, days, "messages", keys_of(topics))
     assert [found[date][0] for date in DATES[2:4]] == pytest.approx([4, 4])
     assert list(factors(topics, days[2:], "messages", keys_of(topics))[DATES[3]]) == [1]  # every day that had it is forgotten
+    both = [*days[:3], replace(days[3], missing_gateways=["never", "x"])]
+    assert list(factors(topics, both, "messages", keys_of(topics))[DATES[3]]) == pytest.approx([4]), (
+        "of one that never was nothing is known"
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ def test_the_prior_stands_until_seven_days_are_judged() -> None:
     assert k_of_night([day(10)] * (MIN_DAYS - 1), 0.001, None) == PRIOR
     assert k_of_night([day(10)] * (MIN_DAYS - 1), 0.001, 3.0) == 3.0
     assert k_of_night([None] * 50, 0.001, None) == PRIOR
+    assert k_of_night([day(10, offered=0)] * 50, 0.001, None) == PRIOR, "on which nothing was sent"
+    assert k_of_night([*[day(10, offered=0)] * 50, *[day(10)] * MIN_DAYS], 0.001, None) > PRIOR
 
 
 def test_it_moves_at_most_a_tenth_a_night_and_arrives() -> None:
