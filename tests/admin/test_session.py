@@ -13,7 +13,7 @@ import trustme
 
 from admin.access import Access
 from admin.authentication.auth import FREE_FAILURES, Role, TokenFile, Tokens
-from admin.authentication.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, Sessions, secrets_of
+from admin.authentication.sessions import IDLE_NS, LONGEST_NS, MAX_PER_TOKEN, Session, Sessions, secrets_of
 from admin.authentication.sign_in_code import VALID_NS, SignInCode
 from admin.endpoints.dashboard import REVISION
 from admin.http.parsing import Head
@@ -395,6 +395,14 @@ def tokens(tmp_path: Path) -> Tokens:
 
 def token_of(name: str) -> bytes:
     return (TOKENS["viewer"] + name).encode()
+
+
+@pytest.mark.parametrize(
+    ("began", "used", "over"),
+    [(0, 1, False), (0, 0, True), (IDLE_NS - LONGEST_NS + 1, 1, False), (IDLE_NS - LONGEST_NS, 1, True)],
+)
+def test_a_session_is_over_to_the_nanosecond(began: int, used: int, *, over: bool) -> None:
+    assert Session(b"", began, used).over(IDLE_NS) == over
 
 
 def test_a_session_ends_when_it_is_idle_and_in_any_case(tokens: Tokens) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from admin.authentication.auth import (
     FORGIVE_EVERY_NS,
     FREE_FAILURES,
     MAX_ADDRESSES,
+    Actor,
     FailureBrake,
     Role,
     TokenError,
@@ -23,6 +25,9 @@ from admin.authentication.auth import (
     first_token,
     new_token,
 )
+from admin.authentication.authentication import Authentication
+from admin.http.parsing import Head
+from admin.store.store import Store
 from common.secret_files import open_to_others
 from support.admin.admin_client import Control, control
 
@@ -224,3 +229,16 @@ async def test_a_refused_request_is_kept_without_the_names_in_its_path(api: Cont
     answer = await api.ask("GET", "/v1/audit")
     assert [line["action"] for line in answer.json()["items"]] == [kept]
     assert b"CANARY" not in answer.body + (api.folder / "refusals.jsonl").read_bytes()
+
+
+def test_a_request_that_is_being_answered_ends_with_its_token_or_its_role(tokens: Tokens, tmp_path: Path) -> None:
+    """After a reload a name may stand for less, and a token for another name."""
+    authentication = Authentication(tokens, cast("Store", None))
+    head = Head("GET", "/v1/events", "", {"authorization": f"Bearer {GOOD}".encode()}, 0)
+    actor = Actor("ci", Role.OPERATOR, "10.0.0.7")
+    assert [authentication.still_allowed(head, actor, role) for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN)] == [True, True, False]
+    for name, role, allowed in (("ci", Role.VIEWER, False), ("ci", Role.ADMIN, True), ("other", Role.ADMIN, False)):
+        tokens.take(tokens.read([TokenFile(name, role, tmp_path / "token")]))
+        assert authentication.still_allowed(head, actor, Role.OPERATOR) == allowed
+    tokens.take(tokens.read([]))
+    assert not authentication.still_allowed(head, actor, Role.NOBODY)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
+import trio
 
 from admin.store.changes import Author, StoreError
 from admin.store.journal import Entry, Journal, JournalError
@@ -33,6 +35,7 @@ from limiter.quota_snapshot import Quota, Snapshot
 from limiter.rules.rule_set import RuleError, RuleSet
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.admin.admin_client import RULES, Clock
+from support.processes import HANG_S
 
 WHO = Author("tester", "admin", "127.0.0.1", "r1")
 KEY = "limits/rocketmq/orders"
@@ -398,6 +401,43 @@ async def test_no_live_change_compiles_the_rules_anew(tmp_path: Path) -> None:
     compiled = RuleSet(store.with_live_rules(read))
     assert store.replace_file_rules(read, compiled)._index is compiled._index
     assert store.replace_file_rules(RULES)._index is not compiled._index
+    store.close()
+
+
+class Waiting(FileSystem):
+    """A disk that waits with the first sync until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def sync(self, handle: int) -> None:
+        self.begun.set()
+        self.goes_on.wait(HANG_S)
+        super().sync(handle)
+
+
+async def test_rules_of_the_file_that_are_replaced_while_a_change_is_stored_hold_with_the_change(tmp_path: Path) -> None:
+    files = Waiting()
+    store = Store.open(tmp_path, RULES, Clock(), files)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(set_rate, store, 5)
+        await trio.to_thread.run_sync(files.begun.wait, HANG_S)
+        store.replace_file_rules(RULES[:1])
+        files.goes_on.set()
+    assert store.rules().file_rules == RULES[:1]
+    assert store.rules().revision == 1
+    assert store.rules().overrides
+    store.close()
+
+
+async def test_a_change_of_a_rule_that_is_gone_is_kept_and_told_as_unfit(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    name = RULES[0].name
+    await set_rate(store, 5, f"rules/{name}")
+    assert store.unfit() == {}
+    store.replace_file_rules(RULES[1:])
+    assert store.unfit() == {name: "no rule of the configuration has this name"}
+    assert f"rules/{name}" in store.state.live_changes()
     store.close()
 
 
