@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,17 +17,15 @@ import pytest
 
 from gateway.build import VERSION
 from support.brokers.rabbitmq import RabbitMQ
-from support.containers import assert_first_limit_limits, contained
+from support.containers import contained, limited_and_seen
 from support.environments import ROOT, one_at_a_time
 from support.images import reachable
-from support.packages import KEPT, minimal, repository
+from support.packages import KEPT, minimal, reaching_the_index, repository
 from support.processes import HANG_S
 
 pytestmark = pytest.mark.packages
 BASE: Final = "docker.io/library/debian:12-slim"
 FILE: Final = "deploy/container/Containerfile"
-# Of this machine, where a proxy has an authority of its own: where Debian keeps those that are added, the file of all, and pip's settings.
-AUTHORITIES: Final = ("usr/local/share/ca-certificates", "etc/ssl/certs/ca-certificates.crt", "etc/pip.conf")
 sys.path.insert(0, str(ROOT / "deploy/container"))
 
 
@@ -49,13 +46,7 @@ class Buildah:
 
     def import_base(self) -> None:
         more = self._folder / "more"
-        for name in AUTHORITIES:
-            found, place = Path("/", name), more / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if found.is_dir():
-                shutil.copytree(found, place)
-            elif found.exists():
-                shutil.copyfile(found, place)
+        reaching_the_index(more)
         container = self("from", "scratch")
         self("add", "--quiet", container, minimal(), "/")
         self("add", "--quiet", container, more, "/")
@@ -125,5 +116,7 @@ def test_its_command_runs_as_nobody_on_a_read_only_root(root: Path, writable: Pa
     assert says in asked.stdout + asked.stderr
 
 
-def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(root: Path, writable: Path, rabbitmq: RabbitMQ) -> None:
-    assert_first_limit_limits(root, writable, rabbitmq)
+def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(
+    root: Path, writable: Path, rabbitmq: RabbitMQ, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("remark", limited_and_seen(root, writable, rabbitmq, "the Containerfile"))

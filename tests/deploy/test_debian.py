@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
-from support.first_limits import assert_limited, first_queue
+from support.first_limits import Clock, assert_limited, assert_seen, first_queue
 from support.packages import PURE, another, chrooted, deb, debian, git, inside, pure_wheel, repository, tree
 from support.pages import shown
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
@@ -149,28 +148,37 @@ def serving(machine: Path) -> Iterator[tuple[Process, str]]:
     inside(machine, "dpkg", "-i", f"/root/sluice_{VERSION}-1_amd64.deb")  # apt-get would do this; its lists are no part of the machine
     ports = free_ports(3)
     url = configure(machine, ports)
-    process = start(machine, url)
-    try:
-        yield process, url
-    finally:
-        process.stop()
+    with processes_seen(machine):
+        process = start(machine, url)
+        try:
+            yield process, url
+        finally:
+            process.stop()
 
 
 @pytest.mark.packages
-def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(machine: Path, rabbitmq: RabbitMQ, package: Path) -> None:
-    """The page's commands, typed as root in the machine that has the package; only the ports are this test's."""
-    inside(machine, "dpkg", "-i", f"/root/{package.name}")
+def test_from_the_package_to_a_flood_in_the_dashboard_as_the_page_says(
+    package: Path, rabbitmq: RabbitMQ, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """The page's commands, typed as root under a real systemd; only the ports are this test's."""
+    root = debian(tmp_path / "machine")
+    (root / "root" / package.name).write_bytes(package.read_bytes())
     port, admin = free_ports(2)
-    with processes_seen(machine), first_queue(rabbitmq) as queue:
-        process = start(machine, url := configure(machine, [port, rabbitmq.port, admin]))
-        try:
-            typed = shown("docs/deploy/debian.md", "limits set").text
-            token = "/var/lib/sluice/admin.token"
-            said = inside(machine, "env", f"SLUICE_ADMIN={url}", f"SLUICE_TOKEN_FILE={token}", "sh", "-euc", typed)
-            assert "100/s" in said.stdout
-            assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
-        finally:
-            process.stop()
+
+    with SystemdNamespace(tmp_path / "systemd", {}, machine=root) as machine, first_queue(rabbitmq) as queue:
+        clock = Clock("docs/deploy/debian.md")
+        machine.type(shown("docs/deploy/debian.md", "apt-get install").text)
+        clock.at("installed")
+        url = configure(root, [port, rabbitmq.port, admin])
+        machine.type(shown("docs/deploy/debian.md", "systemctl enable").text)
+        wait_until(lambda: alive(url), within=60, what="the gateway")
+        clock.at("started")
+        assert "100/s" in machine.type(shown("docs/deploy/debian.md", "limits set").text, SLUICE_ADMIN=url)
+        counted = assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
+        clock.at("limited")
+        assert_seen(url, {"token": machine.type(shown("docs/deploy/debian.md", "cat /var/lib/sluice").text).strip()}, counted)
+        clock.at("seen")
+    record_property("remark", clock.remark(counted))
 
 
 @pytest.mark.packages
@@ -254,18 +262,6 @@ def test_installed_upgraded_removed_and_purged(machine: Path, serving: tuple[Pro
     assert tree(machine) - before == set()
     assert "sluice" not in (machine / "etc/passwd").read_text()
     assert "sluice" not in (machine / "etc/group").read_text()
-
-
-@pytest.mark.packages
-def test_a_topic_is_limited_as_the_page_says(machine: Path, serving: tuple[Process, str]) -> None:
-    """But for systemd, which is not there: `serving` has started what its unit would."""
-    _, url = serving
-    check, start = shown("docs/deploy/debian.md", "systemctl enable").text.splitlines()
-    assert start == "systemctl enable --now sluice"
-    assert inside(machine, *shlex.split(check.removesuffix(" --strict"))).returncode == 0
-    for line in shown("docs/deploy/debian.md", "limits set").text.splitlines():
-        said = inside(machine, *shlex.split(line), "--admin", url, "--token-file", "/var/lib/sluice/admin.token").stdout
-    assert "100/s" in said
 
 
 @pytest.mark.packages

@@ -17,7 +17,7 @@ import pytest
 from support.brokers import swallowing
 from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
-from support.prometheus import Prometheus, unknown_metrics
+from support.prometheus import Prometheus, each_second, unknown_metrics
 
 ROOT: Final = Path(__file__).parents[2]
 DASHBOARD: Final[dict[str, Any]] = json.loads((ROOT / "deploy" / "grafana" / "sluice.json").read_text())
@@ -57,10 +57,14 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         stack.enter_context(swallowing.amqp_producer(gateway.amqp_url(), [("orders", "order.created")], 20))
         server = stack.enter_context(
             Prometheus(
-                tmp_path_factory.mktemp("prometheus"), f"{LOOPBACK}:{gateway.admin_port}", gateway.directory / "state" / "admin.token",
-                ROOT / "deploy" / "prometheus" / "alerts.yaml",
+                tmp_path_factory.mktemp("prometheus"),
+                each_second(
+                    f"{LOOPBACK}:{gateway.admin_port}",
+                    gateway.directory / "state" / "admin.token",
+                    ROOT / "deploy" / "prometheus" / "alerts.yaml",
+                ),
             )
-        )  # fmt: skip
+        )
         refused = "count(rate(sluice_messages_refused_total[10s]) > 0) == 2"
         wait_until(lambda: bool(server.query(refused)), within=60, what="topics of both protocols are refused", every=0.5)
         gateway.cli("limits", "set", "rocketmq", "orders", "--messages", "90/s", "--reason", "a change to see", "--yes")

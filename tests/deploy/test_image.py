@@ -9,13 +9,14 @@ import email
 import json
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gateway.build import VERSION
 from support.brokers.rabbitmq import RabbitMQ
-from support.containers import assert_first_limit_limits, contained, ports_of
+from support.containers import contained, limited_and_seen, ports_of
 from support.images import built, reachable, unpacked
 from support.pages import shown
 from support.processes import HANG_S, LOOPBACK, Process, free_ports, wait_until
@@ -86,8 +87,10 @@ def test_there_is_no_shell_and_nothing_else_to_run(root: Path) -> None:
     assert not [path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o6000], "setuid"
 
 
-def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(root: Path, writable: Path, rabbitmq: RabbitMQ) -> None:
-    assert_first_limit_limits(root, writable, rabbitmq)
+def test_the_first_limit_of_the_page_limits_what_reaches_the_broker(
+    root: Path, writable: Path, rabbitmq: RabbitMQ, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("remark", limited_and_seen(root, writable, rabbitmq, "docs/deploy/container.md"))
 
 
 def test_it_serves_as_nobody_on_a_read_only_root(root: Path, writable: Path) -> None:

@@ -21,10 +21,11 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.newcomers import NEWCOMERS, Newcomers
 from support.environments import ROOT
-from support.first_limits import assert_limited, first_queue
+from support.first_limits import Clock, assert_limited, assert_seen, first_queue
 from support.packages import PURE, SOURCE, another
 from support.pages import shown
 from support.processes import HANG_S, LOOPBACK, Process, free_ports
+from support.terminals import Terminal
 
 pytestmark = pytest.mark.packages
 # extra -> what can be imported with it, and not without it
@@ -48,22 +49,35 @@ def shell(text: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_pip_and_a_first_limit_as_the_page_says(checkout: Path, rabbitmq: RabbitMQ) -> None:
-    assert f"sluice {VERSION} (pure Python" in shell(shown("docs/deploy/pip.md", "-m venv sluice-env").text, checkout)
-    shell(shown("docs/deploy/pip.md", "--require-hashes").text, checkout)
+def limited_and_seen(sluice: Path, folder: Path, clock: Clock, rabbitmq: RabbitMQ) -> str:
+    """The page's commands by this `sluice`, at a terminal in `folder`, until the dashboard shows the flood, entered by the terminal's link.
+
+    Only the ports are this test's. Returns a remark.
+    """
     port, admin_port = free_ports(2)
-    words = shown("docs/deploy/pip.md", "sluice-env/bin/sluice run").text.strip()
-    words = words.replace(":5670", f":{port}").replace(":5672", f":{rabbitmq.port}")
-    admin = f"{LOOPBACK}:{admin_port}"
-    running = Process(["sh", "-c", f"exec {words} --admin-bind {admin}"], log=checkout / "log", cwd=checkout)
-    try:
-        there = ["curl", "-sf", f"http://{admin}/livez"]
-        running.wait_until(lambda: subprocess.run(there, capture_output=True, check=False).returncode == 0, within=60, what="the gateway")
-        with first_queue(rabbitmq) as queue:
-            assert "100/s" in shell(shown("docs/deploy/pip.md", "limits set").text, checkout, SLUICE_ADMIN=f"http://{admin}")
-            assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
-    finally:
-        running.stop()
+    admin = f"http://{LOOPBACK}:{admin_port}"
+    begin, limit = shown("docs/deploy/pip.md", "sluice-env/bin/sluice run").text, shown("docs/deploy/pip.md", "limits set").text
+    begin, limit = (text.strip().replace("sluice-env/bin/sluice", str(sluice)) for text in (begin, limit))
+    begin = begin.replace(":5670", f":{port}").replace(":5672", f":{rabbitmq.port}")
+    words = ["sh", "-c", f"exec {begin} --admin-bind {LOOPBACK}:{admin_port}"]
+    with Terminal(words, cwd=folder, columns=200) as terminal, first_queue(rabbitmq) as queue:
+        terminal.read_until("--help")
+        clock.at("started")
+        assert "100/s" in shell(limit, folder, SLUICE_ADMIN=admin)
+        counted = assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
+        clock.at("limited")
+        (code,) = re.findall(r"#sign-in=(\S+)", terminal.text)
+        assert_seen(admin, {"code": code}, counted)
+        clock.at("seen")
+    return clock.remark(counted)
+
+
+def test_pip_and_a_first_limit_as_the_page_says(checkout: Path, rabbitmq: RabbitMQ, record_property: Callable[[str, object], None]) -> None:
+    clock = Clock("docs/deploy/pip.md")
+    assert f"sluice {VERSION} (pure Python" in shell(shown("docs/deploy/pip.md", "-m venv sluice-env").text, checkout)
+    clock.at("installed")
+    record_property("remark", limited_and_seen(checkout / "sluice-env/bin/sluice", checkout, clock, rabbitmq))
+    shell(shown("docs/deploy/pip.md", "--require-hashes").text, checkout)
 
 
 def test_an_upgrade_under_load_refuses_nobody_as_the_page_says(
@@ -113,15 +127,23 @@ def test_an_upgrade_under_load_refuses_nobody_as_the_page_says(
     assert newcomers.told <= 2 * NEWCOMERS
 
 
-def test_pipx_and_uv_as_the_page_says(checkout: Path, tmp_path: Path) -> None:
+def test_pipx_and_uv_as_the_page_says(
+    checkout: Path, tmp_path: Path, rabbitmq: RabbitMQ, record_property: Callable[[str, object], None]
+) -> None:
     by_pipx, by_uv = shown("docs/deploy/pip.md", "pipx install").text.splitlines()
     (tmp_path / "dist").symlink_to(checkout / "dist")
     assert shutil.which("pipx") is not None, "make test-packages installs it"
+    clock = Clock("docs/deploy/pip.md, pipx")
     shell(by_pipx, tmp_path, PIPX_HOME=str(tmp_path / "pipx"), PIPX_BIN_DIR=str(tmp_path / "a"), PIPX_DEFAULT_PYTHON=sys.executable)
+    clock.at("installed")
+    record_property("remark", limited_and_seen(tmp_path / "a/sluice", tmp_path, clock, rabbitmq))
     uv = ROOT / "build/tools/bin"
     assert (uv / "uv").exists(), "make test-packages installs it"
     places = {"UV_TOOL_DIR": str(tmp_path / "uv"), "UV_TOOL_BIN_DIR": str(tmp_path / "b"), "UV_PYTHON": sys.executable}
+    clock = Clock("docs/deploy/pip.md, uv")
     shell(by_uv, tmp_path, PATH=f"{uv}:{os.environ['PATH']}", **places)
+    clock.at("installed")
+    record_property("remark", limited_and_seen(tmp_path / "b/sluice", tmp_path, clock, rabbitmq))
     (example,) = tmp_path.glob("uv/**/sluice/config/sluice.yaml")
     for folder in ("a", "b"):
         said = shell(f"{folder}/sluice --version; {folder}/sluice check {example} 2>&1", tmp_path)

@@ -18,36 +18,18 @@ from support.floods import AMQPFlood
 from support.gateways import command
 from support.manifests import DEPLOY, config_files, documents, resources
 from support.pages import ROOT, blocks, shown
+from support.pods import pod_of, wait_for_tokens
 from support.processes import HANG_S, LOOPBACK, accepts, free_ports, wait_until
-from support.readers import DEPLOY_FOLDER, HELM, KUBECTL, SYSTEMCTL, Reader
+from support.readers import DEPLOY_FOLDER, HELM, SYSTEMCTL, Reader
 
 pytestmark = pytest.mark.slow  # a gateway for each page
 
 
 @pytest.fixture
 def pod(tmp_path: Path) -> Iterator[tuple[BusyGateway, Reader]]:
-    """The gateway of deploy/kubernetes/client, its ConfigMap and Secret mounted in a folder; and somebody at a shell with kubectl."""
-    mount = tmp_path / "pod"
-    with rabbitmq_stand_in() as broker:
-        gateway = BusyGateway(tmp_path / "other", broker.address, broker.address, [])
-        port, probes = free_ports(2)
-        places = {
-            "/etc/sluice-tokens": str(mount),
-            "/var/lib/sluice/state": str(gateway.directory / "state"), "127.0.0.1:5672": f"{LOOPBACK}:{port}",
-            "127.0.0.1:9180": f"{LOOPBACK}:{gateway.admin_port}", "0.0.0.0:9181": f"{LOOPBACK}:{probes}",
-            "rabbitmq.messaging.svc.cluster.local:5672": broker.address,
-        }  # fmt: skip
-        mount.mkdir()
-        for name, text in config_files(documents(*resources(DEPLOY / "client"))).items():
-            for theirs, ours in places.items():
-                text = text.replace(theirs, ours)  # noqa: PLW2901
-            (mount / name).write_text(text)
-        gateway.config = mount / "sluice.yaml"
-        environment = {"SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN_FILE": str(gateway.directory / "state" / "admin.token")}
-        reader = Reader(tmp_path, {" deploy/": f" {DEPLOY_FOLDER}"}, environment, {"kubectl": KUBECTL, "helm": HELM})
-        reader.environment["SECRETS"] = str(mount)
-        with gateway:
-            yield gateway, reader
+    """The pod of deploy/kubernetes/client."""
+    with rabbitmq_stand_in() as broker, pod_of(config_files(documents(*resources(DEPLOY / "client"))), broker.address, tmp_path) as made:
+        yield made
 
 
 def test_kubernetes_from_nothing_to_a_limited_message(pod: tuple[BusyGateway, Reader]) -> None:
@@ -58,10 +40,9 @@ def test_kubernetes_from_nothing_to_a_limited_message(pod: tuple[BusyGateway, Re
         said = reader.run(shown("docs/deploy/kubernetes.md", "limits get amqp"))
         assert "100/s" in said
         wait_until(lambda: gateway.refuses("amqp", "%2F/orders/order.created"), within=60, what="the topic is over its limit")
-    gateway.process.wait_until(
-        lambda: not any("token" in warning for warning in gateway.get("/v1/status")["warnings"]), within=30,
-        what="the tokens, which came after the start",
-    )  # fmt: skip
+    wait_for_tokens(gateway)
+    reader.run(shown("docs/deploy/kubernetes.md", "get secret"))
+    assert reader.outputs[-1] == Path(reader.environment["SECRETS"], "operators").read_text().strip()
 
 
 def test_helms_command_names_the_chart(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -21,6 +21,8 @@ from typing import Final
 import pytest
 
 from support.brokers.rabbitmq import RabbitMQ
+from support.first_limits import Clock, assert_seen
+from support.floods import Counted
 from support.gateways import Gateway
 from support.pages import MAKE, ROOT, Block, blocks, pages, shown
 from support.processes import LOOPBACK, free_ports
@@ -37,6 +39,7 @@ MEETS_A_GATEWAY: Final = ("docs/admin-api.md", "docs/changing-limits.md", "docs/
 EVERY_NIGHT: Final = "tests/deploy/test_every_night.py"
 DEPLOY: Final = "tests/docs/test_deploy_pages.py"
 DEBIAN: Final = "tests/deploy/test_debian.py"
+PACKAGE: Final = "test_from_the_package_to_a_flood_in_the_dashboard_as_the_page_says"
 INSTALLED: Final = "tests/deploy/test_installed.py"
 BLOCKS: Final = "tests/docs/test_blocks.py"
 ELSEWHERE: Final = {  # page, words that only this block has
@@ -47,13 +50,15 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/deploy/kubernetes.md", "create secret generic"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
     ("docs/deploy/kubernetes.md", "kubectl apply -k"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
     ("docs/deploy/kubernetes.md", "limits get amqp"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
+    ("docs/deploy/kubernetes.md", "get secret"): Ran(f"{DEPLOY}::test_kubernetes_from_nothing_to_a_limited_message"),
     ("docs/deploy/kubernetes.md", "helm install"): Ran(f"{DEPLOY}::test_helms_command_names_the_chart"),
     ("docs/deploy/container.md", "skopeo copy"): Ran(
         "tests/deploy/test_image.py::test_it_serves_as_nobody_on_a_read_only_root", by="packages"
     ),
-    ("docs/deploy/debian.md", "apt-get install"): Ran(f"{DEBIAN}::test_installed_upgraded_removed_and_purged", by="packages"),
-    ("docs/deploy/debian.md", "systemctl enable"): Ran(f"{DEBIAN}::test_a_topic_is_limited_as_the_page_says", by="packages"),
-    ("docs/deploy/debian.md", "limits set"): Ran(f"{DEBIAN}::test_a_topic_is_limited_as_the_page_says", by="packages"),
+    ("docs/deploy/debian.md", "apt-get install"): Ran(f"{DEBIAN}::{PACKAGE}", by="packages"),
+    ("docs/deploy/debian.md", "cat /var/lib/sluice"): Ran(f"{DEBIAN}::{PACKAGE}", by="packages"),
+    ("docs/deploy/debian.md", "systemctl enable"): Ran(f"{DEBIAN}::{PACKAGE}", by="packages"),
+    ("docs/deploy/debian.md", "limits set"): Ran(f"{DEBIAN}::{PACKAGE}", by="packages"),
     ("docs/deploy/pip.md", "-m venv sluice-env"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
     ("docs/deploy/pip.md", "pipx install"): Ran(f"{INSTALLED}::test_pipx_and_uv_as_the_page_says", by="packages"),
     ("docs/deploy/pip.md", "--require-hashes"): Ran(f"{INSTALLED}::test_pip_and_a_first_limit_as_the_page_says", by="packages"),
@@ -65,6 +70,7 @@ ELSEWHERE: Final = {  # page, words that only this block has
     ("docs/deploy/systemd.md", "python3 -m venv"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
     ("docs/deploy/systemd.md", "sluice init"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
     ("docs/deploy/systemd.md", "systemctl enable --now sluice.socket"): Ran(f"{DEPLOY}::test_systemd_from_nothing_to_a_limit"),
+    ("docs/deploy/systemd.md", "cat /var/lib/sluice"): Ran("tests/deploy/test_first_floods.py::test_systemd", by="packages"),
     ("docs/deploy/fleet.md", "sluice fleet status"): Ran(f"{DEPLOY}::test_a_fleet_is_changed_and_brought_back"),
     ("docs/deploy/fleet.md", "sluice fleet apply"): Ran(f"{DEPLOY}::test_a_fleet_is_changed_and_brought_back"),
     ("docs/deploy/fleet.md", "sluice fleet rollback"): Ran(f"{DEPLOY}::test_a_fleet_is_changed_and_brought_back"),
@@ -155,7 +161,9 @@ def test_the_readmes_first_limit_can_be_followed(tmp_path: Path) -> None:
 
 @pytest.mark.rabbitmq
 @pytest.mark.slow
-def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
+def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(
+    tmp_path: Path, rabbitmq: RabbitMQ, record_property: Callable[[str, object], None]
+) -> None:
     """From a checkout and the install command on: what is run is what pip has made of it, in the folder that the page has made."""
     checkout, stranger = tmp_path / "checkout", tmp_path / "sluice-try"
     parts = [
@@ -184,11 +192,19 @@ def test_the_tutorial_can_be_followed_beside_a_real_rabbitmq(tmp_path: Path, rab
     reader = Reader(stranger, ports, at_port(ports["9180"]))
     reader.environment["PATH"] = f"{stranger / 'env' / 'bin'}:{os.environ['PATH']}"  # as `activate` does
     reader.environment.pop("PYTHONPATH", None)
+    clock = Clock("docs/tutorial.md")
     try:
-        assert follow(reader, others, ports["9180"]) == 6
+        assert follow(reader, others[:2], ports["9180"]) == 2
+        clock.at("limited")
+        passed, refused = map(int, re.findall(r"\d+", reader.outputs[-1]))
+        flood = Counted(passed, refused, 3)
+        assert_seen(f"http://{LOOPBACK}:{ports['9180']}", {"token": (stranger / "state/admin.token").read_text().strip()}, flood, "orders")
+        clock.at("seen")
+        assert follow(reader, others[2:], ports["9180"]) == 4
+        clock.at("all steps")
     finally:
         reader.close()
-    passed, refused = map(int, re.findall(r"\d+", next(text for text in reader.outputs if "refused" in text and "passed" in text)))
+    record_property("remark", clock.remark(flood))
     assert refused > 0
     assert passed >= 20
     assert "5/s (burst 5): would have refused" in reader.outputs[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support import images
 from support.brokers.rabbitmq import RabbitMQ
-from support.first_limits import assert_limited, command_of, first_queue
+from support.first_limits import Clock, assert_limited, assert_seen, command_of, first_queue
 from support.processes import HANG_S, LOOPBACK, Process, free_ports
 
 
@@ -31,19 +31,29 @@ def ports_of(bind: int, broker: int, admin: int) -> list[str]:
     ]  # fmt: skip
 
 
-def assert_first_limit_limits(root: Path, writable: Path, rabbitmq: RabbitMQ) -> None:
-    """The page's command in the running container; only the ports are this test's."""
+def limited_and_seen(root: Path, writable: Path, rabbitmq: RabbitMQ, page: str) -> str:
+    """The page's commands in the running container, until the dashboard shows the flood, on ports of this test's. Returns a remark."""
     port, admin = free_ports(2)
-    url = f"http://{LOOPBACK}:{admin}"
+    url, clock = f"http://{LOOPBACK}:{admin}", Clock(page)
     words = contained(root, writable, "/usr/bin/sluice", "run", "-c", "/etc/sluice/sluice.yaml", *ports_of(port, rabbitmq.port, admin))
     running = Process(words, log=writable / "log.txt")
+
+    def typed(verb: str) -> str:
+        command = contained(root, writable, "/usr/bin/sluice", *command_of("container", verb), "--admin", url)
+        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S)
+        assert asked.returncode == 0, asked
+        return asked.stdout
+
     try:
         alive = ["curl", "-sf", f"{url}/livez"]
         running.wait_until(lambda: subprocess.run(alive, capture_output=True, check=False).returncode == 0, within=60, what="it")
+        clock.at("started")
         with first_queue(rabbitmq) as queue:
-            change = contained(root, writable, "/usr/bin/sluice", *command_of("container"), "--admin", url)
-            asked = subprocess.run(change, capture_output=True, text=True, check=False, timeout=HANG_S)
-            assert asked.returncode == 0, asked
-            assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
+            typed("limits set")
+            counted = assert_limited(f"amqp://guest:guest@{LOOPBACK}:{port}/%2F", queue)
+        clock.at("limited")
+        assert_seen(url, {"token": typed("token new").strip()}, counted)
+        clock.at("seen")
     finally:
         running.stop()
+    return clock.remark(counted)

@@ -24,8 +24,10 @@ from git_version import FILE  # noqa: E402  -- its folder is not on the path bef
 from sources import copy  # noqa: E402
 
 KEPT: Final = ROOT / "build" / "packages"
-BOOKWORM: Final = KEPT / "bookworm-systemd.tar"
-INCLUDED: Final = "python3,adduser,init-system-helpers,systemd"
+BOOKWORM: Final = KEPT / "bookworm-systemd-venv.tar"
+INCLUDED: Final = "python3,python3-venv,adduser,init-system-helpers,systemd"
+# Of this machine, where a proxy has an authority of its own: where Debian keeps those that are added, the file of all, and pip's settings.
+AUTHORITIES: Final = ("usr/local/share/ca-certificates", "etc/ssl/certs/ca-certificates.crt", "etc/pip.conf")
 
 
 def repository(folder: Path, tag: str = f"v{VERSION}") -> Path:
@@ -120,6 +122,17 @@ def debian(folder: Path) -> Path:
     return folder
 
 
+def reaching_the_index(root: Path) -> None:
+    """Let pip in the tree `root` reach the package index as pip here does."""
+    for name in AUTHORITIES:
+        found, place = Path("/", name), root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if found.is_dir():
+            shutil.copytree(found, place, dirs_exist_ok=True)
+        elif found.exists():
+            shutil.copyfile(found, place)
+
+
 def inside(root: Path, *words: str, user: str = "root", check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a command in that Debian."""
     clean = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "TERM": "dumb"}
@@ -140,11 +153,11 @@ def tree(root: Path) -> set[str]:
         "var/cache",
         "var/backups",
         "run",
-        "proc",
         "etc/passwd-",
         "etc/group-",
         "etc/shadow-",
         "etc/gshadow-",
     )
-    found = {str(path.relative_to(root)) for path in root.rglob("*")}
+    tops = [top for top in root.iterdir() if top.name != "proc"]
+    found = {str(path.relative_to(root)) for top in tops for path in (top, *top.rglob("*"))}
     return {name for name in found if not name.startswith(noted) or name.startswith("var/log/sluice")}

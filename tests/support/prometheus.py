@@ -48,28 +48,22 @@ def unknown_metrics(expression: str) -> list[str]:
     return [name for name in names if name not in series and name not in OTHERS]
 
 
-class Prometheus:
-    """A server on a free port that scrapes one target each second; a context manager. Its data is in `folder`."""
+def each_second(target: str, token_file: Path, rules: Path) -> dict[str, Any]:
+    """A configuration that scrapes one target each second."""
+    job = {
+        "job_name": "sluice", "authorization": {"credentials_file": str(token_file)}, "static_configs": [{"targets": [target]}],
+    }  # fmt: skip
+    return {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(rules)], "scrape_configs": [job]}
 
-    def __init__(self, folder: Path, target: str, token_file: Path, rules: Path) -> None:
+
+class Prometheus:
+    """A server on a free port; a context manager. Its data is in `folder`."""
+
+    def __init__(self, folder: Path, configuration: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.address = f"{LOOPBACK}:{free_ports(1)[0]}"
         self._configuration = folder / "prometheus.yml"
-        self._configuration.write_text(
-            yaml.safe_dump(
-                {
-                    "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-                    "rule_files": [str(rules)],
-                    "scrape_configs": [
-                        {
-                            "job_name": "sluice",
-                            "authorization": {"credentials_file": str(token_file)},
-                            "static_configs": [{"targets": [target]}],
-                        }
-                    ],
-                }
-            )
-        )
+        self._configuration.write_text(yaml.safe_dump(dict(configuration)))
         self._folder = folder
 
     def __enter__(self) -> Prometheus:

@@ -161,6 +161,11 @@ class SystemdNamespace:
         assert not check or done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}\n{self.log()}"
         return done
 
+    def type(self, block: str, **environment: str) -> str:
+        """A block of a page, typed by root at home; its output."""
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        return self.run("env", *variables, "sh", "-euc", f"cd /root\n{block}").stdout
+
     def systemctl(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self.run("/usr/bin/systemctl", *words, check=check)
 
