@@ -285,16 +285,22 @@ class Store:
         """
         if self._content is NO_FOLDER:
             return
-        self._files = files or FileSystem()
-        self._snapshots = Snapshots(self.folder, self._files)
-        self.read_only = ""
-        self.warnings.clear()
-        self._lock = self._hold_lock()
-        self._warn_of_read_only()
-        self._to_void.clear()
-        self._live_end = (None, math.inf)
-        self._first_end = (None, math.inf)
-        self._read()
+        refuses, in_force = self.read_only, (self.state, self._rules, self._quotas, self._shadow_quotas)
+        try:
+            self.read_only = ""
+            self._lock = self._hold_lock()
+            self._files = files or FileSystem()
+            self._snapshots = Snapshots(self.folder, self._files)
+            self.warnings.clear()
+            self._warn_of_read_only()
+            self._to_void.clear()
+            self._live_end = (None, math.inf)
+            self._first_end = (None, math.inf)
+            self._read()
+        except BaseException:
+            self.read_only = refuses
+            self.state, self._rules, self._quotas, self._shadow_quotas = in_force
+            raise
 
     # ---- the rules -----------------------------------------------------------------------------------------------------
 

@@ -210,7 +210,7 @@ def test_an_origin_is_released_once() -> None:
     released: list[Any] = []
     judge: Any = talk.judge
     release, judge_release = released.append, judge.release
-    talk.conversation.context.judge = type("Judged", (), {"release": staticmethod(release)})()  # type: ignore[assignment]
+    talk.conversation.context.judge = type("Judged", (), {"release": staticmethod(release)})()
     talk.conversation.ended()
     talk.conversation.ended()
     assert len(released) == 1
