@@ -52,6 +52,8 @@ Shape = tuple[Any, ...]
 
 
 def way_out(error: WriteFailedError) -> str:
+    if error.way_out:
+        return error.way_out
     if error.read_only:
         return "make it writable, start the gateway again"
     return "free some space" if error.full else "see that it can be written"

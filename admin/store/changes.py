@@ -18,12 +18,13 @@ class StoreError(Exception):
 
 
 class WriteFailedError(Exception):
-    """A change could not be made durable and is not in force. `full`: for want of space; `read_only`: till the next start."""
+    """A change could not be made durable and is not in force. `full`: for want of space; `read_only`: until the `way_out`, or the next start."""
 
-    def __init__(self, error: OSError, *, read_only: bool = False) -> None:
+    def __init__(self, error: OSError, *, read_only: bool = False, way_out: str = "") -> None:
         super().__init__(error.strerror or str(error))
         self.full = error.errno in FULL
         self.read_only = read_only
+        self.way_out = way_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,12 @@ MAX_TARGETS_LOGGED: Final = 10  # targets of one change that its log line names;
 MAX_KEYS: Final = 20_000  # live changes of keys; the whole state is written at each change, about 3 MB then
 REFUSED: Final = ("refused", "failed")  # outcomes of requests, which are kept apart from changes
 NO_FOLDER: Final = Path("/proc/self/no-state")  # is never there: it is read in place of a folder that this user may not look into
-HANDED_OVER: Final = "another process has taken over; ask that one"
+HANDED_OVER: Final = "another process has taken over"
+LENT: Final = "another process is taking over, or has failed to and is not gone yet"
+WAYS_OUT: Final = {
+    HANDED_OVER: "ask that one",
+    LENT: "wait for some seconds",
+}  # else: what a folder needs that is read-only since the start
 OBSERVING: Final = "another process still has it"
 DOUBT_S: Final = 5.0  # between two looks at ends that are not believed, of which there may be 20,000; a guess
 AHEAD_S: Final = 60.0  # by which the last line may be ahead of the clock; a guess
@@ -274,10 +279,17 @@ class Store:
             self._lock = -1
 
     async def hand_over(self) -> None:
-        """Let another process have the folder when the change that is under way is stored; from now on all are refused."""
+        """Let another process have the folder when the change that is under way is stored; from now on all are refused.
+
+        `give` says that this is for good, and `take` has the folder back.
+        """
         async with self._turn:
-            self.read_only = HANDED_OVER
+            self.read_only = LENT
             self.close()
+
+    def give(self) -> None:
+        """The other process serves."""
+        self.read_only = HANDED_OVER
 
     def take(self, files: FileSystem | None = None) -> None:
         """Have the folder, which was only observed or was handed over, and read it anew: it may have changed. Raises as `open`; what was in
@@ -519,7 +531,7 @@ class Store:
                 self.state = await beside(self._commit, plan.state, entry, published)
             except OSError as error:
                 self.write_failures += 1
-                raise WriteFailedError(error, read_only=bool(self.read_only)) from error
+                raise WriteFailedError(error, read_only=bool(self.read_only), way_out=WAYS_OUT.get(self.read_only, "")) from error
             self._quotas = plan.rules.quotas
             self._shadow_quotas = plan.rules.shadow_quotas
             # The plan's, unless the file's rules were replaced, quotas raised, or something expired meanwhile.
@@ -618,8 +630,8 @@ class Store:
     def _check_writable(self) -> None:
         """Raises OSError where the folder is read-only. It may have become writable, or another gateway's: the start finds that out."""
         if self.read_only:
-            handed_over = self.read_only == HANDED_OVER
-            raise OSError(errno.EROFS, HANDED_OVER if handed_over else f"it was read-only when the gateway started: {self.read_only}")
+            known = self.read_only in WAYS_OUT
+            raise OSError(errno.EROFS, self.read_only if known else f"it was read-only when the gateway started: {self.read_only}")
 
     def _next_sequence(self) -> int:
         return max(self._journal.sequence, self._refusals.sequence) + 1

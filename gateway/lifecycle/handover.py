@@ -34,6 +34,8 @@ class StateDirectory(Protocol):
 
     async def hand_over(self) -> None: ...
 
+    def give(self) -> None: ...
+
     def take(self) -> None: ...
 
     def rules(self) -> RuleSet: ...
@@ -97,6 +99,7 @@ class Handover:
         """The next process, `process`, serves: this one drains."""
         self._successor = process
         self.asked = True
+        self._store.give()
         self._host.hand_over()
         if self._next_process is not None:
             self._next_process.pass_on()
@@ -122,6 +125,8 @@ class Handover:
             else:
                 self._without_store = False
                 self._host.enforce(self._store.rules())
+        if told:
+            log.event(logging.INFO, "state_taken_back")
 
     def _settle(self) -> None:
         self.lent = False

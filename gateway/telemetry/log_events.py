@@ -59,6 +59,8 @@ LIFE: Final = {
     "state_not_taken_back": lines(
         "error", fields="err remedy",
         meaning="After `taken_back` the state directory cannot be had again: the other process still has it, or it is damaged."),
+    "state_taken_back": lines(
+        "info", meaning="After `state_not_taken_back` the state directory is had again: changes are taken."),
     "next_process_started": lines(
         "info", fields="command", meaning="SIGUSR2 came: the next process is started by this command, and will take over."),
     "next_process_asked_again": lines(

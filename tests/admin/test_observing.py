@@ -50,8 +50,13 @@ async def test_it_takes_what_was_changed_meanwhile_and_the_one_before_refuses(tm
     await running.hand_over()
     observing.take()
     assert observing.revision == 1
-    with pytest.raises(WriteFailedError, match="another process has taken over; ask that one"):
+    with pytest.raises(WriteFailedError, match="another process is taking over") as open_yet:
         await set_rate(running, 9)
+    assert open_yet.value.way_out == "wait for some seconds"
+    running.give()
+    with pytest.raises(WriteFailedError, match="another process has taken over") as known:
+        await set_rate(running, 9)
+    assert known.value.way_out == "ask that one"
     await set_rate(observing, 8)
     observing.close()
     assert Store.open(tmp_path, RULES, Clock()).revision == 2
@@ -75,7 +80,7 @@ async def test_what_was_handed_over_is_had_again_once_it_is_free_and_whole(tmp_p
         with pytest.raises(StoreError):
             running.take()
         assert running.rules() is before
-        with pytest.raises(WriteFailedError, match="another process has taken over"):
+        with pytest.raises(WriteFailedError, match="or has failed to and is not gone yet"):
             await set_rate(running, 9)
     other.close()
     for name in ("state.json", "state.json.previous"):
