@@ -35,6 +35,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -58,6 +59,7 @@ SERVING: Final = "serving"  # what a new process says last; one of version 0.3.0
 STARTED_TO_TAKE_OVER: Final = "SLUICE_STARTED_TO_TAKE_OVER"  # a variable of a process that SIGUSR2 has started: it takes over, or ends
 MAX_LINE: Final = 65_536  # bytes
 MAX_SOCKETS: Final = 250  # the kernel passes 253 descriptors at once (SCM_MAX_FD)
+LEAST_S: Final = 0.001  # a time-out of 0 means something else
 ANSWER_S: Final = 10.0  # for the running process to answer hello; a guess
 MAIN_S: Final = 1.0  # for systemd to take the word of its new main process, where it has much to read; a guess
 HELLO_S: Final = 5.0  # for what connects to say why: a new process does so at once; a guess
@@ -100,7 +102,7 @@ class Takeover:
             _check_peer(sock)
             folder = str(state_directory.resolve())
             sock.sendall(_line({"format": FORMAT, "state_directory": folder, "pid": os.getpid(), "workers": workers, "says": SERVING}))
-            answer, descriptors = _receive(sock)
+            answer, descriptors = _receive(sock, ANSWER_S)
             sockets = [("", systemd.listening_socket(descriptor)) for descriptor in descriptors]
         except (OSError, ValueError) as error:
             sock.close()
@@ -115,11 +117,10 @@ class Takeover:
 
     def commit(self) -> None:
         """Everything is built: have the running process stand still and lend its state. Raises TakeoverError where it does not."""
-        self._sock.settimeout(GO_S)
         try:
             with suppress(BrokenPipeError):  # it may have said why
                 self._sock.sendall(_line({"ready": True}))
-            answer, _ = _receive(self._sock)
+            answer, _ = _receive(self._sock, GO_S)
         except (OSError, ValueError) as error:
             self.close()
             reason = f"the running gateway did not give its state up: {_reason(error)}"
@@ -139,7 +140,7 @@ class Takeover:
         try:
             with suppress(BrokenPipeError):
                 self._sock.sendall(_line({SERVING: True}))
-            answer, _ = _receive(self._sock)
+            answer, _ = _receive(self._sock, GO_S)
         except (OSError, ValueError):  # it is gone, or hangs: nobody else serves
             answer = {}
         if "error" in answer:
@@ -401,16 +402,20 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return content
 
 
-def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """One line, and the descriptors that came with it. Raises OSError, ValueError."""
+def _receive(sock: socket.socket, within: float) -> tuple[dict[str, Any], list[int]]:
+    """One line, within so many seconds, and the descriptors that came with it. Raises OSError, ValueError."""
     line, found = b"", []
+    ends_at = time.monotonic() + within
     try:
         while not line.endswith(b"\n"):
+            sock.settimeout(max(ends_at - time.monotonic(), LEAST_S))
             data, descriptors, _, _ = socket.recv_fds(sock, MAX_LINE, MAX_SOCKETS)
             found += descriptors
             line += data
             if not data or len(line) > MAX_LINE:
                 raise ValueError("it ended before it had answered" if not data else "its answer has no end")
+            if time.monotonic() > ends_at:
+                raise TimeoutError
         return _parsed(line), found
     except (OSError, ValueError):
         for descriptor in found:

@@ -192,6 +192,9 @@ MOST_READ = {  # bytes
     "HDFS, to which `sluice log ship` sends": 1 << 20, "S3, to which `sluice log ship` sends": 1 << 20,
 }  # fmt: skip
 
+# In tests/gateway/lifecycle/test_takeover.py: they speak over a Unix socket.
+TAKEOVER = {"the running process that a new one takes over from", "the next process of a takeover"}
+
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("peer_of", PEERS, ids=" ".join)
@@ -208,6 +211,8 @@ def test_an_answer_without_an_end_is_an_outage_of_its_peer(peer_of: tuple[str, s
         assert peer.sent < MOST_READ[peer_of[0]] + IN_SOCKETS
 
 
-def test_the_table_of_peers_names_them() -> None:
-    for name, _ in PEERS:
-        assert f"| {name} |" in SECURITY
+def test_the_table_of_peers_has_them_and_no_other() -> None:
+    rows = {
+        row.split(" | ")[0].removeprefix("| ") for row in SECURITY.split("## Peers")[1].split("\n## ")[0].splitlines() if row[:2] == "| "
+    }
+    assert rows - {"peer"} == {name for name, _ in PEERS} | TAKEOVER

@@ -98,7 +98,6 @@ def _answered(said: bytes, how: int) -> None:
     before = descriptors_open()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ours.settimeout(10)
         descriptors = array("i", [theirs.fileno()] * (how % 4))
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
         theirs.setblocking(False)
@@ -106,7 +105,7 @@ def _answered(said: bytes, how: int) -> None:
             theirs.sendmsg([said or b"x"], rights)
         theirs.shutdown(socket.SHUT_WR)
         try:
-            answer, found = _receive(ours)
+            answer, found = _receive(ours, 10)
         except (OSError, ValueError):
             found = []
         else:

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -24,6 +25,7 @@ from gateway import systemd
 from gateway.lifecycle import takeover
 from gateway.lifecycle.takeover import FORMAT, MAX_ASKING, MAX_LINE, Takeover, TakeoverError, TakeoverPoint
 from support.processes import HANG_S
+from support.threads import working
 
 READY = b'{"ready": true}\n'
 HELLO = {"format": FORMAT, "pid": 4711, "workers": 1}
@@ -214,6 +216,26 @@ async def test_a_process_that_is_late_is_told_so_and_ends(tmp_path: Path) -> Non
             await place.has_done("lends", "takes back")
             with pytest.raises(TakeoverError, match="has taken its state back"):
                 await trio.to_thread.run_sync(late.confirm)
+
+
+@pytest.mark.parametrize("way", ["says nothing", "drips", "never ends", "resets"])
+def test_a_running_process_that_does_not_answer_holds_up_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """A time-out for each read was none: one that dripped held the next process for a day."""
+    monkeypatch.setattr(takeover, "ANSWER_S", 0.3)
+    ended = threading.Event()
+
+    def answer() -> None:
+        sock = listening.accept()[0]
+        with sock, suppress(OSError):
+            while way != "resets" and not ended.wait(0.01):
+                if way != "says nothing":
+                    sock.sendall(b"x" if way == "drips" else b"x" * 4096)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(tmp_path / "takeover.sock"))
+        listening.listen()
+        with working(answer, ended), pytest.raises(TakeoverError, match="cannot be taken over from"):
+            Takeover.begin(tmp_path / "takeover.sock", tmp_path)
 
 
 async def test_one_that_finds_the_process_before_gone_serves_on(tmp_path: Path) -> None:
