@@ -45,9 +45,11 @@ LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to 
 LONGEST = {SPOOL: 4, ROCKETMQ_SPOOL: 5, RABBITMQ_CLIENTS: 6, BOTH_BROKERS: 7, "rabbitmq": 8, "rocketmq": 9}  # parts of its own brokers
 OF_THE_RUN = ("probe", "rabbitmq", "rocketmq")  # the fixtures that start them; what needs one of them ends before it
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
+# Classes that stand in for compiled ones can do so there alone.
 ONCE = (
     "tests/admin/test_openapi_fuzz.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/", "tests/cli/",
-    "tests/gateway/log_files/", "tests/config/", "tests/mutants/", "tests/test_imports.py", "tests/test_references.py",
+    "tests/gateway/log_files/", "tests/gateway/pipeline/actions/", "tests/gateway/pipeline/handlers/test_rate_limit.py",
+    "tests/gateway/spool/test_paged_tails.py", "tests/config/", "tests/mutants/", "tests/test_imports.py", "tests/test_references.py",
     "tests/test_site.py",
 )  # fmt: skip
 # The same code twice, as Python and compiled: `make test` runs these on both builds. All others run once, on the build that is installed.

@@ -8,7 +8,6 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -116,8 +115,9 @@ def test_nothing_is_written_that_leaves_less_free_than_the_low_watermark(
     """The larger of the two holds. Of 4,000 blocks of 50 bytes, 100 thousandths are 20,000."""
     free = [20_000 + 50 * (WRITTEN // 50)]
 
-    def statvfs(path: Path) -> SimpleNamespace:
-        return SimpleNamespace(f_bavail=free[0] // 50, f_blocks=4_000, f_frsize=50, f_bfree=1 << 40, f_bsize=1 << 20)
+    def statvfs(path: Path) -> os.statvfs_result:
+        """Blocks of 50 bytes, read a mebibyte at a time; root alone may have more of them."""
+        return os.statvfs_result((1 << 20, 50, 4_000, 1 << 40, free[0] // 50, 0, 0, 0, 0, 255))
 
     monkeypatch.setattr("gateway.spool.disk.os.statvfs", statvfs)
     disk.take_settings(1 << 20, 1 << 20, *((20_000, 99) if mark == "bytes" else (19_999, 100)))

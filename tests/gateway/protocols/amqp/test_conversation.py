@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from pamqp import commands
 
@@ -203,18 +201,6 @@ def test_a_client_that_is_not_read_for_want_of_memory_is_told_so() -> None:
         one.tick()
     assert [frame.name for frame in amqp.read(one.take_replies())] == ["Connection.Unblocked"]
     assert not one.needs_ticks()
-
-
-def test_an_origin_is_released_once() -> None:
-    talk = talking()
-    released: list[Any] = []
-    judge: Any = talk.judge
-    release, judge_release = released.append, judge.release
-    talk.conversation.context.judge = type("Judged", (), {"release": staticmethod(release)})()
-    talk.conversation.ended()
-    talk.conversation.ended()
-    assert len(released) == 1
-    judge_release(released[0])
 
 
 def test_bad_bytes_of_the_broker_end_the_connection_behind_what_passed_before() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pamqp import base, commands
 
 from gateway.pipeline.parts import PLAIN, Part
+from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.deliveries.leaving import Leaving
 from gateway.protocols.amqp.deliveries.subscription import Declared
 from support.amqp import frames as amqp
+from support.wires.conversations import Talk
 
 TAKES: list[base.Frame] = [
     commands.Basic.Consume(queue="q", consumer_tag="c"), commands.Basic.Get(queue="q"), commands.Basic.Recover(requeue=True),
@@ -24,8 +24,9 @@ PASSES: list[base.Frame] = [
 
 def leaving() -> Leaving:
     """Of a client that is gone, with an exclusive queue."""
-    nobody: Any = None
-    found = Leaving(nobody, nobody)
+    conversation = Talk("amqp").conversation
+    assert isinstance(conversation, AmqpConversation)
+    found = conversation.deliveries.leaving
     found.exclusive.declare(amqp.method(1, TAKES[3])[11:-1], Declared(b"own"))
     found.exclusive.leave()
     return found
