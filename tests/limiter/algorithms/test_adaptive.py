@@ -7,8 +7,8 @@ from math import sqrt
 import pytest
 
 from limiter.algorithms import ALGORITHMS
-from limiter.algorithms.gradient import BUSY_FACTOR, MIN_GRADIENT, PROBE_NS, SILENCE_NS, SMOOTHING, STALE_NS, TOLERANCE
-from limiter.algorithms.slots import ANSWERED, BUSY, FAILED
+from limiter.algorithms.gradient import BUSY_FACTOR, MIN_GRADIENT, PROBE_NS, SILENCE_NS, SMOOTHING, STALE_NS, TOLERANCE, Gradient
+from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, Slots
 from limiter.limits import Limit
 from support.models.model_broker import MS, SECOND, ModelBroker
 
@@ -259,3 +259,17 @@ def test_after_the_clock_was_set_back_it_goes_on_measuring() -> None:
     before = slots.most
     bucket.heard(BUSY, 0, SECOND, SECOND + MS)
     assert slots.most == int(before * BUSY_FACTOR)
+
+
+def test_requests_that_are_answered_together_count_as_many_and_as_long_as_one_by_one() -> None:
+    """Two brokers whose answers differ only in how many come at once: the slow ones weigh as many as they are."""
+    found = []
+    for together in (1, 25):
+        gradient, slots = Gradient(Limit(concurrent=1000), 0), Slots(20, 0)
+        slots.take(20, 0)
+        for step in range(1, 200):
+            latency = 20 * MS if step % 50 else 400 * MS
+            for _ in range(25 // together):
+                gradient.heard(slots, ANSWERED, together, step * 20 * MS - latency + SECOND, step * 20 * MS + SECOND)
+        found.append((slots.most, repr(gradient)))
+    assert found[0] == found[1]

@@ -359,3 +359,16 @@ def test_the_share_to_go_on_with_is_what_the_last_seconds_brought() -> None:
     assert 0.45 * WHOLE <= tokens.alone(Lease(10)) <= 0.55 * WHOLE, "half of the rate, where a tenth would be its part"
     tokens.measure(START + 60 * SECOND)
     assert tokens.alone(Lease(10)) == WHOLE // 10, "nothing for a minute"
+
+
+def test_what_came_of_the_rate_is_measured_after_the_clock_was_set_back() -> None:
+    """For an hour nothing was measured, and without its owner a member went on with what it had long ago."""
+    shares = []
+    for began in (3600 * SECOND, 0):
+        tokens = LeasedTokens(Rate(100), 100, 4, began)
+        tokens.measure(0)  # the clock was an hour ahead, or was not
+        for second in range(1, 6):
+            tokens.grant(80)
+            tokens.measure(second * SECOND)
+        shares.append(tokens.alone(Lease(4)))
+    assert shares[0] == shares[1] > WHOLE // 2
