@@ -18,7 +18,7 @@ class StoreError(Exception):
 
 
 class WriteFailedError(Exception):
-    """A change could not be made durable and is not in force. `full`: for want of space; `read_only`: until the `way_out` or the next start."""
+    """A change could not be made durable and is not in force. `full`: for want of space; `read_only`: until `way_out` or the next start."""
 
     def __init__(self, error: OSError, *, read_only: bool = False, way_out: str = "") -> None:
         super().__init__(error.strerror or str(error))
