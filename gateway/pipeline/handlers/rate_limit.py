@@ -82,7 +82,6 @@ class RateLimit(Handler):
                 conversation.postpone(part, now)
                 continue
             if part.expired:
-                part.expired = False
                 if part.deadline == 0:
                     handled += part.count if part.messages <= 1 else part.count * part.messages
                 self._expire(part, now)

@@ -128,6 +128,22 @@ def test_whole_messages_before_bad_bytes_pass_first(protocol: str) -> None:
         assert reader.passed() == good, f"cut at {cut}"
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_stands_before_bad_bytes_is_counted_once(protocol: str) -> None:
+    """Also what begins in a long read, behind a message that was completed by it."""
+    good, other = message(protocol, 0, 200), message(protocol, 1, 200)
+    for cut in range(1, len(good) + len(other), 7):
+        reader = Reader(protocol, 1_000)
+        stream = good + other + b"\xff" * 2 * BRIDGE_READ_ABOVE_BYTES
+        reader.read(stream[:cut])
+        with pytest.raises(ProtocolError):
+            reader.read(stream[cut:])
+        accounts = reader.decode.accounts
+        accounts.fold(1)
+        assert sum(totals.received for totals in accounts.topics.values()) == 2, f"cut at {cut}"
+        assert (good + other).startswith(reader.passed())
+
+
 def test_a_batch_that_ends_in_a_long_read_takes_its_messages_of_the_room() -> None:
     """Otherwise a turn would decode almost twice what there is room for."""
     batch = rocketmq.send("orders", rocketmq.batch_body(*[b"x"] * 400), code=320, batch=True, opaque=1)
