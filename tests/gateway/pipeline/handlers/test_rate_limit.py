@@ -195,6 +195,15 @@ def test_what_became_too_old_while_it_was_with_the_judge_is_counted_too(desk: De
     assert (expired(desk), part.expired) == (3, False)
 
 
+def test_a_delay_that_ends_in_a_refusal_gives_nothing_of_the_spool_up(desk: Desk) -> None:
+    delayed = Desk("delay", max_delay_ns=500 * MS)
+    delayed.conversation.context.spool = desk.conversation.context.spool
+    part = delayed.part()
+    delayed.settle(part)
+    assert delayed.settle(part, now=NOW + 500 * MS) == [("refuse", part, 1)]
+    assert expired(delayed) == 0
+
+
 def test_of_what_is_neither_refused_nor_dropped_nothing_is_given_up(desk: Desk) -> None:
     part = desk.part()
     desk.settle(part)
