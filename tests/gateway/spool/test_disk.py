@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -160,6 +161,32 @@ def test_what_is_read_is_the_range_that_was_asked_for_as_far_as_there_is_one(dis
     assert tried(disk, READ, "1", WRITTEN, 5_000).data == whole[WRITTEN:]
     assert disk.read == 1_500 + WRITTEN
     assert isinstance(tried(disk, READ, "2", 0, 1).error, FileNotFoundError)
+
+
+def open_in(folder: Path) -> int:
+    """How many descriptors of this process lead there."""
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # of another thread, closed meanwhile
+            found += str(descriptor.readlink()).startswith(str(folder))
+    return found
+
+
+def test_no_job_leaves_a_descriptor_open_whether_or_not_it_failed(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    tried(disk, WRITE, "1")
+    before = open_in(disk.directory)
+    assert before == 1, "the lock"
+    for kind in (WRITE, READ, DELETE, READ):
+        tried(disk, kind, "1", length=100)
+    monkeypatch.setattr("gateway.spool.disk.os.pwrite", refuse)
+    monkeypatch.setattr("gateway.spool.disk.os.pread", refuse)
+    tried(disk, READ, "1", length=100)
+    tried(disk, WRITE, "2")
+    assert disk.trouble.startswith("Input/output error")
+    assert open_in(disk.directory) == before
 
 
 def test_a_deletion_that_failed_keeps_its_bytes_counted_and_is_tried_again_after_the_next(disk: SpoolDisk) -> None:
