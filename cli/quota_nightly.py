@@ -16,7 +16,7 @@ from cli.interrupts import sigterm_as_interrupt
 from cli.output import emit, print_status
 from cli.quota_gateways import Gateway, read_gateway
 from cli.quota_night import GO_ON, Nightly, Options, Result, as_night_code, reaching
-from cli.quota_options import parameter_options, rail_options, yesterday
+from cli.quota_options import parameter_options, rail_options
 from cli.quota_rails import Rails
 from cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
 
@@ -92,7 +92,7 @@ def nightly(
     """
     try:
         from spark_jobs.commands import compute
-        from spark_jobs.days import Day
+        from spark_jobs.days import Day, yesterday
         from spark_jobs.errors import EnvironmentFaultError
         from spark_jobs.storage.location import Location
     except ImportError as error:

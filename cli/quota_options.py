@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 import click
@@ -86,13 +85,3 @@ def set_parameters(given: Iterable[str]) -> dict[str, Any]:
             raise click.UsageError(f"--set {each}: write it like --set target_refused_ppm=2000")
         found[name.replace("-", "_")] = value
     return found
-
-
-def yesterday(zone: str) -> Any:
-    """The day before today in `zone`; raises ValueError for no zone."""
-    from zoneinfo import ZoneInfo
-
-    from spark_jobs.days import Day
-
-    Day("2026-01-01", zone)  # says which zone is unknown
-    return Day(f"{datetime.now(ZoneInfo(zone)).date() - timedelta(days=1):%Y-%m-%d}", zone)

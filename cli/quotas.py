@@ -24,14 +24,13 @@ from cli.exits import (
     OK,
     POLICY,
     QUOTA_CONFLICT,
-    USAGE,
     CommandError,
 )
 from cli.interrupts import sigterm_as_interrupt
 from cli.limits import report_remarks
 from cli.output import Column, column, columns, counted, print_status
 from cli.quota_gateways import PUBLISH_TIMEOUT_S, short_form
-from cli.quota_options import parameter_options, rail_options, yesterday
+from cli.quota_options import parameter_options, rail_options
 from cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from cli.quota_rails import Rails
 from cli.quota_report import report, show, snapshot_in, snapshot_of
@@ -167,13 +166,9 @@ def compute(
         from spark_jobs.commands import compute as compute_quotas
     except ImportError as error:
         raise CommandError(FAILED, f"Spark's part is not installed ({error}): pip install 'sluice-gateway[spark]'") from None
-    try:
-        day = date or yesterday(str(given.get("time_zone", "UTC"))).date
-    except ValueError as error:
-        raise CommandError(USAGE, str(error)) from None
     log, state, output, master = (paths.pop(name) for name in ("log", "state", "output", "master"))
     with sigterm_as_interrupt():
-        code = compute_quotas(log, day, state, output, master, exclude=exclude, allow_partial=allow_partial, **paths, **given)
+        code = compute_quotas(log, date, state, output, master, exclude=exclude, allow_partial=allow_partial, **paths, **given)
     ctx.exit(code)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
-from spark_jobs.days import Day
+from spark_jobs.days import Day, yesterday
 from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.log.exclusions import Exclusion
 from spark_jobs.method.pins import read_pins
@@ -34,7 +34,7 @@ INTERRUPTED: Final = 130
 
 def compute(
     log: Path | str,
-    date: str,
+    date: str | None,
     state: Path | str,
     output: Path | str,
     master: str | None = "local[*]",
@@ -48,8 +48,8 @@ def compute(
     allow_partial: bool = False,
     **parameters: object,
 ) -> int:
-    """Compute the quotas of the night after `date` (a day of the parameter `time_zone`) from the access log under `log` and the daily
-    states under `state`; write them to `output`. All of them are paths or URLs (`storage/location.py`).
+    """Compute the quotas of the night after `date` (a day of the parameter `time_zone`; None: yesterday) from the access log under `log`
+    and the daily states under `state`; write them to `output`. All of them are paths or URLs (`storage/location.py`).
 
     `previous` is the snapshot in force, for the guard rails; a file that does not exist is an error. `pins` is a file of `method/pins.py`;
     `exclude` are incidents (`FROM/TO:TOPIC`) that teach nothing; with `allow_partial` a day without some gateways is scaled instead of
@@ -59,7 +59,7 @@ def compute(
     damaged, or a gateway missing) or 130 (interrupted); `output` is written whole or not at all.
     """
     try:
-        Day(date)
+        date = Day(date).date if date is not None else yesterday(str(parameters.get("time_zone") or "UTC")).date
         places = Places.of(log, state, output, previous, pins)
         incidents = [Exclusion.of(text) for text in exclude]
         heap = memory_option(driver_memory) if driver_memory is not None else None

@@ -78,3 +78,9 @@ class Day:
     def before(self, days: int) -> Day:
         """The day so many days earlier."""
         return Day((self.calendar - timedelta(days=days)).isoformat(), self.zone)
+
+
+def yesterday(zone: str = "UTC") -> Day:
+    """The day before today in `zone`. Raises ValueError where that is no time zone."""
+    Day("2026-01-01", zone)  # says which zone is unknown
+    return Day(f"{datetime.now(ZoneInfo(zone)).date() - timedelta(days=1):%Y-%m-%d}", zone)

@@ -30,7 +30,7 @@ def arguments() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(prog="nightly.py", description="Compute quotas from one day of access log.", allow_abbrev=False)
     parser.add_argument("--log", required=True, help="folder of the access log: a path or URL")
-    parser.add_argument("--date", required=True, help="the day to add, YYYY-MM-DD (of the time zone)")
+    parser.add_argument("--date", help="the day to add, YYYY-MM-DD; default: yesterday, in the time zone")
     parser.add_argument("--state", required=True, help="folder of the daily states: a path or URL")
     parser.add_argument("-o", "--output", required=True, help="the snapshot to write: a path or URL")
     parser.add_argument("--master", help="Spark master; default: spark-submit's own, or local[*]")

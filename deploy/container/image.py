@@ -84,9 +84,15 @@ IMAGES: Final = {
         "The nightly job that learns quotas for sluice's gateways: Spark and its Java",
         home="/tmp",  # noqa: S108  -- the only folder that all volumes of the job leave writable; Java asks /etc/passwd, not HOME
         written={"srv": 0o750},
-        runs=(["/usr/bin/sluice", "quotas", "nightly"], ["--help"]),
+        runs=([f"{PREFIX}/bin/python3", "-P", "-m", "sluice.spark_jobs.on_kubernetes"], ["--help"]),
         packages=("openjdk-17-jre-headless", "bash", "coreutils"),
-        programs=("bash", "dirname", "env", "rm"),  # all that Spark calls, but for what it does without: strace of a night, 2026-11
+        programs=(
+            "bash",
+            "chmod",
+            "dirname",
+            "env",
+            "rm",
+        ),  # all that Spark calls, but for what it does without: strace of a night, 2026-11
         extras=("spark", "zstd"),
         variables=("HOME=/tmp",),
     ),
@@ -130,7 +136,7 @@ def base(tree: Path, at: int, contents: Contents) -> list[Package]:
     words = ["mmdebstrap", "--quiet", "--variant=extract", "--skip=cleanup/apt", packages, "bookworm", str(tree)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "SOURCE_DATE_EPOCH": str(at)})
     if done.returncode:
-        raise RefusedError(f"mmdebstrap ended with {done.returncode}: {done.stderr.strip()[-600:]}")
+        raise RefusedError(f"Debian's packages cannot be fetched; does apt-get update work here? mmdebstrap: {done.stderr.strip()[-600:]}")
     archives = [*(tree / "var/cache/apt/archives").glob("*.deb"), certificates(tree, at)]
     found = [(package(each), unpacked(each)) for each in sorted(archives, key=lambda path: path.name)]
     for name in UNUSED:

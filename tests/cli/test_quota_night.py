@@ -19,7 +19,6 @@ from cli.client import AdminClient
 from cli.exits import UNREACHABLE, CommandError
 from cli.quota_gateways import PUBLISH_TIMEOUT_S, shared
 from cli.quota_night import Options, reaching
-from cli.quota_options import yesterday
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
@@ -690,7 +689,3 @@ def test_a_report_that_cannot_be_written_does_not_end_a_night_that_is_over(make:
     code, said = night.run("--report", tmp_path)
     assert (code, night.live()) == (0, {"orders": 100})
     assert f"Is a directory; the report is at {night.kept('report.html')}" in said
-
-
-def test_yesterday_is_of_the_time_zone() -> None:
-    assert yesterday("Pacific/Kiritimati").calendar >= yesterday("UTC").calendar >= yesterday("Pacific/Niue").calendar

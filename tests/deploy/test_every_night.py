@@ -11,8 +11,10 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,19 +22,23 @@ from typing import Any
 import pytest
 import yaml
 
+from limiter.quota_snapshot import load
 from support.access_logs import SyntheticLog, steady
 from support.examples import example
 from support.gateways import Gateway, command
 from support.images import USER, built, contained, described, reachable, unpacked
 from support.pages import shown
-from support.processes import HANG_S, free_ports
+from support.processes import HANG_S, LOOPBACK, Process, free_ports
 from support.readers import DEPLOY_FOLDER, SYSTEMCTL, Reader
+from support.spark_cluster import Cluster, spark_home
+from support.spark_cluster import environment as spark_environment
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "quotas.md"
 RUNNING = ROOT / "docs" / "running-the-quota-job.md"
 SYSTEMD = ROOT / "deploy" / "systemd"
 CRONJOB = ROOT / "deploy" / "kubernetes" / "quotas-cronjob.yaml"
+APPLICATION = ROOT / "deploy" / "kubernetes" / "quotas-sparkapplication.yaml"
 DAGS = ROOT / "deploy" / "airflow"
 AIRFLOW = ROOT / "build" / "airflow" / "bin" / "airflow"  # `make test-airflow` makes it
 FOLDERS = {  # of the page and the files -> within the test's folder
@@ -44,6 +50,10 @@ FOLDERS = {  # of the page and the files -> within the test's folder
     "/srv": "srv",
 }
 NAMES = ("gateway-0", "gateway-1")
+JAVA_OPTIONS = (  # of those that Spark itself adds for its executors, what Arrow and Netty need
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")),
+)
 RULES = [{"name": "all", "match": {"protocol": "rocketmq"}, "limit": {"messages": "1000/s"}}]
 
 
@@ -298,7 +308,6 @@ def test_the_image_of_the_cron_job_publishes_at_both_gateways(machine: Machine, 
     context, group = container["securityContext"], pod["securityContext"]["fsGroup"]
     assert configuration["User"] == f"{context['runAsUser']}:{context['runAsGroup']}" == f"{USER}:{group}"
     assert context["readOnlyRootFilesystem"]
-    assert configuration["Entrypoint"] == ["/usr/bin/sluice", *container["command"][1:]]
     shutil.copytree(machine.folder / "srv/access-log", tmp_path / "data/access-log")
     (tmp_path / "tokens").mkdir()
     for name in NAMES:
@@ -324,10 +333,64 @@ def test_the_image_of_the_cron_job_publishes_at_both_gateways(machine: Machine, 
 
 
 @pytest.mark.packages
-def test_the_image_of_the_cron_job_has_four_programs_and_java_trusts_the_authorities(image: tuple[Path, dict[str, Any]]) -> None:
+def test_the_image_is_a_driver_and_an_executor_as_spark_on_kubernetes_starts_them(
+    machine: Machine, image: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """With the program and the arguments of the SparkApplication, on a log in a folder. A master without workers stands for the API server.
+
+    The test starts the executor that the driver waits for, as kubelet would, with the variables that Spark gives a pod.
+    """
+    root, configuration = image
+    (application,) = yaml.safe_load_all(APPLICATION.read_text())
+    template = application["spec"]["template"]
+    for name in ("conf", "local"):
+        (tmp_path / name).mkdir()
+    shutil.copytree(machine.folder / "srv/access-log", tmp_path / "srv/access-log")
+    port, page, driver = free_ports(3)
+    settings = {
+        "spark.master": f"spark://{LOOPBACK}:{port}", "spark.app.name": "night", "spark.driver.host": LOOPBACK, "spark.driver.port": driver,
+        "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2, "spark.driver.memory": "512m",
+    }  # fmt: skip
+    (tmp_path / "conf/spark.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    (tmp_path / "hosts").write_text(f"{LOOPBACK} localhost {socket.gethostname()}\n")  # kubelet writes the pod's own name there
+    reachable(tmp_path, root)
+    subprocess.run(["chown", "-R", f"{USER}:{USER}", *(str(tmp_path / name) for name in ("srv", "conf", "local"))], check=True)
+    mounts = ["--tmpfs", "/tmp", "--bind", str(tmp_path / "srv"), "/srv", "--bind", str(tmp_path / "local"), "/tmp/local",
+              "--ro-bind", str(tmp_path / "conf"), "/tmp/conf", "--ro-bind", str(tmp_path / "hosts"), "/etc/hosts"]  # fmt: skip
+    every = dict(each.split("=", 1) for each in configuration["Env"])
+    every |= {"SPARK_CONF_DIR": "/tmp/conf", "SPARK_LOCAL_DIRS": "/tmp/local"}
+
+    def started(name: str, variables: Mapping[str, str], *words: str) -> Process:
+        command = contained(root, mounts, every | dict(variables), configuration["WorkingDir"], *configuration["Entrypoint"], *words)
+        return Process(command, log=tmp_path / f"{name}.log", cwd=tmp_path)
+
+    arguments = [word.replace("s3a://bucket/", "file:///srv/") for word in template["arguments"]]
+    submitted = ["--properties-file", "/tmp/conf/spark.properties", "--class", "org.apache.spark.deploy.PythonRunner",
+                 template["mainApplicationFile"], *arguments, "--min-active-days", "1"]  # fmt: skip
+    with ExitStack() as running:
+        start = [str(spark_home() / "bin/spark-class"), "org.apache.spark.deploy.master.Master"]
+        options = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]
+        cluster = Cluster(f"spark://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{page}", tmp_path)
+        running.enter_context(Process([*start, *options], log=tmp_path / "master.log", env=spark_environment(), cwd=tmp_path))
+        night = running.enter_context(started("driver", {"SPARK_DRIVER_BIND_ADDRESS": LOOPBACK}, "driver", *submitted))
+        night.wait_until(cluster.has_an_application, within=120, what="the driver is there")
+        variables = {
+            "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@{LOOPBACK}:{driver}", "SPARK_EXECUTOR_ID": "1",
+            "SPARK_EXECUTOR_CORES": "1", "SPARK_EXECUTOR_MEMORY": "512m", "SPARK_RESOURCE_PROFILE_ID": "0",
+            "SPARK_APPLICATION_ID": cluster.state()["activeapps"][0]["id"], "SPARK_EXECUTOR_POD_IP": LOOPBACK,
+            "SPARK_EXECUTOR_POD_NAME": "night-exec-1", **{f"SPARK_JAVA_OPT_{number}": each for number, each in enumerate(JAVA_OPTIONS)},
+        }  # fmt: skip
+        executor = running.enter_context(started("executor", variables, "executor"))
+        code = night.popen.wait(900)
+        assert code == 0, f"{code}: {night.output()[-3000:]}{executor.output()[-3000:]}"
+    assert {quota.topic for quota in load((tmp_path / "srv/quotas.json").read_bytes()).quotas} == {"orders"}
+
+
+@pytest.mark.packages
+def test_the_image_of_the_cron_job_has_five_programs_and_java_trusts_the_authorities(image: tuple[Path, dict[str, Any]]) -> None:
     root, _ = image
     programs = {path.name for folder in ("bin", "sbin", "usr/bin", "usr/sbin") for path in (root / folder).glob("*")}
-    assert programs == {"python3.11", "sluice", "bash", "dirname", "env", "rm"}
+    assert programs == {"python3.11", "sluice", "bash", "chmod", "dirname", "env", "rm"}
     assert not [path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o6000], "setuid"
     found = (root / "srv").stat()
     assert (found.st_mode & 0o7777, found.st_uid, found.st_gid) == (0o750, USER, USER)

@@ -312,9 +312,17 @@ def test_the_schema_of_values_is_the_gateways_and_the_version_ours() -> None:
     assert charts[0]["dependencies"] == [{"name": "sluice-sidecar", "version": VERSION}]
     named = {name for file in DEPLOY.rglob("*.yaml") for name in re.findall(r"/(sluice(?:-quotas)?:\S+)", file.read_text())}
     assert named == {f"sluice:{VERSION}", f"sluice-quotas:{VERSION}"}, "which a release pushes"
-    spark = (DEPLOY / "quotas-sparkapplication.yaml").read_text()
-    assert f"sluice-spark-{VERSION}.py" in spark
-    assert f"sluice-spark-{VERSION}.zip" in spark
+
+
+@pytest.mark.spark
+def test_the_spark_application_has_the_versions_of_the_spark_that_the_image_gets() -> None:
+    import pyspark
+
+    (application,) = documents(DEPLOY / "quotas-sparkapplication.yaml")
+    template = application["spec"]["template"]
+    assert template["sparkVersion"] == pyspark.__version__
+    (hadoop,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    assert template["sparkConf"]["spark.jars.packages"] == f"org.apache.hadoop:hadoop-aws:{hadoop.stem.rpartition('-')[2]}"
 
 
 # ---- values that cannot work ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_jobs.days import Day
+from spark_jobs.days import Day, yesterday
 
 
 def test_a_day_of_utc() -> None:
@@ -41,3 +41,7 @@ def test_what_is_no_date_is_refused(date: str) -> None:
 def test_a_zone_that_nobody_knows_is_refused(zone: str) -> None:
     with pytest.raises(ValueError, match=r"time_zone: .* is unknown"):
         Day("2026-11-20", zone)
+
+
+def test_yesterday_is_of_the_time_zone() -> None:
+    assert yesterday("Pacific/Kiritimati").calendar >= yesterday("UTC").calendar >= yesterday("Pacific/Niue").calendar

@@ -49,6 +49,12 @@ class Cluster(NamedTuple):
             found: dict[str, Any] = json.load(answer)
         return found
 
+    def has_an_application(self) -> bool:
+        try:
+            return bool(self.state()["activeapps"])
+        except (OSError, ValueError):  # the master is not there yet, or begins with a page in HTML
+            return False
+
     def executors(self) -> list[str]:
         """Workers that ran an executor."""
         return sorted({path.parents[1].name for path in self.work.glob("worker-*/app-*/*")})
