@@ -41,9 +41,10 @@ LOCKED := install --no-deps --require-hashes --no-build-isolation
 define locked
 	@mkdir -p build
 	@$(BIN)/python deploy/requirements.py $(1) | tr '\n' '\0' | xargs -0 $(BIN)/python deploy/lock.py deploy/requirements.lock > build/$(@F).txt
-	@$(BIN)/uv pip $(LOCKED) --quiet --system-certs --python $(BIN)/python -r build/$(@F).txt || $(PIP) $(LOCKED) --no-compile -r build/$(@F).txt
+	@$(BIN)/uv pip $(LOCKED) --quiet --system-certs --python $(BIN)/python -r build/$(@F).txt || $(PIP) $(LOCKED) --no-compile -r build/$(@F).txt || $(unfetched)
 	@touch $@
 endef
+unfetched = { echo 'make: the package index could not be asked, or it has not what deploy/requirements.lock names; PIP_INDEX_URL names another.' >&2; exit 1; }
 
 .venv/.dependencies: pyproject.toml deploy/requirements.lock deploy/tools.lock deploy/lock.py deploy/requirements.py deploy/system-packages.sh
 	@$(SYSTEM) python compiler
@@ -51,7 +52,7 @@ endef
 	@echo "Installing the Python dependencies into .venv" >&2
 	@mkdir -p build
 	@$(BIN)/python deploy/lock.py deploy/tools.lock uv > build/uv.txt
-	@$(PIP) $(LOCKED) --no-compile -r build/uv.txt
+	@$(PIP) $(LOCKED) --no-compile -r build/uv.txt || $(unfetched)
 	$(call locked,redis zstd otel ship compact dev)
 
 .venv/.spark: .venv/.dependencies

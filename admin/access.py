@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -62,7 +63,8 @@ async def bound(bind: Bind, what: str, setting: str) -> Listeners:
     try:
         return await trio.open_tcp_listeners(port, host=host, backlog=128)  # type: ignore[arg-type]
     except OSError as error:
-        raise OSError(error.errno, f"{what} cannot listen on {host} port {port}: {error.strerror or error}; see {setting}") from error
+        remedy = f"`ss -ltnp` shows who has it: stop that, or change {setting}" if error.errno == errno.EADDRINUSE else f"see {setting}"
+        raise OSError(error.errno, f"{what} cannot listen on {host} port {port}: {error.strerror or error}; {remedy}") from error
 
 
 def addresses_of(listeners: Listeners) -> list[tuple[str, int]]:

@@ -11,9 +11,22 @@ set -eu
 PYTHON=${PYTHON:-python3}
 missing=""
 
+refuse() {
+    echo "$1" >&2
+    exit 1
+}
+
+# Whether .venv is what make can go on with: it knows the folder that it was made in, and needs the Python that it was made of.
+usable_environment() {
+    [ ! -e .venv ] || { .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' && grep -qF "$(cd .venv && pwd -P)" .venv/bin/activate; } 2>/dev/null
+}
+
 for part in "$@"; do
     case $part in
-    python)   "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3 python3-venv" ;;
+    python)   usable_environment || refuse ".venv was made in another folder, or by a Python that is gone or older than 3.11: make clean, and run this again."
+              "$PYTHON" -c 'import sys; sys.exit(sys.version_info >= (3, 11))' 2>/dev/null &&
+                  refuse "$PYTHON is older than Python 3.11: PYTHON=/path/of/one names another."
+              "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3 python3-venv" ;;
     compiler) command -v cc >/dev/null || missing="$missing gcc libc6-dev"
               header="$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null || true)/Python.h"
               [ -f "$header" ] || missing="$missing python3-dev" ;;
