@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from cli.exits import UNREACHABLE, USAGE, CommandError
+from cli.exits import CommandError
+from common.failures import UNREACHABLE, USAGE
 from config.problems import masked
 from gateway.transport.bounded_socket import Allowance, bounded
 

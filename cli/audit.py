@@ -9,12 +9,13 @@ from typing import Any, Final
 import click
 
 from cli.configured import USUAL, loaded
-from cli.exits import FAILED, CommandError
+from cli.exits import CommandError
 from cli.history import journal_lines, journal_options, when
 from cli.listing import Orders, watchable
 from cli.output import Column, columns, emit, print_status
 from cli.tables import TableColumn, column
 from cli.verb import Group, Remote, output_option, remote
+from common.failures import FAILED
 
 LINES: Final[list[TableColumn]] = [
     column("sequence", "sequence", rank=9),

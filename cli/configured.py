@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.exits import INVALID, USAGE, CommandError
-from cli.output import clean, counted
+from cli.exits import CommandError
+from cli.output import clean
+from common.failures import INVALID, USAGE
+from common.figures import counted
 from config.hung_files import READ_S, hung_file
 from config.sources import FLAGS
 

@@ -10,13 +10,14 @@ from typing import Any, Final
 import click
 
 from cli.client import AdminClient, listed
-from cli.exits import INTERRUPTED, UNREACHABLE, CommandError
+from cli.exits import CommandError
 from cli.explain import moment
 from cli.names import typed
 from cli.output import clean, colourful, emit, emit_rows, on_terminal, print_status, terminal_width
 from cli.repeats import STANDS_FOR, Following, folded
 from cli.tables import fold
 from cli.verb import Remote, Verb, reaching
+from common.failures import INTERRUPTED, UNREACHABLE
 from common.shell_words import quoted
 
 RETRY_S: Final = 2.0  # seconds; before another attempt to reach the gateway

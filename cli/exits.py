@@ -1,23 +1,13 @@
-"""Exit codes (`docs/design/contract.md` 2), and the error that carries one."""
+"""The error that ends a command, and the exit codes of `quotas plan`. All others: `common/failures.py`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import IO, Any, Final
 
 import click
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-INVALID: Final = 3  # configuration
-UNREACHABLE: Final = 4
-NOT_AUTHORISED: Final = 5
-CONFLICT: Final = 6
-NOT_FOUND: Final = 7
-POLICY: Final = 8
-INTERRUPTED: Final = 130
+from common.failures import Failure
 
 # `sluice quotas plan` alone:
 NO_CHANGE: Final = 0
@@ -27,20 +17,17 @@ QUOTA_CONFLICT: Final = 4
 INSUFFICIENT: Final = 5
 
 
-class CommandError(click.ClickException):
-    """A command failed: the message for stderr, and the exit code. `lines` are details; `status` and `content` are the answer's, if any."""
-
-    def __init__(self, code: int, message: str, lines: Sequence[str] = (), status: int = 0, content: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status = status
-        self.content = content
-        self.lines = list(lines)
+class CommandError(Failure, click.ClickException):
+    """A command failed: click ends it with the message on stderr and the exit code."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        from cli.output import clean
+        show(self, file)
 
-        stream = file or sys.stderr
-        details = [f"  {line}" for text in self.lines for line in text.splitlines()]
-        for line in (f"sluice: {self.message}", *details):
-            click.echo(clean(line), file=stream)
+
+def show(failure: Failure, file: IO[Any] | None = None) -> None:
+    """Write it to stderr, or `file`."""
+    from cli.output import clean
+
+    details = [f"  {line}" for text in failure.lines for line in text.splitlines()]
+    for line in (f"sluice: {failure}", *details):
+        click.echo(clean(line), file=file or sys.stderr)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cli.names import typed
-from cli.output import counted
+from common.figures import counted
 from limiter.rules.actions import ACTION_RECORDS
 from limiter.rules.rule_set import UNRULED
 from limiter.units import format_size

@@ -20,12 +20,14 @@ import click
 
 from cli.admin_address import ClientTls
 from cli.client import AdminClient
-from cli.exits import CONFLICT, FAILED, OK, UNREACHABLE, USAGE, CommandError
+from cli.exits import CommandError
 from cli.listing import Orders, limit_option, ordered, sort_option, watchable
-from cli.output import Column, counted, emit, print_status
+from cli.output import Column, emit, print_status
 from cli.tables import TableColumn, column
 from cli.token_search import look_for_token
 from cli.verb import DEFAULT_ADMIN, Group, output_option, timeout_option
+from common.failures import CONFLICT, FAILED, OK, UNREACHABLE, USAGE
+from common.figures import counted
 
 CHANGES: Final = "/v1/live-changes"
 CHANGING: Final = {"limits": ("set", "unset"), "rules": ("set", "reset", "add", "remove", "promote")}  # what `apply` takes

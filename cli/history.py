@@ -12,9 +12,10 @@ from cli.client import path
 from cli.limit_columns import time_of
 from cli.listing import Orders, limit_option, ordered, sort_option, watchable
 from cli.names import typed_path
-from cli.output import counted, print_status, summarise
+from cli.output import print_status, summarise
 from cli.tables import TableColumn, column
 from cli.verb import DRY, Change, Group, Remote, changing, remote, report_change
+from common.figures import counted
 
 
 def _targets(item: dict[str, Any]) -> object:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cli.broker_search import USUAL_PORTS, Broker, brokers, listening_sockets
-from cli.exits import FAILED, INVALID, NOT_FOUND, OK, USAGE, CommandError
+from cli.exits import CommandError
 from cli.init_files import Plan, changes_at_broker, host_of, limits_yaml, port_of, sluice_yaml
-from cli.output import clean, counted, print_status
+from cli.output import clean, print_status
 from cli.verb import Verb
+from common.failures import FAILED, INVALID, NOT_FOUND, OK, USAGE
+from common.figures import counted
 from common.shell_words import quoted
 from config.command_line import every_address
 from config.listener_protocols import LISTENER_PROTOCOLS

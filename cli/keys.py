@@ -15,7 +15,8 @@ from typing import Final
 import click
 
 from cli.client import path
-from cli.exits import USAGE, CommandError
+from cli.exits import CommandError
+from common.failures import USAGE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule import OPERATIONS
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from cli.client import Reply
-from cli.exits import USAGE, CommandError
+from cli.exits import CommandError
 from cli.explain import explained, folded
 from cli.key_completion import complete_any_key
 from cli.keys import CONSUME, OPERATION, topic_path
@@ -18,6 +18,7 @@ from cli.listing import limit_option, sort_option, watchable
 from cli.output import Column, on_terminal, print_status, prose, summarise, wide_wanted
 from cli.tables import column
 from cli.verb import Change, Group, Remote, changing, remote, report_change
+from common.failures import USAGE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.actions import ACTIONS, FALLBACKS
 from limiter.rules.rule import MODES, REPLIES

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.exits import INTERRUPTED, UNREACHABLE, CommandError
+from cli.exits import CommandError
 from cli.output import captured, clean, on_terminal, terminal_width
 from cli.tables import Read, column, shorten
+from common.failures import INTERRUPTED, UNREACHABLE
 
 if TYPE_CHECKING:
     from cli.client import AdminClient

@@ -8,12 +8,13 @@ from typing import Any, Final
 import click
 
 from cli.client import AdminClient
-from cli.exits import FAILED, INVALID, OK, UNREACHABLE, CommandError
+from cli.exits import CommandError
 from cli.key_completion import complete_connection
 from cli.listing import Orders, gathered, limit_option, sort_option, watchable
 from cli.output import clean, print_status
 from cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
 from cli.verb import DRY, Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
+from common.failures import FAILED, INVALID, OK, UNREACHABLE
 from config.known_settings import Drain
 from limiter.units import parse_duration
 

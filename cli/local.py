@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cli.configured import by_line, config_file, configured, loaded, setting_options, taken_flags
-from cli.exits import FAILED, INVALID, OK, USAGE, CommandError
-from cli.output import clean, counted, emit, print_status
+from cli.exits import CommandError
+from cli.output import clean, emit, print_status
 from cli.verb import Group, Remote, Verb, output_option, remote
+from common.failures import FAILED, INVALID, OK, USAGE
+from common.figures import counted
 from config.command_line import CommandLine
 from config.listener_protocols import LISTENER_PROTOCOLS
 

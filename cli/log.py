@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.exits import FAILED, NOT_AUTHORISED, NOT_FOUND, OK, UNREACHABLE, USAGE, CommandError
-from cli.output import columns, counted, emit, print_status
+from cli.exits import CommandError
+from cli.output import columns, emit, print_status
 from cli.verb import Group, output_option
+from common.failures import FAILED, NOT_AUTHORISED, NOT_FOUND, OK, UNREACHABLE, USAGE
+from common.figures import counted
 from config.problems import masked
 from limiter.units import format_size, parse_duration
 

@@ -12,8 +12,9 @@ from typing import Final
 
 import click
 
-from cli.exits import FAILED, INTERRUPTED, OK, CommandError
+from cli.exits import show
 from cli.verb import Group
+from common.failures import FAILED, INTERRUPTED, OK, Failure
 
 UNWRITABLE: Final = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
@@ -107,8 +108,8 @@ def main(args: Sequence[str] | None = None) -> int:
         words = common_options_last(sys.argv[1:] if args is None else list(args))
         result = sluice.main(words, prog_name="sluice", standalone_mode=False)
         sys.stdout.flush()
-    except CommandError as error:
-        error.show()
+    except Failure as error:
+        show(error)
         return error.code
     except click.ClickException as error:
         error.show()

@@ -20,6 +20,7 @@ import click
 
 from cli import tables
 from cli.tables import AnyColumn, TableColumn, cell_width, column
+from common.figures import counted
 from common.unsafe_characters import UNSAFE, escaped
 
 _ANSI: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d).*?(?:\x07|\x1b\\\\|\x9c|$)|\x1b[@-_]")
@@ -28,7 +29,7 @@ WIDE: Final = "sluice.wide"  # in a context's `meta`: -o wide was given
 
 Column = AnyColumn
 __all__ = [
-    "Column", "captured", "cell", "clean", "colourful", "column", "columns", "counted", "emit", "emit_rows", "note_wide", "on_terminal",
+    "Column", "captured", "cell", "clean", "colourful", "column", "columns", "emit", "emit_rows", "note_wide", "on_terminal",
     "out", "print_status", "prose", "stacked", "summarise", "table_width", "terminal_width",
 ]  # fmt: skip
 
@@ -246,11 +247,6 @@ def _flat(value: Any, path: str) -> Iterable[tuple[str, str]]:
             yield from _flat(inner, f"{path}[{number}]")
     else:
         yield path, cell(value)
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 rule`, `2 rules`."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def print_status(message: str) -> None:

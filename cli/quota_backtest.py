@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.exits import FAILED, INVALID, USAGE, CommandError
-from cli.output import Column, clean, counted, emit, print_status
+from cli.exits import CommandError
+from cli.output import Column, clean, emit, print_status
 from cli.verb import Verb
+from common.failures import FAILED, INVALID, USAGE
+from common.figures import counted
 from limiter.quota_snapshot import Snapshot, SnapshotError, load
 
 if TYPE_CHECKING:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cli.client import AdminClient, token_for
-from cli.exits import FAILED, INTERRUPTED, USAGE, CommandError
+from cli.exits import CommandError
 from cli.interrupts import sigterm_as_interrupt
 from cli.output import emit, print_status
-from cli.quota_gateways import Gateway, read_gateway
-from cli.quota_night import GO_ON, Nightly, Options, Result, as_night_code, reaching
 from cli.quota_options import parameter_options, rail_options
-from cli.quota_rails import Rails
 from cli.verb import DEFAULT_ADMIN, Verb, output_option, timeout_option
+from common.failures import FAILED, INTERRUPTED, USAGE, Failure
+from spark_jobs.nights.gateways import Gateway, read_gateway
+from spark_jobs.nights.night import GO_ON, Nightly, Options, Result, as_night_code, reaching
+from spark_jobs.nights.rails import Rails
 
 if TYPE_CHECKING:
     from spark_jobs.parameters import Parameters
@@ -116,8 +117,8 @@ def nightly(
             result = night(replace(options, **more), reached, compute)
     except KeyboardInterrupt:
         raise CommandError(INTERRUPTED, f"interrupted; {GO_ON}") from None
-    except CommandError as error:
-        raise as_night_code(error) from None
+    except Failure as error:
+        raise CommandError(as_night_code(error).code, str(error), error.lines, error.status) from None
     except (OSError, EnvironmentFaultError) as error:
         raise CommandError(FAILED, str(error)) from None
     place = None if result.report is None else result.report.shown
@@ -163,7 +164,7 @@ def checked(given: Mapping[str, Any], exclude: Sequence[str], pins: str | None, 
 
 def night(options: Options, gateways: list[Gateway], compute: Any) -> Result:
     with reaching(options) as storages:
-        return Nightly(options, gateways, compute, storages).run()
+        return Nightly(options, gateways, compute, storages, print_status).run()
 
 
 def read(place: str, token_file: Path | None, timeout_s: float) -> Gateway:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from cli.quota_rails import Rails
+from spark_jobs.nights.rails import Rails
 
 
 def rail_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,12 +11,14 @@ from typing import Any, Final
 import click
 
 from cli.client import Reply
-from cli.exits import FAILED, INVALID, NOT_FOUND, USAGE, CommandError
-from cli.output import Column, clean, column, counted, print_status
-from cli.quota_plan import shown_burst, shown_rate
+from cli.exits import CommandError
+from cli.output import Column, clean, column, print_status
 from cli.quota_state import is_short, with_nights
 from cli.verb import Remote, Verb, reaching, remote
+from common.failures import FAILED, INVALID, NOT_FOUND, USAGE
+from common.figures import counted
 from limiter.quota_snapshot import Snapshot, SnapshotError, load, read_snapshot
+from spark_jobs.nights.plan import shown_burst, shown_rate
 
 MAX_SUGGESTED: Final = 5  # topics named where the one asked for has no quota (a guess)
 FORMS: Final = {".html": "report.html", ".htm": "report.html", ".md": "report.md", ".json": "report.json"}  # suffix -> which report

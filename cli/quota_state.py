@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.exits import FAILED, USAGE, CommandError
-from cli.quota_gateways import LONG, short_form
-from cli.quota_nights import QUOTAS, Nights
+from cli.exits import CommandError
+from common.failures import FAILED, USAGE
 from limiter.quota_snapshot import Snapshot
+from spark_jobs.nights.files import QUOTAS, Nights
+from spark_jobs.nights.gateways import LONG, short_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,28 +14,19 @@ from typing import Any, Final
 import click
 
 from cli.client import Reply
-from cli.exits import (
-    CHANGES,
-    CONFLICT,
-    FAILED,
-    GUARD_RAIL,
-    INSUFFICIENT,
-    NO_CHANGE,
-    OK,
-    POLICY,
-    QUOTA_CONFLICT,
-    CommandError,
-)
+from cli.exits import CHANGES, GUARD_RAIL, INSUFFICIENT, NO_CHANGE, QUOTA_CONFLICT, CommandError
 from cli.interrupts import sigterm_as_interrupt
 from cli.limits import report_remarks
-from cli.output import Column, column, columns, counted, print_status
-from cli.quota_gateways import PUBLISH_TIMEOUT_S, short_form
+from cli.output import Column, column, columns, print_status
 from cli.quota_options import parameter_options, rail_options
-from cli.quota_plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
-from cli.quota_rails import Rails
 from cli.quota_report import report, show, snapshot_in, snapshot_of
 from cli.verb import Change, Group, Remote, Verb, changing, remote, report_change
+from common.failures import CONFLICT, FAILED, OK, POLICY, Failure
+from common.figures import counted
 from limiter.quota_snapshot import Snapshot, dump
+from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, short_form
+from spark_jobs.nights.plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
+from spark_jobs.nights.rails import Rails
 
 
 def _arrow(name: str) -> Callable[[dict[str, Any]], object]:
@@ -81,7 +72,7 @@ class PlanVerb(Verb):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except CommandError as error:
+        except Failure as error:
             if not isinstance(error, _PlanError):
                 error.code = QUOTA_CONFLICT if error.code == CONFLICT else FAILED
             raise

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from cli.client import AdminClient, Reply, path
-from cli.exits import CONFLICT, NOT_FOUND, POLICY, USAGE, CommandError
+from cli.exits import CommandError
 from cli.explain import tried
 from cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, show
 from cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
@@ -20,6 +20,7 @@ from cli.tables import ESSENTIAL, TableColumn, column
 from cli.traffic_columns import byte_limit, limit_in_figures, some
 from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common import figures
+from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
 from limiter.algorithms import ALGORITHMS
 from limiter.rules.rule import OPERATIONS, PER, PROTOCOLS, SCOPES, Match
 

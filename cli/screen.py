@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
-from cli.exits import FAILED
 from cli.output import clean
 from cli.tables import cell_width
+from common.failures import FAILED
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the alternate screen, no cursor, and lines cut at its edge
 LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"

@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import click
 
-from cli.exits import USAGE, CommandError
+from cli.exits import CommandError
 from cli.key_completion import complete_spooled
 from cli.keys import OF_LEVELS, topic_path
 from cli.listing import limit_option, sort_option, watchable
@@ -16,6 +16,7 @@ from cli.output import print_status
 from cli.tables import TableColumn, column
 from cli.verb import Group, Remote, remote
 from common import figures
+from common.failures import USAGE
 from gateway.spool import UNWRITABLE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import topic_of_parts

@@ -18,9 +18,11 @@ import click
 
 from cli.client import AdminClient
 from cli.configured import USUAL
-from cli.exits import FAILED, OK, UNREACHABLE, CommandError
-from cli.output import clean, counted, emit, print_status
+from cli.exits import CommandError
+from cli.output import clean, emit, print_status
 from cli.verb import Remote, Verb, reaching
+from common.failures import FAILED, OK, UNREACHABLE
+from common.figures import counted
 
 MAX_ITEMS: Final = 2000  # items; of one list (topics, connections ...)
 MAX_LOG_LINES: Final = 2000  # lines; the last of the log file

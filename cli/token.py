@@ -10,11 +10,12 @@ from typing import Any, Final
 import click
 
 from cli.client import path
-from cli.exits import FAILED, USAGE, CommandError
+from cli.exits import CommandError
 from cli.limit_columns import time_of
 from cli.listing import Orders, gathered, limit_option, moment_of, sort_option, watchable
 from cli.output import Column, clean, column, print_status
 from cli.verb import DRY, Change, Group, Remote, acting, remote, report_change
+from common.failures import FAILED, USAGE
 from config.kinds import NAME_PATTERN
 
 TOKENS: Final[list[Column]] = [

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from cli.admin_address import AdminAddress
-from cli.exits import USAGE, CommandError
+from cli.exits import CommandError
+from common.failures import USAGE
 
 FILE: Final = "admin.token"  # in the state directory of a gateway
 USUAL_FILES: Final = (Path("sluice.yaml"), Path("/etc/sluice/sluice.yaml"))  # as `sluice run` looks for them

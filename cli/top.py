@@ -13,12 +13,13 @@ from typing import Any, Final
 import click
 
 from cli.client import AdminClient, listed
-from cli.exits import INTERRUPTED, OK, UNREACHABLE, USAGE, CommandError
+from cli.exits import CommandError
 from cli.output import cell, clean, colourful, emit, on_terminal, terminal_width
 from cli.tables import TableColumn, cell_width, column, fitted, shorten
 from cli.traffic_columns import CONNECTIONS, TOPICS
 from cli.verb import Remote, Verb, reaching
 from common import figures
+from common.failures import INTERRUPTED, OK, UNREACHABLE, USAGE
 
 SORTS: Final = ("refused", "rate", "used", "wait", "name")
 CONNECTION_SORTS: Final = ("wait", "refused", "backlog", "forwarded", "blocked", "age", "name")

@@ -16,9 +16,10 @@ import click
 
 from cli.admin_address import ClientTls
 from cli.client import AdminClient, Reply
-from cli.exits import FAILED, USAGE, CommandError
+from cli.exits import CommandError
 from cli.output import Column, clean, emit, note_wide, print_status
 from cli.token_search import look_for_token
+from common.failures import FAILED, USAGE
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"
 MAX_ANSWERS: Final = 3  # to a question; then it is no

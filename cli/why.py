@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cli.client import AdminClient
-from cli.exits import OK, USAGE, CommandError
+from cli.exits import CommandError
 from cli.key_completion import complete_key
 from cli.keys import CONSUME, OF_LEVELS
 from cli.names import words_of
@@ -17,6 +17,7 @@ from cli.tables import fold
 from cli.verb import Remote, Verb, remote
 from cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libraries_of
 from cli.why_text import commands_of, text_width, written
+from common.failures import OK, USAGE
 from common.shell_words import joined, quoted
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 

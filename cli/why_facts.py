@@ -23,9 +23,10 @@ from cli.client_advice import (
     named,
     situations_of,
 )
-from cli.exits import NOT_AUTHORISED, NOT_FOUND, CommandError
+from cli.exits import CommandError
 from cli.limits import key_path
 from cli.names import typed
+from common.failures import NOT_AUTHORISED, NOT_FOUND
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rule_set import UNRULED
 

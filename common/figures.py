@@ -74,3 +74,8 @@ def _scaled(number: float, base: int, units: tuple[str, ...]) -> tuple[float, st
         number /= base
         step += 1
     return number, units[step]
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 rule`, `2 rules`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"

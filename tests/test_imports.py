@@ -37,6 +37,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/lifecycle/takeover.py": (*ALLOWED["gateway"], "admin.http.unix_socket"),
     "gateway/workers/parent.py": (*ALLOWED["gateway"], "admin"),
     "cli/audit.py": (*ALLOWED["cli"], "admin"),  # it checks the journals without a gateway
+    "spark_jobs/nights": (*ALLOWED["spark_jobs"], "limiter.limits", "limiter.units"),  # a plan is read by people
     "spark_jobs/backtest": (*ALLOWED["spark_jobs"], "limiter"),  # it replays logs through the limiter itself, not through a model of it
 }
 

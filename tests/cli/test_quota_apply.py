@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from admin.endpoints.quotas import BODY_LIMIT
-from cli.quota_gateways import LONG
 from limiter.quota_snapshot import dump, load
+from spark_jobs.nights.gateways import LONG
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
 from support.models.quota_evidence import snapshot

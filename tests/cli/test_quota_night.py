@@ -16,10 +16,11 @@ import pytest
 
 from admin.endpoints.quotas import BODY_LIMIT
 from cli.client import AdminClient
-from cli.exits import UNREACHABLE, CommandError
-from cli.quota_gateways import PUBLISH_TIMEOUT_S, shared
-from cli.quota_night import Options, reaching
+from cli.exits import CommandError
+from common.failures import UNREACHABLE
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
+from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, shared
+from spark_jobs.nights.night import Options, reaching
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
 from support.admin.serving import Serving, serving
@@ -310,7 +311,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, url: str, fault: BaseException, *, a
         raise fault
 
     monkeypatch.setattr(AdminClient, "ask", asked)
-    monkeypatch.setattr("cli.quota_gateways.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("spark_jobs.nights.gateways.LOOK_EVERY_S", 0)
 
 
 @pytest.mark.parametrize("words", [(), ("--shadow-nights", 1)])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cli.quota_gateways import shared, short_form
 from limiter.quota_snapshot import Snapshot, dump
+from spark_jobs.nights.gateways import shared, short_form
 from support.models import quota_evidence
 
 NOW = quota_evidence.snapshot(12)

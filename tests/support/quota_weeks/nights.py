@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cli.quota_rails import Rails, hold
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.days import Day
 from spark_jobs.method.outcomes import OUTCOMES
 from spark_jobs.method.pins import Pin
 from spark_jobs.night import Night, Result, compute_night
+from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.manifest import Manifest
 from spark_jobs.state.topic_day import TOPICS, TopicSeconds, rows

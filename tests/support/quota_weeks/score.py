@@ -18,13 +18,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cli.quota_rails import Rails, hold
 from limiter.quota_snapshot import Quota, Snapshot
 from spark_jobs.method import guard, scale
 from spark_jobs.method.decide import decide, floors
 from spark_jobs.method.memory import Floats, Memory
 from spark_jobs.method.peakiness import Shape, shape
 from spark_jobs.method.remember import keys_of, remember
+from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
 from spark_jobs.state.topic_day import TOPICS, rows, surface_of

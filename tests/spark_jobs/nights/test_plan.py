@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cli.quota_plan import plan, shown_burst, shown_rate
-from cli.quota_rails import Rails
 from limiter.quota_snapshot import Quota, Snapshot
+from spark_jobs.nights.plan import plan, shown_burst, shown_rate
+from spark_jobs.nights.rails import Rails
 
 
 def snapshot(**rates: float) -> Snapshot:

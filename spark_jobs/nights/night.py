@@ -5,7 +5,7 @@
     read the gateways ─► done already? ─► missed days, oldest first ─► the day ─► is it complete? ─► plan ─► backtest ─► publish ─► report
 
 Gateways come first: one that is away ends the night before Spark starts. Nothing is published before everything else has gone well, and
-then at all gateways or at none. What is done and known is kept in `STATE/nights` (`quota_nights.py`), so a second run of a night changes
+then at all gateways or at none. What is done and known is kept in `STATE/nights` (`files.py`), so a second run of a night changes
 nothing, one that was cut off is finished, and quotas that somebody took back are not forced on them again.
 """
 
@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.exits import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, CommandError
-from cli.output import counted, print_status
-from cli.quota_gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
-from cli.quota_nights import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
-from cli.quota_plan import QuotaPlan, held_text, plan
-from cli.quota_rails import Rails
+from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, Failure
+from common.figures import counted
 from limiter.quota_snapshot import Snapshot
+from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
+from spark_jobs.nights.gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
+from spark_jobs.nights.plan import QuotaPlan, held_text, plan
+from spark_jobs.nights.rails import Rails
 
 if TYPE_CHECKING:
     from spark_jobs.backtest.candidate import Judged
@@ -99,25 +99,28 @@ def reaching(options: Options) -> Iterator[tuple[Any, Any]]:
 
 
 class Nightly:
-    """One run. `compute` is `spark_jobs.commands.compute`."""
+    """One run. `compute` is `spark_jobs.commands.compute`; `tell` has sentences for the person at the terminal."""
 
-    def __init__(self, options: Options, gateways: Sequence[Gateway], compute: Compute, storages: tuple[Any, Any]) -> None:
+    def __init__(
+        self, options: Options, gateways: Sequence[Gateway], compute: Compute, storages: tuple[Any, Any], tell: Callable[[str], None]
+    ) -> None:
         self._options = options
         self._gateways = list(gateways)
         self._pools = pools(self._gateways)
         self._compute = compute
+        self._tell = tell
         self._log, self._state = storages
         self._nights = Nights(self._state, options.state)
         self._before: Snapshot  # what was live when the night was begun
         self._judged = ""  # a sentence: what tonight's quotas would have refused
 
     def run(self) -> Result:
-        """The night. Raises CommandError with the exit code."""
+        """The night. Raises Failure with the exit code."""
         date, nights = self._options.date, self._nights
         for gateway in self._gateways:
             back = (gateway.record(ENFORCE) or {}).get("put_back")
             if back:
-                print_status(f"{gateway.name}: the quotas in force were put back at {back}; `sluice history list` says why")
+                self._tell(f"{gateway.name}: the quotas in force were put back at {back}; `sluice history list` says why")
         applied = nights.applied(date).get("gateways", {})
         if applied and not self._options.again and all(gateway.url in applied for gateway in self._gateways):
             return Result(DONE, self._said_done(applied), nights.file(date, REPORT), nights.read(date, REPORT) or b"")
@@ -131,7 +134,7 @@ class Nightly:
                 return Result(code, f"nothing was published: the computation of {date} ended with {code}")
             snapshot = nights.snapshot(date, QUOTAS)
             if snapshot is None:
-                raise CommandError(FAILED, f"{nights.file(date, QUOTAS).shown} was not written; nothing was published")
+                raise Failure(FAILED, f"{nights.file(date, QUOTAS).shown} was not written; nothing was published")
         missing = self._missing_gateways()
         if missing and not self._options.allow_partial:
             nights.forget(date)  # with the log that is missing it is another night
@@ -151,7 +154,7 @@ class Nightly:
         ]
         if before is None or moved:
             if moved:
-                print_status(
+                self._tell(
                     f"the quotas of {', '.join(moved)} were changed since this night was begun: it begins anew, from what is live now"
                 )
             nights.forget(options.date)
@@ -177,11 +180,11 @@ class Nightly:
         first = (datetime.fromisoformat(options.date) - timedelta(days=options.remember_days)).strftime("%Y-%m-%d")
         missed = missed_days(days_of_log(self._log, options.log), nights.days_with_state(), options.date, first)
         if missed:
-            print_status(f"{counted(len(missed), 'day')} of log not computed yet, oldest first: {', '.join(missed)}")
+            self._tell(f"{counted(len(missed), 'day')} of log not computed yet, oldest first: {', '.join(missed)}")
         for day in [*missed, options.date]:
             code = self._compute_day(day)
             if code == INSUFFICIENT and day != options.date:
-                print_status(f"{day} is left out; `sluice quotas compute --date {day}` says why, and takes it in once that is mended")
+                self._tell(f"{day} is left out; `sluice quotas compute --date {day}` says why, and takes it in once that is mended")
             elif code:
                 return code
         return DONE
@@ -212,11 +215,11 @@ class Nightly:
         promised = promised_ppm(snapshot)
         found = plan(self._before, snapshot, options.rails)
         for held in found.held:
-            print_status(f"held: {held_text(held)}")
+            self._tell(f"held: {held_text(held)}")
         for sentence in found.lowered:
-            print_status(sentence)
+            self._tell(sentence)
         days, self._judged = self._judge(found.publish)
-        print_status(self._judged)
+        self._tell(self._judged)
         faults = backtest_fault(snapshot, options.max_would_refuse), candidate_fault(days, found.publish, options)
         stops = [*found.tripped, *filter(None, faults)]
         parts = shared(found.publish, self._pools, nights.manifest(options.date).get("gateways") or ())
@@ -227,7 +230,7 @@ class Nightly:
         if stops:
             return self._end(STOPPED, found, f"nothing was published: {'; '.join(stops)}")
         above = None if options.return_margin is None else promised + round(options.return_margin * MILLION)
-        publication = Publication(ENFORCE, f"nightly {options.date}", above if above is not None and above < MILLION else None)
+        publication = Publication(ENFORCE, f"nightly {options.date}", above if above is not None and above < MILLION else None, self._tell)
         publication.mode, said = self._mode(above)
         if options.dry_run:
             return self._end(DONE, found, f"dry run: nothing was published; it would be {said}")
@@ -377,7 +380,7 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
-def as_night_code(error: CommandError) -> CommandError:
+def as_night_code(error: Failure) -> Failure:
     """The error with the exit code of a night: whatever is the matter with a gateway is 4."""
     if error.code in {UNREACHABLE, NOT_AUTHORISED, CONFLICT}:
         error.code = GATEWAYS

@@ -14,16 +14,14 @@ whole where the largest message is not known.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from cli.client import AdminClient
-from cli.exits import FAILED, UNREACHABLE, CommandError
-from cli.output import print_status
-from cli.quota_rails import DIMENSIONS, Pair, pair_of
+from common.failures import FAILED, UNREACHABLE, Failure
 from limiter.quota_snapshot import Quota, Snapshot, SnapshotError, dump, read_snapshot
+from spark_jobs.nights.rails import DIMENSIONS, Pair, pair_of
 
 FLOOR: Final = 0.05  # of a quota; a pool's least share, or half of an equal one where that is less; a guess
 LONG: Final = frozenset({"series", "nights28"})  # of the evidence: three quarters of 4.5 kB a topic, which no gateway reads
@@ -36,11 +34,32 @@ PATHS: Final = {ENFORCE: "/v1/quotas", SHADOW: "/v1/quotas/shadow"}
 RECORDS: Final = {ENFORCE: "published", SHADOW: "shadow"}  # the members of `GET /v1/quotas/status`
 
 
+class Answer(Protocol):
+    """An answer of the admin API."""
+
+    @property
+    def body(self) -> Any: ...
+
+    @property
+    def etag(self) -> str: ...
+
+
+class Client(Protocol):
+    """A client of one gateway's admin API: `cli.client.AdminClient`. `ask` raises Failure."""
+
+    url: str
+
+    def ask(
+        self, method: str, target: str, *, query: Mapping[str, str] | None = None, body: object = None, data: bytes | None = None,
+        if_match: str | None = None, timeout_s: float = 0,
+    ) -> Answer: ...  # fmt: skip
+
+
 @dataclass
 class Gateway:
     """One gateway as it was read: `name` is how the log calls it, `pool` tells who shares its buckets."""
 
-    client: AdminClient
+    client: Client
     name: str
     pool: str
     uptime_s: float
@@ -67,8 +86,8 @@ class Gateway:
         return f"<Gateway {self.name} {self.url}>"
 
 
-def read_gateway(client: AdminClient) -> Gateway:
-    """Ask one gateway what is live. Raises CommandError with its address."""
+def read_gateway(client: Client) -> Gateway:
+    """Ask one gateway what is live. Raises Failure with its address."""
     state = client.ask("GET", "/v1/status").body
     quotas = client.ask("GET", "/v1/quotas/status").body
     live, tried = client.ask("GET", PATHS[ENFORCE]), client.ask("GET", PATHS[SHADOW])
@@ -77,9 +96,7 @@ def read_gateway(client: AdminClient) -> Gateway:
     try:
         snapshots = [read_snapshot(each.body) for each in (live, tried)]
     except SnapshotError as error:
-        raise CommandError(
-            FAILED, f"{client.url}: its quotas cannot be read ({error}); are its sluice and this one of one version?"
-        ) from None
+        raise Failure(FAILED, f"{client.url}: its quotas cannot be read ({error}); are its sluice and this one of one version?") from None
     return Gateway(
         client, str(state.get("name")), pool, float(state.get("uptime_seconds") or 0), quotas, {ENFORCE: live.etag, SHADOW: tried.etag},
         snapshots[0], snapshots[1] if quotas.get("shadow") else None,
@@ -191,12 +208,13 @@ class Publication:
     mode: str  # ENFORCE or SHADOW
     reason: str
     return_above_ppm: int | None = None
+    tell: Callable[[str], None] = print  # sentences for the person at the terminal
     undone: list[str] = field(default_factory=list)  # addresses of gateways that were given back what they had
 
     def publish(self, wanted: Sequence[tuple[Gateway, Snapshot]]) -> None:
         """Publish at every gateway that does not have it, or at none.
 
-        Raises CommandError that names the gateway that failed, and says which were given back what they had, or could not be, or may have
+        Raises Failure that names the gateway that failed, and says which were given back what they had, or could not be, or may have
         the new quotas. What else ends it, such as Ctrl-C, is raised after the same.
         """
         done: list[tuple[Gateway, str]] = []
@@ -206,7 +224,7 @@ class Publication:
                 if (gateway.record(self.mode) or {}).get("sha256") != sha256:
                     done.append((gateway, self._put(gateway, snapshot, sha256)))
                 gateway.applied = sha256
-            except CommandError as error:
+            except Failure as error:
                 raise self._all_back(gateway, error, done) from None
             except BaseException:
                 lines = self._taken_back(done)
@@ -215,7 +233,7 @@ class Publication:
                     etag = self._arrived(gateway, sha256, looks=1)
                     lines += [_may_have(gateway)] if etag is None else self._taken_back([(gateway, etag)])
                 for line in lines:
-                    print_status(line)
+                    self.tell(line)
                 raise
 
     def _put(self, gateway: Gateway, snapshot: Snapshot, sha256: str) -> str:
@@ -226,12 +244,12 @@ class Publication:
         path, match = PATHS[self.mode], gateway.etags[self.mode]
         try:
             return gateway.client.ask("PUT", path, query=query, data=dump(snapshot), if_match=match, timeout_s=PUBLISH_TIMEOUT_S).etag
-        except CommandError as error:
+        except Failure as error:
             if error.code != UNREACHABLE or isinstance(error.__context__, ConnectionRefusedError):
                 raise  # it was answered, or never sent
             etag = self._arrived(gateway, sha256)
             if etag is None:
-                raise CommandError(error.code, error.message, [*error.lines, _may_have(gateway)], error.status) from None
+                raise Failure(error.code, str(error), [*error.lines, _may_have(gateway)], error.status) from None
             return etag
 
     def _arrived(self, gateway: Gateway, sha256: str, looks: int = LOOKS) -> str | None:
@@ -243,17 +261,17 @@ class Publication:
                 status = gateway.client.ask("GET", "/v1/quotas/status")
                 if _inner(_inner(status.body).get(RECORDS[self.mode])).get("sha256") == sha256:
                     return status.etag if self.mode == ENFORCE else gateway.client.ask("GET", PATHS[self.mode]).etag
-            except CommandError:
+            except Failure:
                 continue
         return None
 
-    def _all_back(self, failed: Gateway, error: CommandError, done: Sequence[tuple[Gateway, str]]) -> CommandError:
+    def _all_back(self, failed: Gateway, error: Failure, done: Sequence[tuple[Gateway, str]]) -> Failure:
         lines = [*self._taken_back(done), *error.lines]
         said = "so it was taken back elsewhere" if done else "nothing was published"
         if _may_have(failed) in lines:
             said = f"it may have them all the same{', and it was taken back elsewhere' if done else ''}"
-        message = f"{failed.name} ({failed.url}) did not take the quotas: {error.message}; {said}; run it again"
-        return CommandError(error.code, message, lines, error.status)
+        message = f"{failed.name} ({failed.url}) did not take the quotas: {error}; {said}; run it again"
+        return Failure(error.code, message, lines, error.status)
 
     def _taken_back(self, done: Iterable[tuple[Gateway, str]]) -> list[str]:
         """Give these gateways back what they had; a line about each."""
@@ -264,8 +282,8 @@ class Publication:
                 self._back(gateway, etag)
                 self.undone.append(gateway.url)
                 lines.append(f"{gateway.name} ({gateway.url}): has what it had before")
-            except CommandError as fault:
-                lines.append(f"{gateway.name} ({gateway.url}): HAS THE NEW QUOTAS, and could not be given back the others: {fault.message}")
+            except Failure as fault:
+                lines.append(f"{gateway.name} ({gateway.url}): HAS THE NEW QUOTAS, and could not be given back the others: {fault}")
         return lines
 
     def _back(self, gateway: Gateway, etag: str) -> None:

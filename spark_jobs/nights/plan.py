@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from cli.quota_rails import DIMENSIONS, Held, Pair, Rails, factor, faults, hold, lowered, pair_of
 from limiter.limits import SECOND, Rate
 from limiter.quota_snapshot import Quota, Snapshot
 from limiter.units import format_byte_rate, format_rate, format_size
+from spark_jobs.nights.rails import DIMENSIONS, Held, Pair, Rails, factor, faults, hold, lowered, pair_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.exits import FAILED, CommandError
+from common.failures import FAILED, Failure
 from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class Nights:
         self.write(date, name, json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n")
 
     def snapshot(self, date: str, name: str) -> Snapshot | None:
-        """The snapshot in a file; None where there is none. Raises CommandError where it is damaged."""
+        """The snapshot in a file; None where there is none. Raises Failure where it is damaged."""
         data = self.read(date, name)
         if data is None:
             return None
         try:
             return load(data)
         except SnapshotError as error:
-            raise CommandError(FAILED, f"{self.file(date, name).shown}: {error}; remove it and run the night again") from None
+            raise Failure(FAILED, f"{self.file(date, name).shown}: {error}; remove it and run the night again") from None
 
     def keep(self, date: str, name: str, snapshot: Snapshot) -> None:
         self.write(date, name, dump(snapshot))

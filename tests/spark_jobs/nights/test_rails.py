@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cli.quota_plan import plan
-from cli.quota_rails import FEW, Rails
 from limiter.quota_snapshot import Quota, Snapshot, dump
+from spark_jobs.nights.plan import plan
+from spark_jobs.nights.rails import FEW, Rails
 
 RAILS = Rails(changed_share=0.5, removed_share=0.5, total_share=0.3, ratio=2)
 
