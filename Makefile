@@ -247,7 +247,7 @@ test-long: .venv/.spark $(SPARK_CLASSES) ## Tests that take minutes each: thirty
 	$(call from-the-source-tree,(long or random or rabbitmq or rocketmq) and (long or not bench) and not airflow and not kubernetes and not storage and not packages,,$(on-rabbitmq);)
 
 # Debian from its mirror, 70 MB, kept in build/packages. A real RabbitMQ is behind what is upgraded under load.
-test-packages: .venv/.spark build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, the images, and the Containerfile's; twenty minutes.
+test-packages: .venv/.spark build/tools/.installed ## The packages installed, upgraded and removed: by pip, pipx and uv, by dpkg in a Debian 12, the images, and the Containerfile's; each page until its flood is seen in the dashboard, with a clock; half an hour.
 	@$(SYSTEM) python compiler packages rabbitmq
 	$(call from-the-source-tree,packages and not long)
 

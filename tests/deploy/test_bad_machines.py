@@ -84,7 +84,7 @@ def test_a_port_that_is_in_use_is_named_with_who_has_it(tmp_path: Path, which: s
             cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_S,
         )  # fmt: skip
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    (line,) = [line for line in done.stderr.splitlines() if "cannot_start" in line]
     assert f"{port}" in line
     assert "Address already in use; `ss -ltnp` shows who has it" in line
     assert {"listener": "give the listener another `bind`", "admin": "admin.bind"}[which] in line
