@@ -1,7 +1,6 @@
 // What a client library shows when a limit bites: the table of `sluice why`, looked up in the same way.
 
-import actions from "./actions_table.js";
-import table from "./advice_table.js";
+import table, { BITES } from "./advice_table.js";
 import { language } from "./text.js";
 
 /** Each library of a protocol in the language chosen: {name, shows: {situation: text}, to_do}. */
@@ -22,8 +21,6 @@ export function libraryOf(connection) {
     ((languages?.includes(connection.language) && connection.version >= versions[0] && connection.version < versions[1]) || begins(connection_names, name) || begins(products, product, platform)));
   return found ? found[0] : null;
 }
-
-const BITES = Object.fromEntries(actions.map(([name, { bites }]) => [name, bites]));
 
 /** How a limit bites: the keys of an advice's `shows`. */
 export function situationsOf(level, protocol) {

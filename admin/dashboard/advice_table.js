@@ -17,3 +17,4 @@ export default [
 ["RocketMQ Node (ali-ons)","rocketmq",{"languages":["JAVA"],"versions":[0,122]},{"refused":67,"system_busy":68,"held":50,"blocked":51,"dropped":69,"closed":70,"consuming":54},71],
 ["gRPC clients behind the RocketMQ Proxy","rocketmq",{},{"refused":72,"system_busy":73,"held":50,"blocked":51,"dropped":74,"closed":74,"consuming":54},75],
 ];
+export const BITES = {"reject":["refused"],"delay":["held","refused"],"block":["blocked"],"drop":["dropped"],"close":["closed"],"spool":["spooled"]};

@@ -1,6 +1,5 @@
 // One topic: what came and passed against its limit, which limit that is and why, who sends, and the change of it.
 
-import actions from "./actions_table.js";
 import { get, poll } from "./api.js";
 import { traffic } from "./chart.js";
 import { h } from "./dom.js";
@@ -10,7 +9,7 @@ import { address, badge, bar, figure, figures, given, head, originText, problem,
 import { limitPath, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
-import { language, t } from "./text.js";
+import { t } from "./text.js";
 
 /** Whose limit a level is: this topic's, each client's, … */
 export function whose(level) {
@@ -33,9 +32,7 @@ export function actionText(level, protocol) {
   if (level.mode !== "enforce") return t("action_shadow");
   if (level.operation === "consume") return t("action_consume");
   if (level.action === "reject") return protocol === "amqp" ? t("action_reject_amqp") : t("action_reject_rocketmq", { code: level.reply === "system_busy" ? 2 : 215 });
-  const [, says] = actions.find(([name]) => name === level.action) || [level.action, {}];
-  const text = language() === "zh" ? says.zh : says.en_for?.[protocol] || says.en;
-  return text ? text.replace("{max_delay}", level.max_delay).replace(/^./, (first) => first.toUpperCase()).replace(/[^.。]$/, "$&.") : level.action;
+  return t(`action_${level.action}`, { max: level.max_delay });
 }
 
 export function levelCard(level, protocol, quotas) {

@@ -384,9 +384,13 @@ def es_module(source: str, rows: Iterable[object]) -> str:
 
 
 def dashboard_advice() -> str:
-    """The table of client libraries as the dashboard reads it: name, protocol, how it is known, numbers of texts by situation, to do."""
+    """The table of client libraries as the dashboard reads it: name, protocol, how it is known, numbers of texts by situation, to do.
+
+    And the situations that each action leads to.
+    """
     numbers = {each: number for number, each in enumerate(advice_texts())}
     known_by = ("products", "connection_names", "languages", "versions")
+    bites = {record.name: [record.situation, *record.then] for record in ACTION_RECORDS.values()}
     return es_module("cli/client_advice.py", [
         [
             advice.name,
@@ -396,7 +400,7 @@ def dashboard_advice() -> str:
             numbers[advice.to_do],
         ]
         for advice in client_advice.CLIENT_ADVICE
-    ])  # fmt: skip
+    ]) + f"export const BITES = {json.dumps(bites, separators=(',', ':'))};\n"  # fmt: skip
 
 
 def advice_in_english() -> str:
@@ -408,18 +412,6 @@ def advice_in_chinese() -> str:
     return es_module("cli/client_advice_zh.py", [CHINESE[each] for each in advice_texts()])
 
 
-def dashboard_actions() -> str:
-    """How each action bites, by the situations of an advice, and its sentence in the page's languages."""
-    found = {
-        record.name: {
-            "bites": [record.situation, *record.then],
-            **({"en": record.does, "zh": record.does_zh, "en_for": record.does_for} if record.does_zh else {}),
-        }
-        for record in ACTION_RECORDS.values()
-    }
-    return es_module("limiter/rules/actions.py", list(found.items()))
-
-
 FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what makes it
     "docs/reference/cli.md": cli_page,
     "docs/reference/client-libraries.md": client_libraries_page,
@@ -429,7 +421,6 @@ FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/problem-types.md": problem_types_page,
     "docs/openapi.json": lambda: openapi.encoded(ROUTES).decode(),
-    "admin/dashboard/actions_table.js": dashboard_actions,
     "admin/dashboard/advice_table.js": dashboard_advice,
     "admin/dashboard/messages/advice_en.js": advice_in_english,
     "admin/dashboard/messages/advice_zh.js": advice_in_chinese,
