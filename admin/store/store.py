@@ -175,7 +175,7 @@ class Store:
             self.read_only = OBSERVING
             self._files = ReadOnlyFiles()
         else:
-            self._lock = self._hold_lock()
+            self._lock, self.read_only = self._hold_lock()
             self._warn_of_read_only()
         self._read()
 
@@ -284,12 +284,18 @@ class Store:
         `give` says that this is for good, and `take` has the folder back.
         """
         async with self._turn:
-            self.read_only = LENT
+            if self._content is not NO_FOLDER:  # which nobody can have, for a reason that stays
+                self.read_only = LENT
             self.close()
 
     def give(self) -> None:
         """The other process serves."""
         self.read_only = HANDED_OVER
+
+    async def take_again(self) -> None:
+        """`take` between two changes: the plan of one that waits is made on what the other process has left."""
+        async with self._turn:
+            self.take()
 
     def take(self, files: FileSystem | None = None) -> None:
         """Have the folder, which was only observed or was handed over, and read it anew: it may have changed. Raises as `open`; what was in
@@ -299,8 +305,7 @@ class Store:
             return
         refuses, in_force = self.read_only, (self.state, self._rules, self._quotas, self._shadow_quotas)
         try:
-            self.read_only = ""
-            self._lock = self._hold_lock()
+            self._lock, self.read_only = self._hold_lock()  # only who has the lock may write
             self._files = files or FileSystem()
             self._snapshots = Snapshots(self.folder, self._files)
             self.warnings.clear()
@@ -310,6 +315,7 @@ class Store:
             self._first_end = (None, math.inf)
             self._read()
         except BaseException:
+            self.close()
             self.read_only = refuses
             self.state, self._rules, self._quotas, self._shadow_quotas = in_force
             raise
@@ -530,7 +536,7 @@ class Store:
             try:
                 self.state = await beside(self._commit, plan.state, entry, published)
             except OSError as error:
-                self.write_failures += 1
+                self._count_failure()
                 raise WriteFailedError(error, read_only=bool(self.read_only), way_out=WAYS_OUT.get(self.read_only, "")) from error
             self._quotas = plan.rules.quotas
             self._shadow_quotas = plan.rules.shadow_quotas
@@ -609,7 +615,7 @@ class Store:
             try:
                 await beside(self._add, entry)
             except OSError:
-                self.write_failures += 1
+                self._count_failure()
                 return False
         return True
 
@@ -626,6 +632,10 @@ class Store:
         entry = with_fields(entry, sequence=self._next_sequence())
         (self._refusals if entry.outcome in REFUSED else self._journal).append(entry)
         return entry.sequence
+
+    def _count_failure(self) -> None:
+        """Of a folder that another process has, nothing is broken."""
+        self.write_failures += self.read_only not in WAYS_OUT
 
     def _check_writable(self) -> None:
         """Raises OSError where the folder is read-only. It may have become writable, or another gateway's: the start finds that out."""
@@ -752,17 +762,15 @@ class Store:
 
     # ---- opening -------------------------------------------------------------------------------------------------------
 
-    def _hold_lock(self) -> int:
-        """The lock's descriptor; -1 without one, as on a folder that is `read_only`: reading needs none. Raises OSError, StoreError."""
+    def _hold_lock(self) -> tuple[int, str]:
+        """The lock's descriptor, -1 without one, and why nothing can be stored, or "". Raises OSError, StoreError."""
         try:
             handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise
-            self.read_only = error.strerror or str(error)
-            return -1
-        if not os.access(self.folder, os.W_OK | os.X_OK):
-            self.read_only = os.strerror(errno.EACCES)
+            return -1, error.strerror or str(error)
+        refused = "" if os.access(self.folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -772,7 +780,7 @@ class Store:
                 "gateway.takeover, the running one since its start; otherwise stop it first. Another gateway needs its own "
                 "gateway.state_directory"
             ) from error
-        return handle
+        return handle, refused
 
     def _warn_of_the_future(self) -> None:
         """What was written last was not written later than now, or the clock has been set back since."""

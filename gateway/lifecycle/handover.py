@@ -36,7 +36,7 @@ class StateDirectory(Protocol):
 
     def give(self) -> None: ...
 
-    def take(self) -> None: ...
+    async def take_again(self) -> None: ...
 
     def rules(self) -> RuleSet: ...
 
@@ -115,7 +115,7 @@ class Handover:
         told = False
         while self._without_store:
             try:
-                self._store.take()
+                await self._store.take_again()
             except Exception as error:  # the other one still has it, or has left it damaged: what was in force stays so
                 if not told:
                     told = True

@@ -93,6 +93,9 @@ class NextProcess:
 
     async def _start_unless_refused(self) -> bool:
         await self._settled()
+        if self._handed_over():  # to one that somebody else has started
+            self._keep()
+            return False
         why, remedy = self._refusal()
         if why:
             log.event(logging.WARNING, "takeover_failed", err=f"no next process is started: {why}", remedy=remedy)

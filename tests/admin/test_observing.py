@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import trio
 
 from admin.store.changes import Author, WriteFailedError
 from admin.store.state import StoredOverride
@@ -15,8 +17,8 @@ WHO = Author("tester", "admin", "127.0.0.1", "r1")
 KEY = "limits/rocketmq/orders"
 
 
-async def set_rate(store: Store, rate: int) -> None:
-    await store.change(lambda: ([(KEY, StoredOverride(messages=f"{rate}/s"))], None), WHO, "test")
+async def set_rate(store: Store, rate: int, key: str = KEY) -> None:
+    await store.change(lambda: ([(key, StoredOverride(messages=f"{rate}/s"))], None), WHO, "test")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -90,3 +92,63 @@ async def test_what_was_handed_over_is_had_again_once_it_is_free_and_whole(tmp_p
     await set_rate(running, 9)
     assert running.revision == 3
     running.close()
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+async def test_a_change_under_way_while_the_folder_is_had_again_keeps_what_the_other_one_acknowledged(tmp_path: Path, steps: int) -> None:
+    """Its plan was made on the state of before. Without a turn it was stored over the other's, as the same revision."""
+    running = Store.open(tmp_path, RULES, Clock())
+    await set_rate(running, 7)
+    await running.hand_over()
+    other = Store.open(tmp_path, RULES, Clock())
+    await set_rate(other, 8, "limits/rocketmq/acknowledged")
+    other.close()
+
+    async def change() -> None:
+        with suppress(WriteFailedError):
+            await set_rate(running, 9, "limits/rocketmq/under-way")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change)
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        await running.take_again()
+    running.close()
+    again = Store.open(tmp_path, RULES, Clock())
+    assert "limits/rocketmq/acknowledged" in again.state.keys
+    assert (await again.verify()).faults == []
+
+
+async def test_nothing_is_stored_while_another_process_has_the_lock_and_no_disk_is_said_to_be_broken(tmp_path: Path) -> None:
+    running = Store.open(tmp_path, RULES, Clock())
+    await running.hand_over()
+    other = Store.open(tmp_path, RULES, Clock())
+    refused = 0
+
+    async def change_again_and_again() -> None:
+        nonlocal refused
+        for rate in range(100):
+            with pytest.raises(WriteFailedError):
+                await set_rate(running, 1 + rate)
+            refused += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change_again_and_again)
+        while refused < 100:
+            with pytest.raises(StoreError):
+                await running.take_again()
+            await trio.lowlevel.checkpoint()
+    assert (running.write_failures, other.revision) == (0, 0)
+    other.close()
+    await running.take_again()
+    await set_rate(running, 5)
+
+
+async def test_a_folder_that_cannot_be_read_has_its_reason_also_after_a_takeover_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "_open_folder", lambda _: "Permission denied")  # root may look into all of them
+    running = Store.open(tmp_path, RULES, Clock())
+    await running.hand_over()
+    await running.take_again()
+    assert running.read_only == "Permission denied"

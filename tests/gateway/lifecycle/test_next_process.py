@@ -50,3 +50,17 @@ def test_a_kept_signal_is_for_the_process_that_takes_over_whoever_has_started_it
     next_process.pass_on()
     next_process.pass_on()
     assert killed == [(23, signal.SIGUSR2)]
+
+
+async def test_a_signal_while_a_process_of_somebody_else_takes_over_goes_to_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    successors: list[int] = []
+
+    async def settled() -> None:
+        await trio.lowlevel.checkpoint()
+        successors.append(23)
+
+    next_process = NextProcess(lambda: bool(successors), lambda: successors[-1] if successors else None, settled)
+    assert not await next_process._start_unless_refused()
+    assert killed == [(23, signal.SIGUSR2)]
