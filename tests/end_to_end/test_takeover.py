@@ -120,7 +120,7 @@ def test_a_process_that_does_not_start_leaves_the_running_one_serving(start_gate
         changed["admin"]["bind"] = f"{LOOPBACK}:{taken.getsockname()[1]}"
         gateway.config.write_text(yaml.safe_dump(changed))
         code, said = gateway.try_to_replace()
-        assert (code, "see admin.bind" in said) == (1, True), said
+        assert (code, "change admin.bind" in said) == (1, True), said
         gateway.process.wait_until(lambda: gateway.log().count("takeover_failed") == 2, within=30, what="the line about it")
         path = limit_path("rocketmq", "orders")
         gateway.put(path, {"messages": "7/s", "reason": "after the failed one"})
