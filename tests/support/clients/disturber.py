@@ -172,6 +172,7 @@ def flood(wire: Wire, port: int, stopping: threading.Event, done: Counter[str], 
         began = time.monotonic()
         while not stopping.wait(TICK_S):
             due = int((time.monotonic() - began) * rate) - done["done"]
+            clients = clients[1:] + clients[:1]  # else the last have nothing to say for so long that they are closed
             for client in clients:
                 if not unsent[client] and due > 0:
                     share = max(1, min(due, round(rate * TICK_S)))
