@@ -11,7 +11,8 @@ Brokers and client libraries that a green run has started are kept with their ve
 
 Spark and Sphinx are installed where they are needed (PARTS): a test that needs one that is not there fails, and says what installs it.
 
-No test is run again when it fails.
+No test is run again when it fails. One that hangs fails with its stacks, after the `timeout` of pyproject.toml, or LONG_S where it may
+take minutes: a run that is ended from outside would name no test.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ RANDOM = (  # of TWICE, beside all that are hypothesis's
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().splitlines())
 # By marker: what is looked for, the target that installs it, and all that this target brings.
 PARTS = {"spark": ("pyspark", "make .venv/.spark", {"pyspark", "pandas", "duckdb"}), "site": ("sphinx", "make .venv/.docs", {"sphinx"})}
+LONG = ("long", "packages", "kubernetes", "storage", "airflow")  # what takes minutes
+LONG_S = 14_400  # seconds
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -195,6 +198,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         place = item.path.relative_to(config.rootpath).as_posix()
         if item.nodeid.partition("[")[0] in SLOW:
             item.add_marker("slow")
+        if any(item.get_closest_marker(name) for name in LONG):
+            item.add_marker(pytest.mark.timeout(LONG_S))
         if any(item.get_closest_marker(name) for name in SECOND_HALF):
             continue
         if place.startswith(ONCE):

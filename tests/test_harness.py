@@ -107,6 +107,22 @@ def test_a_client_that_a_failed_test_left_is_ended_with_it() -> None:
     assert left not in Program.started
 
 
+def test_one_that_hangs_fails_with_the_stacks_of_its_threads(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    assert 0 < float(pytestconfig.getini("timeout")) <= 900, "a run that somebody else ends says of no test that it hung"
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 1\n")
+    (tmp_path / "test_it.py").write_text(
+        "import threading\nnever = threading.Event()\n"
+        "def waits_in_vain(): never.wait(300)\n"
+        "def test_hangs(): threading.Thread(target=waits_in_vain, daemon=True).start(); never.wait(300)\n"
+        "def test_passes(): pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_S
+    )  # fmt: skip
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "in waits_in_vain" in done.stdout
+
+
 def test_the_runs_own_brokers_end_with_the_last_file_that_has_them(tmp_path: Path) -> None:
     story = tmp_path / "story"
     (tmp_path / "conftest.py").write_text(

@@ -45,8 +45,7 @@ class Sender:
         self._message = amqp.publish(1, queue, b"x" * 20)
         self._client = RawClient(port)
         self._client.say(opening(1) + amqp.method(1, commands.Confirm.Select()))
-        while not self._client.count("Confirm.SelectOk"):
-            assert self._client.read()
+        self._client.wait_for("Confirm.SelectOk")
         self._over = threading.Event()
         self._threads = [threading.Thread(target=work) for work in (self._publish, self._forget)]
 

@@ -46,8 +46,7 @@ def publishing(gateway: Gateway, *, confirms: bool = False) -> RawClient:
     """A client that has sent MANY messages."""
     client = RawClient(gateway.port("rabbit"))
     client.say(opening(1) + (amqp.method(1, commands.Confirm.Select()) if confirms else b""))
-    while not client.count("Channel.OpenOk"):
-        client.read()
+    client.wait_for("Channel.OpenOk")
     publish = amqp.method(1, commands.Basic.Publish(routing_key=QUEUE))
     client.say((publish + amqp.content(1, b"x" * 100, persistent=True)) * MANY)
     return client
@@ -64,8 +63,7 @@ def acked(client: RawClient) -> int:
 
 def leave(client: RawClient) -> None:
     """Be told, and close at once, as libraries do."""
-    while not client.count("Connection.Close"):
-        client.read()
+    client.wait_for("Connection.Close")
     client.socket.close()
 
 

@@ -113,10 +113,6 @@ class Worker(RawClient):
         self.say(opening(*(channels or (1,)), response=response))
         self.wait_for("Channel.OpenOk", len(channels or (1,)))
 
-    def wait_for(self, name: str, count: int = 1) -> None:
-        while self.count(name) < count:
-            assert self.read(), f"ended before {count} {name}: {[frame.name for frame in self.told]}"
-
     def call(self, command: object, answer: str, channel: int = 1) -> None:
         before = self.count(answer)
         self.say(amqp.method(channel, command))  # type: ignore[arg-type]

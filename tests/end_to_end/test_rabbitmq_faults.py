@@ -170,8 +170,7 @@ def test_what_a_killed_broker_had_not_taken_is_counted_with_and_without_workers(
     clients = [RawClient(gateway.port("rabbit")) for gateway in both]
     for client in clients:
         client.say(opening(1))
-        while not client.count("Channel.OpenOk"):
-            client.read()
+        client.wait_for("Channel.OpenOk")
     mortal.pause()
     try:
         for client in clients:

@@ -87,17 +87,14 @@ def test_an_exclusive_queue_is_its_connections_alone_and_goes_with_it(rabbitmq: 
     port = gateway.port("rabbit")
     first, second = RawClient(port), RawClient(port)
     first.say(OPEN + declare(b"passes-own", bits=EXCLUSIVE))
-    while not first.count("Queue.DeclareOk"):
-        assert first.read()
+    first.wait_for("Queue.DeclareOk")
     second.say(OPEN + declare(b"passes-own", bits=EXCLUSIVE))
-    while not second.count("Channel.Close"):
-        assert second.read()
+    second.wait_for("Channel.Close")
     [locked] = [frame.value for frame in second.told if isinstance(frame.value, commands.Channel.Close)]
     assert locked.reply_code == 405
     first.finish()
     second.say(amqp.method(1, commands.Channel.Open()) + declare(b"passes-own", bits=EXCLUSIVE))
-    while not second.count("Queue.DeclareOk"):
-        assert second.read()
+    second.wait_for("Queue.DeclareOk")
     second.finish()
 
 
@@ -111,8 +108,7 @@ def test_a_client_cut_at_any_byte_of_a_publish_leaves_no_message(rabbitmq: Rabbi
         for offset in range(len(said)):
             client = RawClient(port)
             client.say(opening(1) + said[:offset])
-            while not client.count("Channel.OpenOk"):
-                assert client.read()
+            client.wait_for("Channel.OpenOk")
             if how == "rst":
                 client.reset()
             else:
@@ -142,8 +138,7 @@ def test_a_header_that_grew_above_frame_max_is_delivered(rabbitmq: RabbitMQ, gat
         wait_until(lambda: queue.depth() == 2, within=HANG_S, what="both are dead-lettered")
         client = RawClient(gateway.port("rabbit"))
         client.say(opening(1, frame_max=agreed) + amqp.method(1, asks) * (2 if how == "got" else 1))
-        while client.count("ContentBody") < 2:
-            assert client.read(), [frame.name for frame in client.told]
+        client.wait_for("ContentBody", 2)
         told = client.finish()
     assert [frame.value.value for frame in told if frame.name == "ContentBody"] == [b"first", b"second"]
     assert min(len(frame.raw) for frame in told if frame.name == "ContentHeader") > agreed

@@ -64,15 +64,11 @@ class Actor:
         own = amqp.method(PLAIN, commands.Queue.Declare(queue=self.own, exclusive=True))
         self.client.say(opening(PLAIN, CONFIRMS, TRANSACTIONS) + select + prefetch + own)
         self.client.say(amqp.method(PLAIN, commands.Basic.Consume(queue=self.jobs, exclusive=dice.random() < 0.5)))
-        self._until("Basic.ConsumeOk")
+        self.client.wait_for("Basic.ConsumeOk")
 
     def queues(self) -> list[str]:
         """Where it publishes to, by channel: with a limit."""
         return [f"{self.name}-{channel}" for channel in self.sent]
-
-    def _until(self, name: str) -> None:
-        while not self.client.count(name):
-            assert self.client.read(), [frame.name for frame in self.client.told]
 
     def look(self, seconds: float) -> None:
         """Read what comes within so long."""

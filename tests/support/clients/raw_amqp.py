@@ -89,6 +89,11 @@ class RawClient:
     def count(self, name: str) -> int:
         return len([frame for frame in self.told if frame.name == name])
 
+    def wait_for(self, name: str, count: int = 1) -> None:
+        """Read until `count` such frames have come. AssertionError: the connection has ended before that."""
+        while self.count(name) < count:
+            assert self.read(), f"ended before {count} {name}: {[frame.name for frame in self.told]}"
+
     def finish(self) -> list[amqp.Frame]:
         """Close the connection where nobody has, and read until that is answered (RabbitMQ then waits for the client's FIN): all told."""
         if not self.count("Connection.Close"):
