@@ -126,8 +126,7 @@ def test_the_stream_reads_a_cookie_and_ends_with_the_session(gateway: Gateway) -
     with closing(browser.connect()) as connection:
         stream = browser.begin(connection, "GET", "/v1/stream")
         assert stream.status == 200
-        while not stream.readline().startswith(b"event: snapshot"):
-            pass
+        assert any(line.startswith(b"event: snapshot") for line in iter(stream.readline, b""))
         assert browser.ask("DELETE", "/v1/session", **HERE)[0] == 204
         assert b"event: end" in stream.read()
 

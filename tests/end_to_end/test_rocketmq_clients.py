@@ -88,7 +88,8 @@ def consume(topic: str, group: str, probe: RocketmqProbe) -> Consumed:
 def ask_all(probe: RocketmqProbe, asked: dict[str, Step], answers: dict[str, Future[Any]]) -> None:
     for name, step in asked.items():
         answer = answers[name]
-        answer.set_running_or_notify_cancel()
+        if not answer.set_running_or_notify_cancel():
+            return
         try:
             answer.set_result(step(probe))
         except BaseException as error:  # whoever asks for this answer is told
@@ -107,6 +108,12 @@ class Answers:
         except MavenUnreachableError as error:
             pytest.skip(f"THE ROCKETMQ CLIENT {library} IS NOT TESTED, its jars cannot be fetched: {error}")
 
+    def cancel(self) -> None:
+        """Ask no more: a library that hangs in one step would be asked for all the others before the last test ends."""
+        for asked in self.futures.values():
+            for answer in asked.values():
+                answer.cancel()
+
     def wait_for_all(self) -> None:
         wait(one for asked in self.futures.values() for one in asked.values())
 
@@ -120,6 +127,7 @@ def answer(rocketmq: RocketMQ, gateway: Gateway, tmp_path_factory: pytest.TempPa
             probe = RocketmqProbe(library, tmp_path_factory.mktemp(word(library)), rocketmq.name_server)
             running.callback(probe.close)
             at_work.submit(ask_all, probe, steps(library), answers.futures[library])
+        running.callback(answers.cancel)
         yield answers
 
 

@@ -56,7 +56,9 @@ class RawClient:
             self.socket.sendall(data)
 
     def read(self) -> bool:
-        """One read; False at the end."""
+        """One read; False at the end. ConnectionError behind that: whoever waits for something would wait for ever."""
+        if self.ended:
+            raise ConnectionError(f"the connection has ended, and was told: {[frame.name for frame in self.told]}")
         try:
             data = self.socket.recv(1 << 16)
         except ConnectionResetError:
