@@ -311,11 +311,12 @@ JOBS   ?= $(shell nproc)
 mutants: .venv/.dependencies ## Small faults put into the product: how many do the tests beside them notice? SAMPLE=200 of each room, ROOM=limiter; hours. Fails below 90 %.
 	@PYTHONHASHSEED=0 nice -n 10 $(BIN)/python tests/mutants/run.py --sample $(SAMPLE) --jobs $(JOBS) $(ROOM)
 
-# As long as it says: both brokers, five disturbances in turn, churn, live changes, reloads, brokers that end and hang, quotas from the log.
+# As long as it says: both brokers, seven disturbances in turn, changes, reloads, takeovers; brokers, Redis and a collector that end; quotas
+# from the log. REHEARSE=1 shows each of them once (HOURS=0.12).
 HOURS ?= 2
 soak: $(PRODUCT) .venv/.spark ## A gateway before both brokers for HOURS=2: nothing may grow. Report: build/soak.json.
-	@$(SYSTEM) python compiler java maven rabbitmq
-	@$(BIN)/python tests/soak/run.py --hours $(HOURS)
+	@$(SYSTEM) python compiler java maven rabbitmq redis-server
+	@$(BIN)/python tests/soak/run.py --hours $(HOURS) $(if $(REHEARSE),--rehearse)
 
 # Every fault that the tests know, on the wheel and with real brokers, those that take minutes as well.
 FAULTS := damaged_state dead_peers ends_in_words failover gone_clients gone_rocketmq_clients log_sink memory memory_group network_faults no_processor \

@@ -58,9 +58,12 @@ def spans_of(body: bytes) -> list[Span]:
 
 
 class Collector:
-    """Takes spans on a free port of loopback. `mute`: it takes requests and answers none until it is closed. A context manager."""
+    """Takes spans on loopback, on a free port unless it is given one. `mute`: it takes requests and answers none until it is closed.
 
-    def __init__(self, *, mute: bool = False, status: int = 200) -> None:
+    A context manager.
+    """
+
+    def __init__(self, *, mute: bool = False, status: int = 200, port: int = 0) -> None:
         self.spans: list[Span] = []
         self.headers: list[dict[str, str]] = []
         self.requests = 0  # that have come, answered or not
@@ -88,7 +91,7 @@ class Collector:
             def log_message(self, format: str, *words: object) -> None:  # noqa: A002  -- its name in the standard library
                 """Nothing: stderr is for what is wrong."""
 
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self._server = ThreadingHTTPServer((LOOPBACK, port), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
