@@ -40,17 +40,24 @@ class Broker:
                 return
             self.connections += 1
             with connection:
-                assert connection.recv(8) == b"AMQP\0\0\x09\x01"
-                data = b""
-                for number, said in enumerate(self.script):
-                    if number:
-                        while len(data) < 8 or len(data) < 8 + int.from_bytes(data[3:7], "big"):
-                            data += connection.recv(4096)
-                        whole = 8 + int.from_bytes(data[3:7], "big")
-                        self.heard.append(frame.unmarshal(data[:whole])[2].name)
-                        data = data[whole:]
-                    for one in said:
-                        connection.sendall(one if isinstance(one, bytes) else frame.marshal(one[1], one[0]))
+                self._converse(connection)
+
+    def _converse(self, connection: socket.socket) -> None:
+        """Until the script is at its end, or the client has gone."""
+        assert connection.recv(8) == b"AMQP\0\0\x09\x01"
+        data = b""
+        for number, said in enumerate(self.script):
+            if number:
+                while len(data) < 8 or len(data) < 8 + int.from_bytes(data[3:7], "big"):
+                    more = connection.recv(4096)
+                    if not more:
+                        return
+                    data += more
+                whole = 8 + int.from_bytes(data[3:7], "big")
+                self.heard.append(frame.unmarshal(data[:whole])[2].name)
+                data = data[whole:]
+            for one in said:
+                connection.sendall(one if isinstance(one, bytes) else frame.marshal(one[1], one[0]))
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # closed before
