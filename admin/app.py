@@ -30,6 +30,7 @@ from admin.endpoints.dashboard import missing_page
 from admin.http.boundary import READS, Boundary
 from admin.http.descriptors import own_share
 from admin.http.exchange import Deadlines
+from admin.http.first_look import FirstLook
 from admin.http.idempotency import HEADER, REPLAYED, IdempotencyKeys
 from admin.http.parsing import Head, RefusedError
 from admin.http.preconditions import etag, require_stated
@@ -93,8 +94,10 @@ class Admin:
         self.marks = Marks(store)
         self.log_level = LiveLogLevel(gateway, wall_clock)
         self._idempotency = IdempotencyKeys()
-        self.server = Server(self.respond, most=share.connections, arriving=share.arriving)
-        self.probes = Server(self.respond_to_probe, most=share.probes, arriving=share.arriving)
+        at_once = [route.template for route in ROUTES if route.at_once]
+        on_admin, on_probes = (FirstLook(at_once, partial(self.authentication.is_good, cookies=cookies)) for cookies in (True, False))
+        self.server = Server(self.respond, most=share.connections, arriving=share.arriving, first_look=on_admin)
+        self.probes = Server(self.respond_to_probe, most=share.probes, arriving=share.arriving, first_look=on_probes)
         self._access = Access()
 
     def prepare(self, access: Access) -> Callable[[], None]:
@@ -189,7 +192,8 @@ class Admin:
             raise ProblemError(
                 403, "forbidden", f"this needs the role {route.role.word}; {request.actor.name} has {request.actor.role.word}"
             )
-        await own_turn()
+        if not route.at_once:
+            await own_turn()
         request = replace(request, query=parse_query(route, request.head.query))
         if route.conditional:
             require_stated(request)
@@ -221,7 +225,8 @@ class Admin:
         await self._gateway.gather(route.template)
         if route.columns and wants_csv(context.request):
             return await export(context, route)
-        await own_turn()
+        if not route.at_once:
+            await own_turn()
         answer = await route.handler(context)
         if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.template.startswith("/v1/"):
             await own_turn()

@@ -53,8 +53,7 @@ class Authentication:
         `needed`: the least role that may ask this; None: there is nothing to ask at this path. `action`: the request, for the audit.
         `cookies`: whether sessions count here.
         """
-        token = bearer(head.headers.get("authorization"))
-        secrets = secrets_of(head) if cookies and token is None else []
+        token, secrets = _credentials(head, cookies=cookies)
         found = self._found(token, secrets, head)
         if found is not None:
             if token is None and head.method not in READS and not comes_from_here(head):
@@ -75,6 +74,10 @@ class Authentication:
         if secrets and denies_to_come_from_here(head):
             return None
         return next((found for secret in secrets if (found := self.sessions.find(secret)) is not None), None)
+
+    def is_good(self, head: Head, *, cookies: bool) -> bool:
+        """Whether a request has a good token, or the secret of a session that goes on."""
+        return self._found(*_credentials(head, cookies=cookies), head) is not None
 
     def still_allowed(self, head: Head, actor: Actor, needed: Role) -> bool:
         """Whether a request that is being answered would still be answered now."""
@@ -137,3 +140,9 @@ class Authentication:
 
     def __repr__(self) -> str:
         return f"<Authentication {self.tokens!r}, {len(self.sessions)} sessions>"
+
+
+def _credentials(head: Head, *, cookies: bool) -> tuple[bytes | None, list[bytes]]:
+    """The bearer token, or without one the secrets of sessions."""
+    token = bearer(head.headers.get("authorization"))
+    return token, secrets_of(head) if cookies and token is None else []

@@ -19,11 +19,13 @@ import trio.abc
 
 from admin.authentication.auth import counted_address
 from admin.http.parsing import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RefusedError, check_head, parse_head
-from admin.http.places import FRESH, TOKEN
+from admin.http.places import FRESH, TOKEN, Claim
 from admin.http.routing import Answer, LiveBody, encode
 from admin.http.slices import own_turn
 
 if TYPE_CHECKING:
+    from admin.http.first_look import FirstLook
+    from admin.http.parsing import Head
     from admin.http.peer import Peer
     from admin.http.places import Places
     from admin.http.server import Respond
@@ -79,6 +81,7 @@ class Exchange:
         respond: Respond,
         deadlines: Deadlines,
         places: Places[Exchange],
+        first_look: FirstLook,
         goes_live: Callable[[Exchange], None],
     ) -> None:
         """`goes_live` is called when a body without a foreseeable end begins; the connection ends with it."""
@@ -86,6 +89,8 @@ class Exchange:
         self._respond = respond
         self._deadlines = deadlines
         self._places = places
+        self._first_look = first_look
+        self._claim = Claim.STRANGER  # of its request
         self._goes_live = goes_live
         self._buffer = bytearray()
         self._stage = Stage.OPENING
@@ -137,12 +142,14 @@ class Exchange:
             raw = await self._receive_head()
             if raw is None:
                 return False
-            await self._begin()
+            if (probe := self._first_look.probe(raw)) is not None:
+                return await self._answer_probe(probe, keep)
+            await self._begin(Claim.KNOWN if self._first_look.is_known(raw) else Claim.STRANGER)
             head = parse_head(raw, connection)
         except RefusedError as refused:
             self._buffer.clear()
             if not raw:
-                await self._begin()
+                await self._begin(Claim.STRANGER)
             was_parsed = connection.their_state in (h11.SEND_BODY, h11.DONE)  # then h11 takes no body in the answer to HEAD
             method = "HEAD" if was_parsed and raw is not None and raw.startswith(b"HEAD ") else "GET"
             await self._send(connection, await self._respond(refused, _no_body, self.peer), method, close=True)
@@ -155,7 +162,7 @@ class Exchange:
         if isinstance(answer.body, LiveBody):
             await self._send_live(connection, answer, answer.body, head.method)
             return False
-        close = not (body.finish() and keep()) or (self._places.are_short and not self.peer.authenticated)
+        close = not (body.finish() and keep()) or self._is_to_go()
         await self._send(connection, answer, head.method, close=close)
         self._has_answer()
         if not close and connection.our_state is h11.DONE:
@@ -163,16 +170,33 @@ class Exchange:
         await self._linger()
         return False
 
-    async def _begin(self) -> None:
-        """Wait until the request may be worked on."""
+    async def _answer_probe(self, head: Head, keep: Callable[[], bool]) -> bool:
+        """Serve a probe's request: without h11, and without turns, of which others might have many."""
+        self._claim = Claim.PROBE
         await self._need_place()
-        if not self.peer.authenticated:
-            await self._places.pace.turn(first=not self._answered)
+        self.requests += 1
+        answer = await self._respond(head, _no_body, self.peer)
+        close = not keep() or self._is_to_go() or b"close" in head.headers.get("connection", b"").lower()
+        await self.write(_plain(answer, close=close))
+        self._has_answer()
+        if not close:
+            return True
+        await self._linger()
+        return False
+
+    def _is_to_go(self) -> bool:
+        """Whether it has its last answer, since others wait."""
+        return self._places.are_short and not self.peer.authenticated
+
+    async def _begin(self, claim: Claim) -> None:
+        """Wait until the request may be worked on."""
+        self._claim = claim
+        await self._need_place()
         await own_turn()
 
     async def _need_place(self) -> None:
         """Wait for a place, and end the connection where there is none."""
-        if not await self._places.enter(self):
+        if not await self._places.enter(self, self._claim):
             self.turned_away = True
             self.scope.cancel()
             await trio.lowlevel.checkpoint()
@@ -230,6 +254,7 @@ class Exchange:
 
     async def write(self, data: bytes) -> None:
         """Raises SlowPeerError when the client does not take a piece of `data` in time."""
+        self._places.leave_seat(self)
         for at in range(0, len(data), RECEIVE):
             self._enter(Stage.WRITING)
             with trio.move_on_after(self._deadlines.write) as scope:
@@ -304,9 +329,11 @@ class Exchange:
         await self.write(out + (connection.send(h11.EndOfMessage()) or b""))
 
     async def _linger(self) -> None:
-        """End our direction, then read and discard the client's bytes for a moment."""
+        """End our direction, then read and discard the client's bytes for a moment. Not where others wait and it has no good token."""
         self._enter(Stage.LINGERING)
         self._has_answer()
+        if self._is_to_go():
+            return
         stream = getattr(self._stream, "transport_stream", self._stream)  # of TLS: what still comes is not decrypted
         if not isinstance(stream, trio.abc.HalfCloseableStream):
             return
@@ -377,6 +404,14 @@ def _headers(answer: Answer, *, close: bool) -> list[tuple[str, str]]:
     if close:
         headers.append(("Connection", "close"))
     return headers
+
+
+def _plain(answer: Answer, *, close: bool) -> bytes:
+    """The whole answer to a probe."""
+    body = encode(answer.body)
+    headers = [*_headers(answer, close=close), ("Content-Length", str(len(body)))]
+    lines = b"".join(b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in headers)
+    return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (answer.status, _phrase(answer.status), lines, body)
 
 
 def _phrase(status: int) -> bytes:

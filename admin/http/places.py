@@ -1,20 +1,23 @@
 """Places: how many connections a port of the admin serves at once, and whose turn it is when there are more.
 
-    arrive ──► its request comes in ──► enter ──► the request is worked on ──► idle, the next request ...
+    arrive ──► its request comes in ──► enter ──► the request is worked on ──► its answer ──► idle, the next request ...
     (at most ARRIVING)                  (a place; at most 64)
+
+Requests with a good token enter first. All others take seats (`Seats`): few are worked on at once, probes and others apart, so that they
+take a part of the processor at most, and nobody's work stands behind that of a hundred strangers. Addresses take seats in turn, so a
+newcomer waits for one request of another address, whatever number it has sent. Within an address first requests are before later ones.
 
 A client without a good token has one answer. From then on it is the first to give way, also while its next request is there or worked on.
 So nobody keeps a place by asking on and on, and no newcomer waits for more than first answers. Requests that are not whole hold no place:
-half heads, and strangers' half bodies, wait where newcomers arrive, and there the oldest of the address with the most gives way. Freed
-places go to the address that has the fewest.
-
-Requests without a good token begin in turns (`Pace`), so that they take a part of the processor at most. Those that follow an answer on the
-same connection share one seat in that line: the first request of a newcomer is not behind all of theirs.
+half heads, and strangers' half bodies, wait where newcomers arrive, and there one of the address with the most gives way.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import enum
+import math
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import trio
@@ -25,32 +28,20 @@ if TYPE_CHECKING:
 WAIT_S: Final = 5.0  # seconds; for a place, before 503: on a slow machine a burst of a hundred takes more than one; a guess
 PATIENCE_S: Final = 0.05  # seconds; before a newcomer takes the place of a client that has a token or has just come; a guess
 TOKEN: Final = 3  # the rank (`Connection.rank`) of an idle connection with a token; those before it have none, or are slow
-LOOK_S: Final = 0.25  # seconds between two looks of a newcomer for places that time has freed; answers free them at once; a guess
+LOOK_S: Final = 0.25  # seconds between two looks for places that time has freed; answers free them at once; a guess
 FRESH: Final = 4  # the rank from which on a connection keeps its place for PATIENCE_S
-PACE_S: Final = 0.003  # seconds between two requests of strangers; at 1.3 ms of processor each (2026-11, a busy machine) not half a core
-BURST: Final = 50  # requests of strangers that may begin at once; a page with its scripts has 40
+BURST: Final = 50  # requests of strangers that may begin without a pace; a page with its scripts has 40
+SEAT_S: Final = 0.25  # seconds; after which work that is not done yet leaves its seat to another; a guess
+SLOW_S: Final = 0.1  # seconds; after which a request that is not whole gives way before whole ones; a guess
+MAX_ADDRESSES: Final = 1024  # whose last turn is remembered
 
 
-class Pace:
-    """Lets requests of strangers begin, one after another: BURST at once, then one in PACE_S."""
+class Claim(enum.Enum):
+    """What a request's head shows before it is worked on (`first_look.py`)."""
 
-    def __init__(self) -> None:
-        self._turn = trio.Lock()
-        self._later = trio.Lock()
-        self._paid_until = 0.0
-
-    async def turn(self, *, first: bool) -> None:
-        """Wait for a turn; requests that are not the first of their connection take turns for one seat in the line."""
-        if first:
-            await self._next_turn()
-            return
-        async with self._later:
-            await self._next_turn()
-
-    async def _next_turn(self) -> None:
-        async with self._turn:
-            await trio.sleep_until(self._paid_until - BURST * PACE_S)
-            self._paid_until = max(self._paid_until, trio.current_time()) + PACE_S
+    KNOWN = "known"  # a good token is in it
+    PROBE = "probe"  # it asks for a probe, which costs little
+    STRANGER = "stranger"
 
 
 class Connection(Protocol):
@@ -66,6 +57,35 @@ class Connection(Protocol):
 C = TypeVar("C", bound=Connection)
 
 
+@dataclass(slots=True)
+class Seats(Generic[C]):
+    """Requests without a good token that are worked on: `most` at once, each for SEAT_S; after a burst one begins in `pace_s`."""
+
+    most: int
+    pace_s: float
+    taken: dict[C, float] = field(default_factory=dict)  # -> since when, on trio's clock; the oldest first
+    paid_until: float = 0.0
+
+    def free_at(self) -> float:
+        """When the next request may begin."""
+        paced = self.paid_until - BURST * self.pace_s
+        return paced if len(self.taken) < self.most else max(paced, next(iter(self.taken.values())) + SEAT_S)
+
+    def take(self, connection: C, now: float) -> None:
+        if len(self.taken) >= self.most:
+            del self.taken[next(iter(self.taken))]
+        self.taken[connection] = now
+        self.paid_until = max(self.paid_until, now) + self.pace_s
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A whole request in line."""
+
+    since: float
+    over: trio.Event = field(default_factory=trio.Event)  # it was admitted, or is turned away
+
+
 class Places(Generic[C]):
     """The connections of one port: those that have a place, and those that arrive."""
 
@@ -74,10 +94,16 @@ class Places(Generic[C]):
         self.most_arriving = arriving  # without a whole request, or waiting for a place
         self.held: dict[C, None] = {}
         self.gave_way = 0  # connections closed for others
-        self.pace = Pace()
+        self.seats: dict[Claim, Seats[C]] = {  # at 0.8 ms of processor for a request, 0.3 for a probe (2026-11): a third of one at most
+            Claim.STRANGER: Seats(2, 0.008),
+            Claim.PROBE: Seats(8, 0.004),
+        }
         self._arriving: dict[C, None] = {}  # without a place
-        self._line: dict[C, trio.Event] = {}  # those of them whose request is whole, in the order they came -> set when admitted
-        self._waiting_since: dict[C, float] = {}  # of those in line; seconds on trio's clock
+        self._lines: dict[Claim, dict[C, Waiting]] = {claim: {} for claim in Claim}  # whole requests, in the order they came
+        self._served: OrderedDict[str, int] = OrderedDict()  # address -> the number of its last turn
+        self._turns = 0
+        self._due = math.inf  # when to look again
+        self._earlier = trio.Event()  # that time was moved forward
 
     def __len__(self) -> int:
         return len(self.held) + len(self._arriving)
@@ -92,88 +118,142 @@ class Places(Generic[C]):
 
     @property
     def are_short(self) -> bool:
-        """Whether somebody waits for a place."""
-        return bool(self._line)
+        """Whether all places are taken, and somebody waits for one."""
+        return self.are_taken and any(connection in self._arriving for line in self._lines.values() for connection in line)
 
     def arrive(self, connection: C) -> bool:
-        """Take in a connection whose request is to come; False where too many whole requests wait already.
+        """Take in a connection whose request is to come; False where too many requests with a good token wait.
 
-        Others give way: the oldest without a whole request, of the address that has the most of them. If all have one, the last in line of
-        the address that has the most, unless that is the newcomer's.
+        Others give way, of the address that has the most of them: the oldest that is slow to become whole, else the last in line.
         """
-        if len(self._arriving) >= self.most_arriving and not self._thin_out(connection.address):
+        if len(self._arriving) >= self.most_arriving and not self._thin_out():
             return False
         self._arriving[connection] = None
         return True
 
-    def _thin_out(self, newcomer: str) -> bool:
-        unready = [connection for connection in self._arriving if connection not in self._line]
-        if unready:
-            crowded = _most_common(unready)
-            self._close(
-                min((connection for connection in unready if connection.address == crowded), key=lambda connection: connection.since)
-            )
-            return True
-        crowded = _most_common(self._line)
-        if crowded == newcomer:
+    def _thin_out(self) -> bool:
+        known = self._lines[Claim.KNOWN]
+        strangers = [connection for connection in self._arriving if connection not in known]
+        if not strangers:
             return False
-        last = next(connection for connection in reversed(self._line) if connection.address == crowded)
-        del self._arriving[last]
-        self._line.pop(last).set()
+        crowded = _most_common(strangers)
+        waiting = {each: one.since for line in self._lines.values() for each, one in line.items() if each.address == crowded}
+        waiting = {each: since for each, since in waiting.items() if each in self._arriving and each not in known}
+        unready = [each for each in strangers if each.address == crowded and each not in waiting]
+        oldest = min(unready, key=lambda connection: connection.since, default=None)
+        if oldest is not None and (not waiting or trio.current_time() - oldest.since > SLOW_S):
+            self._close(oldest)
+        else:
+            last = max(waiting, key=waiting.__getitem__)
+            del self._arriving[last]
+            self._end_wait(last)
         return True
 
-    async def enter(self, connection: C) -> bool:
-        """Wait for a place, for a request that is whole; False after WAIT_S, or where others needed the room."""
+    async def enter(self, connection: C, claim: Claim = Claim.STRANGER) -> bool:
+        """Wait for a place and, without a good token, for a seat; False after WAIT_S, or where others needed the room."""
         if connection in self.held:
-            return True
-        if connection not in self._arriving:  # it gave way, and is cancelled at its next wait
+            if claim is Claim.KNOWN:
+                return True
+        elif connection not in self._arriving:  # it gave way, and is cancelled at its next wait
             return False
-        admitted = self._line[connection] = trio.Event()
-        self._waiting_since[connection] = trio.current_time()
-        look_after = PATIENCE_S
+        line = self._lines[claim]
+        waiting = line[connection] = Waiting(trio.current_time())
         try:
             self.usher()
             with trio.move_on_after(WAIT_S):
-                while self._line.get(connection) is admitted:
-                    with trio.move_on_after(look_after):
-                        await admitted.wait()
-                        break
-                    self.usher()
-                    look_after = LOOK_S
+                await waiting.over.wait()
+            return connection not in line and connection in self.held
         finally:
-            self._line.pop(connection, None)
-            del self._waiting_since[connection]
-        return connection in self.held
+            line.pop(connection, None)
+
+    def _end_wait(self, connection: C) -> Claim | None:
+        """What it claimed; None where it was in no line."""
+        for claim, line in self._lines.items():
+            if (waiting := line.pop(connection, None)) is not None:
+                waiting.over.set()
+                return claim
+        return None
+
+    def leave_seat(self, connection: C) -> None:
+        """The work is done, and the answer is to be written."""
+        if self._free_seat(connection):
+            self.usher()
 
     def step_back(self, connection: C) -> None:
-        """Give the place up until the rest of the request is there; `enter` follows."""
+        """Give place and seat up until the rest of the request is there; `enter` follows."""
         if self.held.pop(connection, self) is None:
             self._arriving[connection] = None
+            self._free_seat(connection)
             self.usher()
 
     def leave(self, connection: C) -> None:
         """The connection has ended, or needs no place any more."""
         self._arriving.pop(connection, None)
         if self.held.pop(connection, self) is None:
+            self._free_seat(connection)
             self.usher()
 
+    def _free_seat(self, connection: C) -> bool:
+        return any(seats.taken.pop(connection, None) is not None for seats in self.seats.values())
+
+    async def run(self) -> None:
+        """Look again when time brings somebody's turn. Whatever else does is looked at as it happens."""
+        while True:
+            self._earlier = trio.Event()
+            with trio.move_on_at(self._due) as sleep:
+                await self._earlier.wait()
+            if sleep.cancelled_caught:
+                self.usher()
+
     def usher(self) -> None:
-        """Give free places to those in line, the address with the fewest places first; connections with less of a claim give way.
+        """Let those in line in whose turn it is; connections with less of a claim give way.
 
-        Once the first in line has waited for PATIENCE_S, whoever has just come or has a token gives way, too.
+        Once one has waited for PATIENCE_S, whoever has just come or has a token gives way, too.
         """
-        while self._line and (len(self.held) < self.most or self._make_room()):
-            places = Counter(connection.address for connection in self.held) if len(self._line) > 1 else Counter[str]()
-            first = min(self._line, key=lambda connection: places[connection.address])
-            admitted = self._line.pop(first)
-            self._arriving.pop(first, None)
-            self.held[first] = None
-            admitted.set()
-
-    def _make_room(self) -> bool:
-        """Close the connection with the least rank, of the address with the most places; False where none may be closed."""
         now = trio.current_time()
-        patient = now - self._waiting_since[next(iter(self._line))] >= PATIENCE_S
+        while (first := self._next_in_line(now)) is not None and self._has_room(first, now):
+            self._admit(first, now)
+        before, self._due = self._due, self._next_look(first, now)
+        if self._due < before:
+            self._earlier.set()
+
+    def _next_in_line(self, now: float) -> C | None:
+        """With a good token, of the address with the fewest places; else one that may have a seat, of the address served longest ago."""
+        if known := self._lines[Claim.KNOWN]:
+            places = Counter(connection.address for connection in self.held) if len(known) > 1 else Counter[str]()
+            return min(known, key=lambda connection: places[connection.address])
+        may = [each for claim, seats in self.seats.items() if (line := self._lines[claim]) and seats.free_at() <= now for each in line]
+        return min(may, key=lambda connection: (self._served.get(connection.address, 0), connection in self.held), default=None)
+
+    def _next_look(self, first: C | None, now: float) -> float:
+        """When to usher again; `first` is next in line, and there is no room for it."""
+        if first is None:
+            return min((seats.free_at() for claim, seats in self.seats.items() if self._lines[claim]), default=math.inf)
+        patient_at = self._came_at(first) + PATIENCE_S
+        return patient_at if patient_at > now else now + LOOK_S
+
+    def _came_at(self, connection: C) -> float:
+        return next(line[connection].since for line in self._lines.values() if connection in line)
+
+    def _admit(self, connection: C, now: float) -> None:
+        self._arriving.pop(connection, None)
+        self.held[connection] = None
+        claim = self._end_wait(connection)
+        if claim is not None and claim is not Claim.KNOWN:
+            self.seats[claim].take(connection, now)
+            self._turns += 1
+            self._served[connection.address] = self._turns
+            self._served.move_to_end(connection.address)
+            if len(self._served) > MAX_ADDRESSES:
+                self._served.popitem(last=False)
+
+    def _has_room(self, connection: C, now: float) -> bool:
+        if connection in self.held or not self.are_taken:
+            return True
+        return self._make_room(now, patient=now - self._came_at(connection) >= PATIENCE_S)
+
+    def _make_room(self, now: float, *, patient: bool) -> bool:
+        """Close the connection with the least rank, of the address with the most places; False where none may be closed."""
         places = Counter(connection.address for connection in self.held)
         ranks = {connection: rank for connection in self.held if (rank := connection.rank(now)) is not None}
         below = FRESH if len(ranks) == len(self.held) else TOKEN  # a first answer that is worked on frees its place in a moment
@@ -188,6 +268,8 @@ class Places(Generic[C]):
         self.gave_way += 1
         self.held.pop(connection, None)
         self._arriving.pop(connection, None)
+        self._free_seat(connection)
+        self._end_wait(connection)
         connection.scope.cancel()
 
     def __repr__(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import socket
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,11 +15,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from admin.http.descriptors import LEAST, WHOLE, share_of
+from admin.http.first_look import FirstLook
 from admin.http.parsing import Head, RefusedError
 from admin.http.peer import Peer
-from admin.http.places import BURST, PACE_S, Pace, Places
+from admin.http.places import BURST, Claim, Places
 from admin.http.routing import Answer
-from admin.http.server import ReceiveBody, Server
+from admin.http.server import MAX_ACCEPTS, ReceiveBody, Server
 from support.admin.admin_client import Control, control, everything, request
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
@@ -37,7 +40,8 @@ class Port:
     """A server of few places. Requests of `/held/...` are worked on until `finish`."""
 
     def __init__(self, most: int, arriving: int) -> None:
-        self.server = Server(self.respond, most=most, arriving=arriving)
+        look = FirstLook(["/livez"], lambda head: head.headers["authorization"] == b"Bearer good")
+        self.server = Server(self.respond, most=most, arriving=arriving, first_look=look)
         self.begun: list[str] = []
         self.held: dict[str, trio.Event] = {}
         self.listener: trio.SocketListener
@@ -260,45 +264,168 @@ async def test_half_requests_of_the_address_with_the_most_give_way_where_newcome
         assert await is_answered(other)
 
 
+async def test_a_newcomer_that_has_not_spoken_yet_is_not_closed_for_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be an operator at the address of an attack: its head shows the token."""
+    monkeypatch.setattr("admin.http.places.SLOW_S", 60.0)
+    async with port(1, arriving=4) as open_port:
+        await open_port.say(get("/held/first", LAST))
+        await open_port.until_begun("/held/first")
+        for number in range(3):
+            await open_port.say(get("/waits", LAST))
+            await open_port.until_open(2 + number)
+        silent = await open_port.connect()
+        await open_port.until_open(5)
+        for number in range(6):
+            await open_port.say(get("/waits", LAST))
+            await open_port.until_open(6 + number)
+        await silent.send_all(get("/operator", TOKEN + LAST))
+        await wait_all_tasks_blocked(0.02)
+        open_port.finish("/held/first")
+        assert await is_answered(silent)
+        assert open_port.begun[1] == "/operator"
+
+
 async def test_when_too_many_whole_requests_wait_those_of_the_address_with_the_most_are_told() -> None:
     async with port(1, arriving=3) as open_port:
         await open_port.say(get("/held/first", LAST))
         await open_port.until_begun("/held/first")
         waiting = [await open_port.say(get(f"/waits/{number}", LAST)) for number in range(3)]
         await open_port.until_open(4)
-        assert (await everything(await open_port.say(get("/more")))).startswith(b"HTTP/1.1 503 ")
-        other = await open_port.say(get("/other", LAST), address=THERE)
+        waiting.append(await open_port.say(get("/more", LAST)))
         await open_port.until_open(5)
+        other = await open_port.say(get("/other", LAST), address=THERE)
+        await open_port.until_open(6)
         open_port.finish("/held/first")
         assert await is_answered(other)
         told = [(await everything(stream))[9:12] for stream in waiting]
-        assert sorted(told) == [b"200", b"200", b"503"]
+        assert told == [b"200", b"200", b"503", b"503"], "the last in line"
 
 
-# ---- turns -------------------------------------------------------------------------------------------------------------
+# ---- seats -------------------------------------------------------------------------------------------------------------
 
 
-async def test_requests_of_strangers_begin_in_turns_and_first_ones_are_not_behind_all_others(autojump_clock: MockClock) -> None:
-    pace = Pace()
+@pytest.fixture
+def seats_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that is not done keeps its seat."""
+    monkeypatch.setattr("admin.http.places.SEAT_S", 60.0)
+
+
+async def take_seats(open_port: Port) -> list[str]:
+    """Requests of strangers that are worked on until they are told to finish, and twenty that wait behind them."""
+    held = [f"/held/{number}" for number in range(open_port.server.places.seats[Claim.STRANGER].most)]
+    for path in held:
+        await open_port.say(get(path, LAST))
+        await open_port.until_begun(path)
+    for _ in range(20):
+        await open_port.say(get("/waits", LAST))
+    await open_port.until_open(len(held) + 20)
+    return held
+
+
+@pytest.mark.usefixtures("seats_for_good")
+async def test_few_requests_of_strangers_are_worked_on_at_once_and_addresses_take_turns() -> None:
+    async with port(64) as open_port:
+        held = await take_seats(open_port)
+        assert open_port.begun == held
+        other = await open_port.say(get("/other", LAST), address=THERE)
+        await open_port.until_open(len(held) + 21)
+        open_port.finish(held[0])
+        assert await is_answered(other)
+        assert open_port.begun[: len(held) + 1] == [*held, "/other"]
+
+
+@pytest.mark.usefixtures("seats_for_good")
+async def test_requests_with_a_good_token_wait_for_no_seat() -> None:
+    async with port(64) as open_port:
+        held = await take_seats(open_port)
+        assert await is_answered(await open_port.say(get("/token", TOKEN)))
+        assert open_port.begun == [*held, "/token"]
+
+
+@pytest.mark.usefixtures("seats_for_good")
+async def test_probes_have_seats_of_their_own() -> None:
+    async with port(64) as open_port:
+        held = await take_seats(open_port)
+        assert await is_answered(await open_port.say(get("/livez", LAST)))
+        assert open_port.begun == [*held, "/livez"]
+
+
+async def test_work_that_takes_long_leaves_its_seat_to_another() -> None:
+    async with port(64) as open_port:
+        held = await take_seats(open_port)
+        await open_port.until_begun(*held, *["/waits"] * 20)
+        assert not open_port.held[held[0]].is_set()
+
+
+async def test_the_line_is_served_as_clients_reset_close_half_close_and_drip() -> None:
+    async with port(4) as open_port:
+        for _ in range(40):
+            reset = await open_port.say(get("/livez") * 3)
+            reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset.socket.close()
+            (await open_port.say(get("/waits") * 3)).socket.close()
+            await (await open_port.say(get("/waits") * 3)).send_eof()
+            await open_port.say(get("/livez")[:10])
+        await open_port.until_open(160)
+        for path in ("/livez", "/stranger"):
+            assert await is_answered(await open_port.say(get(path, LAST), address=THERE))
+        assert await is_answered(await open_port.say(get("/operator", TOKEN)))
+        for stream in open_port.streams:
+            stream.socket.close()
+        with trio.fail_after(60):
+            while len(open_port.server.places):
+                await trio.sleep(0.01)
+        places = open_port.server.places
+        assert not any(places._lines.values())
+        assert not any(seats.taken for seats in places.seats.values())
+
+
+async def test_requests_of_strangers_begin_at_a_pace_after_a_burst_and_first_ones_before_all_others(autojump_clock: MockClock) -> None:
+    places: Places[Comer] = Places(1000, 1000)
+    seats = places.seats[Claim.STRANGER]
     began: list[tuple[str, float]] = []
-
-    async def ask(name: str, *, first: bool) -> None:
-        await pace.turn(first=first)
-        began.append((name, trio.current_time() - started))
-
     started = trio.current_time()
+
+    async def ask(name: str, comer: Comer) -> None:
+        assert await places.enter(comer)
+        began.append((name, trio.current_time() - started))
+        places.leave_seat(comer)
+
+    def arrived() -> Comer:
+        comer = Comer(0.0)
+        assert places.arrive(comer)
+        return comer
+
     async with trio.open_nursery() as nursery:
-        for _ in range(BURST):
-            await ask("burst", first=True)
+        nursery.start_soon(places.run)
+        answered = [arrived() for _ in range(BURST)]
+        for comer in answered:
+            await ask("burst", comer)
         assert began[-1][1] == 0, "a burst waits for nothing"
         began.clear()
-        for _ in range(20):
-            nursery.start_soon(lambda: ask("later", first=False))
+        for comer in answered[:20]:
+            nursery.start_soon(ask, "later", comer)
         await wait_all_tasks_blocked()
         for _ in range(5):
-            nursery.start_soon(lambda: ask("first", first=True))
-    assert {name for name, _ in began[1:6]} == {"first"}
-    assert began[-1][1] == pytest.approx(25 * PACE_S, abs=2 * PACE_S)
+            nursery.start_soon(ask, "first", arrived())
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert [name for name, _ in began].index("first") + 5 <= 8, "one or two began before they came"
+    assert {name for name, _ in began[8:]} == {"later"}
+    assert began[-1][1] == pytest.approx(25 * seats.pace_s, abs=2 * seats.pace_s)
+
+
+async def test_many_connections_are_accepted_between_two_turns_of_the_event_loop() -> None:
+    """With one in each, a newcomer waits in the kernel for as many turns as others came before it; under load one takes 4 ms."""
+    async with port(64) as open_port:
+        clients = [socket.create_connection(open_port.listener.socket.getsockname()) for _ in range(3 * MAX_ACCEPTS)]
+        turns = 0
+        while open_port.server.counts.opened < len(clients):
+            await trio.lowlevel.checkpoint()
+            turns += 1
+            assert turns < len(clients)
+        for client in clients:
+            client.close()
 
 
 async def test_the_ports_hold_their_share_of_the_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,3 +476,15 @@ async def test_a_connection_that_gave_way_while_its_request_became_whole_waits_i
         assert places.arrive(other)
         assert len(places) == 3
         nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_that_ends_or_waits_for_its_body_leaves_its_seat() -> None:
+    places: Places[Comer] = Places(4, 4)
+    ends, waits = Comer(0.0), Comer(1.0)
+    for comer in (ends, waits):
+        assert places.arrive(comer)
+        assert await places.enter(comer)
+    places.leave(ends)
+    places.step_back(waits)
+    assert not places.seats[Claim.STRANGER].taken
+    assert len(places) == 1
