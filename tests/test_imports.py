@@ -60,6 +60,7 @@ build clock
 log systemd admission
 counting transport log_files
 pipeline spool
+waiting
 protocols
 close_causes session
 assembly event_loop fleet remote_admin

@@ -4,26 +4,19 @@ A channel is looked at in three places, which are not at the same message: where
 settled, and where the broker's bytes are relayed. The attributes stand in those three groups. Each group has a state of its own; what
 leads from one state to the next is in `channel_states.py`.
 
-Held parts (`held`). A refused publish on a channel without confirms can only wait. All that comes behind it on that channel must wait
-behind it, publishes, acks and `channel.close` alike, because order within a channel is promised. So at any time outside a batch: either
-nothing is held, or the first held part is a request without a verdict, due at its time, or a channel.open that waits for the broker's
-close-ok (due NEVER until then). A batch takes requests from the front (`take`); while they are away, `taken` counts them. The first of
-them that must wait again makes the others come back behind it, in order (`returned`), those with a verdict as `paid`.
-
-Where a rule spools (`spool`), only the first held parts are in `held`. The rest waits in the channel's `SpoolQueue`, on disk if it is much.
+A channel is a line: what comes behind a held part of it waits, too (`line`, `gateway/waiting/line.py`).
 
 Deliveries that wait, on the way back, stand apart from that: in `parking` (`deliveries.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import Part
 from gateway.protocols.amqp.channel_states import (
     CLIENT_CLOSED,
     CLIENT_IGNORED,
@@ -38,8 +31,7 @@ from gateway.protocols.amqp.channel_states import (
     PASSING,
 )
 from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
-from gateway.spool.queue import SpoolQueue
-from limiter.limits import NEVER
+from gateway.waiting.line import Line
 
 if TYPE_CHECKING:
     from gateway.protocols.amqp.confirms import Confirms
@@ -54,16 +46,6 @@ AWAITS_HEADER: Final = 1
 AWAITS_BODY: Final = 2
 
 PART_OVERHEAD: Final = 400  # bytes of memory a held part takes beside its own bytes (sys.getsizeof of its objects, Python 3.11)
-
-
-class HeldPart:
-    """A part that waits. `due` is the time (monotonic ns) to judge it again; 0: it only waits for those before it."""
-
-    __slots__ = ("due", "part")
-
-    def __init__(self, part: Part, due: int) -> None:
-        self.part = part
-        self.due = due
 
 
 def held_cost(part: Part) -> int:
@@ -86,20 +68,15 @@ class AmqpChannel:
         "discarding",
         "forwarding",
         "gateway_close",
-        "held",
         "leave",
+        "line",
         "lose_later",
         "method",
         "number",
         "parking",
-        "refill_at",
         "replies",
-        "returned",
         "settled_state",
         "settlements",
-        "spool",
-        "spooled_methods",
-        "taken",
         "tx",
         "unanswered",
         "unanswered_opens",
@@ -125,14 +102,7 @@ class AmqpChannel:
         self.forwarding = False  # of the last message that went to the broker the rest is still to go
         self.lose_later = False  # the broker has closed the channel; what of that rest waits here must reach it, then the rest is given up
         self.unanswered: Unanswered | None = None  # the refusal to be written when that content is complete
-        self.held: deque[HeldPart] = deque()
-        self.taken = 0  # held parts that are with the judge
-        self.returned: list[HeldPart] = []
-        self.spool: SpoolQueue | None = None  # what waits behind `held`, once a rule with `action: spool` has held something
-        self.refill_at = 0  # so many held parts are left when more is taken out of the spool
-        self.spooled_methods: list[
-            Part
-        ] = []  # in the spool: channel.open, close and close-ok, which are answered even when all is given up
+        self.line = Line(number)  # its held parts
         # As relayed:
         self.gateway_close: i64 = NO_CLOSE
         self.close_frames = b""  # the gateway's channel.close for the client, and what goes before it, while CLOSE_WAITS
@@ -223,7 +193,7 @@ class AmqpChannel:
         """Whether the channel is closed and nothing of it is under way, so that it may be forgotten."""
         if self.client_state != CLIENT_CLOSED or self.is_closed_by_gateway() or self.gateway_close != NO_CLOSE:
             return False
-        return not (self.unsettled_opens or self.held or self.taken or self.spools())
+        return not self.unsettled_opens and self.line.idle()
 
     def expect_open_ok(self) -> None:
         """The client's channel.open goes on to the broker."""
@@ -261,46 +231,10 @@ class AmqpChannel:
         if confirms is not None and confirms.slots is not None:
             confirms.slots.lose()
 
-    # ---- held parts ------------------------------------------------------------------------------------------------
-
-    def waits(self) -> bool:
-        """Whether what is settled now must go behind something else."""
-        return len(self.returned) > 0 if self.taken else len(self.held) > 0 or self.spools()
-
-    def spools(self) -> bool:
-        """Whether something waits in the spool."""
-        return self.spool is not None and not self.spool.empty()
-
-    def due(self) -> int:
-        """When the first held part is to be judged again."""
-        return self.held[0].due if self.held else NEVER
-
-    def take(self, now: int, room: int, parts: list[Part]) -> int:
-        """Take what stands at the front and whose time has come, about `room` requests; returns what is left of the room."""
-        held = self.held
-        while held and room > 0:
-            first = held[0]
-            part = first.part
-            if first.due > now or (first.due == 0 and (part.kind != REQUEST or part.paid)):
-                break
-            held.popleft()
-            parts.append(part)
-            self.taken += 1
-            room -= part.count
-        return room
-
-    def forget_held(self) -> list[Part]:
-        """Let go of all held parts: returns them. Requests that are away with the judge stay `taken`."""
-        parts = [held.part for held in self.returned]
-        parts.extend(held.part for held in self.held)
-        self.returned.clear()
-        self.held.clear()
-        return parts
-
     def __repr__(self) -> str:
         state = "closed" if self.client_state == CLIENT_CLOSED else "open"
         if self.is_closed_by_gateway() or self.gateway_close != NO_CLOSE:
             state = "closed by the gateway"
         elif self.settled_state != PASSING:
             state = "closed by the broker" if self.settled_state == CLOSED_BY_BROKER else "closed by the broker while parts were held"
-        return f"<AmqpChannel {self.number} {state} {self.confirms} held={len(self.held)} taken={self.taken}>"
+        return f"<AmqpChannel {self.number} {state} {self.confirms} {self.line}>"

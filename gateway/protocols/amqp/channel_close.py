@@ -67,7 +67,7 @@ class ChannelCloses:
         channel.close_by_gateway()
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)
-        for held in self.held_parts.forget(channel):
+        for held in self.held_parts.forget(channel.line):
             self.discard(channel, held)
 
     def discard(self, channel: AmqpChannel, part: Part) -> None:
@@ -91,8 +91,8 @@ class ChannelCloses:
 
     def finish(self, channel: AmqpChannel) -> None:
         """The broker's close-ok has come: the client's next channel.open may go on."""
-        if channel.held:
-            self.held_parts.make_due(channel)
+        if channel.line.held:
+            self.held_parts.make_due(channel.line)
         else:
             self._forget(channel)
 

@@ -47,7 +47,7 @@ class AmqpConversation(Conversation):
         self.deliveries = Deliveries(context.judge, self.budget, self.reports, context.connection, self.channels)
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
-        self.held_parts = HeldParts(self, self.deliveries.requests, self.deliveries.windows)
+        self.held_parts = HeldParts(self, self.channels, self.deliveries.requests, self.deliveries.windows)
         key_of = self.client_stream.publishes.key_of
         self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts, key_of)
         self._over = False
@@ -100,7 +100,7 @@ class AmqpConversation(Conversation):
 
     def waits_behind(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
-        waits = channel is not None and channel.spool is not None and channel.taken == 0 and channel.waits()
+        waits = channel is not None and self.held_parts.waits_behind(channel.line)
         return waits and part.reservation is None  # a basic.get is judged all the same
 
     def patience_with(self, part: Part) -> int:
@@ -111,7 +111,7 @@ class AmqpConversation(Conversation):
 
     def may_expire(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
-        return channel is not None and channel.spool is not None and not channel.tx
+        return channel is not None and channel.line.spool is not None and not channel.tx
 
     def close(self, part: Part) -> int:
         return self.settling.close(part)
@@ -122,7 +122,7 @@ class AmqpConversation(Conversation):
     def take_due(self, now: int, room: int) -> list[Part]:
         stream = self.client_stream
         try:
-            return self.held_parts.take_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
+            return self.held_parts.take_all_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
         except ProtocolError as error:
             if self.broker_stream.frame_left > 0:
                 error.last_frames = b""
@@ -395,9 +395,9 @@ class AmqpConversation(Conversation):
         self._over = True
 
     def waits_for(self) -> Part | None:
-        for channel in self.held_parts.channels.values():
-            if channel.held and channel.held[0].part.rule is not None:
-                return channel.held[0].part
+        held = self.held_parts.first_waiting()
+        if held is not None:
+            return held
         for channel in self.deliveries.parked.values():
             for parked_part in () if channel.parking is None else channel.parking.parked_parts:
                 if parked_part.part.rule is not None and not parked_part.part.paid:
@@ -413,7 +413,7 @@ class AmqpConversation(Conversation):
             "client_properties": handshake.properties,
             "channels": len(opened),
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
-            "held_channels": len(self.held_parts.channels),
+            "held_channels": len(self.held_parts.lines),
             "consumers": self.deliveries.consumers.count(),
             "messages_delivered": max(0, self.deliveries.intake.received - self.budget.parked_messages),
             "frame_max": handshake.frame_max,

@@ -21,13 +21,12 @@ discards it) or, where parts held before it were abandoned, discarded here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.pipeline.reports import NOT_SAMPLED
 from gateway.protocols.amqp.broker_stream import BrokerStream
-from gateway.protocols.amqp.channel import AmqpChannel, held_cost
+from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_close import ChannelCloses
 from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, PASSING
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
@@ -49,7 +48,6 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
-from gateway.spool.queue import SpoolQueue
 from limiter.keys import Key
 from limiter.limits import NEVER
 
@@ -75,6 +73,7 @@ class Settling:
         self.replies = broker_stream.replies
         self.deliveries = broker_stream.deliveries
         self.held_parts = held_parts
+        held_parts.forward = self.pass_on
         self.channel_closes = ChannelCloses(conversation, channels, held_parts, broker_stream)
         self.sampler = ConfirmSample()
         self._reserved = 0  # bytes of refused contents that may be kept for their return; `unanswered_bytes` are
@@ -89,19 +88,13 @@ class Settling:
             self._admit_to_connection(part)
         elif channel.settled_state >= CLOSED_WHILE_HELD:
             self._discard_part(channel, part)
-        elif channel.waits():
-            waits = part.requeue_without_slots(self.reports.endings)
-            part.paid = part.kind == REQUEST and part.passed > 0 and not waits
-            self._hold(channel, part, 0)
-        elif channel.gateway_close != NO_CLOSE:  # behind the gateway's channel.close nothing goes on before the broker's close-ok
-            self._hold(channel, part, NEVER)
-        elif channel.taken:
-            self.held_parts.count_out(part)
-            self._pass_all(channel, [part])
-            self._settle(channel)
-            self.held_parts.end_turn(channel)
-        else:
+        elif channel.gateway_close != NO_CLOSE and not channel.line.waits():
+            self.held_parts.keep(channel.line, part, NEVER)  # nothing goes on before the broker's close-ok to the gateway's close
+        elif channel.line.idle():
             self._pass(channel, part, waited=False)
+        else:
+            self.held_parts.admit(part)
+            self._look_for_late_loss(channel)
 
     def split(self, part: Part, count: int) -> Part:
         at = part.start
@@ -112,8 +105,8 @@ class Settling:
         head = Part(REQUEST, part.ordering_key, data, part.start, at, part.key, count, part.messages, part.size)
         part.split_into(head)
         channel = self.channels.get(part.ordering_key)
-        if channel is not None and channel.taken:  # two parts will be settled where one was taken
-            self.held_parts.count_split(channel)
+        if channel is not None and channel.line.taken:  # two parts will be settled where one was taken
+            self.held_parts.count_split(channel.line)
         return head
 
     def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
@@ -144,7 +137,7 @@ class Settling:
         if channel.settled_state != PASSING:
             self._swallow(channel, part)
             return REFUSED if channel.is_closed_by_gateway() else DROPPED
-        if channel.waits():
+        if channel.line.waits():
             return LATER
         confirms = channel.confirms
         if confirms is None:
@@ -167,8 +160,8 @@ class Settling:
     def _refuse_get(self, channel: AmqpChannel, part: Part) -> int:
         """`part`, a basic.get, has waited long enough."""
         if channel.settled_state == PASSING:
-            if channel.waits():
-                self._hold(channel, part, 1)  # long past
+            if channel.line.waits():
+                self.held_parts.keep(channel.line, part, 1)  # long past
                 return LATER
             empty = self.deliveries.gets.empty(part)
             if part.rule is not None and part.rule.action == "close":
@@ -182,11 +175,11 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if channel is None or channel.settled_state != PASSING:
             return False
-        if part.reservation is not None and channel.spool is not None:
+        if part.reservation is not None and channel.line.spool is not None:
             self.deliveries.gets.goes_unjudged(part)
             due = 0
         self.held_parts.unblock(part)
-        self._hold(channel, part, due)
+        self.held_parts.keep(channel.line, part, due)
         return True
 
     def block(self, part: Part, due: int) -> bool:
@@ -199,15 +192,8 @@ class Settling:
 
     def spool(self, part: Part, due: int) -> bool:
         channel = self.channels.get(part.ordering_key)
-        self.conversation.has_spooled = True
-        context = self.conversation.context
-        if channel is not None and context.spool is not None:
-            if channel.spool is None:
-                ready = partial(self.held_parts.spool_ready, channel)
-                queue = SpoolQueue(context.spool, self.budget, context.connection, channel.number, self.key_of, held_cost, ready)
-                self.held_parts.begin_spool(channel, queue)
-            if channel.spool is not None and part.rule is not None:
-                channel.spool.take_rule(part.rule)
+        if channel is not None:
+            self.held_parts.begin_spool(channel.line, part, channel.number, self.key_of)
         return self.hold(part, due)
 
     def postpone(self, part: Part, now: int) -> None:
@@ -215,20 +201,12 @@ class Settling:
         if channel is None or channel.settled_state != PASSING:  # closed meanwhile
             self.admit(part)
             return
-        spool = channel.spool
-        if spool is None or not spool.drop_expired:
-            if spool is not None:
-                part.deadline = min(now + spool.max_age_ns, NEVER)
-            self._hold(channel, part, 0)
-            return
-        for run, lifetime in self.lifetimes(part):
-            run.deadline = min(now + spool.max_age_ns, now + lifetime, NEVER)
-            self._hold(channel, run, 0)
+        self.held_parts.postpone(channel.line, part, now)
 
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
         if channel is not None and channel.settled_state == PASSING:
-            if channel.waits():
+            if channel.line.waits():
                 return LATER
             self.channel_closes.begin(channel, part)
         return self.refuse(part)
@@ -237,7 +215,7 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if channel is None:
             return False
-        if not channel.is_closed_by_broker() and (channel.confirms is not None or channel.tx or channel.waits()):
+        if not channel.is_closed_by_broker() and (channel.confirms is not None or channel.tx or channel.line.waits()):
             return False
         self._swallow(channel, part)
         return True
@@ -246,14 +224,14 @@ class Settling:
         """The broker has closed `channel`: what was held for it goes nowhere."""
         if channel.unanswered is not None:
             self._forget(channel, channel.unanswered)
-        if not channel.held and channel.taken == 0 and not channel.spools():
+        if channel.line.idle():
             return
-        if channel.forwarding and channel.waits():
+        if channel.forwarding and channel.line.waits():
             self.held_parts.begin_late_loss(channel)
             return
         self.held_parts.end_late_loss(channel)
         channel.give_up_held()
-        for part in self.held_parts.forget(channel):
+        for part in self.held_parts.forget(channel.line):
             self._give_up(part)
 
     def _give_up(self, part: Part) -> None:
@@ -268,7 +246,7 @@ class Settling:
     def _admit_to_connection(self, part: Part) -> None:
         """A part of channel 0, or of a channel that is not open."""
         held_parts = self.held_parts
-        if held_parts.behind_close or (held_parts.channels and method_of(part) == CONNECTION_CLOSE):
+        if held_parts.behind_close or (held_parts.lines and method_of(part) == CONNECTION_CLOSE):
             held_parts.hold_behind_close(part)
             return
         if part.kind == BODY:
@@ -365,24 +343,19 @@ class Settling:
             if channel.over():
                 del self.channels[channel.number]
 
-    def _hold(self, channel: AmqpChannel, part: Part, due: int) -> None:
-        self._pass_all(channel, self.held_parts.hold(channel, part, due))
+    def pass_on(self, part: Part, waited: bool) -> None:  # noqa: FBT001
+        """`part` is the next of its channel: it goes on, but not behind the end of a message that the broker's close had to wait for."""
+        channel = self.channels[part.ordering_key]
+        if channel.settled_state >= CLOSED_WHILE_HELD:
+            self._give_up(part)
+            return
+        self._pass(channel, part, waited=waited)
+        if channel.lose_later and not channel.forwarding:
+            self.lose(channel)
 
-    def _settle(self, channel: AmqpChannel) -> None:
-        """A held part that was taken is settled: what it alone kept waiting goes on."""
-        self._pass_all(channel, self.held_parts.settle(channel))
-        if channel.lose_later and channel.taken == 0 and not channel.waits():  # the end of that message is still with the client
+    def _look_for_late_loss(self, channel: AmqpChannel) -> None:
+        if channel.lose_later and channel.line.taken == 0 and not channel.line.waits():  # the end of that message is still with the client
             self.held_parts.end_late_loss(channel)
-
-    def _pass_all(self, channel: AmqpChannel, parts: list[Part]) -> None:
-        """Pass `parts`, which waited for nothing any more; none behind the end of a message that the broker's close had to wait for."""
-        for part in parts:
-            if channel.settled_state >= CLOSED_WHILE_HELD:
-                self._give_up(part)
-                continue
-            self._pass(channel, part, waited=True)
-            if channel.lose_later and not channel.forwarding:
-                self.lose(channel)
 
     def _discard_content(self, channel: AmqpChannel, part: Part) -> None:
         """`part` continues a content that was refused or dropped."""
@@ -407,15 +380,13 @@ class Settling:
         """A request is settled without going on; so is what continues it."""
         if not part.complete:
             channel.discarding = True
-        if channel.taken:
-            self.held_parts.count_out(part)
-            self._settle(channel)
+        if channel.line.taken:
+            self.held_parts.let_go(part)
+            self._look_for_late_loss(channel)
 
     def _discard_part(self, channel: AmqpChannel, part: Part) -> None:
         """A part of a channel on which nothing goes on. Where the broker has closed it while parts were held, close and close-ok do."""
-        taken = channel.taken > 0
-        if taken:
-            self.held_parts.count_out(part)
+        taken = channel.line.taken > 0
         method = method_of(part)
         if channel.is_closed_by_gateway():
             self.channel_closes.discard(channel, part)
@@ -426,7 +397,8 @@ class Settling:
         elif part.kind == REQUEST:
             self.reports.give_up(part)
         if taken:
-            self._settle(channel)
+            self.held_parts.let_go(part)
+            self._look_for_late_loss(channel)
 
     def __repr__(self) -> str:
         return f"<Settling {self.held_parts} {self.channel_closes} reserved={self._reserved}>"

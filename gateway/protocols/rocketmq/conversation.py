@@ -28,7 +28,7 @@ from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.frames import Frames
 from gateway.protocols.rocketmq.goodbye import build_go_away, build_unavailable, understands
-from gateway.protocols.rocketmq.held_sends import HeldSends, held_cost
+from gateway.protocols.rocketmq.held_sends import HeldSends
 from gateway.protocols.rocketmq.membership import leave_groups
 from gateway.protocols.rocketmq.outstanding import Outstanding
 from gateway.protocols.rocketmq.polls.polls import Polls
@@ -45,7 +45,6 @@ from gateway.protocols.rocketmq.refusals import (
 from gateway.protocols.rocketmq.request_reply import shortest_ttl_ns
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
-from gateway.spool.queue import SpoolQueue
 from limiter.keys import Key
 from limiter.limits import NEVER
 
@@ -69,9 +68,8 @@ class RocketmqConversation(Conversation):
         self.has_close_frames = False
         self.discarding = False  # the rest of a large frame is thrown away
         self.pending_reply = b""  # the reply to it, for when the last of it is in
-        self.held_sends = HeldSends()
-        self.held_bytes = 0  # of what is held here, as the budget has it; what the spool has in memory comes to it there
-        self.damage = ""  # why the rest of a topic's spool is lost
+        self.held_sends = HeldSends(self, self.polls.held, self.pass_on)
+        self.held_bytes = 0  # of held polls, as the budget has it
         self.broker_stream = BrokerStream(self.outstanding)
 
     # ---- client to broker ------------------------------------------------------------------------------------------
@@ -94,6 +92,13 @@ class RocketmqConversation(Conversation):
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
     def admit(self, part: Part) -> None:
+        if self.held_sends.lines:
+            self.held_sends.admit(part)
+        else:
+            self.pass_on(part)
+
+    def pass_on(self, part: Part) -> None:
+        """`part` is the next of its line, and goes on."""
         if self.close_reason:  # the client will take it for failed
             if part.kind == REQUEST:
                 self.end_wait(part)
@@ -113,10 +118,6 @@ class RocketmqConversation(Conversation):
             self._update_budget()
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
-            if self.held_sends.lines and not part.streamed and self.held_sends.goes_behind(part):
-                self.held_sends.hold_behind(part, paid=not part.requeue_without_slots(self.reports.endings))
-                self._update_budget()
-                return
             self.end_wait(part)
             if not part.one_way:
                 self.outstanding.count_requests(part.count)
@@ -154,9 +155,11 @@ class RocketmqConversation(Conversation):
             cut += 4 + u32(data, cut)
         head = Sends(data, part.start, cut, key, part.messages, part.size, part.opaques[:count], part.one_way, part.streamed, True)
         head.send_backs = part.send_backs
-        head.order = part.order
         part.split_into(head)
         part.opaques = part.opaques[count:]
+        line = self.held_sends.line_of(part)
+        if line is not None and line.taken:  # two parts will be settled where one was taken
+            self.held_sends.count_split(line)
         return head
 
     def refuse(self, part: Part) -> int:
@@ -173,14 +176,14 @@ class RocketmqConversation(Conversation):
             if taken == NOTHING_REFUSES and not self.close_reason:
                 return UNABLE
             if taken == SILENCE_REFUSES:
-                self.end_wait(part)
+                self.held_sends.let_go(part)
                 return REFUSED
         rule = part.rule
         key = part.key
         assert key is not None
         code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
         frames = build_refusals(part.opaques, code, remark(key.text, part.wait_ns))
-        self.end_wait(part)
+        self.held_sends.let_go(part)
         if part.complete:
             self._reply(frames)
         else:
@@ -190,7 +193,7 @@ class RocketmqConversation(Conversation):
 
     def drop(self, part: Part) -> bool:
         """Always possible. A client that waits for an answer sees its own timeout, as a rule that says `drop` wants it."""
-        self.end_wait(part)
+        self.held_sends.let_go(part)
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
@@ -216,47 +219,34 @@ class RocketmqConversation(Conversation):
 
     def spool(self, part: Part, due: int) -> bool:
         """One-way sends alone: for all others the answer would come too late (`docs/spooling.md`)."""
-        spool = self.context.spool
-        if not isinstance(part, Sends) or not part.one_way or part.streamed or self.close_reason or spool is None:
+        if not isinstance(part, Sends) or not part.one_way or part.streamed or self.close_reason:
             return False
         key = part.key
-        rule = part.rule
         assert key is not None
-        assert rule is not None
-        self.has_spooled = True
-        queue = self.held_sends.spooled.get(key)
-        if queue is None:
-            ready = partial(self._spool_ready, key)
-            queue = SpoolQueue(spool, self.budget, self.context.connection, 0, partial(same_key, key), held_cost, ready)
-            self.held_sends.begin_spool(key, queue)
-        queue.take_rule(rule)
-        queue.waiting.begin(part)
+        if not self.held_sends.begin_spool(self.held_sends.line_for(key), part, 0, partial(same_key, key)):
+            return False
         return self._hold_sends(part, due, blocking=False)
 
     def waits_behind(self, part: Part) -> bool:
-        return isinstance(part, Sends) and part.one_way and not part.streamed and part.key in self.held_sends.spooled
+        return isinstance(part, Sends) and part.one_way and self.held_sends.waits_behind(self.held_sends.line_of(part))
 
     def would_overtake(self, part: Part) -> bool:
-        if not isinstance(part, Sends) or (part.one_way and not part.streamed) or part.key not in self.held_sends.spooled:
-            return False
-        assert part.key is not None
         line = self.held_sends.lines.get(part.key)
-        if line:  # what it would overtake waits for this
-            part.rule = line[0].rule
-            part.bucket = line[0].bucket
-            part.wait_ns = line[0].wait_ns
+        if not isinstance(part, Sends) or (part.one_way and not part.streamed) or line is None or line.spool is None:
+            return False
+        if line.held:  # what it would overtake waits for this
+            first = line.held[0].part
+            part.rule = first.rule
+            part.bucket = first.bucket
+            part.wait_ns = first.wait_ns
         return True
 
     def postpone(self, part: Part, now: int) -> None:
-        assert isinstance(part, Sends)
-        assert part.key is not None
-        queue = self.held_sends.spooled.get(part.key)
-        if queue is None or self.close_reason:  # given up meanwhile, or nothing of it will be forwarded
+        line = self.held_sends.line_of(part)
+        if line is None or line.spool is None or self.close_reason:  # given up meanwhile, or nothing of it will be forwarded
             self.reports.give_up(part)
             return
-        part.deadline = min(now + queue.max_age_ns, NEVER)
-        self.held_sends.spool(part)
-        self._update_budget()
+        self.held_sends.postpone(line, part, now)
 
     def line_of(self, part: Part) -> object:
         return part.key
@@ -265,15 +255,8 @@ class RocketmqConversation(Conversation):
         self.held_sends.forget_verdicts()
 
     def may_expire(self, part: Part) -> bool:
-        return isinstance(part, Sends) and part.one_way and part.key in self.held_sends.spooled
-
-    def _spool_ready(self, key: Key) -> None:
-        """What is next in the key's spool has been read, or is damaged."""
-        queue = self.held_sends.spooled.get(key)
-        if queue is not None and queue.damage:
-            self.damage = self.damage or f"{key.text}: what waited in this gateway's spool cannot be read back: {queue.damage}"
-        self.held_sends.emptied.append(key)
-        self._update_budget()
+        line = self.held_sends.line_of(part)
+        return line is not None and line.spool is not None and isinstance(part, Sends) and part.one_way
 
     def _hold_sends(self, part: Part, due: int, *, blocking: bool) -> bool:
         assert isinstance(part, Sends)
@@ -285,8 +268,12 @@ class RocketmqConversation(Conversation):
                 if part.wait_ns >= ttl:
                     return False
                 part.deadline = min(part.deadline, due + ttl - min(part.wait_ns, REJUDGE_WITHIN_NS))
-        self.held_sends.hold(part, due, blocking=blocking)
-        self._update_budget()
+        key = part.key
+        assert key is not None
+        self.held_sends.unblock(part)
+        self.held_sends.keep(self.held_sends.line_for(key), part, due)
+        if blocking:
+            self.held_sends.block(part)
         return True
 
     def close(self, part: Part) -> int:
@@ -296,7 +283,7 @@ class RocketmqConversation(Conversation):
         rule = "" if part.rule is None else part.rule.name
         whose = key.text if part.bucket is None else part.bucket.owner_text()
         self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
-        self.end_wait(part)
+        self.held_sends.let_go(part)
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
@@ -304,20 +291,19 @@ class RocketmqConversation(Conversation):
 
     def take_due(self, now: int, room: int) -> list[Part]:
         """Those of one key in the order they came, the paid ones behind them included; settle them before anything decoded later."""
-        if self.damage:
-            raise ProtocolError(self.damage, cause="spool_damaged")
+        if self.held_sends.damage:
+            raise ProtocolError(self.held_sends.damage, cause="spool_damaged")
         if self.frame_left:
             return []
-        taken: list[Part] = list(self.held_sends.take_due(now, room))
+        taken = self.held_sends.take_due(now, room)
         if self.polls.held.due_queue.next_due <= now:
             taken.extend(self.polls.take_due(now, room))
         self._update_budget()
         return taken
 
     def abandon(self) -> list[Part]:
-        parts = self.held_sends.abandon()
-        for part in parts:
-            self.end_wait(part)
+        parts = self.held_sends.forget_all()
+        self.held_bytes = 0
         parts.extend(self.polls.held.abandon())
         self._update_budget()
         return parts
@@ -337,19 +323,14 @@ class RocketmqConversation(Conversation):
     def _update_budget(self) -> None:
         """Write what counts against the connection. Replies that wait for the end of a broker's frame count, or a client could pile them
         up."""
-        held_sends = self.held_sends
         polls = self.polls
         budget = self.budget
-        held_bytes = held_sends.bytes + polls.held.bytes + self.broker_stream.reply_bytes
-        budget.held_bytes += held_bytes - self.held_bytes
-        self.held_bytes = held_bytes
+        budget.held_bytes += polls.held.bytes - self.held_bytes
+        self.held_bytes = polls.held.bytes
+        budget.reply_bytes = self.broker_stream.reply_bytes
         budget.held_polls = polls.held.count
         budget.ask_due = polls.ask_due
-        budget.held_messages = held_sends.messages + held_sends.spooled_messages
-        budget.blocking = held_sends.blocking + (1 if self.held_back else 0)
-        budget.next_due = NEVER if self.frame_left else min(held_sends.due_queue.next_due, polls.held.due_queue.next_due)
-        if self.damage or (held_sends.emptied and not self.frame_left):
-            budget.next_due = 0
+        self.held_sends.update_due()
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -469,16 +450,13 @@ class RocketmqConversation(Conversation):
         self.frames.origins.release()
 
     def waits_for(self) -> Part | None:
-        for line in self.held_sends.lines.values():
-            if line[0].rule is not None:
-                return line[0]
-        return self.polls.held.longest()
+        return self.held_sends.first_waiting() or self.polls.held.longest()
 
     def describe(self) -> dict[str, object]:
         return {
             "language": self.frames.language or None,
             "version": self.frames.version if self.frames.version >= 0 else None,
-            "held": self.held_sends.messages + self.held_sends.spooled_messages,
+            "held": self.budget.held_messages,
             "held_polls": self.polls.held.count,
             "limited_polls": self.polls.limited,
             "empty_polls": self.polls.empty,
@@ -486,7 +464,7 @@ class RocketmqConversation(Conversation):
 
     def __repr__(self) -> str:
         return (
-            f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.held_sends.messages}"
+            f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.budget.held_messages}"
             f" streaming={self.frames.streaming} {self.broker_stream}>"
         )
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
-from gateway.protocols.due_queue import HeldRequest
 from gateway.protocols.rocketmq.polls.queues import PollQueue
 from gateway.protocols.rocketmq.polls.terms import PollTerms
 from limiter.keys import Key
 
 
-class Sends(HeldRequest):
+class Sends(Part):
     """A run of like sends (or consumer send-backs): frames one behind the other, same key, same cost, all one-way or none."""
 
     __slots__ = ("one_way", "opaques", "send_backs", "streamed")
@@ -33,8 +32,6 @@ class Sends(HeldRequest):
         self.one_way = one_way  # no answer is expected
         self.streamed = streamed  # one frame too large to be kept whole: its body passes, or is thrown away, as it comes
         self.send_backs = False  # consumers' send-backs: not every client heeds their refusal (`refusals.py`)
-        self.order = 0
-        self.due = 0
 
 
 def restored(part: Part) -> Sends:
@@ -51,13 +48,13 @@ def restored(part: Part) -> Sends:
     return sends
 
 
-class Poll(HeldRequest):
+class Poll(Part):
     """A request for messages, which the broker may keep for long: pull, pop and their kin. Always complete.
 
     A REQUEST where it is limited. It is no message itself; the messages it brings are counted when they come (`polls.py`).
     """
 
-    __slots__ = ("code", "opaque", "queue", "terms")
+    __slots__ = ("code", "due", "opaque", "order", "queue", "terms")
 
     def __init__(self, data: bytes, start: int, end: int, code: int, opaque: int, key: Key | None, *, limited: bool) -> None:
         super().__init__(REQUEST if limited else PLAIN, 0, data, start, end, key, 1 if limited else 0)
@@ -65,8 +62,8 @@ class Poll(HeldRequest):
         self.opaque = opaque
         self.terms: PollTerms | None = None  # where it is limited, as the next
         self.queue: PollQueue | None = None  # what is known of the queue it asks
-        self.order = 0
-        self.due = 0
+        self.order = 0  # place among the held polls of its connection; 0: was never held
+        self.due = 0  # while held: monotonic ns at which to judge it again
 
     def since(self) -> int:
         """Monotonic ns since when its queue has waited for messages."""

@@ -4,25 +4,27 @@
             PING\\n                                      PONG\\n
 
 It stands for the protocol somebody else will write (`docs/writing-a-protocol.md`): the contract suites run over it as over the product's
-own, once its record is in PROTOCOLS. Parts keep their order on the connection: while one is held, those behind it wait.
+own, once its record is in PROTOCOLS. Parts keep their order on the connection: while one is held, those behind it wait. What it needs for
+that, and for everything else that can be done with what waits, is `ToyLines`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from typing import Final
 
 from gateway.pipeline.conversation import REFUSED, Conversation, ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.protocol import Opening, Protocol
+from gateway.waiting.line import Line
+from gateway.waiting.lines import Lines
 from limiter.keys import Key, Origin
-from limiter.limits import NEVER
 from limiter.protocols import ProtocolNames, TopicPart
 from limiter.topics import TopicName
 
 MAX_LINE_BYTES: Final = 200
+OVERHEAD: Final = 400  # bytes of memory beside a held part's own; a guess
 PUBLISH: Final = re.compile(rb"PUB (\d{1,9}) ([!-~]{1,100}) (\d{1,9})")
 PING: Final = b"PING"
 
@@ -36,14 +38,31 @@ def opening(head: bytes, max_frame: int, others_pass: bool) -> None:
         raise ProtocolError(f"the connection began with {head!r}", cause="wrong_protocol")
 
 
+class ToyLines(Lines):
+    """The one line of a connection."""
+
+    def __init__(self, conversation: ToyConversation) -> None:
+        super().__init__(conversation, OVERHEAD)
+        self.toy = conversation
+        self.line = Line("the connection")
+
+    def line_of(self, part: Part) -> Line | None:
+        return self.line
+
+    def pass_on(self, part: Part, *, waited: bool) -> None:
+        self.toy.send(part)
+
+    def describe(self, line: Line) -> str:
+        return str(line.name)
+
+
 class ToyConversation(Conversation):
     """One client and its broker."""
 
     def __init__(self, context: ConversationContext) -> None:
         super().__init__(context)
         self.origin: Origin | None = None
-        self.held: deque[tuple[Part, int]] = deque()  # parts that wait, each with the time to judge it again; 0: only for those before it
-        self.taken: Part | None = None  # the first of them, while it is with the judge
+        self.lines = ToyLines(self)
         self.replies: list[bytes] = []
         self.at_boundary = True  # of the broker's stream
         self.unanswered = 0
@@ -87,41 +106,33 @@ class ToyConversation(Conversation):
         return key or context.judge.key(self.origin, topic, TopicName(TOY.name, b"", b"", topic))
 
     def admit(self, part: Part) -> None:
-        first = self._settle(part)
-        if self.close_reason:
-            if part.kind == REQUEST:
-                self.reports.give_up(part)
-        elif self.held and not first:
-            part.paid = not part.requeue_without_slots(self.reports.endings)
-            self._queue(part, 0)
-        else:
-            self._send(part)
-        self._go_on()
+        self.lines.admit(part)
 
-    def _send(self, part: Part) -> None:
+    def send(self, part: Part) -> None:
         part.release_slots(self.reports.endings)  # a slot for as long as the request is unanswered would be a protocol's next step
-        self.unanswered += 1
-        self.outbox.append(part)
+        self.end_wait(part)
+        if not self.close_reason:
+            self.unanswered += 1
+            self.outbox.append(part)
+        elif part.kind == REQUEST:
+            self.reports.give_up(part)
 
     def split(self, part: Part, count: int) -> Part:
         raise AssertionError("each request is a part of its own")
 
     def refuse(self, part: Part) -> int:
-        self._settle(part)
         self.replies.append(b"BUSY %b %d\n" % (number_of(part), part.wait_ns // 1_000_000))
         self.budget.reply_bytes += len(self.replies[-1])
-        self._go_on()
+        self.lines.let_go(part)
         return REFUSED
 
     def close(self, part: Part) -> int:
-        self._settle(part)
         self.close_reason = self.close_reason or "over the limit"
-        self._go_on()
+        self.lines.let_go(part)
         return REFUSED
 
     def drop(self, part: Part) -> bool:
-        self._settle(part)
-        self._go_on()
+        self.lines.let_go(part)
         return True
 
     # ---- what is held ----------------------------------------------------------------------------------------------
@@ -129,72 +140,45 @@ class ToyConversation(Conversation):
     def hold(self, part: Part, due: int) -> bool:
         if self.close_reason:
             return False
-        if self._settle(part):
-            self._queue(part, due, first=True)
-        else:
-            self._queue(part, due)
-        self._reckon()
+        self.lines.unblock(part)
+        self.lines.keep(self.lines.line, part, due)
         return True
 
     def block(self, part: Part, due: int) -> bool:
         if not self.hold(part, due):
             return False
-        part.blocking = True
-        self.budget.blocking += 1
+        self.lines.block(part)
         return True
 
-    def _queue(self, part: Part, due: int, *, first: bool = False) -> None:
-        part.copy_out()
-        self.budget.held_bytes += part.end - part.start
-        self.budget.held_messages += part.count
-        (self.held.appendleft if first else self.held.append)((part, due))
+    def spool(self, part: Part, due: int) -> bool:
+        return self.lines.begin_spool(self.lines.line, part, 0, self.key_of) and self.hold(part, due)
 
-    def _unqueue(self, part: Part) -> None:
-        self.budget.held_bytes -= part.end - part.start
-        self.budget.held_messages -= part.count
-        if part.blocking:
-            part.blocking = False
-            self.budget.blocking -= 1
+    def key_of(self, data: bytes) -> Key | None:
+        found = PUBLISH.match(data)
+        return None if found is None else self._key(found[2])
 
-    def _settle(self, part: Part) -> bool:
-        """Whether `part` was the first of those held, which the judge has looked at again."""
-        if part is not self.taken:
-            return False
-        self.taken = None
-        self._unqueue(part)
-        return True
+    def waits_behind(self, part: Part) -> bool:
+        return self.lines.waits_behind(self.lines.line)
 
-    def _go_on(self) -> None:
-        """What waited for nothing but those before it follows them."""
-        while self.held and self.taken is None and (self.held[0][0].paid or self.held[0][0].kind == PLAIN or self.close_reason):
-            part, _ = self.held.popleft()
-            self._unqueue(part)
-            if not self.close_reason:
-                self._send(part)
-            elif part.kind == REQUEST:
-                self.reports.give_up(part)
-        self._reckon()
+    def postpone(self, part: Part, now: int) -> None:
+        self.lines.postpone(self.lines.line, part, now)
 
-    def _reckon(self) -> None:
-        self.budget.next_due = self.held[0][1] if self.held and self.taken is None else NEVER
+    def may_expire(self, part: Part) -> bool:
+        return self.lines.line.spool is not None
+
+    def limits_changed(self) -> None:
+        self.lines.forget_verdicts()
 
     def take_due(self, now: int, room: int) -> list[Part]:
-        if self.budget.next_due > now:
-            return []
-        self.taken, _ = self.held.popleft()
-        self._reckon()
-        return [self.taken]
+        if self.lines.damage:
+            raise ProtocolError(self.lines.damage, cause="spool_damaged")
+        return self.lines.take_due(now, room)
 
     def abandon(self) -> list[Part]:
-        parts = [part for part, _ in self.held]
-        if self.taken is not None:
-            self._unqueue(self.taken)
-        for part in parts:
-            self._unqueue(part)
-        self.held.clear()
-        self.taken = None
-        self._reckon()
-        return parts
+        return self.lines.forget_all()
+
+    def waits_for(self) -> Part | None:
+        return self.lines.first_waiting()
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -229,7 +213,7 @@ class ToyConversation(Conversation):
             self.origin = None
 
     def describe(self) -> dict[str, object]:
-        return {"held": len(self.held), "unanswered": self.unanswered}
+        return {"held": self.budget.held_messages, "unanswered": self.unanswered}
 
     def __repr__(self) -> str:
         return f"<ToyConversation {self.budget}>"

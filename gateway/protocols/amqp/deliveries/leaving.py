@@ -107,7 +107,7 @@ class Leaving:
 
     def stuck(self) -> bool:
         """Whether the broker waits for the rest of a message on a channel that still consumes. The client sends nothing more."""
-        return any(channel.forwarding and not channel.waits() and not channel.taken for channel in self.channels.values())
+        return any(channel.forwarding and not channel.line.waits() and not channel.line.taken for channel in self.channels.values())
 
     def without_takes(self, part: Part) -> Part | None:
         """`part`, methods of a channel that leaves, without those that would take more messages; None: nothing is left."""
@@ -153,7 +153,7 @@ class Leaving:
         known = self.consumers.channels.get(channel.number)
         if (coming is not None and coming.source == UNSEEN) or (known is not None and known.asked):
             return  # whether it is of a stream its header will say, or the broker
-        if not channel.waits() and not channel.taken and not self._reads_stream(channel):
+        if not channel.line.waits() and not channel.line.taken and not self._reads_stream(channel):
             words.append(method_frame(channel.number, BASIC_RECOVER, REQUEUE))
             leave.recovering = True
         elif settlements is not None and not settlements.unsure:
@@ -180,4 +180,4 @@ def is_open(channel: AmqpChannel) -> bool:
     """Whether the broker has the channel open, and the client's channel.close has not gone on to it."""
     if channel.settled_state != PASSING or channel.gateway_close != NO_CLOSE:
         return False
-    return channel.client_state != CLIENT_CLOSED or channel.waits() or channel.taken > 0
+    return channel.client_state != CLIENT_CLOSED or channel.line.waits() or channel.line.taken > 0

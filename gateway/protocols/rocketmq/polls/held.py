@@ -1,34 +1,49 @@
 """Polls that a rule keeps here for a while.
 
-They are no `HeldSends`. A send waits behind those of its key until it passes or is refused at the head; a poll has a client that goes away
+They are no `Lines`. A send waits behind those of its key until it passes or is refused at the head; a poll has a client that goes away
 at a time of its own, wherever in the line the poll stands. Of a key's polls only the one that has waited longest asks the judge, however
 many queues the client has. It asks at least every 100 ms (`gateway/pipeline/actions/holding.py`), and those behind it whose time is over
 are taken with it. A client that got an empty answer for a queue and asks again keeps its place (`Reservation.since`).
 
-What it costs: POLL_OVERHEAD beside the request's own bytes, counted in `bytes`. Bound: as for `HeldSends`.
+What it costs: POLL_OVERHEAD beside the request's own bytes, counted in `bytes`. Bound: as for `Lines`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from gateway.protocols.due_queue import DueQueue
 from gateway.protocols.rocketmq.requests import Poll
+from gateway.waiting.due_queue import DueLine, DueQueue
 from limiter.keys import Key
+from limiter.limits import NEVER
 
 POLL_OVERHEAD: Final = 1016  # bytes: part 264, reservation 96 with its lists 112, terms 64, numbers 160, bytes object 33, places 210
+
+
+class PollLine(DueLine):
+    """One key's."""
+
+    __slots__ = ("polls",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.polls: list[Poll] = []  # the one that has waited longest comes first
+
+    def __repr__(self) -> str:
+        return f"<PollLine {len(self.polls)}>"
 
 
 class HeldPolls:
     """Polls that wait; `due_queue` says when the first is to be judged again, or answered."""
 
-    __slots__ = ("bytes", "count", "due_queue", "lines")
+    __slots__ = ("_last_order", "bytes", "count", "due_queue", "lines")
 
     def __init__(self) -> None:
         self.bytes = 0
         self.count = 0
-        self.lines: dict[Key, list[Poll]] = {}  # the one that has waited longest comes first
+        self.lines: dict[Key, PollLine] = {}  # a line is due while its first poll does not ask the judge
         self.due_queue = DueQueue()
+        self._last_order = 0
 
     def hold(self, poll: Poll, due: int) -> None:
         """Keep `poll` until `due`, when it is to be judged again; behind another until that one has gone, or its own deadline."""
@@ -37,19 +52,18 @@ class HeldPolls:
         poll.due = due
         if poll.order == 0:
             poll.copy_out()
-            self.due_queue.number(poll)
+            self._last_order += 1
+            poll.order = self._last_order
         line = self.lines.get(key)
         if line is None:
-            line = []
+            line = PollLine()
             self.lines[key] = line
-        place = len(line)
-        while place > 0 and waits_longer(poll, line[place - 1]):
+        place = len(line.polls)
+        while place > 0 and waits_longer(poll, line.polls[place - 1]):
             place -= 1
-        if place == 0 and line:
-            self.due_queue.give_way(line[0])
-        line.insert(place, poll)
-        if not self.due_queue.leads(line[0]):
-            self.due_queue.lead(line[0])
+        line.polls.insert(place, poll)
+        if place == 0 or line.due_at == NEVER:
+            self.due_queue.set_due(line, line.polls[0].due)
         self._count(poll, 1)
 
     def take_due(self, now: int, room: int) -> list[Poll]:
@@ -57,30 +71,28 @@ class HeldPolls:
         taken: list[Poll] = []
         due_queue = self.due_queue
         while due_queue.next_due <= now and len(taken) < room:
-            head = due_queue.take()
-            key = head.key
-            assert key is not None
-            line = self.lines[key]
-            leaving = [poll for poll in line if poll is head or poll.deadline <= now]
+            line = due_queue.take()
+            assert isinstance(line, PollLine)
+            head = line.polls[0]
+            leaving = [poll for poll in line.polls if poll is head or poll.deadline <= now]
             for poll in leaving:
                 self._count(poll, -1)
-            if len(leaving) == len(line):
-                del self.lines[key]
-            else:
-                self.lines[key] = [poll for poll in line if poll is not head and poll.deadline > now]
+            line.polls = [poll for poll in line.polls if poll is not head and poll.deadline > now]
+            if not line.polls and head.key is not None:
+                del self.lines[head.key]
             taken.extend(leaving)
         return taken
 
     def go_on(self, key: Key, now: int) -> None:
         """One of `key` has passed or was answered: if that was the first, the next asks now."""
         line = self.lines.get(key)
-        if line and not self.due_queue.leads(line[0]):
-            line[0].due = now
-            self.due_queue.lead(line[0])
+        if line is not None and line.due_at == NEVER:
+            line.polls[0].due = now
+            self.due_queue.set_due(line, now)
 
     def abandon(self) -> list[Poll]:
         """Everything held."""
-        polls = [poll for line in self.lines.values() for poll in line]
+        polls = [poll for line in self.lines.values() for poll in line.polls]
         self.lines.clear()
         self.due_queue.clear()
         self.bytes = 0
@@ -90,7 +102,7 @@ class HeldPolls:
     def longest(self) -> Poll | None:
         """The first of a line, for operators."""
         for line in self.lines.values():
-            return line[0]
+            return line.polls[0]
         return None
 
     def _count(self, poll: Poll, sign: int) -> None:

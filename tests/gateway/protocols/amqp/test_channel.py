@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.pipeline.parts import PLAIN, REQUEST, Part
-from gateway.protocols.amqp.channel import AmqpChannel, HeldPart
+from gateway.pipeline.parts import PLAIN, Part
+from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSE_SENT, CLOSE_WAITS, NO_CLOSE
 from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
-from limiter.limits import NEVER
+from gateway.waiting.line import Held
 
 
 @pytest.fixture
@@ -78,50 +78,17 @@ def test_a_channel_may_be_forgotten_when_both_have_closed_it_and_nothing_of_it_i
     channel.close_by_client()
     assert channel.over()
     part = Part(PLAIN, 1, b"", 0, 0)
-    for attribute, value, none in (("unsettled_opens", 1, 0), ("taken", 1, 0), ("gateway_close", CLOSE_SENT, NO_CLOSE)):
+    for attribute, value, none in (("unsettled_opens", 1, 0), ("gateway_close", CLOSE_SENT, NO_CLOSE)):
         setattr(channel, attribute, value)
         assert not channel.over(), attribute
         setattr(channel, attribute, none)
-    channel.held.append(HeldPart(part, 0))
+    channel.line.taken = 1
     assert not channel.over()
-    assert channel.forget_held() == [part]
+    channel.line.taken = 0
+    channel.line.held.append(Held(part, 0))
+    assert not channel.over()
+    assert channel.line.forget_held() == [part]
     channel.close_by_gateway()
     assert not channel.over(), "the client's close-ok is to come"
     channel.begin()
     assert channel.over()
-
-
-def requests(channel: AmqpChannel, *dues: tuple[int, int]) -> list[Part]:
-    """Held requests: (due, count)."""
-    found = [Part(REQUEST, 1, b"", 0, 0, None, count, 1) for _, count in dues]
-    channel.held.extend(HeldPart(part, due) for part, (due, _) in zip(found, dues, strict=True))
-    return found
-
-
-def test_what_stands_first_and_is_due_is_taken_as_far_as_there_is_room(channel: AmqpChannel) -> None:
-    assert channel.due() == NEVER
-    first, second, third = requests(channel, (5, 3), (7, 4), (8, 1))
-    parts: list[Part] = []
-    assert (channel.due(), channel.take(4, 10, parts), parts) == (5, 10, [])
-    assert (channel.take(7, 3, parts), parts, channel.taken) == (0, [first], 1)
-    assert (channel.take(7, 10, parts), parts, channel.taken) == (6, [first, second], 2)
-    assert (channel.waits(), channel.due()) == (False, 8), "what is settled meanwhile goes on, but for what is held anew"
-    channel.returned.append(HeldPart(second, 9))
-    assert channel.waits()
-    channel.taken = 0
-    assert channel.waits()
-    assert channel.forget_held() == [second, third]
-    assert not channel.waits()
-
-
-def test_what_waits_for_what_was_before_it_alone_is_not_judged(channel: AmqpChannel) -> None:
-    """Due at 0: a method, and a request that has passed."""
-    first, paid = requests(channel, (0, 1), (0, 1))
-    paid.paid = True
-    channel.held.append(HeldPart(Part(PLAIN, 1, b"", 0, 0), 0))
-    parts: list[Part] = []
-    channel.take(1, 10, parts)
-    assert parts == [first]
-    channel.held[0].due = 1
-    channel.take(1, 10, parts)
-    assert parts == [first, paid], "unless it is made due"

@@ -158,7 +158,7 @@ def test_empty_answers_stand_between_the_brokers_frames() -> None:
     talk.broker(answer[:50])
     talk.wait(5 * SECOND)
     assert talk.to_client == answer[:50]
-    assert talk.conversation.budget.held_bytes > 0, "what waits for a boundary counts as held"
+    assert talk.conversation.budget.reply_bytes > 0, "what waits for a boundary counts as held"
     talk.broker(answer[50:])
     frames = split_frames(talk.to_client)
     assert frames[0] == answer

@@ -1,4 +1,7 @@
-"""What waits in a spool, in both protocols: how long, in which order, and what is told of it. The disk does at once what it is told."""
+"""What waits in a spool, in every protocol: how long, in which order, and what is told of it. The disk does at once what it is told.
+
+The toy has it all without a word of its own about waiting, but in the source tree's run only (tests/contracts/test_protocols.py).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from gateway.protocols import PROTOCOLS
 from gateway.spool.disk import SpoolDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
+from support.builds import build_of
 from support.rocketmq import frames as rocketmq
 from support.wires.conversations import SECOND, Talk
+
+TOYS: tuple[str, ...] = ()
+if build_of("gateway.pipeline.conversation")[0] != "compiled":
+    from support.wires import toy_protocol
+
+    TOYS = (toy_protocol.TOY.name,)
 
 AGE = 10 * SECOND
 
@@ -40,6 +51,8 @@ class Client:
             body = number.to_bytes(4, "big") + bytes(size - 4)
             if self.protocol == "amqp":
                 self.talk.client(amqp.publish(1, topic, body, expiration=None if ttl_ms is None else str(ttl_ms)))
+            elif self.protocol in TOYS:
+                self.talk.client(toy_protocol.publish(number, topic, body))
             else:
                 self.talk.client(rocketmq.send(topic, body, opaque=number, one_way=True))
 
@@ -48,6 +61,8 @@ class Client:
         data, self.talk.to_broker = self.talk.to_broker, b""
         if self.protocol == "amqp":
             bodies = [frame.value.value for frame in amqp.read(data) if frame.name == "ContentBody"]
+        elif self.protocol in TOYS:
+            return [int(found[1]) for found in toy_protocol.PUBLISH.finditer(data)]
         else:
             bodies = [frame[8 + int.from_bytes(frame[5:8], "big") :] for frame in rocketmq.split_frames(data)]
         return [int.from_bytes(body[:4], "big") for body in bodies]
@@ -70,9 +85,11 @@ def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
     found.close(1.0)
 
 
-@pytest.fixture(params=["amqp", "rocketmq"])
-def protocol(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["amqp", "rocketmq", *TOYS])
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     found: str = request.param
+    if found in TOYS:
+        monkeypatch.setitem(PROTOCOLS, found, toy_protocol.TOY)
     return found
 
 
@@ -111,16 +128,19 @@ def test_what_waits_is_given_up_when_it_is_as_old_as_its_rule_allows_and_not_bef
     assert (client.waiting(), client.arrived(), client.talk.conversation.budget.held_messages) == ((0, 0), [], 0)
     if protocol == "amqp":
         assert sum(not each.acked for each in amqp.confirms(client.talk.to_client)) == 23
+    elif protocol in TOYS:
+        assert client.talk.to_client.count(b"BUSY") == 23
     else:
         assert client.talk.to_client == b"", "one-way sends are dropped"
 
 
 def test_other_topics_pass_meanwhile_where_nothing_binds_them(protocol: str, disk: SpoolDisk) -> None:
-    client = Client(protocol, disk, replace(spools(0), match=Match(routing_key="orders") if protocol == "amqp" else Match(topic="orders")))
+    matches = {"amqp": Match(routing_key="orders"), "rocketmq": Match(topic="orders")}
+    client = Client(protocol, disk, replace(spools(0), match=matches.get(protocol, Match())))
     client.send(1)
     client.send(2, topic="bills")
     client.wait(0.2)
-    assert client.arrived() == ([] if protocol == "amqp" else [2]), "a channel is one order"
+    assert client.arrived() == ([2] if protocol == "rocketmq" else []), "a channel is one order, the toy's connection another"
 
 
 def test_a_message_waits_no_longer_than_it_is_of_use_where_the_rule_says_so(disk: SpoolDisk) -> None:

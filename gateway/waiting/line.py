@@ -1,0 +1,88 @@
+"""A line: parts that wait in order, because a limit holds the first of them.
+
+What a line is, the protocol says: in AMQP all of a channel, in RocketMQ the sends of one key. A refused part that nobody can be told of can
+only wait, and all that comes behind it in its line must wait behind it, or order would be lost. So at any time outside a batch: either
+nothing is held, or the first held part is a request without a verdict, due at its time, or something that the protocol makes due itself.
+
+A batch takes requests from the front (`take`). While they are away with the judge, `taken` counts them. The first of them that must wait
+again makes the others come back behind it, in order (`returned`), those with a verdict as `paid`.
+
+Where a rule spools (`spool`), only the first held parts are in `held`. The rest waits in the line's `SpoolQueue`, on disk if it is much.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gateway.pipeline.parts import REQUEST, Part
+from gateway.spool.queue import SpoolQueue
+from gateway.waiting.due_queue import DueLine
+from limiter.limits import NEVER
+
+
+class Held:
+    """A part that waits. `due` is the time (monotonic ns) to judge it again; 0: it only waits for those before it."""
+
+    __slots__ = ("due", "part")
+
+    def __init__(self, part: Part, due: int) -> None:
+        self.part = part
+        self.due = due
+
+
+class Line(DueLine):
+    """One connection's, of one name. `Lines` keeps those in which something waits."""
+
+    __slots__ = ("held", "name", "refill_at", "returned", "spool", "spooled_answers", "taken", "turn")
+
+    def __init__(self, name: object) -> None:
+        super().__init__()
+        self.name = name  # the protocol's: what has an order
+        self.held: deque[Held] = deque()
+        self.taken = 0  # held parts that are with the judge
+        self.returned: list[Held] = []
+        self.spool: SpoolQueue | None = None  # what waits behind `held`, once a rule with `action: spool` has held something
+        self.refill_at = 0  # so many held parts are left when more is taken out of the spool
+        self.spooled_answers: list[Part] = []  # in the spool: what is answered even when all is given up (`Lines.is_answered`)
+        self.turn = 0  # among the connection's lines: the lowest comes first
+
+    def waits(self) -> bool:
+        """Whether what is settled now must go behind something else."""
+        return len(self.returned) > 0 if self.taken else len(self.held) > 0 or self.spools()
+
+    def spools(self) -> bool:
+        """Whether something waits in the spool."""
+        return self.spool is not None and not self.spool.empty()
+
+    def idle(self) -> bool:
+        """Whether nothing of it waits, nor is with the judge."""
+        return not (self.held or self.taken or self.spools())
+
+    def due(self) -> int:
+        """When the first held part is to be judged again."""
+        return self.held[0].due if self.held else NEVER
+
+    def take(self, now: int, room: int, parts: list[Part]) -> int:
+        """Take what stands at the front and whose time has come, about `room` requests; returns what is left of the room."""
+        held = self.held
+        while held and room > 0:
+            first = held[0]
+            part = first.part
+            if first.due > now or (first.due == 0 and (part.kind != REQUEST or part.paid)):
+                break
+            held.popleft()
+            parts.append(part)
+            self.taken += 1
+            room -= part.count
+        return room
+
+    def forget_held(self) -> list[Part]:
+        """Let go of all held parts: returns them. Requests that are away with the judge stay `taken`."""
+        parts = [held.part for held in self.returned]
+        parts.extend(held.part for held in self.held)
+        self.returned.clear()
+        self.held.clear()
+        return parts
+
+    def __repr__(self) -> str:
+        return f"<Line {self.name} held={len(self.held)} taken={self.taken}>"

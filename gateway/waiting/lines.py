@@ -1,0 +1,380 @@
+"""The lines of a connection: which of them wait, how much, and until when. Every protocol that can hold a part has one of these.
+
+    hold     ─►  behind the others of its line; a part that was taken goes back to its old place
+    take_due ─►  the requests whose time has come, of all lines in turn; until each is settled or held anew they are `taken`
+    settle   ─►  one of them is. After the last: what waited for these alone, to be passed on
+
+Several lines may be due at the same moment: those that have just had something come last (`end_turn`), however little room there is. While
+the upstream stands within a frame that flows through (`Conversation.frame_left`), nothing is let go: it would land in the middle of it.
+
+Where a rule spools, most of what a line holds is in its `SpoolQueue` (`gateway/spool/queue.py`), and `Line.held` has what comes next. It is
+filled up again when half of that is gone.
+
+Writes `held_bytes`, `held_messages`, `blocking` and `next_due` of the conversation's budget, which the session goes by. What a part costs
+are its bytes and `overhead` for its objects, or many small ones would take several times the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.parts import BODY, REQUEST, Part
+from gateway.spool.queue import SpoolQueue
+from gateway.waiting.due_queue import DueQueue
+from gateway.waiting.line import Held, Line
+from limiter.keys import Key
+from limiter.limits import NEVER
+
+
+class Lines:
+    """Those of one connection. A protocol's subclass says what it has beside (`next_due`) and what its parts are."""
+
+    def __init__(self, conversation: Conversation, overhead: int) -> None:
+        self.conversation = conversation
+        self.budget = conversation.budget
+        self.overhead = overhead  # bytes of memory that a held part takes beside its own
+        self.lines: dict[object, Line] = {}  # by name: those with held parts, or with parts away with the judge
+        self.due_queue = DueQueue()
+        self.taken = 0  # parts away with the judge, of all lines
+        self.damage = ""  # why the rest of a line's spool is lost
+        self._last_turn = 0
+
+    # ---- what a protocol says --------------------------------------------------------------------------------------
+
+    def line_of(self, part: Part) -> Line | None:
+        """The line in which `part` has its place; None where it has none, or nothing of its line waits."""
+        raise NotImplementedError
+
+    def pass_on(self, part: Part, *, waited: bool) -> None:
+        """`part` is the next of its line, if it has one, and goes on."""
+        raise NotImplementedError
+
+    def next_due(self) -> int:
+        """When `take_due` has something to give next."""
+        if self.damage:
+            return 0
+        return NEVER if self.conversation.frame_left or self.taken else self.due_queue.next_due
+
+    def restore(self, part: Part) -> Part:
+        """`part`, read back from the disk, as the protocol knows it."""
+        return part
+
+    def is_answered(self, part: Part) -> bool:
+        """Whether `part`, which is no request, is answered even when all that waits with it is given up."""
+        return False
+
+    def describe(self, line: Line) -> str:
+        """`line` in words, for operators."""
+        raise NotImplementedError
+
+    # ---- what becomes of a part ------------------------------------------------------------------------------------
+
+    def admit(self, part: Part) -> None:
+        """`part` has passed: it goes on, or waits behind what is before it in its line."""
+        line = self.line_of(part)
+        if line is None:
+            self.pass_on(part, waited=False)
+        elif line.waits():
+            part.paid = part.kind == REQUEST and part.passed > 0 and not part.requeue_without_slots(self.conversation.reports.endings)
+            self.keep(line, part, 0)
+        elif line.taken:
+            self.count_out(part)
+            self.pass_on(part, waited=True)
+            self._pass_all(self.settle(line))
+            self.end_turn(line)
+        else:
+            self.pass_on(part, waited=False)
+
+    def let_go(self, part: Part) -> None:
+        """`part` is settled without going on."""
+        line = self.line_of(part)
+        if line is not None and line.taken:
+            self.count_out(part)
+            self._pass_all(self.settle(line))
+        else:
+            self.conversation.end_wait(part)
+
+    def keep(self, line: Line, part: Part, due: int) -> None:
+        """`part` waits until `due`, when it is judged again; 0: until those before it have gone."""
+        self._pass_all(self.hold(line, part, due))
+
+    def postpone(self, line: Line, part: Part, now: int) -> None:
+        """`part`, which was not judged, waits behind what is spooled of its line, for as long as that may."""
+        spool = line.spool
+        if spool is None:
+            self.keep(line, part, 0)
+            return
+        for run, lifetime in self.conversation.lifetimes(part) if spool.drop_expired else [(part, NEVER)]:
+            run.deadline = min(now + spool.max_age_ns, now + lifetime, NEVER)
+            self.keep(line, run, 0)
+
+    def _pass_all(self, parts: list[Part]) -> None:
+        for part in parts:
+            self.pass_on(part, waited=True)
+
+    # ---- in and out ------------------------------------------------------------------------------------------------
+
+    def cost_of(self, part: Part) -> int:
+        """What a held part counts against the connection's budget, in bytes."""
+        return part.end - part.start + self.overhead
+
+    def hold(self, line: Line, part: Part, due: int) -> list[Part]:
+        """Hold `part` behind the others of its line, or, where it was taken from there, in its old place. Returns what `settle` does."""
+        if line.spool is not None:
+            line.spool.waiting.begin(part)
+        if line.taken:
+            if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
+                part.copy_out()
+            line.returned.append(Held(part, due))
+            return self.settle(line)
+        part.copy_out()
+        budget = self.budget
+        budget.held_bytes += self.cost_of(part)
+        if part.kind == REQUEST:
+            budget.held_messages += part.count * part.messages
+        if self._add_to_spool(line, part):
+            return []
+        line.held.append(Held(part, due))
+        if len(line.held) == 1:
+            self.lines[line.name] = line
+            self.end_turn(line)
+            self._set_due(line)
+            self.update_due()
+        return []
+
+    def take_due(self, now: int, room: int, last: object = None) -> list[Part]:
+        """Requests whose time has come, of all lines in turn, about `room`; of the line named `last` behind those of all others."""
+        parts: list[Part] = []
+        due: list[Line] = []
+        while self.due_queue.next_due <= now:
+            line = self.due_queue.take()
+            assert isinstance(line, Line)
+            due.append(line)
+        if len(due) > 1:
+            due.sort(key=turn_of)
+            final = None if last is None else self.lines.get(last)
+            if final is not None and final in due:
+                due.remove(final)
+                due.append(final)
+        served = 0
+        for line in due:
+            if room <= 0:
+                break
+            room = line.take(now, room, parts)
+            served += 1
+        for line in due[:served] if served < len(due) else ():  # there was no room for all: next time the others come first
+            self.end_turn(line)
+        for line in due:
+            self._set_due(line)
+        self.taken = len(parts)
+        return parts
+
+    def settle(self, line: Line) -> list[Part]:
+        """One of the parts taken is settled. After the last: the parts that no longer wait for anything, to be passed on."""
+        line.taken -= 1
+        self.taken -= 1
+        free: list[Part] = []
+        if line.taken == 0:
+            held = line.held
+            if line.returned:
+                held.extendleft(reversed(line.returned))
+                line.returned = []
+            while True:
+                while held and (held[0].part.kind != REQUEST or held[0].part.paid):
+                    part = held.popleft().part
+                    self.count_out(part)
+                    free.append(part)
+                if line.spool is None or not self._refill(line):
+                    break
+            if not held and not line.spools():
+                self.lines.pop(line.name, None)
+                line.spool = None
+            self._set_due(line)
+        if self.taken == 0:
+            self.update_due()
+        return free
+
+    def end_turn(self, line: Line) -> None:
+        """Something of `line` has gone on: next time the others come first, which may be due at the same moment."""
+        self._last_turn += 1
+        line.turn = self._last_turn
+
+    def make_due(self, line: Line) -> None:
+        """The first held part of `line` waits for nothing any more."""
+        line.held[0].due = 1  # long past
+        self._set_due(line)
+        self.update_due()
+
+    def count_split(self, line: Line) -> None:
+        """A taken part became two: both will be settled."""
+        line.taken += 1
+        self.taken += 1
+        self.budget.held_bytes += self.overhead
+
+    def count_out(self, part: Part) -> None:
+        """`part` is settled or given up: it no longer counts as held."""
+        self.budget.held_bytes -= self.cost_of(part)
+        self.unblock(part)
+        if part.kind == REQUEST:
+            self.budget.held_messages -= part.count * part.messages
+            self.conversation.end_wait(part)
+
+    def block(self, part: Part) -> None:
+        """The client is not read until `part`, which is held, is settled."""
+        if not part.blocking:
+            part.blocking = True
+            self.budget.blocking += 1
+
+    def unblock(self, part: Part) -> None:
+        if part.blocking:
+            part.blocking = False
+            self.budget.blocking -= 1
+
+    def update_due(self) -> None:
+        self.budget.next_due = self.next_due()
+
+    def _set_due(self, line: Line) -> None:
+        self.due_queue.set_due(line, line.due())
+
+    def first_waiting(self) -> Part | None:
+        """A part that a rule holds, for operators."""
+        for line in self.lines.values():
+            if line.held and line.held[0].part.rule is not None:
+                return line.held[0].part
+        return None
+
+    # ---- the spool -------------------------------------------------------------------------------------------------
+
+    def begin_spool(self, line: Line, part: Part, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> bool:
+        """What comes in `line` from now on waits in its spool, behind what is held there, by the rule of `part`. False: there is no spool.
+
+        `key_of`: the key of a request by its bytes.
+        """
+        context = self.conversation.context
+        if context.spool is None:
+            return False
+        self.conversation.has_spooled = True
+        if line.spool is None:
+            ready = partial(self.spool_ready, line)
+            line.spool = SpoolQueue(context.spool, self.budget, context.connection, ordering_key, key_of, self.cost_of, ready)
+            for held in line.held:
+                line.spool.waiting.begin(held.part)
+        if part.rule is not None:
+            line.spool.take_rule(part.rule)
+        return True
+
+    def waits_behind(self, line: Line | None) -> bool:
+        """Whether what has just come waits, unjudged, behind what is spooled."""
+        return line is not None and line.spool is not None and line.taken == 0 and line.waits()
+
+    def forget_verdicts(self) -> None:
+        """As `Conversation.limits_changed`."""
+        for line in self.lines.values():
+            if line.spool is not None:
+                for held in (*line.returned, *line.held):
+                    held.part.forget_verdict()
+                line.spool.forget_verdicts()
+
+    def _add_to_spool(self, line: Line, part: Part) -> bool:
+        """Put `part` behind what waits in the line's spool, or begin that where enough waits in memory; whether it is there."""
+        spool = line.spool
+        if spool is None:
+            return False
+        if spool.empty():
+            if not line.held:
+                return False
+            last = line.held[-1].part
+            if last.kind == BODY and last.size > 0:  # it continues a frame, and those are not parted
+                return False
+            front = 0
+            most = spool.disk.share()
+            for held in line.held:
+                front += self.cost_of(held.part)
+                if front >= most:
+                    break
+            if front < most:
+                return False
+        spool.add(part)
+        if part.kind != REQUEST and self.is_answered(part):
+            line.spooled_answers.append(part)
+        return True
+
+    def _refill(self, line: Line) -> bool:
+        """Take what is next out of the line's spool, if half of what was taken before is gone; whether anything was there."""
+        spool = line.spool
+        if spool is None or len(line.held) > line.refill_at or spool.empty():
+            return False
+        parts = spool.take()
+        for part in parts:
+            if line.spooled_answers and part.kind != REQUEST and self.is_answered(part):
+                line.spooled_answers.pop(0)
+            line.held.append(Held(self.restore(part), 0))
+        if not parts:
+            return False
+        line.refill_at = len(line.held) // 2
+        spool.read_next()
+        return True
+
+    def spool_ready(self, line: Line) -> None:
+        """What is next in the line's spool has been read, or is damaged."""
+        spool = line.spool
+        if spool is None:
+            return
+        if spool.damage:
+            self.damage = self.damage or f"{self.describe(line)}: what waited in this gateway's spool cannot be read back: {spool.damage}"
+            self.update_due()
+        elif line.taken == 0 and not line.held and self._refill(line):
+            self.make_due(line)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def forget(self, line: Line) -> list[Part]:
+        """Give up the held parts of `line`; what is away with the judge stays taken."""
+        parts = line.forget_held()
+        for part in parts:
+            self.count_out(part)
+        parts.extend(self._forget_spooled(line))
+        if line.taken == 0:
+            self.lines.pop(line.name, None)
+        self._set_due(line)
+        self.update_due()
+        return parts
+
+    def _forget_spooled(self, line: Line) -> list[Part]:
+        """Give up what waits in the spool: its messages, and what is answered all the same."""
+        spool = line.spool
+        if spool is None:
+            return []
+        parts = spool.forget()
+        line.spool = None
+        for part in parts:
+            self.budget.held_messages -= part.count
+        parts.extend(line.spooled_answers)
+        line.spooled_answers = []
+        return parts
+
+    def forget_all(self) -> list[Part]:
+        """Give up everything held."""
+        parts: list[Part] = []
+        for line in self.lines.values():
+            parts.extend(line.forget_held())
+            parts.extend(self._forget_spooled(line))
+        for part in parts:
+            self.conversation.end_wait(part)
+        self.lines.clear()
+        self.due_queue.clear()
+        self.taken = 0
+        self.budget.held_bytes = 0
+        self.budget.held_messages = 0
+        self.budget.blocking = 1 if self.conversation.held_back else 0
+        self.budget.next_due = NEVER
+        return parts
+
+    def __repr__(self) -> str:
+        return f"<Lines {list(self.lines)} taken={self.taken}>"
+
+
+def turn_of(line: Line) -> int:
+    return line.turn
