@@ -12,8 +12,6 @@ Where a rule spools (`spool`), only the first held parts are in `held`. The rest
 
 from __future__ import annotations
 
-from collections import deque
-
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.spool.queue import SpoolQueue
 from gateway.waiting.due_queue import DueLine
@@ -38,7 +36,7 @@ class Line(DueLine):
     def __init__(self, name: object) -> None:
         super().__init__()
         self.name = name  # the protocol's: what has an order
-        self.held: deque[Held] = deque()
+        self.held: list[Held] = []
         self.taken = 0  # held parts that are with the judge
         self.returned: list[Held] = []
         self.spool: SpoolQueue | None = None  # what waits behind `held`, once a rule with `action: spool` has held something
@@ -70,7 +68,7 @@ class Line(DueLine):
             part = first.part
             if first.due > now or (first.due == 0 and (part.kind != REQUEST or part.paid)):
                 break
-            held.popleft()
+            held.pop(0)
             parts.append(part)
             self.taken += 1
             room -= part.count

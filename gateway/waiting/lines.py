@@ -179,11 +179,11 @@ class Lines:
         if line.taken == 0:
             held = line.held
             if line.returned:
-                held.extendleft(reversed(line.returned))
+                held[:0] = line.returned
                 line.returned = []
             while True:
                 while held and (held[0].part.kind != REQUEST or held[0].part.paid):
-                    part = held.popleft().part
+                    part = held.pop(0).part
                     self.count_out(part)
                     free.append(part)
                 if line.spool is None or not self._refill(line):
