@@ -408,13 +408,16 @@ def test_a_transaction_is_committed_when_all_of_it_was_forwarded_and_rolled_back
     with Queue(rabbitmq.url, "burst-tx") as queue, pika.BlockingConnection(pika.URLParameters(gateway.amqp_url())) as client:
         channel = client.channel()
         channel.tx_select()
-        began = time.monotonic()
+        path = limit_path("amqp", "/", "amq.default", queue.name)
+        assert gateway.put(path, {"messages": "1/s"}).status == 200  # or a slow machine would publish no faster than they go on
         for number in range(4 * RATE):
             channel.basic_publish("", queue.name, struct.pack(">Q", number) + bytes(KIB))
-        wait_until(lambda: held(gateway) > 0, within=30, what="they wait")
+        wait_until(lambda: held(gateway) > 3 * RATE, within=30, what="they wait")
         assert queue.depth() == 0
+        assert gateway.request("DELETE", f"{path}?force=1").status < 300
+        began = time.monotonic()
         channel.tx_commit()
-        assert time.monotonic() - began > 2.9, "before its messages can have gone on"
+        assert time.monotonic() - began > 1.9, "before its messages can have gone on"
         assert numbers(queue, 4 * RATE) == list(range(4 * RATE))
         for number in range(3 * RATE):
             channel.basic_publish("", queue.name, struct.pack(">Q", number))
@@ -430,6 +433,8 @@ def test_a_mandatory_message_is_returned_by_the_broker_when_it_was_forwarded(gat
         said: list[tuple[str, int]] = []
         channel = client.channel()
         channel.add_on_return_callback(lambda _, method, properties, body: said.append((method.reply_text, int(properties.message_id))))
+        path = limit_path("amqp", "/", "amq.default", "burst-nobody")
+        assert gateway.put(path, {"messages": "1/s"}).status == 200  # or a slow machine would publish no faster than they go on
         for number in range(count):
             channel.basic_publish("", "burst-nobody", bytes(KIB), pika.BasicProperties(message_id=str(number)), mandatory=True)
 
@@ -439,6 +444,7 @@ def test_a_mandatory_message_is_returned_by_the_broker_when_it_was_forwarded(gat
 
         client.process_data_events()
         assert len(said) < count
+        assert gateway.request("DELETE", f"{path}?force=1").status < 300
         wait_until(returned, within=60, what="all are returned")
         assert said == [("NO_ROUTE", number) for number in range(count)]
 
