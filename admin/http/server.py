@@ -46,7 +46,7 @@ GONE: Final = frozenset(  # a client that went before it was accepted, or its ne
         errno.ENONET, errno.EOPNOTSUPP,
     }
 )  # fmt: skip
-MAX_ACCEPTS: Final = 16  # before the event loop's other work; some 0.1 ms each with what follows at once; a guess
+MAX_ACCEPTS: Final = 8  # before the event loop's other work; some 0.1 ms each with what follows at once; a guess
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 
 ReceiveBody: TypeAlias = Callable[[int], Awaitable[bytes]]  # (most bytes) -> the whole body; raises RefusedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,19 +46,35 @@ def test_what_was_started_is_ended_whatever_happens() -> None:
     assert process.returncode is not None
 
 
-@pytest.mark.bench
-@pytest.mark.parametrize("rate", ["0", "300"])
-def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(tmp_path: Path, rate: str) -> None:
+def measured(*words: str) -> subprocess.CompletedProcess[str]:
     subprocess.run(["make", "-s", "-C", str(LOAD)], check=True)
-    words = ["--rounds", "1", "--seconds", "1", "--topics", "300", "--rate", rate, "--results", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, str(keeping.HERE / "admin_load.py"), *words],
+        [sys.executable, str(keeping.HERE / "admin_load.py"), "--rounds", "1", "--seconds", "1", "--topics", "300", *words],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("rate", ["0", "300"])
+def test_it_prints_figures_of_each_kind_of_turn_and_says_what_it_does(tmp_path: Path, rate: str) -> None:
+    done = measured("--rate", rate, "--results", str(tmp_path))
     assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["without", "again", "with", "beside"]
     assert "topics known: 301" in done.stdout or "topics known: 302" in done.stdout
     assert done.stdout.count("'topics 200'") == 2, "not on both gateways"
     assert "with / beside:" in done.stdout
     assert "round 1 of 1" in done.stderr
     assert (tmp_path / "admin-load.json").is_file()
+
+
+@pytest.mark.bench
+def test_an_attack_is_beside_half_of_the_messages_that_pass(tmp_path: Path) -> None:
+    done = measured("--load", "attack", "--attackers", "127.0.0.3", "--results", str(tmp_path))
+    found = re.search(r"messages: (\d+) a second; (\d+) without load", done.stderr)
+    assert found is not None, done.stderr
+    assert int(found[1]) == int(found[2]) // 2
+    assert "messages' p99 under attack" in done.stdout
+    assert re.search(r"^/livez meanwhile: \d+ of \d+ within 0.5 s", done.stdout, re.M)
+    assert re.search(r"^/v1/status meanwhile: \d+ of \d+ within 1.0 s", done.stdout, re.M)
+    assert len(re.findall(r"'attacking connections': [1-9]\d+", done.stdout)) == 2, "not on both gateways"
