@@ -35,7 +35,7 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
 @pytest.fixture(scope="session")
 def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
     try:
-        broker = RocketMQ(tmp_path_factory.mktemp("rocketmq"))
+        broker = RocketMQ(tmp_path_factory.mktemp("rocketmq"), tls="permissive")
     except MavenUnreachableError as error:
         pytest.skip(f"ROCKETMQ IS NOT TESTED, its jars are not here and Maven Central cannot be reached: {error}")
     with broker:

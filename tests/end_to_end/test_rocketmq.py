@@ -44,7 +44,7 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def topics(rocketmq: RocketMQ) -> list[str]:
-    """All topics, created in one go: a JVM start each would take longer than the tests."""
+    """All topics, created in one go: the broker then registers once."""
     names = [f"{use}-{version}" for version in ("5", "4") for use in USES]
     retries = [f"%RETRY%readers-{version}:1" for version in ("5", "4")]  # else clients learn of them up to 50 s late
     rocketmq.create_topics(*names, *retries)

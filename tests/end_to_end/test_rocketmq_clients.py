@@ -40,7 +40,7 @@ def group_of(library: str) -> str:
 
 @pytest.fixture(scope="module")
 def topics(rocketmq: RocketMQ) -> list[str]:
-    """All topics, created in one go: a JVM start each would take longer than the tests. One queue each is enough."""
+    """All topics, created in one go: the broker then registers once. One queue each is enough."""
     names = [topic_of(name, library) for name, one in SITUATIONS.items() for library in one.ends]
     names += [topic_of(name, library) for name in ("free", "flood") for library in LIBRARIES]
     retries = [f"%RETRY%{group_of(library)}" for library in LIBRARIES]  # else clients learn of them up to 50 s late

@@ -69,8 +69,8 @@ def ways(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         try:
             for jar_set in CLIENT_JARS.values():
                 jars(jar_set)
-            in_sight = RocketMQ(directory / "in-sight", properties, advertised=LOOPBACK)
-            hidden = RocketMQ(directory / "hidden", properties)
+            in_sight = RocketMQ(directory / "in-sight", properties, advertised=LOOPBACK, tls="permissive")
+            hidden = RocketMQ(directory / "hidden", properties, tls="permissive")
         except MavenUnreachableError as error:
             pytest.skip(f"ROCKETMQ'S SUITE IS NOT RUN, its jars are not here and Maven Central cannot be reached: {error}")
         for broker in (in_sight, hidden):

@@ -54,7 +54,7 @@ def test_a_permissive_gateway_serves_both_kinds_side_by_side_before_a_broker_tha
     certificate, key = Authority(tmp_path).issue("gateway", "127.0.0.1")
     tls = {"certificate": str(certificate), "key": str(key), "mode": "permissive"}
     protection = {"tls": tls, "upstream_tls": {"verify": "none"}}
-    with RocketMQ(tmp_path / "enforcing", enforce_tls=True) as broker:
+    with RocketMQ(tmp_path / "enforcing", tls="enforcing") as broker:
         broker.create_topics("secret", "plain")
         client = RocketMQClient("5", tmp_path, broker.name_server)
         with Gateway(tmp_path / "gateway", [{**listener, **copy.deepcopy(protection)} for listener in broker.listeners], RULES) as gateway:

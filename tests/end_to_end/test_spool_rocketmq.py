@@ -96,7 +96,7 @@ def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(
     assert waiting(gateway, topic) > 0
     assert any((gateway.directory / "state" / "spool").rglob("[0-9]*")), "on disk, as it is more than `memory.target`"
     lift(gateway, topic)
-    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored", every=1)
+    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored")
     (read,) = rocketmq_client.consume(f"readers-{topic}", topic, expected=COUNT, orderly=True).result()
     # Sorted: the broker's threads swap one-way sends that come close together, directly, too (`test_spooled_sends.py` has their order).
     assert sorted(read["consumed"]) == sorted(f"run-{topic}-0-{sequence}" for sequence in range(COUNT))
@@ -116,7 +116,7 @@ def test_other_sends_of_the_topic_are_refused_in_words_and_none_is_lost(
     assert set(asking["codes"]) <= {"215"}
     lift(gateway, topic)
     passed = COUNT // 4 + asking["ok"]
-    wait_until(lambda: rocketmq.stored(topic) == {topic: passed}, within=60, what="all that was not refused is stored", every=1)
+    wait_until(lambda: rocketmq.stored(topic) == {topic: passed}, within=60, what="all that was not refused is stored")
 
 
 @one_client
@@ -133,7 +133,7 @@ def test_one_way_sends_that_are_too_old_are_dropped_and_all_others_are_stored(
     wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["waiting"] == 0, within=30, what="all is through, or dropped")
     dropped = gateway.messages_by_fate("rocketmq", topic)["dropped"]
     assert COUNT / 4 < dropped < COUNT - RATE
-    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT - dropped}, within=60, what="all others are stored", every=1)
+    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT - dropped}, within=60, what="all others are stored")
     assert gateway.get("/v1/spool")["spool"]["expired"] - before == dropped
 
 
@@ -158,7 +158,7 @@ def test_a_live_drop_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, rocketm
     gateway.cli("limits", "unset", "rocketmq", topic, "--reason", "a test")
     (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": 3, "rate": 10}).result()
     stored = fates()["forwarded"]
-    wait_until(lambda: rocketmq.stored(topic) == {topic: stored}, within=60, what="what passed is stored, and nothing else", every=1)
+    wait_until(lambda: rocketmq.stored(topic) == {topic: stored}, within=60, what="what passed is stored, and nothing else")
 
 
 def test_a_live_reject_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, gateway: Gateway) -> None:
@@ -181,7 +181,7 @@ def test_a_live_reject_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, gatew
         producer.sendall(send(topic, opaque=COUNT))
         answer = read_response(read_frame(producer))
         assert (answer["opaque"], answer["code"]) == (COUNT, FLOW_CONTROL)
-    wait_until(lambda: rocketmq.stored(topic) == {topic: after["forwarded"]}, within=60, what="what passed is stored, no more", every=1)
+    wait_until(lambda: rocketmq.stored(topic) == {topic: after["forwarded"]}, within=60, what="what passed is stored, no more")
 
 
 @one_client
@@ -202,9 +202,7 @@ def test_a_gateway_that_is_killed_loses_what_waits_and_leaves_no_file(
     assert gateway.get("/v1/spool")["spool"]["used_bytes"] == 0
     (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": 10, "rate": 10}).result()
     assert line["ok"] == 10
-    wait_until(
-        lambda: rocketmq.stored(topic) == {topic: stored + 10}, within=60, what="the next messages are stored, and nothing else", every=1
-    )
+    wait_until(lambda: rocketmq.stored(topic) == {topic: stored + 10}, within=60, what="the next messages are stored, and nothing else")
 
 
 def kill_at_random(rocketmq: RocketMQ, client: RocketMQClient, gateway: Gateway, use: str, random: Random, rounds: int) -> None:
@@ -265,5 +263,5 @@ def test_a_stop_in_good_order_lets_pass_what_waits(rocketmq: RocketMQ, rocketmq_
     wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
     assert waiting(gateway, topic) > 0
     assert gateway.stop() == 0
-    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored", every=1)
+    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT}, within=60, what="all is stored")
     gateway.start()

@@ -27,7 +27,7 @@ MAVEN = "{http://maven.apache.org/POM/4.0.0}"  # the namespace of poms
 # verified: that is a tenth of a client's start (2.5 CPU-s, measured).
 FAST_START = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"]
 FAST_START += ["-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"]
-LEARNED = 4  # a name server, a broker, an administrator and a client, as the run's own broker begins
+LEARNED = 3  # a name server, a broker and a client, as the run's own broker begins
 
 
 class JavaMissingError(RuntimeError):

@@ -6,13 +6,14 @@ import json
 import random
 import socket
 import socketserver
+import ssl
 import struct
 import threading
 from contextlib import suppress
 
 from gateway.protocols.rocketmq.question import TOPIC
 from support.processes import HANG_S, LOOPBACK, is_free
-from support.rocketmq.frames import encode_request, read_response, response
+from support.rocketmq.frames import Value, encode_request, read_response, response
 
 
 def port_range(count: int) -> tuple[int, int]:
@@ -110,16 +111,20 @@ class NameServer(Server):
 
 
 class Asker:
-    """A client of a name server: one connection."""
+    """A client of a name server or a broker: one connection; with `tls` that is TLS, whatever the certificate."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, tls: bool = False) -> None:
         self.sock = socket.create_connection((LOOPBACK, port), timeout=HANG_S)
         self._opaque = 0
+        if tls:
+            trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+            self.sock = trusting.wrap_socket(self.sock)
 
-    def ask(self, code: int, body: bytes = b"", topic: str = "orders") -> tuple[dict[str, object], bytes]:
+    def ask(self, code: int, body: bytes = b"", topic: str = "orders", **fields: Value) -> tuple[dict[str, object], bytes]:
         """The header and the body of the answer."""
         self._opaque += 1
-        self.sock.sendall(encode_request(code, {"topic": topic}, body, opaque=self._opaque))
+        self.sock.sendall(encode_request(code, {"topic": topic, **fields}, body, opaque=self._opaque))
         answer = read_frame(self.sock)
         assert answer, "the connection was closed instead of an answer"
         header = read_response(answer)
