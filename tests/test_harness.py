@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from support import tmpfs
-from support.clients.programs import Program
+from support.clients.programs import Job, Jobs, Program
 from support.java import LEARNED, ROOT, java
 from support.models.rates import let_through
 from support.processes import HANG_S, wait_until
@@ -121,6 +121,59 @@ def test_one_that_hangs_fails_with_the_stacks_of_its_threads(tmp_path: Path, pyt
     )  # fmt: skip
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "in waits_in_vain" in done.stdout
+
+
+A_JAVA = """#!{python}
+import json, os, sys, time
+for line in sys.stdin:
+    job, application, *words = line.rstrip("\\n").split("\\t")
+    if application == "Crash":
+        sys.exit("out of memory")
+    if application != "Hang":
+        end = "a trace" if application == "Fail" else None
+        for report in ({{"words": words, "pid": os.getpid()}}, end):
+            print(json.dumps({{"job": int(job), "report": report}}), flush=True)
+"""
+
+
+def test_jobs_share_a_jvm_and_one_that_hangs_fails_or_crashes_costs_the_next_ones_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "java").write_text(A_JAVA.format(python=sys.executable))
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def begin(application: str, *words: object, patient: bool = True) -> Job:
+        return Jobs.begin(f"{tmp_path}/guava/lib/*:{tmp_path}", tmp_path, application, words, patient=patient)
+
+    def jvm_of(job: Job) -> int:
+        (report,) = job.result()
+        assert report["words"] == ["one", "2"]
+        assert job.ended()
+        return int(report["pid"])
+
+    both = [begin("Echo", "one", 2) for _ in range(2)]
+    first, again = map(jvm_of, both)
+    assert first == again
+    assert jvm_of(begin("Echo", "one", 2, patient=False)) != first, "its settings are others"
+    seen = {first}
+    for application, within, said in (
+        ("Fail", HANG_S, "Fail: a trace"),
+        ("Hang", 0.1, "not end within 0.1 s"),
+        ("Crash", HANG_S, "memory"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            begin(application).result(within)
+        seen.add(jvm_of(begin("Echo", "one", 2)))
+    assert len(seen) == 4
+    with suppress(TimeoutError), Program.none_outlives():
+        left = begin("Hang")
+        raise TimeoutError("the test's own")
+    assert left.ended()
+    with Program.none_outlives():
+        assert jvm_of(begin("Echo", "one", 2)) not in seen
+    for jvm in Jobs._running.values():
+        jvm.end()
 
 
 def test_the_runs_own_brokers_end_with_the_last_file_that_has_them(tmp_path: Path) -> None:

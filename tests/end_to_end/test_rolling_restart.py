@@ -14,7 +14,7 @@ import pytest
 
 from support.brokers.rocketmq import RocketMQ
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
-from support.clients.programs import Program, RocketMQClient
+from support.clients.programs import Job, RocketMQClient
 from support.gateways import Gateway
 from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq.frames import heartbeat, response
@@ -146,7 +146,7 @@ def acknowledged(topic: str, line: dict[str, Any]) -> set[str]:
     }
 
 
-def wait_for_sends(gateway: Gateway, producer: Program, count: int) -> None:
+def wait_for_sends(gateway: Gateway, producer: Job, count: int) -> None:
     """Until this gateway has forwarded so many of the producer's, which goes on."""
 
     def enough() -> bool:

@@ -6,15 +6,19 @@ kept under build/.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,6 +33,7 @@ from support.ran import ran
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 CLIENT_JARS = {"5": JARS, "4": "rocketmq-client-4.9.8"}  # of RocketMQ's Java client: the brokers' version, and the last of 4
 PATIENCE_MS = 120_000  # of a send, where how long a busy machine takes is not what is tested; the Java client's own is 3 s
+CLIENT_SETTINGS = {"rocketmq.client.rebalance.waitInterval": "2000"}
 THREE_SECONDS = "3*time.Second"
 FIFTEEN_SECONDS = "15*time.Second"  # what is never answered, as a heartbeat on a connection that ended, is waited for as long
 GO_MISSING = "Go is not installed: run `make test` (it installs it), or `apt-get install golang-go`"
@@ -37,7 +42,7 @@ GO_MISSING = "Go is not installed: run `make test` (it installs it), or `apt-get
 class Program:
     """A client that is running. `result()` waits for its end and returns the JSON lines it printed."""
 
-    started: ClassVar[list[Program]] = []  # and not yet looked after by `none_outlives`
+    started: ClassVar[list[Program | Job]] = []  # and not yet looked after by `none_outlives`
 
     def __init__(self, command: list[str], *, cwd: Path | None = None) -> None:
         self.command = command
@@ -230,6 +235,93 @@ def java_publish(home: Path, url: str, exchange: str, key: str, run: str, *, cou
     return Publishing(run, Program([*command, *words]))
 
 
+class Jobs:
+    """A JVM that runs applications of RocketMQ's Java client side by side (Jobs.java), until this process ends or one of them hangs."""
+
+    _running: ClassVar[dict[tuple[str, bool], Jobs]] = {}  # by class path and patience
+
+    def __init__(self, class_path: str, home: Path, *, patient: bool) -> None:
+        """`patient`: a request that is not answered in time, as a heartbeat in 3 s, does not take all sends of its connection along."""
+        self._scratch = tempfile.TemporaryFile("w+")  # noqa: SIM115  -- closed with the JVM; a pipe could fill and stall it
+        settings = CLIENT_SETTINGS | {"com.rocketmq.remoting.client.closeSocketIfTimeout": str(not patient).lower()}
+        command = java(class_path, "Jobs", home, properties=settings)
+        self._popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._scratch, text=True, cwd=home)
+        self._jobs: list[Job] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        atexit.register(self.end)
+
+    @classmethod
+    def begin(cls, class_path: str, home: Path, application: str, words: Sequence[object], *, patient: bool) -> Job:
+        """Begin a job, in the JVM of this class path and patience; that is started where there is none."""
+        running = cls._running.get((class_path, patient))
+        if running is None or running._popen.poll() is not None:
+            running = cls._running[class_path, patient] = cls(class_path, home, patient=patient)
+        job = Job(running, application)
+        running._jobs.append(job)
+        assert running._popen.stdin is not None
+        running._popen.stdin.write("\t".join(map(str, (len(running._jobs) - 1, application, *words))) + "\n")
+        running._popen.stdin.flush()
+        return job
+
+    def _read(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            told = json.loads(line)
+            self._jobs[told["job"]].told.put(told["report"])
+        for job in self._jobs:
+            job.told.put("its JVM has ended")
+
+    def end(self) -> str:
+        """End the JVM, and whatever it runs; what it has complained of."""
+        if self._scratch.closed:
+            return ""
+        self._popen.kill()
+        self._popen.wait(HANG_S)
+        self._reader.join(HANG_S)
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            assert pipe is not None
+            pipe.close()
+        with self._scratch:
+            self._scratch.seek(0)
+            return self._scratch.read()[-3000:]
+
+
+class Job:
+    """An application that is running; as a Program."""
+
+    def __init__(self, jvm: Jobs, application: str) -> None:
+        self.told: queue.Queue[dict[str, Any] | str | None] = queue.Queue()  # its reports; then None, or what went wrong
+        self._jvm = jvm
+        self._application = application
+        self._ended = False
+        Program.started.append(self)
+
+    def ended(self) -> bool:
+        return self._ended or any(not isinstance(report, dict) for report in list(self.told.queue))
+
+    def result(self, within: float = HANG_S) -> list[dict[str, Any]]:
+        """Raises AssertionError, with what the application said, where it failed or did not end within that many seconds."""
+        deadline = time.monotonic() + within
+        reports: list[dict[str, Any]] = []
+        while True:
+            try:
+                told = self.told.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                told = f"it did not end within {within:g} s"
+            if isinstance(told, dict):
+                reports.append(told)
+                continue
+            self._ended = True
+            assert told is None, f"{self._application}: {told}\n{self._jvm.end()}"
+            return reports
+
+    def kill(self) -> None:
+        """End it now, if it has not ended, and its JVM with it."""
+        if not self.ended():
+            self._jvm.end()
+
+
 class RocketMQClient:
     """The Java client of one line, `5` or `4`."""
 
@@ -240,19 +332,19 @@ class RocketMQClient:
         self.name_server = name_server
         self._class_path = compiled(CLIENTS / "java" / "rocketmq", jar_set)
 
-    def _start(self, main: str, *words: object, **properties: str) -> Program:
-        settings = {"rocketmq.client.rebalance.waitInterval": "2000"} | properties
-        return Program([*java(self._class_path, main, self.home, properties=settings), self.name_server, *map(str, words)], cwd=self.home)
+    def _begin(self, application: str, *words: object, patient: bool = True) -> Job:
+        return Jobs.begin(self._class_path, self.home, application, [self.name_server, *words], patient=patient)
+
+    def _start(self, main: str, *words: object) -> Program:
+        command = java(self._class_path, main, self.home, properties=CLIENT_SETTINGS)
+        return Program([*command, self.name_server, *map(str, words)], cwd=self.home)
 
     def produce(
         self, run: str, *jobs: dict[str, object], connections: int = 1, vip: bool = False, tls: bool = False, timeout_ms: int = PATIENCE_MS
-    ) -> Program:
+    ) -> Job:
         """Start sending. Each job is settings as in Produce.java (topic, mode, count, rate, until, ...); a result line each."""
         words = [",".join(f"{name}={value}" for name, value in job.items()) for job in jobs]
-        settings = {"vip": str(vip).lower(), "tls.enable": str(tls).lower(), "timeout": str(timeout_ms)}
-        if timeout_ms > 3000:  # else a heartbeat, whose own time is 3 s, would take the connection and all sends on it along
-            settings["com.rocketmq.remoting.client.closeSocketIfTimeout"] = "false"
-        return self._start("Produce", run, connections, *words, **settings)
+        return self._begin("Produce", run, connections, str(vip).lower(), str(tls).lower(), timeout_ms, *words, patient=timeout_ms > 3000)
 
     def steady(self, group: str, topics: list[str], *, rate: float, seconds: float, size: int = 200) -> Program:
         """Start an application that sends `rate` messages a second to each topic and prints what it saw in every second (Steady.java)."""
@@ -260,14 +352,14 @@ class RocketMQClient:
 
     def consume(
         self, group: str, topic: str, *, expected: int | Path, within: float = 240.0, orderly: bool = False, send_back_every: int = 0
-    ) -> Program:
+    ) -> Job:
         """Start a push consumer (Consume.java). `expected` may be a file that will be there with the number once it is known."""
         way = "orderly" if orderly else "concurrently"
-        return self._start("Consume", group, topic, expected, within, way, send_back_every)
+        return self._begin("Consume", group, topic, expected, within, way, send_back_every)
 
     def consume_all(self, *consumers: tuple[str, str, str, int], within: float = 240.0) -> Program:
         """Consumers in one client, each (push, lite or pop; group; topic; how many are expected). A result line each."""
         return self._start("Consumers", within, *(":".join(map(str, one)) for one in consumers))
 
-    def transact(self, run: str, topic: str, *, count: int, within: float = 240.0) -> Program:
-        return self._start("Transact", run, topic, count, within)
+    def transact(self, run: str, topic: str, *, count: int, within: float = 240.0) -> Job:
+        return self._begin("Transact", run, topic, count, within)

@@ -6,6 +6,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -24,7 +25,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * {"consumed": ["RUN-TOPIC-CONNECTION-SEQUENCE", ... in the order of consumption], "sent_back": n, "retried": those that came again}.
  */
 public final class Consume {
-    public static void main(String[] arguments) throws Exception {
+    static Runnable run(String[] arguments, Consumer<String> report) throws Exception {
         long deadline = System.nanoTime() + (long) (Double.parseDouble(arguments[4]) * 1e9);
         int sendBack = Integer.parseInt(arguments[6]);
         List<String> consumed = Collections.synchronizedList(new ArrayList<>());
@@ -34,7 +35,7 @@ public final class Consume {
 
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[1]);
         consumer.setNamesrvAddr(arguments[0]);
-        consumer.setInstanceName("consume-" + ProcessHandle.current().pid());
+        consumer.setInstanceName(Jobs.instance("consume"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setPollNameServerInterval(2000);
@@ -67,10 +68,9 @@ public final class Consume {
             Thread.sleep(20);
         }
         consumer.shutdown(); // commits the offsets and leaves the group
-        System.out.println("{\"consumed\": " + Produce.array(new ArrayList<>(consumed)) + ", \"sent_back\": " + failed.size()
+        report.accept("{\"consumed\": " + Produce.array(new ArrayList<>(consumed)) + ", \"sent_back\": " + failed.size()
             + ", \"retried\": " + Produce.array(new ArrayList<>(retried)) + "}");
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
+        return () -> { };
     }
 
     private static int expected(String word) throws Exception {

@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -21,32 +22,33 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * Sends messages in every way the client knows, and says for each what the application saw.
  *
- * <pre>Produce NAMESRV RUN CONNECTIONS JOB...</pre>
+ * <pre>Produce NAMESRV RUN CONNECTIONS VIP TLS TIMEOUT JOB...</pre>
  *
  * A job is `topic=T,mode=sync|async|oneway|batch|ordered,count=N,seconds=S,rate=R,size=B,batch=K,threads=P`; all jobs run at once, on
  * every connection (one client instance each) with P threads; `count` and `rate` are per thread. Bodies begin with
  * RUN-TOPIC-NUMBER-SEQUENCE, where NUMBER counts the job's threads over all connections (with one thread each: the connections).
- * With `until=FILE` a job also ends when there is such a file.
+ * With `until=FILE` a job also ends when there is such a file. VIP and TLS are true or false; TIMEOUT is what each request is given, ms.
  * One line of JSON per job:
  * {"topic", "mode", "sent", "ok", "codes": {"215": refused requests}, "errors": ["distinct texts"], "outcomes": ["AR.."] per thread
  * (A accepted, R refused or failed; one per request), "started_ms", "elapsed_s", "median_ms", "max_ms", "begun_per_100ms" and "accepted_per_100ms": {slot: n}}.
  * Code -1: the client raised something that carries no code; -2: it never called back.
  */
 public final class Produce {
-    public static void main(String[] arguments) throws Exception {
+    static Runnable run(String[] arguments, Consumer<String> report) throws Exception {
         int connections = Integer.parseInt(arguments[2]);
         List<Job> jobs = new ArrayList<>();
-        for (String text : Arrays.asList(arguments).subList(3, arguments.length)) {
+        for (String text : Arrays.asList(arguments).subList(6, arguments.length)) {
             jobs.add(new Job(arguments[1], text));
         }
         List<DefaultMQProducer> producers = new ArrayList<>();
         for (int number = 0; number < connections; number++) {
             DefaultMQProducer producer = new DefaultMQProducer(arguments[1]);
             producer.setNamesrvAddr(arguments[0]);
-            producer.setInstanceName(arguments[1] + "-" + number + "-" + ProcessHandle.current().pid());
-            producer.setVipChannelEnabled(Boolean.getBoolean("vip"));
-            producer.setSendMsgTimeout(Integer.getInteger("timeout", 3000));
-            producer.setMqClientApiTimeout(Integer.getInteger("timeout", 3000)); // a heartbeat that comes late would take the connection along
+            producer.setInstanceName(Jobs.instance(arguments[1]));
+            producer.setVipChannelEnabled(Boolean.parseBoolean(arguments[3]));
+            producer.setUseTLS(Boolean.parseBoolean(arguments[4]));
+            producer.setSendMsgTimeout(Integer.parseInt(arguments[5]));
+            producer.setMqClientApiTimeout(Integer.parseInt(arguments[5])); // a heartbeat that comes late would take the connection along
             producer.start();
             for (Job job : jobs) {
                 Route.find(producer, job.topic);
@@ -75,10 +77,9 @@ public final class Produce {
             }
         }
         for (Job job : jobs) {
-            System.out.println(job.report());
+            report.accept(job.report());
         }
-        System.out.flush();
-        Runtime.getRuntime().halt(0); // an orderly shutdown of four clients takes seconds and is not what is tested
+        return () -> producers.forEach(DefaultMQProducer::shutdown);
     }
 
     /** Asks the broker something behind the one-way sends: once it answers, all of them are written, and not lost with this program. */

@@ -6,6 +6,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
@@ -23,7 +24,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * [ids the broker asked about, answered with commit], "executed": local transactions run, "codes": {"215": refused}}.
  */
 public final class Transact {
-    public static void main(String[] arguments) throws Exception {
+    static Runnable run(String[] arguments, Consumer<String> report) throws Exception {
         int count = Integer.parseInt(arguments[3]);
         long deadline = System.nanoTime() + (long) (Double.parseDouble(arguments[4]) * 1e9);
         Set<String> committed = Collections.synchronizedSet(new TreeSet<>());
@@ -34,7 +35,7 @@ public final class Transact {
 
         TransactionMQProducer producer = new TransactionMQProducer(arguments[1]);
         producer.setNamesrvAddr(arguments[0]);
-        producer.setInstanceName("transact-" + ProcessHandle.current().pid());
+        producer.setInstanceName(Jobs.instance("transact"));
         producer.setHeartbeatBrokerInterval(3000);
         producer.setSendMsgTimeout(Route.PATIENCE_MS);
         producer.setMqClientApiTimeout(Route.PATIENCE_MS);
@@ -79,11 +80,10 @@ public final class Transact {
             Thread.sleep(50);
         }
         List<String> questions = new ArrayList<>(asked);
-        System.out.println("{\"committed\": " + Produce.array(committed) + ", \"rolled_back\": " + Produce.array(rolledBack) + ", \"asked\": "
+        report.accept("{\"committed\": " + Produce.array(committed) + ", \"rolled_back\": " + Produce.array(rolledBack) + ", \"asked\": "
             + Produce.array(questions) + ", \"executed\": " + (committed.size() + rolledBack.size() + open.size())
             + ", \"codes\": " + Produce.object(codes) + "}");
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
+        return producer::shutdown;
     }
 
     /** How many messages the topic holds; -1 where an answer is late. */
