@@ -65,6 +65,10 @@ class Lines:
         """Whether `part`, which is no request, is answered even when all that waits with it is given up."""
         return False
 
+    def may_leave_memory(self, part: Part) -> bool:
+        """Whether `part` is whole again when it was read back from the disk."""
+        return True
+
     def describe(self, line: Line) -> str:
         """`line` in words, for operators."""
         raise NotImplementedError
@@ -280,7 +284,7 @@ class Lines:
     def _add_to_spool(self, line: Line, part: Part) -> bool:
         """Put `part` behind what waits in the line's spool, or begin that where enough waits in memory; whether it is there."""
         spool = line.spool
-        if spool is None:
+        if spool is None or not self.may_leave_memory(part):
             return False
         if spool.empty():
             if not line.held:

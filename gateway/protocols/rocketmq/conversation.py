@@ -45,6 +45,7 @@ from gateway.protocols.rocketmq.refusals import (
 from gateway.protocols.rocketmq.request_reply import shortest_ttl_ns
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
+from gateway.waiting.line import Line
 from limiter.keys import Key
 from limiter.limits import NEVER
 
@@ -212,10 +213,13 @@ class RocketmqConversation(Conversation):
             self.polls.hold(part, due)
             self._update_budget()
             return True
-        return self._hold_sends(part, due, blocking=False)
+        return self._hold_sends(part, due)
 
     def block(self, part: Part, due: int) -> bool:
-        return self._hold_sends(part, due, blocking=True)
+        if not self._hold_sends(part, due):
+            return False
+        self.held_sends.block(part)
+        return True
 
     def spool(self, part: Part, due: int) -> bool:
         """One-way sends alone: for all others the answer would come too late (`docs/spooling.md`)."""
@@ -223,9 +227,8 @@ class RocketmqConversation(Conversation):
             return False
         key = part.key
         assert key is not None
-        if not self.held_sends.begin_spool(self.held_sends.line_for(key), part, 0, partial(same_key, key)):
-            return False
-        return self._hold_sends(part, due, blocking=False)
+        line = self.held_sends.line_for(key)
+        return self.held_sends.begin_spool(line, part, 0, partial(same_key, key)) and self._hold_sends(part, due, line)
 
     def waits_behind(self, part: Part) -> bool:
         return isinstance(part, Sends) and part.one_way and self.held_sends.waits_behind(self.held_sends.line_of(part))
@@ -258,7 +261,7 @@ class RocketmqConversation(Conversation):
         line = self.held_sends.line_of(part)
         return line is not None and line.spool is not None and isinstance(part, Sends) and part.one_way
 
-    def _hold_sends(self, part: Part, due: int, *, blocking: bool) -> bool:
+    def _hold_sends(self, part: Part, due: int, line: Line | None = None) -> bool:
         assert isinstance(part, Sends)
         if part.streamed or self.close_reason:
             return False
@@ -271,9 +274,7 @@ class RocketmqConversation(Conversation):
         key = part.key
         assert key is not None
         self.held_sends.unblock(part)
-        self.held_sends.keep(self.held_sends.line_for(key), part, due)
-        if blocking:
-            self.held_sends.block(part)
+        self.held_sends.keep(line or self.held_sends.line_for(key), part, due)
         return True
 
     def close(self, part: Part) -> int:

@@ -49,6 +49,11 @@ class HeldSends(Lines):
     def restore(self, part: Part) -> Part:
         return part if isinstance(part, Sends) else restored(part)  # it may not have left memory
 
+    def may_leave_memory(self, part: Part) -> bool:
+        """What comes once something is spooled (`postpone`), which is one-way. Not what was judged in the batch with the first of it: its
+        client may wait for an answer."""
+        return part.rule is None and part.passed == 0
+
     def describe(self, line: Line) -> str:
         key = line.name
         return key.text if isinstance(key, Key) else str(key)

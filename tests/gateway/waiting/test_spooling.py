@@ -195,3 +195,43 @@ def test_a_send_that_wants_an_answer_or_is_too_large_to_wait_does_not_pass_by_wh
     assert len(rocketmq.split_frames(client.talk.to_client)) == 2, "its own limit, which nobody waits for"
     assert client.waiting()[0] == 2
     assert client.arrived() == []
+
+
+def test_the_very_first_that_is_spooled_waits_as_all_others(protocol: str, disk: SpoolDisk) -> None:
+    client = Client(protocol, disk, spools(0))
+    client.send(1)
+    assert client.waiting() == (1, 0)
+    client.wait(3)
+    client.send(2)
+    client.wait(7.1)
+    assert client.waiting() == (1, 0), "the second is as old later"
+    client.wait(3)
+    assert client.waiting() == (0, 0)
+    assert client.arrived() == []
+
+
+def test_nothing_passes_by_the_very_first_that_is_spooled(disk: SpoolDisk) -> None:
+    client = Client("rocketmq", disk, spools(1))
+    client.send(1, 2)
+    client.talk.now += SECOND
+    client.talk.client(rocketmq.send("orders", b"asked", opaque=77))
+    (answer,) = rocketmq.split_frames(client.talk.to_client)
+    assert "[RateLimit]" in str(rocketmq.read_response(answer)["remark"])
+    assert client.arrived() == [1]
+
+
+def test_a_send_that_is_judged_with_the_first_that_is_spooled_keeps_its_answer(disk: SpoolDisk) -> None:
+    """It waits behind that in memory: a file does not say who waits for an answer."""
+    limit = Limit(bytes=Rate(4_000), bytes_burst=4_000)
+    client = Client("rocketmq", disk, Rule("slow", Match(), limit=limit, action="spool", open_for_ns=0, max_age_ns=None))
+    large = [rocketmq.send("orders", bytes(3_500), opaque=opaque, one_way=True) for opaque in (1, 2)]
+    client.talk.client(b"".join(large) + rocketmq.send("orders", (3).to_bytes(4, "big"), opaque=3))
+    client.send(*range(4, 20))
+    client.talk.work()
+    assert client.waiting()[0] == 18
+    assert client.waiting()[1] > 10
+    client.wait(5)
+    assert client.arrived() == [0, 0, *range(3, 20)]
+    assert not client.talk.conversation.settled(), "the broker's answer is to come"
+    client.talk.broker(rocketmq.response(3))
+    assert client.talk.conversation.settled()
