@@ -12,7 +12,8 @@ Brokers and client libraries that a green run has started are kept with their ve
 Spark and Sphinx are installed where they are needed (PARTS): a test that needs one that is not there fails, and says what installs it.
 
 No test is run again when it fails. One that hangs fails with its stacks, after the `timeout` of pyproject.toml, or LONG_S where it may
-take minutes: a run that is ended from outside would name no test.
+take minutes: a run that is ended from outside would name no test. A process of the run ends with its second: where a broker is gone,
+all that need it hang.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().splitlines())
 PARTS = {"spark": ("pyspark", "make .venv/.spark", {"pyspark", "pandas", "duckdb"}), "site": ("sphinx", "make .venv/.docs", {"sphinx"})}
 LONG = ("long", "packages", "kubernetes", "storage", "airflow")  # what takes minutes
 LONG_S = 14_400  # seconds
+MOST_HUNG = 2  # tests
 SECOND_HALF = ("rabbitmq", "rocketmq", "bench")
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -74,6 +76,7 @@ NEWEST_RABBITMQ = Path(__file__).parents[1] / "build" / "rabbitmq4-trixie"  # of
 BROKERS = ("RabbitMQ", "org.apache.rocketmq:rocketmq-broker")
 IN_MEMORY = pytest.StashKey[Path]()
 RAN = pytest.StashKey[set[tuple[str, str]]]()  # by the processes of the run
+HUNG = pytest.StashKey[list[str]]()
 STARTED = pytest.StashKey[list[Callable[[], None]]]()  # of OF_THE_RUN: what ends each
 WITNESSES = ("limiter.keys", "limiter.judge", "gateway.session.session", "gateway.protocols.amqp.conversation")
 
@@ -155,6 +158,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, (module, target, _) in PARTS.items():
         if item.get_closest_marker(marker) and importlib.util.find_spec(module) is None:
             pytest.fail(f"{module} is not installed here: `{target}` installs it", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    if call.excinfo is not None and "from pytest-timeout" in str(call.excinfo.value):
+        hung = item.session.stash[HUNG] = [*item.session.stash.get(HUNG, []), item.nodeid]
+        if len(hung) >= MOST_HUNG:
+            item.session.shouldfail = f"hung: {', '.join(hung)}"
+    return (yield)
 
 
 @pytest.fixture(autouse=True)

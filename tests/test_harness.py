@@ -115,12 +115,19 @@ def test_one_that_hangs_fails_with_the_stacks_of_its_threads(tmp_path: Path, pyt
         "def waits_in_vain(): never.wait(300)\n"
         "def test_hangs(): threading.Thread(target=waits_in_vain, daemon=True).start(); never.wait(300)\n"
         "def test_passes(): pass\n"
+        "def test_hangs_too(): never.wait(300)\n"
+        "def test_is_not_begun(): pass\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_S
-    )  # fmt: skip
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "in waits_in_vain" in done.stdout
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--import-mode=importlib", "--basetemp=kept"]
+    environment = {name: value for name, value in os.environ.items() if name != "SLUICE_EXPECT_BUILD"}  # it has the source tree's
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    for processes in ("0", "1"):
+        done = subprocess.run(
+            [*command, "-n", processes], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=HANG_S
+        )  # fmt: skip
+        assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+        assert "in waits_in_vain" in done.stdout
+        assert "hung: test_it.py::test_hangs, test_it.py::test_hangs_too" in done.stdout
 
 
 A_JAVA = """#!{python}

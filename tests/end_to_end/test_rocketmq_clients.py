@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from support.brokers.rocketmq import RocketMQ
+from support.clients.answering import HungError
 from support.clients.rocketmq_probes import LIBRARIES, Consumed, Failure, RocketmqProbe, Sent, word
 from support.clients.rocketmq_situations import CUT_OFF, FREE_SENDS, GIVEN_UP_AFTER_MS, OK, REFUSED, SITUATIONS, TEN_A_SECOND, End
 from support.gateways import Gateway
@@ -86,12 +87,20 @@ def consume(topic: str, group: str, probe: RocketmqProbe) -> Consumed:
 
 
 def ask_all(probe: RocketmqProbe, asked: dict[str, Step], answers: dict[str, Future[Any]]) -> None:
+    """Until one hangs: the others would, too, for five minutes each."""
+    hung: HungError | None = None
     for name, step in asked.items():
         answer = answers[name]
         if not answer.set_running_or_notify_cancel():
             return
+        if hung is not None:
+            answer.set_exception(HungError(f"not asked for, since there was no answer before: {hung}"))
+            continue
         try:
             answer.set_result(step(probe))
+        except HungError as error:
+            hung = error
+            answer.set_exception(error)
         except BaseException as error:  # whoever asks for this answer is told
             answer.set_exception(error)
 

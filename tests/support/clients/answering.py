@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+class HungError(AssertionError):
+    """The program has no answer."""
+
+
 class Answering:
     """One such program, started at the first order and again after it was lost. `start_with` gives its command and environment."""
 
@@ -62,7 +66,7 @@ class Answering:
             answer = self._lines.get(timeout=within)
         except queue.Empty:
             self.close()
-            raise AssertionError(f"{self.name} had no report within {within:g} s for: {line}\n{self._complaints}") from None
+            raise HungError(f"{self.name} had no report within {within:g} s for: {line}\n{self._complaints}") from None
         if not answer:
             self.close()
             raise AssertionError(f"{self.name} ended with {popen.returncode} at: {line}\n{self._complaints}")
