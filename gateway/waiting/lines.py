@@ -82,7 +82,7 @@ class Lines:
             self.pass_on(part, waited=False)
         elif line.waits():
             part.paid = part.kind == REQUEST and part.passed > 0 and not part.requeue_without_slots(self.conversation.reports.endings)
-            self.keep(line, part, 0)
+            self._pass_all(self.hold(line, part, 0))
         elif line.taken:
             self.count_out(part)
             self.pass_on(part, waited=True)
@@ -100,8 +100,15 @@ class Lines:
         else:
             self.conversation.end_wait(part)
 
-    def keep(self, line: Line, part: Part, due: int) -> None:
-        """`part` waits until `due`, when it is judged again; 0: until those before it have gone."""
+    def keep(self, line: Line, part: Part, due: int, *, blocking: bool = False) -> None:
+        """`part` waits until `due`, when it is judged again; 0: until those before it have gone.
+
+        `blocking`: until it is settled the client is not read; in a spool, which takes what the client sends, not before its turn comes.
+        """
+        self._unblock(part)
+        if blocking:
+            part.blocking = True
+            self.budget.blocking += 1
         self._pass_all(self.hold(line, part, due))
 
     def postpone(self, line: Line, part: Part, now: int) -> None:
@@ -220,18 +227,12 @@ class Lines:
     def count_out(self, part: Part) -> None:
         """`part` is settled or given up: it no longer counts as held."""
         self.budget.held_bytes -= self.cost_of(part)
-        self.unblock(part)
+        self._unblock(part)
         if part.kind == REQUEST:
             self.budget.held_messages -= part.count * part.messages
             self.conversation.end_wait(part)
 
-    def block(self, part: Part) -> None:
-        """The client is not read until `part`, which is held, is settled."""
-        if not part.blocking:
-            part.blocking = True
-            self.budget.blocking += 1
-
-    def unblock(self, part: Part) -> None:
+    def _unblock(self, part: Part) -> None:
         if part.blocking:
             part.blocking = False
             self.budget.blocking -= 1
@@ -300,6 +301,7 @@ class Lines:
                     break
             if front < most:
                 return False
+        self._unblock(part)  # a file does not say so
         spool.add(part)
         if part.kind != REQUEST and self.is_answered(part):
             line.spooled_answers.append(part)

@@ -171,23 +171,22 @@ class Settling:
         self._swallow(channel, part)
         return REFUSED
 
-    def hold(self, part: Part, due: int) -> bool:
+    def hold(self, part: Part, due: int, *, blocking: bool = False) -> bool:
         channel = self.channels.get(part.ordering_key)
         if channel is None or channel.settled_state != PASSING:
             return False
         if part.reservation is not None and channel.line.spool is not None:
             self.deliveries.gets.goes_unjudged(part)
             due = 0
-        self.held_parts.unblock(part)
-        self.held_parts.keep(channel.line, part, due)
+        self.held_parts.keep(channel.line, part, due, blocking=blocking)
         return True
 
     def block(self, part: Part, due: int) -> bool:
-        if not self.hold(part, due):
+        if not self.hold(part, due, blocking=True):
             return False
-        self.held_parts.block(part)
-        notices = self.replies.notices
-        notices.block(notices.reason if notices.gateway_blocks else over_limit(part))
+        if part.blocking:
+            notices = self.replies.notices
+            notices.block(notices.reason if notices.gateway_blocks else over_limit(part))
         return True
 
     def spool(self, part: Part, due: int) -> bool:

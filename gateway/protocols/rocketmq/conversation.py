@@ -216,10 +216,7 @@ class RocketmqConversation(Conversation):
         return self._hold_sends(part, due)
 
     def block(self, part: Part, due: int) -> bool:
-        if not self._hold_sends(part, due):
-            return False
-        self.held_sends.block(part)
-        return True
+        return self._hold_sends(part, due, blocking=True)
 
     def spool(self, part: Part, due: int) -> bool:
         """One-way sends alone: for all others the answer would come too late (`docs/spooling.md`)."""
@@ -261,7 +258,7 @@ class RocketmqConversation(Conversation):
         line = self.held_sends.line_of(part)
         return line is not None and line.spool is not None and isinstance(part, Sends) and part.one_way
 
-    def _hold_sends(self, part: Part, due: int, line: Line | None = None) -> bool:
+    def _hold_sends(self, part: Part, due: int, line: Line | None = None, *, blocking: bool = False) -> bool:
         assert isinstance(part, Sends)
         if part.streamed or self.close_reason:
             return False
@@ -273,8 +270,7 @@ class RocketmqConversation(Conversation):
                 part.deadline = min(part.deadline, due + ttl - min(part.wait_ns, REJUDGE_WITHIN_NS))
         key = part.key
         assert key is not None
-        self.held_sends.unblock(part)
-        self.held_sends.keep(line or self.held_sends.line_for(key), part, due)
+        self.held_sends.keep(line or self.held_sends.line_for(key), part, due, blocking=blocking)
         return True
 
     def close(self, part: Part) -> int:

@@ -235,3 +235,20 @@ def test_a_send_that_is_judged_with_the_first_that_is_spooled_keeps_its_answer(d
     assert not client.talk.conversation.settled(), "the broker's answer is to come"
     client.talk.broker(rocketmq.response(3))
     assert client.talk.conversation.settled()
+
+
+def test_what_blocks_its_client_does_so_when_its_turn_comes_and_not_for_good(disk: SpoolDisk) -> None:
+    """Another rule than that which spools holds it; it waits behind what that one has spooled, and is written to the disk."""
+    limit = Limit(messages=Rate(5), messages_burst=1)
+    block = Rule("block", Match(routing_key="bills"), limit=limit, action="block", open_for_ns=0)
+    client = Client("amqp", disk, replace(spools(5, max_age_ns=None), match=Match(routing_key="orders")), block)
+    said = [amqp.publish(1, topic, bytes([number]) * 1_000) for topic in ("orders", "bills") for number in range(6)]
+    client.talk.client(b"".join(said))
+    budget = client.talk.conversation.budget
+    assert (client.waiting()[0], budget.blocking) == (11, 0)
+    client.wait(0.1)
+    assert client.waiting()[1] > 5
+    client.wait(1.2)
+    assert (client.waiting()[0], budget.blocking) == (3, 1), "bills stand first now"
+    client.wait(2)
+    assert (client.waiting(), budget.blocking, client.talk.to_broker) == ((0, 0), 0, b"".join(said))

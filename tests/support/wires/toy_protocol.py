@@ -137,18 +137,14 @@ class ToyConversation(Conversation):
 
     # ---- what is held ----------------------------------------------------------------------------------------------
 
-    def hold(self, part: Part, due: int) -> bool:
+    def hold(self, part: Part, due: int, *, blocking: bool = False) -> bool:
         if self.close_reason:
             return False
-        self.lines.unblock(part)
-        self.lines.keep(self.lines.line, part, due)
+        self.lines.keep(self.lines.line, part, due, blocking=blocking)
         return True
 
     def block(self, part: Part, due: int) -> bool:
-        if not self.hold(part, due):
-            return False
-        self.lines.block(part)
-        return True
+        return self.hold(part, due, blocking=True)
 
     def spool(self, part: Part, due: int) -> bool:
         return self.lines.begin_spool(self.lines.line, part, 0, self.key_of) and self.hold(part, due)
