@@ -78,6 +78,9 @@ BURST = 100  # of them at once
 HANGS_S = 4.0
 NIGHT_EVERY_S = 1800.0
 LAST_WORDS = 5000  # characters of the gateway's log, where a round has failed
+OUTAGE = '"event": "upstream_unreachable"'
+INTERRUPTED = "interrupted"  # rounds
+MOST_INTERRUPTED = 0.1  # of all
 SHORTEST_H = 1.0  # hours; half of it is the last process's, some forty rounds
 TAKING_OVER = 0.5  # of the run; in it takeovers come
 CIRCLE = len(KINDS)  # rounds; in so many each disturbance comes once
@@ -159,6 +162,19 @@ class Soak:
         if self.number % getattr(self.every, what):
             return False
         self.did[what] += 1
+        return True
+
+    def has_done(self, sample: Sample) -> bool:
+        """A round; False where it was interrupted because a broker hung by itself, as RocketMQ does on a machine with too much to do."""
+        outages = self.gateway.log().count(OUTAGE)
+        try:
+            self.round(sample)
+        except (OSError, pika.exceptions.AMQPError):
+            if self.gateway.log().count(OUTAGE) == outages:
+                raise
+            self.did[INTERRUPTED] += 1
+            self.settle()
+            return False
         return True
 
     def round(self, sample: Sample) -> None:
@@ -382,9 +398,8 @@ def grown(samples: list[Sample]) -> tuple[dict[str, Trend], list[str]]:
     return trends, faults
 
 
-def soak(hours: float, every: Every, say: Callable[[str], None]) -> tuple[list[Sample], Counter[str]]:
-    """Run; every round's sample, and what else was done how often."""
-    samples: list[Sample] = []
+def soak(hours: float, every: Every, samples: list[Sample], say: Callable[[str], None]) -> Counter[str]:
+    """Run, and add every round's sample; what else was done how often."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-soak-")))
         rabbitmq = stack.enter_context(RabbitMQ(folder / "rabbitmq"))
@@ -410,15 +425,17 @@ def soak(hours: float, every: Every, say: Callable[[str], None]) -> tuple[list[S
         night_at = began + NIGHT_EVERY_S / 2
         while time.monotonic() - began < hours * 3600:
             sample = Sample(round(time.monotonic() - began, 1))
-            run.round(sample)
-            samples.append(sample)
-            say(json.dumps(asdict(sample)))
+            if run.has_done(sample):
+                samples.append(sample)
+                say(json.dumps(asdict(sample)))
             if time.monotonic() > night_at:
                 night_at += NIGHT_EVERY_S
                 run.night()
             if run.number % every.taken_over == 0 and time.monotonic() - began < TAKING_OVER * hours * 3600:
                 run.take_over()
-    return samples, run.did
+        if run.did[INTERRUPTED] > MOST_INTERRUPTED * run.number:
+            raise AssertionError(f"{run.did[INTERRUPTED]} of {run.number} rounds were interrupted")
+    return run.did
 
 
 def listeners_of(rabbitmq: RabbitMQ, rocketmq: RocketMQ) -> list[dict[str, object]]:
@@ -438,7 +455,13 @@ def main() -> int:
     if arguments.hours < SHORTEST_H and not arguments.rehearse:
         parser.error(f"--hours {arguments.hours:g} is too short to see a trend: at least {SHORTEST_H:g}")
     every = REHEARSED if arguments.rehearse else Every()
-    samples, did = soak(arguments.hours, every, lambda line: print(line, file=sys.stderr, flush=True))
+    samples: list[Sample] = []
+    arguments.report.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        did = soak(arguments.hours, every, samples, lambda line: print(line, file=sys.stderr, flush=True))
+    except BaseException:
+        arguments.report.write_text(json.dumps({"samples": [asdict(each) for each in samples]}, indent=1) + "\n")
+        raise
     if arguments.rehearse:
         print(f"{len(samples)} rounds, {samples[-1].life} takeovers, {dict(did)}")
         return 0
@@ -446,7 +469,6 @@ def main() -> int:
     ages = {name: at_one_age(samples, name) for name in LIMITS}
     if len(ages["resident_mib"]) < 2:
         faults.append("no two processes lived for two circles of disturbances: run longer")
-    arguments.report.parent.mkdir(parents=True, exist_ok=True)
     found = {
         "hours": arguments.hours,
         "rounds": len(samples),
