@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from pamqp import commands, frame
 
-from gateway.broker_load.source import Backlog, BacklogError, Source
+from gateway.broker_load.source import MAX_FRAMES, Backlog, BacklogError, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ class AmqpSource(Source):
 
     async def _expect(self, kind: type) -> Any:
         """The next method, which is of this kind. Raises BacklogError with the broker's own words where it is a close."""
-        while True:
+        for _ in range(MAX_FRAMES):
             while len(self._data) < HEAD or len(self._data) < HEAD + self._size() + 1:
                 if len(self._data) >= HEAD and self._size() > MAX_FRAME_BYTES:
                     raise BacklogError(f"the broker has announced a frame of {self._size()} bytes")
@@ -81,6 +81,7 @@ class AmqpSource(Source):
                 raise BacklogError(f"{method.reply_code} {method.reply_text}")
             if not isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
                 raise BacklogError(f"the broker has said {method.name} where {kind.__name__} was expected")
+        raise BacklogError(f"the broker has said {MAX_FRAMES} things and no {kind.__name__}")
 
     def _size(self) -> int:
         return int.from_bytes(self._data[3:HEAD], "big")

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from gateway.broker_load.source import MAX_ANSWER_BYTES, Backlog, BacklogError, Source
+from gateway.broker_load.source import MAX_ANSWER_BYTES, MAX_FRAMES, Backlog, BacklogError, Source
 
 if TYPE_CHECKING:
     from limiter.limits import Lag
@@ -66,7 +66,7 @@ class RocketmqSource(Source):
         self.opaque += 1
         await self.write(request(self.opaque, topic, lag.group))
         data = b""
-        while True:
+        for _ in range(MAX_FRAMES):
             while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
                 if len(data) >= 4 and int.from_bytes(data[:4], "big") > MAX_ANSWER_BYTES:
                     raise BacklogError(f"the broker's answer is longer than {MAX_ANSWER_BYTES} bytes")
@@ -76,3 +76,4 @@ class RocketmqSource(Source):
             if found is not None:
                 return found
             data = data[4 + size :]
+        raise BacklogError(f"the broker has said {MAX_FRAMES} things and not answered")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from limiter.limits import Lag
 
 MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; read for one question: RocketMQ says 200 bytes a queue, so 20,000 queues; a guess
+MAX_FRAMES: Final = 100  # looked at for one answer: others, such as heartbeats, may come first, and each costs the loop 5 µs; a guess
 ANSWER_S: Final = 3.0  # seconds; for a broker's answer; clients wait as long (`docs/design/rocketmq.md` 3)
 
 

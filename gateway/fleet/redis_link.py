@@ -35,7 +35,7 @@ LOAD: Final[tuple[Command, ...]] = tuple(("SCRIPT LOAD", script) for script in (
 CONNECT_S: Final = 0.5  # seconds; for a connection, which may take longer than an answer: buckets have no owner then anyhow; a guess
 KINDS: Final = {"redis": Connection, "rediss": SSLConnection, "unix": UnixDomainSocketConnection}  # by the URL's scheme
 ROUND: Final = 4  # answers that follow each other within one round, each within the time-out: a cluster's slots, login, scripts, slices
-MAX_ANSWER_BYTES: Final = 4 << 20  # bytes; of one round: 512 slices are 20 kB, and the commands that a cluster's node knows 300 kB; a guess
+MAX_ANSWER_BYTES: Final = 2 << 20  # bytes; of one round: MOST_PROOFS of MAX_PROOF_BYTES are half of it, 512 slices 20 kB; a guess
 KEY: Final = 3  # where a command has its key: EVALSHA sha 1 key
 
 

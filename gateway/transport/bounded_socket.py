@@ -92,7 +92,8 @@ class BoundedSocket:
     def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
         """A file to read from, for http.client."""
         assert mode == "rb", mode
-        return io.BufferedReader(_BoundedReader(self, self._sock.makefile("rb", 0)), buffering if buffering > 0 else io.DEFAULT_BUFFER_SIZE)
+        raw = _BoundedReader(self, self._sock.makefile("rb", 0))
+        return _BoundedFile(raw, buffering if buffering > 0 else io.DEFAULT_BUFFER_SIZE)
 
     def limit_wait(self) -> None:
         """The next call on the socket waits no longer than there is time. Raises AnswerTooLateError. One that does not block stays so."""
@@ -103,6 +104,19 @@ class BoundedSocket:
     def spend(self, size: int) -> None:
         self._allowance.spend(size)
 
+    @property
+    def most(self) -> int:
+        return self._allowance.most
+
+
+class _BoundedFile(io.BufferedReader):
+    """Asks for no more than may come: http.client reads as much at once as a head announces, for which memory is taken beforehand."""
+
+    raw: _BoundedReader
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size if size is None else min(size, self.raw.most() + 1))
+
 
 class _BoundedReader(io.RawIOBase):
     """What the socket's own file reads, which keeps the socket open until both are closed."""
@@ -110,6 +124,10 @@ class _BoundedReader(io.RawIOBase):
     def __init__(self, sock: BoundedSocket, raw: Any) -> None:
         self._bounded = sock
         self._raw = raw
+
+    def most(self) -> int:
+        """Bytes of one answer."""
+        return self._bounded.most
 
     def readable(self) -> bool:
         return True

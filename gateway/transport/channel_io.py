@@ -14,7 +14,11 @@ READ_BYTES: Final = 16_384
 
 
 async def read_some(channel: Channel) -> bytes:
-    """The next bytes; b"" at the end, whichever it is."""
+    """The next bytes; b"" at the end, whichever it is.
+
+    Others have a turn first, and a deadline holds, also while the peer sends faster than this reads.
+    """
+    await trio.lowlevel.checkpoint()
     buffer = memoryview(bytearray(READ_BYTES))
     while True:
         data = channel.read(READ_BYTES, buffer)

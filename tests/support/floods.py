@@ -57,9 +57,16 @@ class AMQPFlood(Flood):
     Each message is a round trip of pika's, so more would take the processor from what is looked at.
     """
 
-    def __init__(self, port: int, exchange: str = "orders", key: str = "order.created", messages: int = 4) -> None:
+    def __init__(
+        self,
+        port: int,
+        exchange: str = "orders",
+        key: str = "order.created",
+        messages: int = 4,
+        properties: pika.BasicProperties | None = None,
+    ) -> None:
         super().__init__()
-        self._target = exchange, key
+        self._target = exchange, key, b"x" * 200, properties
         self._messages = messages
         self._parameters = pika.URLParameters(f"amqp://shop:secret@{LOOPBACK}:{port}/%2F")
         self._parameters.client_properties = {"connection_name": "checkout"}
@@ -72,7 +79,7 @@ class AMQPFlood(Flood):
     def burst(self) -> None:
         for _ in range(self._messages):
             with suppress(pika.exceptions.NackError):
-                self._channel.basic_publish(*self._target, b"x" * 200)
+                self._channel.basic_publish(*self._target)
 
     def close(self) -> None:
         self._connection.close()

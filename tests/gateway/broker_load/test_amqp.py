@@ -45,6 +45,7 @@ async def test_one_connection_serves_many_looks_and_heartbeats_and_alarms_are_pa
         ((1, commands.Queue.PurgeOk(1)), "Queue.PurgeOk where DeclareOk was expected"),
         (b"\x01\0\x01\0\0\0\x04\0\x32\xff\xff\xce", "not understood"),
         (b"\x01\0\x01\x7f\0\0\0", "announced a frame of"),
+        (b"\x08\0\0\0\0\0\0\xce" * 200, "100 things and no DeclareOk"),
     ],
 )
 async def test_an_unexpected_answer_ends_the_connection_with_the_reason(brokers: list[Broker], said: object, words: str) -> None:

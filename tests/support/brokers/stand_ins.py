@@ -78,12 +78,12 @@ def rabbitmq(port: int = 0, *, delivers: bool = False) -> StandIn:
 
     With `delivers`, each consumer gets a message at once and another one after each ack.
     """
-    return StandIn(functools.partial(_serve_amqp, delivers=delivers), port)
+    return StandIn(functools.partial(serve_amqp, delivers=delivers), port)
 
 
 def rocketmq(port: int = 0, *, delivers: bool = False) -> StandIn:
     """Takes every request for a success. With `delivers`, each pull finds one message."""
-    return StandIn(functools.partial(_serve_remoting, delivers=delivers), port)
+    return StandIn(functools.partial(serve_remoting, delivers=delivers), port)
 
 
 def _frames(client: socket.socket, head: int, size_of: Callable[[bytes], int]) -> Iterator[bytes]:
@@ -98,7 +98,7 @@ def _frames(client: socket.socket, head: int, size_of: Callable[[bytes], int]) -
         data = data[at:]
 
 
-def _serve_amqp(client: socket.socket, *, delivers: bool = False) -> None:
+def serve_amqp(client: socket.socket, *, delivers: bool = False) -> None:
     if receive_exactly(client, 8)[:4] != b"AMQP":
         return
 
@@ -148,7 +148,7 @@ def _serve_amqp(client: socket.socket, *, delivers: bool = False) -> None:
             client.sendall(deliver(channel, b"x", tag=delivered[channel], consumer_tag=tag))
 
 
-def _serve_remoting(client: socket.socket, *, delivers: bool = False) -> None:
+def serve_remoting(client: socket.socket, *, delivers: bool = False) -> None:
     for one in _frames(client, 4, lambda head: 4 + int(struct.unpack("!I", head)[0])):
         header = json.loads(one[8 : 8 + (struct.unpack_from("!I", one, 4)[0] & 0xFFFFFF)])
         if delivers and header["code"] == PULL_MESSAGE:
