@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     Task = Callable[[], Awaitable[None]]
 
 RETRY_S: Final = 1.0  # between two attempts to have the state directory again; a guess
+NOT_TAKEN_BACK: Final = (
+    "limits hold as before and changes are refused; it is tried every second. End the process that has it, or mend what is named; or start "
+    "the next process again: it takes over with the state as it finds it"
+)
 
 
 class StateDirectory(Protocol):
@@ -65,6 +69,7 @@ class Handover:
         self._without_store = False
         self._taken_back = 0  # times
         self._settled = trio.Event()  # it is not open any more
+        self._went_on = trio.Event()  # after a process that came to nothing; the state is to be had again
         self._store = store
         self._admin_server = admin_server
         self._fill_levels = fill_levels
@@ -78,7 +83,7 @@ class Handover:
             return []
         self._next_process = NextProcess(draining, lambda: self._successor if self.asked else None, self.settled)
         point = TakeoverPoint(place.takeover, place.state_directory, place.workers, sockets, self, draining)
-        return [point.run, self._next_process.run]
+        return [point.run, self._next_process.run, self._have_state_again]
 
     async def settled(self) -> None:
         """Until it is known whether the process that was lent everything serves."""
@@ -106,27 +111,34 @@ class Handover:
         self._settle()
 
     async def take_back(self) -> None:
-        """The next process has come to nothing. Clients go on at once, changes once the state directory is free."""
+        """The next process has come to nothing. Clients go on at once, and the next one may ask; changes once the state is had again."""
         self._taken_back += 1
         self._host.go_on()
         self._admin_server.come_back()
         self._settle()
         await trio.to_thread.run_sync(self._fill_levels.thaw)
+        self._went_on.set()
+
+    async def _have_state_again(self) -> None:
+        """A task. The state may be kept or damaged for long: meanwhile a process may ask, and takes over with the state as it finds it."""
         told = False
-        while self._without_store:
-            try:
-                await self._store.take_again()
-            except Exception as error:  # the other one still has it, or has left it damaged: what was in force stays so
-                if not told:
-                    told = True
-                    remedy = "limits hold as before and changes are refused until that is over; it is tried again all the time"
-                    log.event(logging.ERROR, "state_not_taken_back", err=str(error), remedy=remedy)
-                await trio.sleep(RETRY_S)
-            else:
-                self._without_store = False
-                self._host.enforce(self._store.rules())
-        if told:
-            log.event(logging.INFO, "state_taken_back")
+        while True:
+            await self._went_on.wait()
+            self._went_on = trio.Event()
+            while self._without_store and not self.lent and not self.asked:
+                try:
+                    await self._store.take_again()
+                except Exception as error:  # the other one still has it, or has left it damaged: what was in force stays so
+                    if not told:
+                        told = True
+                        log.event(logging.ERROR, "state_not_taken_back", err=str(error), remedy=NOT_TAKEN_BACK)
+                    await trio.sleep(RETRY_S)
+                else:  # at once: the next process may wait for its turn
+                    self._without_store = False
+                    self._host.enforce(self._store.rules())
+            if told and not self._without_store:
+                told = False
+                log.event(logging.INFO, "state_taken_back")
 
     def _settle(self) -> None:
         self.lent = False

@@ -58,7 +58,8 @@ LIFE: Final = {
         meaning="A process that was ready to take over did not come to serve: this one has taken everything back and goes on."),
     "state_not_taken_back": lines(
         "error", fields="err remedy",
-        meaning="After `taken_back` the state directory cannot be had again: the other process still has it, or it is damaged."),
+        meaning="After `taken_back` the state directory cannot be had again: the other process still has it, or it is damaged. Changes are "
+        "refused; it is tried every second, and a next process may take over meanwhile."),
     "state_taken_back": lines(
         "info", meaning="After `state_not_taken_back` the state directory is had again: changes are taken."),
     "next_process_started": lines(
