@@ -21,6 +21,7 @@ older than the journal (two files of 8 MiB) cannot be restored.
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import fcntl
 import logging
@@ -99,6 +100,11 @@ OBSERVING: Final = "another process still has it"
 DOUBT_S: Final = 5.0  # between two looks at ends that are not believed, of which there may be 20,000; a guess
 AHEAD_S: Final = 60.0  # by which the last line may be ahead of the clock; a guess
 SYSTEM: Final = "sluice"  # the author of changes without a request: expiry
+
+READ_ANEW: Final = (  # attributes of a store that has taken the folder; what follows from the state with them
+    "_lock", "read_only", "_files", "_snapshots", "warnings", "_to_void", "_journal", "_refusals", "state", "_quotas", "_shadow_quotas",
+    "_rules", "_live", "_keys", "_levels", "_merged",
+)  # fmt: skip
 
 EditNow: TypeAlias = Callable[[], tuple[Sequence[Edit], Publication | None]]
 
@@ -293,32 +299,39 @@ class Store:
         self.read_only = HANDED_OVER
 
     async def take_again(self) -> None:
-        """`take` between two changes: the plan of one that waits is made on what the other process has left."""
+        """`take` between two changes: the plan of one that waits is made on what the other process has left.
+
+        Messages go on meanwhile: 19,000 changes take 0.1 s to read.
+        """
         async with self._turn:
-            self.take()
+            if self._content is not NO_FOLDER:
+                self._become(await beside(self._taken))
 
     def take(self, files: FileSystem | None = None) -> None:
-        """Have the folder, which was only observed or was handed over, and read it anew: it may have changed. Raises as `open`; what was in
-        force before stays so then, and changes are refused as before.
+        """Have the folder, which was only observed or was handed over, and read it anew: it may have changed.
+
+        Raises as `open`; then nothing has changed here.
         """
-        if self._content is NO_FOLDER:
-            return
-        refuses, in_force = self.read_only, (self.state, self._rules, self._quotas, self._shadow_quotas)
-        try:
-            self._lock, self.read_only = self._hold_lock()  # only who has the lock may write
-            self._files = files or FileSystem()
-            self._snapshots = Snapshots(self.folder, self._files)
-            self.warnings.clear()
-            self._warn_of_read_only()
-            self._to_void.clear()
-            self._live_end = (None, math.inf)
-            self._first_end = (None, math.inf)
-            self._read()
-        except BaseException:
-            self.close()
-            self.read_only = refuses
-            self.state, self._rules, self._quotas, self._shadow_quotas = in_force
-            raise
+        if self._content is not NO_FOLDER:
+            self._become(self._taken(files))
+
+    def _taken(self, files: FileSystem | None = None) -> Store:
+        """A store like this one that has the folder, and has read it. On any thread: this one stays as it is."""
+        taken = copy.copy(self)
+        taken._lock, taken.read_only = self._hold_lock()  # only who has the lock may write
+        taken._files = files or FileSystem()
+        taken._snapshots = Snapshots(self.folder, taken._files)
+        taken.warnings, taken._to_void, taken._live = [], [], {}
+        taken._keys, taken._levels = ParsedChanges(key_of), ParsedChanges(level_key_of)
+        taken._warn_of_read_only()
+        taken._read()
+        return taken
+
+    def _become(self, taken: Store) -> None:
+        for name in READ_ANEW:
+            setattr(self, name, getattr(taken, name))
+        if taken.file_rules is not self.file_rules or taken._hourly is not self._hourly:  # they were replaced while it was read
+            self._rules = self._build(self.state)
 
     # ---- the rules -----------------------------------------------------------------------------------------------------
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+from admin.store import recovery
 from admin.store.changes import Author, WriteFailedError
 from admin.store.state import StoredOverride
 from admin.store.store import Store, StoreError
+from limiter.rules.hourly_raise import HourlyRaise
 from support.admin.admin_client import RULES, Clock
 
 WHO = Author("tester", "admin", "127.0.0.1", "r1")
@@ -116,6 +121,95 @@ async def test_a_change_under_way_while_the_folder_is_had_again_keeps_what_the_o
     running.close()
     again = Store.open(tmp_path, RULES, Clock())
     assert "limits/rocketmq/acknowledged" in again.state.keys
+    assert (await again.verify()).faults == []
+
+
+async def handed_over_and_left(folder: Path) -> Store:
+    """A running process whose folder another one has had, and changed, and left."""
+    running = Store.open(folder, RULES, Clock())
+    await set_rate(running, 7)
+    await running.hand_over()
+    other = Store.open(folder, RULES, Clock())
+    await set_rate(other, 8)
+    other.close()
+    return running
+
+
+class Reading:
+    """Stops whoever reads the state until `goes_on` is set; where that is the event loop's thread, nobody can."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Event()
+        self.goes_on = threading.Event()
+        self.waited = True  # for as long as it had to
+        read = recovery.load_state
+
+        def load_state(*arguments: Any) -> Any:
+            self.begun.set()
+            self.waited = self.goes_on.wait(5)
+            return read(*arguments)
+
+        monkeypatch.setattr(recovery, "load_state", load_state)
+
+    async def until_begun(self) -> None:
+        while not self.begun.is_set():
+            await trio.sleep(0.001)
+
+
+async def test_messages_go_on_and_the_limits_of_before_hold_while_the_folder_is_had_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of live changes take 0.1 s to read."""
+    running = await handed_over_and_left(tmp_path)
+    before, reading = running.rules(), Reading(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.take_again)
+        await reading.until_begun()
+        assert running.rules() is before
+        with pytest.raises(StoreError):  # it has the lock already
+            Store.open(tmp_path, RULES, Clock())
+        reading.goes_on.set()
+    assert reading.waited
+    assert running.revision == 2
+    await set_rate(running, 9)
+    assert running.revision == 3
+    running.close()
+
+
+async def test_rules_and_raises_that_came_meanwhile_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = await handed_over_and_left(tmp_path)
+    reading, hourly = Reading(monkeypatch), HourlyRaise({}, 4.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.take_again)
+        await reading.until_begun()
+        running.replace_file_rules(RULES[:1])
+        running.raise_quotas(hourly, 1)
+        reading.goes_on.set()
+    assert reading.waited
+    assert [rule.name for rule in running.rules().file_rules] == [RULES[0].name]
+    assert running.rules().hourly is hourly
+    (override,) = running.rules().overrides.values()
+    assert override.messages is not None
+    assert override.messages.per_second == 8
+    running.close()
+
+
+async def test_a_change_that_comes_while_the_folder_is_read_is_made_on_what_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await handed_over_and_left(tmp_path)
+    reading = Reading(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.take_again)
+        await reading.until_begun()
+        nursery.start_soon(set_rate, running, 9, "limits/rocketmq/meanwhile")
+        await trio.testing.wait_all_tasks_blocked()
+        assert running.revision == 1
+        reading.goes_on.set()
+    assert running.revision == 3
+    running.close()
+    again = Store.open(tmp_path, RULES, Clock())
+    assert [stored.messages for stored in again.state.keys.values()] == ["8/s", "9/s"]
     assert (await again.verify()).faults == []
 
 
