@@ -3,7 +3,8 @@
 Without bounds they cost three things. Places: half handshakes would take those of operators, so handshakes have places of their own; when
 those are taken one of the address with the most gives way, at random: the oldest would always be the one of a client that is far away.
 Time: a handshake has a deadline. The processor: a signature costs 1 to 5 ms (RSA of 2,048 to 4,096 bits) on the thread that the data plane
-runs on, so after each step none is made for REST times as long.
+runs on, so after each step none is made for REST times as long. Addresses take turns: a newcomer waits for one step of another address,
+whatever number of handshakes that has begun.
 
 A client that is refused is sent TLS's own alert, which trio keeps to itself; a client that speaks HTTP without TLS is told so in HTTP.
 """
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import random
 import ssl
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 import trio.abc
 
+from admin.authentication.auth import counted_address
 from admin.http.descriptors import WHOLE
 
 if TYPE_CHECKING:
@@ -62,10 +64,11 @@ class Handshakes:
         """The TLS stream on `stream`, which is then its own. Raises HandshakeError; then the caller closes `stream`."""
         while len(self._under_way) >= self._most:
             self._cut_one()
+        address = counted_address(peer.address)
         with trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_S) as scope:
-            self._under_way[scope] = peer.address
+            self._under_way[scope] = address
             try:
-                return await self._shake_hands(stream)
+                return await self._shake_hands(stream, address)
             except HandshakeError:
                 self.failed += 1
                 raise
@@ -81,8 +84,8 @@ class Handshakes:
         del self._under_way[scope]
         scope.cancel()
 
-    async def _shake_hands(self, stream: trio.abc.Stream) -> trio.SSLStream[_Paced]:
-        paced = _Paced(stream, self._pace)
+    async def _shake_hands(self, stream: trio.abc.Stream, address: str) -> trio.SSLStream[_Paced]:
+        paced = _Paced(stream, self._pace, address)
         begins = _Begins(self.context)
         tls = trio.SSLStream(paced, cast("ssl.SSLContext", begins), server_side=True, https_compatible=True)
         try:
@@ -135,18 +138,54 @@ class _Released:
 
 
 class _Pace:
-    """Whose turn it is to make a step, and from when on the next may be made (trio's clock)."""
+    """Whose turn it is to make a step, addresses in turn, and from when on the next may be made (trio's clock)."""
 
     def __init__(self) -> None:
-        self.turn = trio.Lock()
         self.free_at = 0.0
+        self._taken = False
+        self._lines: OrderedDict[str, deque[trio.Event]] = OrderedDict()  # by address; the one served longest ago first
+
+    async def turn(self, address: str) -> None:
+        """Wait until a step of this address may be made."""
+        await self._take(address)
+        try:
+            await trio.sleep_until(self.free_at)
+        finally:
+            self._pass_on()
+
+    async def _take(self, address: str) -> None:
+        if not self._taken:
+            self._taken = True
+            return
+        mine = trio.Event()
+        line = self._lines.setdefault(address, deque())
+        line.append(mine)
+        try:
+            await mine.wait()
+        except BaseException:
+            if mine.is_set():
+                self._pass_on()
+            else:
+                line.remove(mine)
+                if not line:
+                    del self._lines[address]
+            raise
+
+    def _pass_on(self) -> None:
+        self._taken = bool(self._lines)
+        if self._taken:
+            address, line = self._lines.popitem(last=False)
+            line.popleft().set()
+            if line:
+                self._lines[address] = line
 
 
 class _Paced(trio.abc.HalfCloseableStream):
     """A stream that gives what it receives out in turns, as long as `pace` is there: each is followed by a step of a handshake."""
 
-    def __init__(self, inner: trio.abc.Stream, pace: _Pace) -> None:
+    def __init__(self, inner: trio.abc.Stream, pace: _Pace, address: str) -> None:
         self.inner = inner
+        self._address = address
         self.pace: _Pace | None = pace
         self.held: _Released | None = None  # let go when this is closed
         self._first = True
@@ -165,8 +204,7 @@ class _Paced(trio.abc.HalfCloseableStream):
             raise NotTlsError
         self._first = False
         if self.pace is not None and data:
-            async with self.pace.turn:
-                await trio.sleep_until(self.pace.free_at)
+            await self.pace.turn(self._address)
             self._stepping_since = trio.current_time()
         return data
 
