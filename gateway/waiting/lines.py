@@ -35,7 +35,7 @@ class Lines:
         self.conversation = conversation
         self.budget = conversation.budget
         self.overhead = overhead  # bytes of memory that a held part takes beside its own
-        self.lines: dict[object, Line] = {}  # by name: those with held parts, or with parts away with the judge
+        self.lines: dict[object, Line] = {}  # by name, in turn: those with held parts, or with parts away with the judge
         self.due_queue = DueQueue()
         self.taken = 0  # parts away with the judge, of all lines
         self.damage = ""  # why the rest of a line's spool is lost
@@ -158,17 +158,11 @@ class Lines:
     def take_due(self, now: int, room: int, last: object = None) -> list[Part]:
         """Requests whose time has come, of all lines in turn, about `room`; of the line named `last` behind those of all others."""
         parts: list[Part] = []
-        due: list[Line] = []
-        while self.due_queue.next_due <= now:
-            line = self.due_queue.take()
-            assert isinstance(line, Line)
-            due.append(line)
-        if len(due) > 1:
-            due.sort(key=turn_of)
-            final = None if last is None else self.lines.get(last)
-            if final is not None and final in due:
-                due.remove(final)
-                due.append(final)
+        due = self._find_due(now, room)
+        final = None if last is None else self.lines.get(last)
+        if final is not None and final in due:
+            due.remove(final)
+            due.append(final)
         served = 0
         for line in due:
             if room <= 0:
@@ -181,6 +175,30 @@ class Lines:
             self._set_due(line)
         self.taken = len(parts)
         return parts
+
+    def _find_due(self, now: int, most: int) -> list[Line]:
+        """The lines whose time has come, in turn; of more than `most` the first of them, and one that finds no room.
+
+        Where an answer frees one slot, ten thousand may be due that wait for it.
+        """
+        due: list[Line] = []
+        due_queue = self.due_queue
+        while due_queue.next_due <= now and len(due) <= most:
+            line = due_queue.take()
+            assert isinstance(line, Line)
+            due.append(line)
+        if len(due) <= most:
+            due.sort(key=turn_of)
+            return due
+        for line in due:  # in the order in which they are due, which is no turn
+            self._set_due(line)
+        due = []
+        for line in self.lines.values():
+            if line.due() <= now:
+                due.append(line)
+                if len(due) > most:
+                    break
+        return due
 
     def settle(self, line: Line) -> list[Part]:
         """One of the parts taken is settled. After the last: the parts that no longer wait for anything, to be passed on."""
@@ -211,6 +229,8 @@ class Lines:
         """Something of `line` has gone on: next time the others come first, which may be due at the same moment."""
         self._last_turn += 1
         line.turn = self._last_turn
+        if line.name in self.lines:
+            self.lines[line.name] = self.lines.pop(line.name)
 
     def make_due(self, line: Line) -> None:
         """The first held part of `line` waits for nothing any more."""
