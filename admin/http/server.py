@@ -193,6 +193,8 @@ class Server:
             self.live.discard(exchange)
             if exchange.turned_away:
                 await self._turn_away(stream)
+            elif isinstance(stream, trio.SocketStream):
+                stream.socket.close()  # at once; what follows costs a cancellation
             else:
                 await trio.aclose_forcefully(stream)
 
