@@ -5,7 +5,7 @@ member) and tracing.
 
 One round takes about a minute: a calm stretch of messages on each protocol, whose answers are timed; then, on one protocol after the
 other, one of the disturbances of `support/clients/disturber.py`; a burst that is spooled and must arrive whole and in order; refused
-messages that have spans; a live change and its undo, a reload, names that nobody has used before. Every few rounds (EVERY) a peer is
+messages that have spans; a live change and its undo, a reload, names that nobody has used before. Every few rounds (`Every`) a peer is
 killed and comes back: RabbitMQ, RocketMQ, and amid a disturbance the fleet's Redis and the tracing collector; or RocketMQ hangs for some
 seconds. Twice an hour quotas are computed from the log and published. After each round: resident memory, descriptors, threads, and the
 medians of the calm stretch.
@@ -173,6 +173,8 @@ class Soak:
             if self.gateway.log().count(OUTAGE) == outages:
                 raise
             self.did[INTERRUPTED] += 1
+            if self.collector is None:
+                self.begin_collector()
             self.settle()
             return False
         return True
@@ -425,13 +427,15 @@ def soak(hours: float, every: Every, samples: list[Sample], say: Callable[[str],
         night_at = began + NIGHT_EVERY_S / 2
         while time.monotonic() - began < hours * 3600:
             sample = Sample(round(time.monotonic() - began, 1))
-            if run.has_done(sample):
-                samples.append(sample)
-                say(json.dumps(asdict(sample)))
+            if not run.has_done(sample):
+                continue
+            samples.append(sample)
+            say(json.dumps(asdict(sample)))
             if time.monotonic() > night_at:
                 night_at += NIGHT_EVERY_S
                 run.night()
-            if run.number % every.taken_over == 0 and time.monotonic() - began < TAKING_OVER * hours * 3600:
+            age = sum(each.life == run.life for each in samples)  # rounds that were interrupted do not count
+            if age % every.taken_over == 0 and time.monotonic() - began < TAKING_OVER * hours * 3600:
                 run.take_over()
         if run.did[INTERRUPTED] > MOST_INTERRUPTED * run.number:
             raise AssertionError(f"{run.did[INTERRUPTED]} of {run.number} rounds were interrupted")
