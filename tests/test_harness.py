@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from support import tmpfs
+from support.cases import in_one_loop
 from support.clients.programs import Job, Jobs, Program
 from support.java import LEARNED, ROOT, java
 from support.models.rates import let_through
@@ -128,6 +129,22 @@ def test_one_that_hangs_fails_with_the_stacks_of_its_threads(tmp_path: Path, pyt
         assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
         assert "in waits_in_vain" in done.stdout
         assert "hung: test_it.py::test_hangs, test_it.py::test_hangs_too" in done.stdout
+
+
+def test_of_cases_in_one_loop_those_that_fail_are_told_by_name() -> None:
+    asked: list[tuple[int, str, bool]] = []
+
+    @in_one_loop
+    @pytest.mark.parametrize("flag", [True, False], ids=["with", "without"])
+    @pytest.mark.parametrize(("number", "word"), iter([(1, "a"), pytest.param(2, "b", id="second")]))
+    def test(number: int, word: str, flag: bool) -> None:
+        asked.append((number, word, flag))
+        assert number == 1 or flag
+
+    with pytest.raises(ExceptionGroup) as told:
+        test()
+    assert asked == [(1, "a", True), (1, "a", False), (2, "b", True), (2, "b", False)]
+    assert [error.__notes__ for error in told.value.exceptions] == [["of second - without"]]
 
 
 A_JAVA = """#!{python}

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from cli.client_advice import CLIENT_ADVICE, SITUATIONS, SPOOLED, SYSTEM_BUSY, library_of, named, situations_of
+from support.cases import in_one_loop
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@in_one_loop
 @pytest.mark.parametrize("advice", CLIENT_ADVICE, ids=lambda advice: advice.name)
 def test_every_library_has_a_word_for_every_situation(advice: Any) -> None:
     wanted = set(SITUATIONS) - ({SYSTEM_BUSY} if advice.protocol == "amqp" else {SPOOLED})

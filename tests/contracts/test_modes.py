@@ -19,6 +19,7 @@ from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.actions import ACTIONS
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
+from support.cases import in_one_loop
 from support.models.asking import SECOND, ask, key_of
 from support.rocketmq import frames as rocketmq
 from support.rocketmq.stored_messages import found, pull, stored
@@ -169,6 +170,7 @@ def test_a_candidate_sees_all_that_arrives_once_and_nothing_else_changes(protoco
     assert (counts.admitted, counts.refused, counts.clients) == (5, FLOOD - 5, {"10.0.0.7": FLOOD - 5})
 
 
+@in_one_loop
 @pytest.mark.parametrize("action", ["reject", "delay", "block"])
 @pytest.mark.parametrize("algorithm", RATES)
 @pytest.mark.parametrize("mode", ["shadow", "enforce"])
@@ -192,6 +194,7 @@ def test_amqp_consumers_get_every_delivery_in_shadow_and_not_every_one_in_enforc
             assert (state.shadow_refused, state.over_limit > 0) == (0, True)
 
 
+@in_one_loop
 @pytest.mark.parametrize("action", ["reject", "delay", "block"])
 @pytest.mark.parametrize("algorithm", RATES)
 @pytest.mark.parametrize("mode", ["shadow", "enforce"])

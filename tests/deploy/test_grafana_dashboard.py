@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from support.brokers import swallowing
+from support.cases import in_one_loop
 from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
 from support.prometheus import Prometheus, each_second, unknown_metrics
@@ -128,6 +129,7 @@ def test_a_running_prometheus_evaluates_every_alert(prometheus: Prometheus) -> N
     assert not {rule["name"] for rule in rules() if rule["state"] == "firing"}
 
 
+@in_one_loop
 @pytest.mark.parametrize(("title", "query"), QUERIES, ids=[f"{title}-{number}" for number, (title, _) in enumerate(QUERIES)])
 def test_a_query_names_metrics_that_exist_and_the_chosen_gateways_only(title: str, query: str) -> None:
     assert unknown_metrics(query) == []

@@ -21,6 +21,7 @@ from cli.main import main
 from config import load
 from gateway.build import VERSION
 from gateway.lifecycle.drain import AFTER_S
+from support.cases import in_one_loop
 from support.manifests import (
     CHART,
     DEPLOY,
@@ -364,6 +365,7 @@ def test_good_values_are_taken(file: Path) -> None:
     assert [each.message for each in validator().iter_errors(values(file.stem))] == []
 
 
+@in_one_loop
 @pytest.mark.parametrize("fault", BAD)
 def test_bad_values_are_refused_before_anything_starts(fault: str) -> None:
     made = deepcopy(values("application"))

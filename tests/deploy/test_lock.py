@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from support.cases import in_one_loop
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -36,6 +38,7 @@ WANTED = sorted(
 FILES = (lock.REQUIREMENTS, lock.TOOLS)
 
 
+@in_one_loop
 @pytest.mark.parametrize("text", WANTED)
 def test_what_pyproject_asks_for_is_locked_within_its_range(text: str) -> None:
     wanted = Requirement(text)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from support.cases import in_one_loop
 from support.pages import shown
 from support.processes import HANG_S
 from support.prometheus import promtool, unknown_metrics
@@ -22,10 +23,10 @@ FOLDER: Final = ROOT / "deploy" / "prometheus"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
 
 RULES: Final[list[dict[str, Any]]] = [
-    rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+    rule for group in yaml.load((FOLDER / "alerts.yaml").read_text(), yaml.CSafeLoader)["groups"] for rule in group["rules"]
 ]
 CASES: Final[list[dict[str, Any]]] = [
-    case for test in yaml.safe_load((FOLDER / "alerts_test.yaml").read_text())["tests"] for case in test["promql_expr_test"]
+    case for test in yaml.load((FOLDER / "alerts_test.yaml").read_text(), yaml.CSafeLoader)["tests"] for case in test["promql_expr_test"]
 ]
 SECTIONS: Final = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOKS.read_text(), re.MULTILINE | re.DOTALL))
 PARTS: Final = ("**Means.**", "**See.**", "**Do.**", "**Ends**")  # of a runbook
@@ -47,6 +48,7 @@ def test_each_alert_fires_for_its_series_and_is_silent_for_others() -> None:
     assert "SUCCESS" in ran("test", "rules", "alerts_test.yaml")
 
 
+@in_one_loop
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_an_alert_is_tested_explained_and_computed_from_metrics_that_exist(rule: dict[str, Any]) -> None:
     name = rule["alert"]

@@ -21,6 +21,7 @@ from admin.endpoints import ROUTES
 from cli.main import main
 from config.schema import schema
 from spark_jobs.method.pins import read_pins
+from support.cases import in_one_loop
 from support.manifests import CHART
 from support.pages import ROOT, Block, blocks, pages
 from support.processes import HANG_S
@@ -69,12 +70,13 @@ def configuration(kind: str, text: str) -> str:
     return text + (LISTENERS if "listeners" not in has else "") + (RULES if "rules" not in has else "")
 
 
-OURS: Final = [block for block in SHOWN if kind_of(yaml.safe_load(block.text)) in {"rules", "adapt", "settings"}]
+OURS: Final = [block for block in SHOWN if kind_of(yaml.load(block.text, yaml.CSafeLoader)) in {"rules", "adapt", "settings"}]
 
 
+@in_one_loop
 @pytest.mark.parametrize("block", SHOWN, ids=lambda block: block.id)
 def test_a_block_is_for_a_program_that_we_know(block: Block) -> None:
-    assert kind_of(yaml.safe_load(block.text)) != "unknown", block.text
+    assert kind_of(yaml.load(block.text, yaml.CSafeLoader)) != "unknown", block.text
 
 
 @pytest.mark.parametrize("block", OURS, ids=lambda block: block.id)
@@ -83,13 +85,13 @@ def test_the_gateway_reads_it(block: Block, tmp_path: Path, capsys: pytest.Captu
     authority = Authority(tmp_path / "tls", "operators-ca")
     authority.issue("admin", "sluice.monitoring.svc")
     file = tmp_path / "sluice.yaml"
-    file.write_text(configuration(kind_of(yaml.safe_load(block.text)), block.text))
+    file.write_text(configuration(kind_of(yaml.load(block.text, yaml.CSafeLoader)), block.text))
     code = main(["check", "-c", str(file)])
     assert code == 0, f"{block.id}\n{file.read_text()}\n{capsys.readouterr().err}"
 
 
 def of_kind(kind: str) -> list[Block]:
-    return [block for block in SHOWN if kind_of(yaml.safe_load(block.text)) == kind]
+    return [block for block in SHOWN if kind_of(yaml.load(block.text, yaml.CSafeLoader)) == kind]
 
 
 @pytest.mark.slow
@@ -136,6 +138,6 @@ def test_the_chart_takes_the_values(block: Block) -> None:
 
 
 def test_there_are_blocks_of_every_kind() -> None:
-    kinds = [kind_of(yaml.safe_load(block.text)) for block in SHOWN]
+    kinds = [kind_of(yaml.load(block.text, yaml.CSafeLoader)) for block in SHOWN]
     assert {"rules", "adapt", "settings", "pins", "prometheus", "grafana", "kubernetes", "values"} == set(kinds)
     assert len(OURS) >= 25

@@ -12,6 +12,7 @@ from gateway.admission import CAUSES
 from gateway.close_causes import COMMON, by_cause
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.amqp.handshake import OTHER_PROTOCOLS
+from support.cases import in_one_loop
 
 ROOT = Path(__file__).parents[2] / "gateway"
 POSITIONS = {
@@ -70,6 +71,7 @@ def test_every_cause_in_the_code_is_listed_and_no_other() -> None:
     }
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("cause", "meaning"), [*COMMON.items(), *(one for each in PROTOCOLS.values() for one in each.close_causes.items())]
 )

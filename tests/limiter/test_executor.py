@@ -33,6 +33,7 @@ from limiter.keys import Key, Origin
 from limiter.limits import SECOND
 from limiter.request import Request, UnjudgedError
 from limiter.topics import rocketmq_topic
+from support.cases import in_one_loop
 
 PATIENCE_S = 10.0  # a test that waits longer has failed
 
@@ -360,6 +361,7 @@ def test_requests_that_a_failing_judge_lets_pass_count_towards_the_share_and_are
     assert executor.close(PATIENCE_S)
 
 
+@in_one_loop
 @pytest.mark.parametrize("inline", [TRUSTED, NEVER])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("threads", [1, 3])

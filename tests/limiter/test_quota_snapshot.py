@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.quota_snapshot import Quota, Snapshot, SnapshotError, dump, load
+from support.cases import in_one_loop
 
 EXAMPLE = {
     "version": 1,
@@ -91,6 +92,7 @@ def changed(path: str, value: object) -> bytes:
     return json.dumps(document).encode()
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("at", "value", "path", "said"),
     [

@@ -20,6 +20,7 @@ from limiter.units import (
     parse_share,
     parse_size,
 )
+from support.cases import in_one_loop
 
 SECOND = 1_000_000_000
 
@@ -76,6 +77,7 @@ def test_in_30m_means_in_half_an_hour() -> None:
         parse_from_now("30M")
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("read", "text", "hint"),
     [

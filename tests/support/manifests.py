@@ -25,7 +25,7 @@ UNAPPLIED: Final = frozenset({"sidecar.yaml", "ship-sidecar.yaml"})  # parts of 
 
 def documents(*files: Path) -> list[Manifest]:
     """All documents of these files, in order."""
-    return [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
+    return [each for file in files for each in yaml.load_all(file.read_text(), yaml.CSafeLoader) if each]
 
 
 def resources(folder: Path) -> list[Path]:

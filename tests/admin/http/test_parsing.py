@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.http.parsing import MAX_HEAD, BodyFrame, Head, RefusedError, check_head, parse_head
+from support.cases import in_one_loop
 
 GOOD = b"PUT /v1/quotas?force=1 HTTP/1.1\r\nHost: localhost:9180\r\nContent-Length: 3\r\n\r\n"
 
@@ -68,6 +69,7 @@ AMBIGUOUS = {
 }
 
 
+@in_one_loop
 @pytest.mark.parametrize("head", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
 def test_ambiguous_heads_are_refused(head: bytes) -> None:
     assert status_of(head) == 400
@@ -107,6 +109,7 @@ def test_a_long_body_behind_a_short_head_is_no_long_head() -> None:
     assert check_head(GOOD + b"x" * MAX_HEAD) == len(GOOD)
 
 
+@in_one_loop
 @pytest.mark.parametrize("cut", range(len(GOOD)))
 def test_a_good_head_is_never_refused_while_it_comes_in(cut: int) -> None:
     assert check_head(GOOD[:cut]) == 0

@@ -10,6 +10,7 @@ import pytest
 
 from admin.app import REFUSAL_NAMES
 from admin.http.problems import PROBLEMS, ProblemType
+from support.cases import in_one_loop
 
 ADMIN = Path(__file__).parents[3] / "admin"
 
@@ -30,6 +31,7 @@ def test_every_problem_in_the_code_is_in_the_table_and_no_other() -> None:
     assert set(made()) == {(name, status) for name, problem in PROBLEMS.items() for status in problem.statuses}
 
 
+@in_one_loop
 @pytest.mark.parametrize(("name", "problem"), PROBLEMS.items(), ids=list(PROBLEMS))
 def test_a_problem_is_described_in_whole_sentences(name: str, problem: ProblemType) -> None:
     assert name == name.lower()

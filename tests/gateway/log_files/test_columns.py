@@ -13,6 +13,7 @@ from gateway.log_files.columns import LINE, NewerLineError, parse
 from spark_jobs.schemas import CORRUPT
 from spark_jobs.schemas import LINE as SPARKS_LINE
 from support.access_logs import heartbeat_line, usage_line
+from support.cases import in_one_loop
 from support.log_files import NOON, log_text
 
 
@@ -59,6 +60,7 @@ CORRUPTED = [
 ]
 
 
+@in_one_loop
 @pytest.mark.parametrize("bad", CORRUPTED)
 def test_a_corrupt_line_is_given_back_and_its_neighbours_are_read(bad: str) -> None:
     block = f"{GOOD}\n{bad}\n{GOOD}\n".encode()
@@ -67,6 +69,7 @@ def test_a_corrupt_line_is_given_back_and_its_neighbours_are_read(bad: str) -> N
     assert corrupt == [bad.encode()]
 
 
+@in_one_loop
 @pytest.mark.parametrize("bad", CORRUPTED)
 def test_a_block_may_begin_with_a_corrupt_line(bad: str) -> None:
     assert rows(f"{bad}\n".encode()) == ([], [bad.encode()])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.transport.proxy_protocol import MAX_V1_BYTES, MAX_V2_BYTES, SIGNATURE, Ends, Header, MalformedHeaderError, plain, read, write
+from support.cases import in_one_loop
 
 V4 = Ends(("192.0.2.7", 50112), ("198.51.100.1", 5672))
 V6 = Ends(("2001:db8::7", 50112), ("2001:db8::1", 5672))
@@ -55,6 +56,7 @@ def test_the_longest_line_of_version_1_is_taken_and_a_longer_one_is_not() -> Non
         read(longest[:-2] + b"x\r\n")
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.transport.trusted_proxies import TrustedProxies, UntrustedPeerError
+from support.cases import in_one_loop
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("trusted", "peer", "believed"),
     [

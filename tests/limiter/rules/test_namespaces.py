@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from limiter.rules.namespaces import namespace_of
+from support.cases import in_one_loop
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("topic", "namespace"),
     [

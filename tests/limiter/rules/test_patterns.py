@@ -20,8 +20,10 @@ from limiter.rules.patterns import (
     split_words,
     words_match,
 )
+from support.cases import in_one_loop
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("pattern", "key", "matches"),
     [  # measured against RabbitMQ: docs/design/amqp.md 3

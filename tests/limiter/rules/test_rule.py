@@ -7,11 +7,13 @@ import pytest
 from limiter.limits import Adapt, Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule import Match, Override, Rule, RuleError, quota_over
+from support.cases import in_one_loop
 
 SECOND = 1_000_000_000
 FIVE = Limit(messages=Rate(5))
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("make", "field", "remedy"),
     [

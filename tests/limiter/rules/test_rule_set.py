@@ -8,6 +8,7 @@ from limiter.limits import SECOND
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule_set import Effective
 from limiter.topics import TopicName, amqp_topic, parse_topic
+from support.cases import in_one_loop
 from support.models.asking import Limit, Match, Rate, Rule, RuleSet, orders, rocketmq_topic
 
 from limiter.rules.rule_set import Override, RuleError  # isort: skip
@@ -116,6 +117,7 @@ def test_an_amqp_key_is_named_exactly_by_exchange_and_routing_key_without_patter
     assert one.origin == ("file" if exact else "default")
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("match", "name", "matches"),
     [

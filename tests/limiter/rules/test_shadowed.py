@@ -13,6 +13,7 @@ from limiter.rules.rule import Match
 from limiter.rules.shadowed import contradiction, covers
 from limiter.rules.subject import Subject
 from limiter.topics import amqp_topic, rocketmq_topic
+from support.cases import in_one_loop
 
 names = st.sampled_from(["a", "ab", "a*", "*", "?b", "[a]b", "abc*", "b"])
 words = st.sampled_from(["a", "a.b", "a.*", "a.#", "#", "*", "a.*.c", "#.c", "a*", "a.b.#", "a.b*"])
@@ -80,6 +81,7 @@ def test_a_contradictory_match_matches_nothing(match: Match, met: list[Subject])
         assert not any(Matcher(match, "topic").matches(subject) for subject in met)
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("wide", "narrow", "covered"),
     [

@@ -20,6 +20,7 @@ from spark_jobs.schemas import WITH_SENDER
 from spark_jobs.storage.choice import storage_for
 from spark_jobs.storage.location import Location
 from support.access_logs import usage_line
+from support.cases import in_one_loop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,6 +80,7 @@ ODD = {
 }
 
 
+@in_one_loop
 @pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
 def test_a_block_with_anything_odd_in_it_is_left_to_spark(odd: bytes) -> None:
     good = b'{"v":1,"topic":"a"}'

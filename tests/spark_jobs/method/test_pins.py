@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_jobs.method.pins import Pin, read_pins
+from support.cases import in_one_loop
 
 EXAMPLE = b"""
 pins:
@@ -23,6 +24,7 @@ def test_the_documented_example() -> None:
     assert read_pins(b"") == read_pins(b"pins:") == read_pins(b"pins: []") == []
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -13,6 +13,7 @@ from pamqp import commands
 from gateway.pipeline.errors import ProtocolError
 from support.amqp import frames as amqp
 from support.amqp.bad_bytes import BAD, HEADER, METHOD, OPENED
+from support.cases import in_one_loop
 from support.wires.conversations import Talk, bytewise, randomly
 
 
@@ -24,6 +25,7 @@ def opened() -> Talk:
     return talk
 
 
+@in_one_loop
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("cut", ["whole", "bytewise", "behind a good one"])
 def test_the_client_is_told_its_error_and_nothing_more_is_forwarded(name: str, cut: str) -> None:
@@ -120,6 +122,7 @@ BAD_BROKER = {
 }
 
 
+@in_one_loop
 @pytest.mark.parametrize("name", BAD_BROKER)
 @pytest.mark.parametrize("bytes_at_a_time", [1, 1000])
 def test_a_brokers_bad_bytes_are_its_own_fault(name: str, bytes_at_a_time: int) -> None:

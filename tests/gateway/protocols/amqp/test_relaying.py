@@ -13,6 +13,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
+from support.cases import in_one_loop
 from support.wires.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
 
 MIB = 1 << 20
@@ -104,6 +105,7 @@ def test_channels_without_confirms_and_acks_of_others_are_left_alone() -> None:
     assert talk.to_client == amqp.ack(3, 77)
 
 
+@in_one_loop
 @pytest.mark.parametrize("cut_at", range(0, 130, 7))
 def test_a_nack_waits_for_the_end_of_a_delivery_on_its_own_channel(cut_at: int) -> None:
     delivery = amqp.deliver(1, b"x" * 60, cut=20)

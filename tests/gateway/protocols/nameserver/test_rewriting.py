@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.routes import RouteError
 from gateway.protocols.nameserver.rewriting import KNOWN, MAX_KNOWN_BYTES, KnownRoutes, addresses_in, rewrite, size_of
+from support.cases import in_one_loop
 from support.wires.conversations import Ports
 
 MASTER_A, SLAVE_A, MASTER_B = "127.0.0.1:20835", "127.0.0.1:26484", "127.0.0.1:27751"
@@ -141,6 +142,7 @@ UNREADABLE = {
 }
 
 
+@in_one_loop
 @pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_route_that_cannot_be_read_for_certain_is_an_error(body: bytes) -> None:
     with pytest.raises(RouteError):

@@ -13,6 +13,7 @@ from gateway.session.description import describe
 from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
+from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 from support.wires.conversations import Talk
 from support.wires.wires import Wires
@@ -37,6 +38,7 @@ def signed(opaque: int, key: rocketmq.Value, *, topic: str = "orders", binary: b
     return rocketmq.encode_request(310, extra, b"body", opaque=opaque, binary=binary)
 
 
+@in_one_loop
 @pytest.mark.parametrize("code", [*SHORT, *LONG, 36])
 @BOTH
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
+from support.cases import in_one_loop
 from support.rocketmq.bad_bytes import BAD, OTHER_PROTOCOLS
 from support.rocketmq.frames import Value, encode_request, frame, heartbeat, json_header, response, send
 from support.wires.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
@@ -20,6 +21,7 @@ from support.wires.conversations import MAX_FRAME, Talk, bytewise, randomly, rul
 MIB = 1 << 20
 
 
+@in_one_loop
 @pytest.mark.parametrize(("data", "cause", "words"), BAD.values(), ids=BAD)
 def test_the_error_says_what_it_was(data: bytes, cause: str, words: str) -> None:
     talk = Talk("rocketmq")
@@ -33,6 +35,7 @@ def test_the_error_says_what_it_was(data: bytes, cause: str, words: str) -> None
     assert talk.to_broker == b""
 
 
+@in_one_loop
 @pytest.mark.parametrize(("data", "cause", "words"), BAD.values(), ids=BAD)
 def test_requests_before_the_fault_pass_and_none_after_it(data: bytes, cause: str, words: str) -> None:
     before = heartbeat(opaque=1) + send(opaque=2) + send(opaque=3)

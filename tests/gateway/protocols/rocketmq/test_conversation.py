@@ -10,6 +10,7 @@ from gateway.pipeline.parts import Part
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.protocols.rocketmq.requests import Sends
 from limiter.limits import NEVER
+from support.cases import in_one_loop
 from support.rocketmq.frames import (
     LONG,
     SHORT,
@@ -38,6 +39,7 @@ def replies(talk: Talk) -> list[dict[str, object]]:
 # ---- what is limited ---------------------------------------------------------------------------------------------------
 
 
+@in_one_loop
 @pytest.mark.parametrize("code", SEND_CODES)
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize(("topic", "name"), [("orders", "orders"), (17, "17"), (True, "true"), ("%RETRY%g", "%RETRY%g")])
@@ -50,6 +52,7 @@ def test_sends_of_every_code_are_requests_of_their_topic(code: int, binary: bool
     assert talk.to_broker == data
 
 
+@in_one_loop
 @pytest.mark.parametrize("code", SEND_CODES)
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize("flag", ["true", True, "TRUE"])

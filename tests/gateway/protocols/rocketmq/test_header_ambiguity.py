@@ -18,6 +18,7 @@ from gateway.protocols.rocketmq.header_ambiguity import (
     is_plain,
 )
 from gateway.protocols.rocketmq.headers import read_json
+from support.cases import in_one_loop
 from support.rocketmq.frames import frame, heartbeat, json_header, send, send_back
 from support.rocketmq.remoting import JARS, frames_file
 from support.wires.conversations import Talk, rule
@@ -56,6 +57,7 @@ def test_nothing_of_such_a_header_reaches_the_broker_though_headers_like_it_were
     assert talk.to_broker == before
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     "name",
     [
@@ -136,6 +138,7 @@ def test_headers_that_others_write_need_none_either(text: bytes) -> None:
     assert is_plain(text, decode_raw(text))
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     "text",
     [

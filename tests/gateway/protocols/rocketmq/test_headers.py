@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import Header, read_binary, read_json
+from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 from support.rocketmq.remoting import JARS, disagreement, headers_file
 
@@ -27,6 +28,7 @@ def meaning(header: Header) -> tuple[bytes, bytes, bool, int]:
     return header.topic, header.group, header.batch, header.flag
 
 
+@in_one_loop
 @pytest.mark.parametrize("row", VECTORS, ids=[row["text"] for row in VECTORS])
 def test_no_header_is_read_differently_from_any_broker(row: dict[str, Any]) -> None:
     """Refusing is always safe; passing what the broker cannot read is too (it closes the connection); another meaning never is."""
@@ -45,6 +47,7 @@ def test_the_vectors_contain_headers_that_are_read_and_headers_that_are_refused(
     assert 40 < read < len(VECTORS) - 40
 
 
+@in_one_loop
 @pytest.mark.parametrize("code", SENDS_SHORT + SENDS_LONG)
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize(
@@ -85,6 +88,7 @@ def test_a_send_back_is_for_the_retry_topic_of_its_group(binary: bool) -> None:
     assert meaning(header) == (b"%RETRY%workers", b"workers", False, 0)
 
 
+@in_one_loop
 @pytest.mark.parametrize("code", [0, 11, 12, 34, 35, 37, 38, 41, 105, 9003, 30_000])
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 def test_other_codes_are_not_limited(code: int, binary: bool) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.protocols.rocketmq.limit_requests import LimitRequest, Permission, build_answer, number
 from gateway.protocols.rocketmq.requests import GatewayRequest
+from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 
 BOTH = pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
@@ -70,6 +71,7 @@ FAULTS: list[tuple[dict[str, rocketmq.Value] | None, str]] = [
 ]
 
 
+@in_one_loop
 @pytest.mark.parametrize(("extra", "said"), FAULTS, ids=[case[1] for case in FAULTS])
 @BOTH
 def test_a_change_that_cannot_be_made_is_a_fault(extra: dict[str, rocketmq.Value] | None, said: str, binary: bool) -> None:
@@ -82,6 +84,7 @@ def test_the_older_requests_other_fields_say_nothing_where_they_are_minus_one() 
     assert (read.fault, read.rate) == ("", 5.0)
 
 
+@in_one_loop
 @pytest.mark.parametrize("cut", range(1, 60, 3))
 def test_a_broken_binary_header_is_a_fault_and_no_crash(cut: int) -> None:
     whole = rocketmq.binary_header(9003, {"topic": "orders", "topicLimitQps": "5.0"})

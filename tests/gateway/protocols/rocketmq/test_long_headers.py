@@ -12,6 +12,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.conversation import RocketmqConversation
 from gateway.protocols.rocketmq.long_headers import KEPT_BYTES
 from gateway.protocols.rocketmq.size_checks import MAX_HEADER_BYTES
+from support.cases import in_one_loop
 from support.rocketmq.frames import Value, binary_header, encode_request, frame, heartbeat, json_header, read_response, send, split_frames
 from support.wires.conversations import Talk, bytewise, randomly, rule
 
@@ -41,6 +42,7 @@ def codes(answers: bytes) -> list[tuple[object, object]]:
     return [(answer["opaque"], answer["code"]) for answer in map(read_response, split_frames(answers))]
 
 
+@in_one_loop
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("body", [b"", b"b" * 300_000], ids=["no body", "with a body"])
 @pytest.mark.parametrize("cut", ["at once", "in reads", "at its edges"])

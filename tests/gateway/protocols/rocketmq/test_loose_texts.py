@@ -11,6 +11,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.rocketmq.headers import read_json
 from gateway.protocols.rocketmq.loose_texts import MAX_CONTROLS, tighten
 from support.builds import build_of
+from support.cases import in_one_loop
 from support.rocketmq.frames import frame, send
 from support.wires.conversations import Talk, rule
 
@@ -58,6 +59,7 @@ def test_a_topic_so_spelled_is_what_the_broker_reads(topic: bytes, read: str) ->
     assert read_json(header(b"x", topic=topic)).topic.decode() == read
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,6 +8,7 @@ from gateway.protocols.rocketmq.broker_stream import BrokerStream
 from gateway.protocols.rocketmq.outstanding import LATE_NS, MAX_SENDS_COUNTED, Outstanding
 from limiter.algorithms.slots import ANSWERED, BUSY, FAILED, GIVEN_UP
 from limiter.in_flight import Flight
+from support.cases import in_one_loop
 from support.rocketmq.frames import binary_header, frame, response
 
 
@@ -36,6 +37,7 @@ def test_only_late_sends_are_given_up() -> None:
     assert list(outstanding.sends) == [4]
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [

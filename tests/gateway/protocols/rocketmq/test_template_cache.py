@@ -20,6 +20,7 @@ from gateway.protocols.rocketmq.template_cache import (
     MAX_VARYING_FIELDS,
     TemplateCache,
 )
+from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 from support.rocketmq.header_templates import header_of, learned, match, parsed
 from support.wires.conversations import Talk
@@ -46,6 +47,7 @@ def test_numbers_may_vary_as_numbers_and_as_text() -> None:
     assert match(templates, new.replace(b"17", b'"17"')) is None
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -196,6 +198,7 @@ def hostile(number: int, members: int, filler: int) -> bytes:
     return b'{"code":310,"extFields":{"b":"t","a":"%b",%b},"opaque":%d}' % (b"g" * (number // 2), fields, 1000 + number)
 
 
+@in_one_loop
 @pytest.mark.parametrize("filler", [0, 10, 20, 300])
 @pytest.mark.parametrize("members", [1, MAX_VARYING_FIELDS - 1, MAX_VARYING_FIELDS, 300])
 def test_the_templates_of_a_connection_are_bounded(members: int, filler: int) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.protocols.rocketmq.traceparents import traceparent_of, traceparents
+from support.cases import in_one_loop
 from support.rocketmq import frames as rocketmq
 
 VALUE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -26,6 +27,7 @@ def found(data: bytes) -> bytes:
     return traceparent_of(data, 0, len(data))
 
 
+@in_one_loop
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("code", [10, 310, 320])
 @pytest.mark.parametrize("properties", [ENTRY, f"KEYS\x01a\x02{ENTRY}WAIT\x01true\x02", f"WAIT\x01true\x02{ENTRY}"[:-1]])
@@ -33,6 +35,7 @@ def test_the_property_is_found_wherever_it_stands(properties: str, code: int, bi
     assert found(send(properties, code=code, binary=binary)) == VALUE.encode()
 
 
+@in_one_loop
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize(
     "properties",

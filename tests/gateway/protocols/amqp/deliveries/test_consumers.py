@@ -7,6 +7,7 @@ from pamqp import base, commands
 
 from gateway.protocols.amqp.deliveries import consumers
 from support.amqp import frames as amqp
+from support.cases import in_one_loop
 from support.wires.conversations import Talk, bytewise
 
 CONSUME = commands.Basic.Consume
@@ -187,6 +188,7 @@ def test_names_need_not_be_utf_8() -> None:
     assert counted(talk) == {"%2F/amq.default/q%FF": (1, 1, 5)}
 
 
+@in_one_loop
 @pytest.mark.parametrize("method", [b"\x00\x3c\x00\x14", b"\x00\x3c\x00\x46", b"\x00\x3c\x00\x1e", b"\x00\x32\x00\x0a"])
 @pytest.mark.parametrize("arguments", [b"", b"\0\0", b"\0\0\xff", b"\0\0\x05ab", b"\0\0\x01a\xff"])
 def test_arguments_that_do_not_parse_are_the_brokers_to_judge(method: bytes, arguments: bytes) -> None:

@@ -11,6 +11,7 @@ from pamqp import base, commands
 from limiter.limits import NEVER, Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
+from support.cases import in_one_loop
 from support.wires.conversations import SECOND, Talk, bytewise, randomly
 
 MS = SECOND // 1000
@@ -202,6 +203,7 @@ def test_a_due_delivery_waits_for_the_end_of_another_channels_frame() -> None:
     assert heard(talk) == other[-100:] + jobs(1, 2)
 
 
+@in_one_loop
 @pytest.mark.parametrize("cut", range(1, 260, 13))
 def test_a_delivery_that_is_not_complete_when_its_turn_comes_flows_on(cut: int) -> None:
     second = jobs(1, 2, size=200)
