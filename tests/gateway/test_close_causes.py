@@ -51,8 +51,8 @@ def said() -> Iterator[str]:
                     yield from texts(node.args[POSITIONS[name]])
                 case ast.Call(func=ast.Name(id="partial"), args=[ast.Name(id=name), *args]) if POSITIONS.get(name, 99) < len(args):
                     yield from texts(args[POSITIONS[name]])
-                case ast.FunctionDef(args=ast.arguments(args=named, defaults=defaults)) if defaults:
-                    for argument, default in zip(named[-len(defaults) :], defaults, strict=True):
+                case ast.FunctionDef(args=ast.arguments(posonlyargs=first, args=named, defaults=defaults)) if defaults:
+                    for argument, default in zip([*first, *named][-len(defaults) :], defaults, strict=True):
                         if argument.arg == "cause":
                             yield from texts(default)
                 case ast.keyword(arg="cause"):
