@@ -3,9 +3,10 @@
     arrive ──► its request comes in ──► enter ──► the request is worked on ──► its answer ──► idle, the next request ...
     (at most ARRIVING)                  (a place; at most 64)
 
-Requests with a good token enter first. All others take seats (`Seats`): few are worked on at once, probes and others apart, so that they
-take a part of the processor at most, and nobody's work stands behind that of a hundred strangers. Addresses take seats in turn, so a
-newcomer waits for one request of another address, whatever number it has sent. Within an address first requests are before later ones.
+Requests without a good token take seats (`Seats`): few are worked on at once, probes and others apart, so that they take a part of the
+processor at most, and nobody's work stands behind that of a hundred strangers. Addresses take seats in turn, so a newcomer waits for one
+request of another address, whatever number it has sent. Within an address first requests are before later ones. A good token needs no seat.
+Where places are short those with one and those without take turns: operators in number do not keep a probe out, nor strangers an operator.
 
 A client without a good token has one answer. From then on it is the first to give way, also while its next request is there or worked on.
 So nobody keeps a place by asking on and on, and no newcomer waits for more than first answers. Requests that are not whole hold no place:
@@ -102,6 +103,7 @@ class Places(Generic[C]):
         self._lines: dict[Claim, dict[C, Waiting]] = {claim: {} for claim in Claim}  # whole requests, in the order they came
         self._served: OrderedDict[str, int] = OrderedDict()  # address -> the number of its last turn
         self._turns = 0
+        self._last_known = False  # the last that was admitted had a good token
         self._due = math.inf  # when to look again
         self._earlier = trio.Event()  # that time was moved forward
 
@@ -122,32 +124,37 @@ class Places(Generic[C]):
         return self.are_taken and any(connection in self._arriving for line in self._lines.values() for connection in line)
 
     def arrive(self, connection: C) -> bool:
-        """Take in a connection whose request is to come; False where too many requests with a good token wait.
+        """Take in a connection whose request is to come; False where its own address has the most, and all with a good token.
 
-        Others give way, of the address that has the most of them: the oldest that is slow to become whole, else the last in line.
+        Of the address that has the most others give way, without a good token first: the oldest that is slow to become whole, else the last
+        in line.
         """
-        if len(self._arriving) >= self.most_arriving and not self._thin_out():
+        if len(self._arriving) >= self.most_arriving and not self._thin_out(connection.address):
             return False
         self._arriving[connection] = None
         return True
 
-    def _thin_out(self) -> bool:
-        known = self._lines[Claim.KNOWN]
-        strangers = [connection for connection in self._arriving if connection not in known]
-        if not strangers:
-            return False
-        crowded = _most_common(strangers)
-        waiting = {each: one.since for line in self._lines.values() for each, one in line.items() if each.address == crowded}
-        waiting = {each: since for each, since in waiting.items() if each in self._arriving and each not in known}
-        unready = [each for each in strangers if each.address == crowded and each not in waiting]
+    def _thin_out(self, newcomer: str) -> bool:
+        crowded = _most_common(self._arriving)
+        known, *others = (self._in_line_of(crowded, claim) for claim in Claim)
+        waiting = {**others[0], **others[1]}
+        unready = [each for each in self._arriving if each.address == crowded and each not in known and each not in waiting]
         oldest = min(unready, key=lambda connection: connection.since, default=None)
         if oldest is not None and (not waiting or trio.current_time() - oldest.since > SLOW_S):
             self._close(oldest)
-        else:
-            last = max(waiting, key=waiting.__getitem__)
-            del self._arriving[last]
-            self._end_wait(last)
+            return True
+        if not waiting and crowded == newcomer:
+            return False
+        waiting = waiting or known
+        last = max(waiting, key=waiting.__getitem__)
+        del self._arriving[last]
+        self._end_wait(last)
         return True
+
+    def _in_line_of(self, address: str, claim: Claim) -> dict[C, float]:
+        """Those of an address that wait for a place, and since when."""
+        line = self._lines[claim].items()
+        return {each: waiting.since for each, waiting in line if each.address == address and each in self._arriving}
 
     async def enter(self, connection: C, claim: Claim = Claim.STRANGER) -> bool:
         """Wait for a place and, without a good token, for a seat; False after WAIT_S, or where others needed the room."""
@@ -218,12 +225,15 @@ class Places(Generic[C]):
             self._earlier.set()
 
     def _next_in_line(self, now: float) -> C | None:
-        """With a good token, of the address with the fewest places; else one that may have a seat, of the address served longest ago."""
-        if known := self._lines[Claim.KNOWN]:
-            places = Counter(connection.address for connection in self.held) if len(known) > 1 else Counter[str]()
-            return min(known, key=lambda connection: places[connection.address])
+        """One with a good token, of the address with the fewest places, and one that may have a seat, of the address served longest ago,
+        take turns.
+        """
+        known = self._lines[Claim.KNOWN]
         may = [each for claim, seats in self.seats.items() if (line := self._lines[claim]) and seats.free_at() <= now for each in line]
-        return min(may, key=lambda connection: (self._served.get(connection.address, 0), connection in self.held), default=None)
+        if may and (self._last_known or not known):
+            return min(may, key=lambda connection: (self._served.get(connection.address, 0), connection in self.held))
+        places = Counter(connection.address for connection in self.held) if len(known) > 1 else Counter[str]()
+        return min(known, key=lambda connection: places[connection.address], default=None)
 
     def _next_look(self, first: C | None, now: float) -> float:
         """When to usher again; `first` is next in line, and there is no room for it."""
@@ -239,6 +249,7 @@ class Places(Generic[C]):
         self._arriving.pop(connection, None)
         self.held[connection] = None
         claim = self._end_wait(connection)
+        self._last_known = claim is Claim.KNOWN
         if claim is not None and claim is not Claim.KNOWN:
             self.seats[claim].take(connection, now)
             self._turns += 1

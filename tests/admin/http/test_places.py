@@ -301,6 +301,29 @@ async def test_when_too_many_whole_requests_wait_those_of_the_address_with_the_m
         assert told == [b"200", b"200", b"503", b"503"], "the last in line"
 
 
+async def test_operators_in_number_keep_out_neither_one_at_another_address_nor_a_probe() -> None:
+    async with port(2, arriving=5) as open_port:
+        for number in range(2):
+            await open_port.say(get(f"/held/{number}", TOKEN + LAST))
+            await open_port.until_begun(f"/held/{number}")
+        many = []
+        for number in range(5):
+            many.append(await open_port.say(get("/many", TOKEN + LAST)))
+            await open_port.until_open(3 + number)
+        probe = await open_port.say(get("/livez", LAST), address=THERE)
+        await open_port.until_open(8)
+        other = await open_port.say(get("/other", TOKEN + LAST), address=THERE)
+        await open_port.until_open(9)
+        assert (await everything(await open_port.say(get("/more", TOKEN)))).startswith(b"HTTP/1.1 503 "), "most of its own address"
+        open_port.finish("/held/0")
+        assert await is_answered(probe)
+        assert await is_answered(other)
+        assert open_port.begun[2] == "/livez"
+        assert "/other" in open_port.begun[3:5]
+        told = [(await everything(stream))[9:12] for stream in many]
+        assert told == [b"200"] * 3 + [b"503"] * 2
+
+
 # ---- seats -------------------------------------------------------------------------------------------------------------
 
 
