@@ -218,8 +218,8 @@ source: .venv/.spark .venv/.docs $(BROWSER)/.installed ## From the source tree a
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
 	$(call from-the-source-tree,(once or twice or spark or browser) and not rabbitmq and not rocketmq and not bench and $(APART))
 
-# Java's options cannot name a folder with a space. Bytecode is kept whatever the environment says: to collect all tests takes each process 10 CPU-s
-# instead of 26 (2026-11).
+# Java's options cannot name a folder with a space. Bytecode is kept whatever the environment says: to collect all tests takes each process 6 CPU-s
+# instead of more than 20 (2026-11).
 define from-the-source-tree
 	@$(3) SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(if $(word 2,$(CURDIR)),,$(CURDIR)/)$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python \
 	    env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --durations=20 -n 3 -m "$(1)" $(2)
