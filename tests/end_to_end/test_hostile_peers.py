@@ -51,7 +51,7 @@ from support.hostile_peers import (
     Peer,
     table,
 )  # fmt: skip
-from support.processes import LOOPBACK, wait_until
+from support.processes import HANG_S, LOOPBACK, wait_until
 from support.rocketmq import frames as rocketmq
 from support.threads import working
 
@@ -87,6 +87,9 @@ trio.run = lambda main, *words, **more: run(probed, main, *words, **more)
 from cli.main import main
 sys.exit(main())
 """
+
+
+TRACED = pika.BasicProperties(headers={"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"})
 
 
 class Stranger:
@@ -162,6 +165,11 @@ class Walk:
         wait_until(lambda: self.lagging() > before, within=30, what="it to be judged")
         rabbit.socket.close()
 
+    def do_well(self, before: str) -> None:
+        """A stretch with the same clients while all is well: how long the loop pauses then."""
+        with AMQPFlood(self.gateway.port("rabbit"), key=f"before: {before}", properties=TRACED):
+            self.well_s = max(self.well_s, self.longest_s(lambda: self.all_are_asked(WELL)))
+
     def lagging(self) -> float:
         return self.gateway.messages_by_fate("amqp", "%2F/amq.default/lagging")["forwarded"]
 
@@ -202,7 +210,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         login = {"user": "guest", "password_file": str(folder / "password")}
         listeners: list[dict[str, object]] = [
             amqp_listener(broker.address),
-            amqp_listener(peers[LIVENESS, "RabbitMQ"].address, name="alone-rabbit"),
+            amqp_listener(peers[LIVENESS, "RabbitMQ"].address, name="alone-rabbit", max_connections=1),
             {"name": "alone-rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": peers[LIVENESS, "RocketMQ"].address},
             amqp_listener(peers[BACKLOG, "RabbitMQ"].address, name="lag-rabbit", own_login=login),
             {"name": "lag-rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": peers[BACKLOG, "RocketMQ"].address},
@@ -247,14 +255,12 @@ def test_peers_that_misbehave_cost_neither_memory_nor_a_pause(walk: Walk, way: s
     gateway = walk.gateway
     walk.turn(WELL)
     walk.use_backlogs()
-    traced = pika.BasicProperties(headers={"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"})
-    with AMQPFlood(gateway.port("rabbit"), properties=traced):
-        # Of a topic that is over its limit only now, the webhook is told.
-        with AMQPFlood(gateway.port("rabbit"), key=f"before: {way}", properties=traced):
-            walk.well_s = max(walk.well_s, walk.longest_s(lambda: walk.all_are_asked(WELL)))
+    with AMQPFlood(gateway.port("rabbit"), properties=TRACED):
+        walk.do_well(way)
         resident = walk.reset_peak()
         walk.turn(way)
-        with AMQPFlood(gateway.port("rabbit"), key=way, properties=traced), walk.stranger.being(way):
+        # Of a topic that is over its limit only now, the webhook is told.
+        with AMQPFlood(gateway.port("rabbit"), key=way, properties=TRACED), walk.stranger.being(way):
             pause_s = walk.longest_s(lambda: walk.all_are_asked(way))
         more = walk.peak() - resident
         walk.turn(WELL)
@@ -268,6 +274,35 @@ def test_peers_that_misbehave_cost_neither_memory_nor_a_pause(walk: Walk, way: s
     assert (status["memory_full"], status["memory_limit"]["step"]) == (False, 0)
     figures = {sample.name: sample.value for sample in gateway.samples()}
     assert figures["sluice_memory_full_seconds_total"] == figures["sluice_memory_closed_connections_total"] == 0
+
+
+def test_clients_that_are_turned_away_and_go_on_sending_cost_no_pause(walk: Walk, record_property: Callable[[str, object], None]) -> None:
+    """At 46c99381 two of them kept /livez waiting for six seconds: they were read without a turn for anybody else."""
+    walk.turn(WELL)
+    wait_until(lambda: walk.gateway.answers("/readyz"), within=30, what="all brokers to live again")
+    port = walk.gateway.port("alone-rabbit")
+    stopping = threading.Event()
+    attacks: list[float] = []
+
+    def attack() -> None:
+        while not stopping.is_set():
+            with socket.create_connection((LOOPBACK, port), timeout=HANG_S) as client, suppress(OSError):
+                client.sendall(opening(1))
+                attacks.append(time.monotonic())
+                while not stopping.is_set():
+                    client.sendall(16 * CHUNK)
+
+    only = RawClient(port)
+    only.say(opening(1))
+    assert only.read()
+    with AMQPFlood(walk.gateway.port("rabbit"), properties=TRACED):
+        walk.do_well("they are turned away")
+        with working(attack, stopping), working(attack, stopping):
+            pause_s = walk.longest_s(lambda: time.sleep(SHORTEST_S))
+            wait_until(lambda: len(attacks) > 10, within=60, what="ten of them to be turned away")
+    only.socket.close()
+    record_property("remark", f"longest pause {1000 * pause_s:.1f} ms, {1000 * walk.well_s:.1f} ms while all was well")
+    assert pause_s <= 10 * walk.well_s, "a hundred times, then"
 
 
 def test_the_walk_has_all_peers_of_a_gateway_that_serves() -> None:
