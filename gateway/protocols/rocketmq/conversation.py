@@ -16,7 +16,7 @@ refused, or wait, while the others pass.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -48,9 +48,6 @@ from gateway.protocols.rocketmq.traceparents import traceparents
 from gateway.waiting.line import Line
 from limiter.keys import Key
 from limiter.limits import NEVER
-
-if TYPE_CHECKING:
-    pass
 
 KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)

@@ -20,7 +20,7 @@ from gateway.waiting.line import Line
 from gateway.waiting.lines import Lines
 from limiter.keys import Key
 
-PART_OVERHEAD: Final = 640  # bytes: part 180, opaques 100, bytes object 33, line 200, two dictionary entries 170, heap entry 70 (getsizeof)
+PART_OVERHEAD: Final = 1100  # bytes: part 304, place 48, opaques 64, bytes object 33, line 312, numbers and entries 340; one for each key
 
 
 class HeldSends(Lines):
