@@ -147,23 +147,23 @@ def test_of_cases_in_one_loop_those_that_fail_are_told_by_name() -> None:
     assert [error.__notes__ for error in told.value.exceptions] == [["of second - without"]]
 
 
-A_JAVA = """#!{python}
-import json, os, sys, time
+A_JAVA = """import json, os, sys, time
 for line in sys.stdin:
     job, application, *words = line.rstrip("\\n").split("\\t")
     if application == "Crash":
         sys.exit("out of memory")
     if application != "Hang":
         end = "a trace" if application == "Fail" else None
-        for report in ({{"words": words, "pid": os.getpid()}}, end):
-            print(json.dumps({{"job": int(job), "report": report}}), flush=True)
+        for report in ({"words": words, "pid": os.getpid()}, end):
+            print(json.dumps({"job": int(job), "report": report}), flush=True)
 """
 
 
 def test_jobs_share_a_jvm_and_one_that_hangs_fails_or_crashes_costs_the_next_ones_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "java").write_text(A_JAVA.format(python=sys.executable))
+    (tmp_path / "java.py").write_text(A_JAVA)
+    (tmp_path / "java").write_text(f"#!/bin/sh\nexec '{sys.executable}' '{tmp_path}/java.py'\n")  # a first line names no path with a space
     (tmp_path / "java").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
