@@ -70,8 +70,8 @@ def _places(tree: ast.Module, where: str, passing: dict[str, int]) -> Iterator[P
                 yield from _place(node, passing[name], where, set())
             case ast.Assign(targets=[ast.Name(id="event")], value=value):
                 yield from (Place(event, frozenset(), frozenset(), where) for event in texts(value))
-            case ast.FunctionDef(args=ast.arguments(args=named, defaults=defaults)):
-                for argument, default in zip(named[len(named) - len(defaults) :], defaults, strict=True):
+            case ast.FunctionDef(args=ast.arguments(posonlyargs=first, args=named, defaults=defaults)) if defaults:
+                for argument, default in zip([*first, *named][-len(defaults) :], defaults, strict=True):
                     if argument.arg == "event":
                         yield from (Place(event, frozenset(), frozenset(), where) for event in texts(default))
 
