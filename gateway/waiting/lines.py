@@ -47,7 +47,7 @@ class Lines:
         """The line in which `part` has its place; None where it has none, or nothing of its line waits."""
         raise NotImplementedError
 
-    def pass_on(self, part: Part, *, waited: bool) -> None:
+    def pass_on(self, part: Part) -> None:
         """`part` is the next of its line, if it has one, and goes on."""
         raise NotImplementedError
 
@@ -78,18 +78,16 @@ class Lines:
     def admit(self, part: Part) -> None:
         """`part` has passed: it goes on, or waits behind what is before it in its line."""
         line = self.line_of(part)
-        if line is None:
-            self.pass_on(part, waited=False)
+        if line is None or line.idle():
+            self.pass_on(part)
         elif line.waits():
             part.paid = part.kind == REQUEST and part.passed > 0 and not part.requeue_without_slots(self.conversation.reports.endings)
             self._pass_all(self.hold(line, part, 0))
-        elif line.taken:
+        else:  # it was taken, and none before it has come back
             self.count_out(part)
-            self.pass_on(part, waited=True)
+            self.pass_on(part)
             self._pass_all(self.settle(line))
             self.end_turn(line)
-        else:
-            self.pass_on(part, waited=False)
 
     def let_go(self, part: Part) -> None:
         """`part` is settled without going on."""
@@ -123,7 +121,7 @@ class Lines:
 
     def _pass_all(self, parts: list[Part]) -> None:
         for part in parts:
-            self.pass_on(part, waited=True)
+            self.pass_on(part)
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 

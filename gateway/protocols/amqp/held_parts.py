@@ -38,7 +38,7 @@ class HeldParts(Lines):
     def __init__(self, conversation: Conversation, channels: dict[int, AmqpChannel], requests: BrokerRequests, windows: Windows) -> None:
         super().__init__(conversation, PART_OVERHEAD)
         self.channels = channels
-        self.forward: Callable[[Part, bool], None] | None = None  # `Settling.pass_on`
+        self.forward: Callable[[Part], None] | None = None  # `Settling.pass_on`
         self.behind_close: list[Part] = []  # connection.close and what follows it, until `lines` is empty
         self.ready: list[Part] = []  # parts that wait for nothing but the next take
         self.requests = requests  # the gateway's own, which do as well
@@ -50,9 +50,9 @@ class HeldParts(Lines):
         channel = self.channels.get(part.ordering_key)
         return None if channel is None else channel.line
 
-    def pass_on(self, part: Part, *, waited: bool) -> None:
+    def pass_on(self, part: Part) -> None:
         assert self.forward is not None
-        self.forward(part, waited)
+        self.forward(part)
 
     def next_due(self) -> int:
         due = super().next_due()

@@ -342,13 +342,13 @@ class Settling:
             if channel.over():
                 del self.channels[channel.number]
 
-    def pass_on(self, part: Part, waited: bool) -> None:  # noqa: FBT001
-        """`part` is the next of its channel: it goes on, but not behind the end of a message that the broker's close had to wait for."""
+    def pass_on(self, part: Part) -> None:
+        """`part`, which has waited, goes on: not behind the end of a message that the broker's close had to wait for."""
         channel = self.channels[part.ordering_key]
         if channel.settled_state >= CLOSED_WHILE_HELD:
             self._give_up(part)
             return
-        self._pass(channel, part, waited=waited)
+        self._pass(channel, part, waited=True)
         if channel.lose_later and not channel.forwarding:
             self.lose(channel)
 

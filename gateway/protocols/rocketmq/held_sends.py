@@ -39,7 +39,7 @@ class HeldSends(Lines):
         line = self.lines.get(key)
         return Line(key) if line is None else line
 
-    def pass_on(self, part: Part, *, waited: bool) -> None:
+    def pass_on(self, part: Part) -> None:
         self.forward(part)
 
     def next_due(self) -> int:

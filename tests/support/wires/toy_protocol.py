@@ -49,7 +49,7 @@ class ToyLines(Lines):
     def line_of(self, part: Part) -> Line | None:
         return self.line
 
-    def pass_on(self, part: Part, *, waited: bool) -> None:
+    def pass_on(self, part: Part) -> None:
         self.toy.send(part)
 
     def describe(self, line: Line) -> str:
