@@ -277,7 +277,7 @@ def test_peers_that_misbehave_cost_neither_memory_nor_a_pause(walk: Walk, way: s
 
 
 def test_clients_that_are_turned_away_and_go_on_sending_cost_no_pause(walk: Walk, record_property: Callable[[str, object], None]) -> None:
-    """Two of them made /livez wait for six seconds, and the loop pause a hundred times as long, when they were read without a turn for others."""
+    """Two of them made /livez wait for six seconds, and the loop pause a hundred times as long: nobody else had a turn."""
     walk.turn(WELL)
     wait_until(lambda: walk.gateway.answers("/readyz"), within=30, what="all brokers to live again")
     port = walk.gateway.port("alone-rabbit")
