@@ -357,8 +357,9 @@ class Gateway:
             for session in list(self.sweeper.sessions.values()):
                 if renamed:
                     self.sweeper.attempt(session, session.conversation.rules_changed)
-                if session.conversation.follows_limits():
-                    self.sweeper.attempt(session, session.conversation.limits_changed)
+                lines = session.conversation.lines
+                if lines.follows_limits():
+                    self.sweeper.attempt(session, lines.limits_changed)
                     self.sweeper.wake(session)
         if self.access_log is not None:
             self.access_log.revision = rules.revision

@@ -59,8 +59,7 @@ judge
 build clock
 log systemd admission
 counting transport log_files
-pipeline spool
-waiting
+pipeline spool waiting
 protocols
 close_causes session
 assembly event_loop fleet remote_admin

@@ -112,13 +112,13 @@ class MemoryWatermark:
     def _hold_back(self, sweeper: Sweeper, *, yes: bool) -> None:
         self.stopped = 0
         for session in sweeper.sessions.values():
-            conversation = session.conversation
-            if conversation.held_back != yes and (not yes or session.decode.publishes):
-                conversation.hold_back(yes=yes)
+            budget = session.budget
+            if budget.held_back != yes and (not yes or session.decode.publishes):
+                budget.hold_back(yes=yes)
                 sweeper.wake(session)
             if not yes:
                 session.full_due = 0
-            self.stopped += conversation.held_back
+            self.stopped += budget.held_back
 
     def _see_to_unfinished(self, sweeper: Sweeper, now: int) -> None:
         """Memory is full. Let frames be finished that fit, or one of them; stop the others. Close those that have had their time."""
@@ -131,8 +131,8 @@ class MemoryWatermark:
         for at, session in enumerate(unfinished):
             room -= max(missing_bytes(session), LARGE_FRAME_BYTES)  # a small one is followed by others until the next look
             goes_on = at == 0 or room >= 0
-            if session.conversation.held_back == goes_on:
-                session.conversation.hold_back(yes=not goes_on)
+            if session.budget.held_back == goes_on:
+                session.budget.hold_back(yes=not goes_on)
                 self.stopped += -1 if goes_on else 1
                 sweeper.wake(session)
             due = now + (FINISH_NS if goes_on else STOPPED_NS)

@@ -5,13 +5,14 @@ monotonic nanoseconds) and no limiter. `assemble` creates it when a client conne
 
 The life of a request (the handlers in `gateway/pipeline/handlers/` call these in this order)::
 
-    client's bytes ── decode ──► parts ──► (judge) ──► admit / refuse / hold / drop ──► outbox ──► broker
-                                                            │
+    client's bytes ── decode ──► parts ──► (judge) ──► admit / refuse / drop ──► outbox ──► broker
+                                                            │  what waits: `lines`
     client ◄── relay (+ take_replies at frame boundaries) ◄─┴──────────────── broker's bytes ◄──── broker
 
-A protocol writes nine methods: `decode`, `admit`, `split`, `refuse`, `hold`, `close`, `drop`, `relay` and `take_replies`. Every other
-method has a default and belongs to something the protocol may be able to do; each section below names it. Beside its results a
-conversation speaks through two records: `budget` says how much it holds and when something of it is due, `reports` what has happened.
+A protocol writes eight methods: `decode`, `admit`, `split`, `refuse`, `close`, `drop`, `relay` and `take_replies`. Every other method has a
+default and belongs to something the protocol may be able to do; each section below names it. What waits for a limit is in `lines`
+(`gateway/waiting/lines.py`). Beside its results a conversation speaks through two records: `budget` says how much it holds and when
+something of it is due, `reports` what has happened.
 
 May be assumed: `decode` is called again only after every part of the call before it was settled (admitted, refused, held or dropped),
 because a session has at most one batch with the judge. `relay` may be called at any time in between.
@@ -23,83 +24,19 @@ Must not be assumed: that a read ends at a frame, that a frame ends in the read 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import Reports
-from gateway.pipeline.routes import Routes
+from gateway.waiting.lines import Lines
 from limiter.limits import NEVER
-
-if TYPE_CHECKING:
-    from gateway.admission import ConnectionPermit
-    from gateway.spool.disk import SpoolDisk
-    from limiter.buckets.bucket import Bucket
-    from limiter.judge import Judge
 
 REFUSED: Final = 0  # the client has been told (or will be, when the request's last byte is in)
 DROPPED: Final = 1  # no answer is possible or wanted (a one-way request): nothing was said
 UNABLE: Final = 2  # refusing here would be silence or break the protocol's promises: the rule's fallback says what happens instead
 LATER: Final = 3  # something before it, with the same ordering key, is held: hold it behind that, and ask again
-
-
-class ConversationContext:
-    """What a conversation is told when it begins."""
-
-    __slots__ = (
-        "broker_greeted",
-        "certificate_user",
-        "client",
-        "client_port",
-        "connection",
-        "hold_bytes",
-        "judge",
-        "lends_certificate",
-        "listener",
-        "max_frame",
-        "others_pass",
-        "own_codes",
-        "permit",
-        "routes",
-        "sends_proxy",
-        "spool",
-    )
-
-    def __init__(
-        self,
-        judge: Judge,
-        listener: str,
-        client: str,
-        client_port: int,
-        max_frame: int,
-        hold_bytes: int,
-        connection: int = 0,
-        permit: ConnectionPermit | None = None,
-        others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: one call, in assembly.py
-        certificate_user: str | None = None,
-        lends_certificate: bool = False,  # noqa: FBT001, FBT002
-        sends_proxy: bool = False,  # noqa: FBT001, FBT002
-        routes: Routes | None = None,
-        own_codes: frozenset[int] = frozenset(),
-        broker_greeted: bool = False,  # noqa: FBT001, FBT002
-        spool: SpoolDisk | None = None,
-    ) -> None:
-        self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
-        self.listener = listener
-        self.client = client  # address
-        self.client_port = client_port
-        self.max_frame = max_frame  # bytes; a frame announced larger is an error before anything is allocated
-        self.hold_bytes = hold_bytes  # budget for held parts (memory.per_connection)
-        self.connection = connection  # its number, as operators see it
-        self.permit = permit  # counted for its user once the broker has authenticated them
-        self.others_pass = others_pass  # other versions of the protocol pass opaquely, unlimited
-        self.certificate_user = certificate_user  # whom the client's verified certificate names
-        self.lends_certificate = lends_certificate  # towards the broker the gateway has a certificate of its own
-        self.sends_proxy = sends_proxy  # the broker has been sent a PROXY header first
-        self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
-        self.broker_greeted = broker_greeted  # the broker has the protocol header already (`Opening.header`): the client's is not passed on
-        self.routes = routes  # of a name server's listener
-        self.spool = spool  # where parts wait that a rule spools; None: in memory
 
 
 class Conversation:
@@ -109,22 +46,17 @@ class Conversation:
         # What every turn looks at comes first, see `Session`.
         self.budget = HeldBudget()  # what counts against this connection: written here, read by the session
         self.reports = Reports()  # what there is to report: written here, emptied by the session
+        self.lines = Lines(context, self.budget, self.reports)  # what waits; a protocol that can hold something has its own
         self.draining = False  # the close was sent: what the client still sends is not decoded
         self.memory_starved = False  # set by the session: the client is not read because the gateway as a whole is short of memory
         self.handshake_done = False  # or the first whole request is in: handshake_timeout does not hold any more
-        self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
         self.has_close_frames = True  # the protocol can say that the connection ends; where it cannot, `graceful_close.py` ends it
         self.rejects_requests = False  # new requests are answered with the word to repeat them on another connection
         self.postpones_decoding = False  # what is not decoded waits for the broker's word, not for bytes; then `budget.blocking` counts it
-        self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
-        self.close_reason = ""  # why the gateway ends this connection, once a rule has said so; the session sees to it
-        self.has_spooled = False  # a rule has spooled something of this connection
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
         self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
-        self.turns: dict[Bucket, int] = {}  # monotonic ns; when what waits here for that limit is judged again (`actions/holding.py`)
         self.user: str | None = None  # as authenticated, once known
         self.context = context
-        self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
         self.pending_gateway_requests = 0  # of `Reports.gateway_requests`, those not answered yet
         self.leaves = False  # the client has said that it closes the connection
         self.close_said = False  # the broker has been told that the connection ends, by the client or by `last_words`
@@ -153,13 +85,6 @@ class Conversation:
         """Tell the client natively that all requests of `part` were refused (`part.rule`, `part.wait_ns`): REFUSED, DROPPED, UNABLE, LATER.
 
         UNABLE and LATER change nothing. The rest of an incomplete last request is discarded when it comes.
-        """
-        raise NotImplementedError
-
-    def hold(self, part: Part, due: int) -> bool:
-        """Keep `part` and let `take_due` return it at `due` (monotonic ns). False, changing nothing, where the protocol cannot hold it.
-
-        What `refuse` is UNABLE to refuse must be held.
         """
         raise NotImplementedError
 
@@ -192,82 +117,10 @@ class Conversation:
         """Bytes kept of a frame of the broker's that has to be seen whole and is not."""
         return 0
 
-    # ---- a protocol that holds parts -------------------------------------------------------------------------------
-
-    def block(self, part: Part, due: int) -> bool:
-        """`hold`, and count it in `HeldBudget.blocking` until it is settled: the client is not read meanwhile."""
-        return False
-
-    def spool(self, part: Part, due: int) -> bool:
-        """`hold`, and let what comes behind it wait on disk where it is too much for memory."""
-        return False
-
-    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
-        """`part`, cut into runs of requests that are of use for the same time (ns; NEVER: they do not say); `part` itself comes last."""
-        return [(part, NEVER)]
-
-    def waits_behind(self, part: Part) -> bool:
-        """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
-        return False
-
-    def would_overtake(self, part: Part) -> bool:
-        """Whether `part`, which has just come and cannot wait so long, would pass by what is spooled: it is refused unjudged."""
-        return False
-
-    def postpone(self, part: Part, now: int) -> None:
-        """Hold `part`, which was not judged, behind what is spooled of its ordering key; its `deadline` is as the rule of that has it."""
-        raise NotImplementedError
-
-    def line_of(self, part: Part) -> object:
-        """What has an order: parts of the same line wait behind each other, in a spool, and others do not."""
-        return part.ordering_key
-
-    def end_wait(self, part: Part) -> None:
-        """`part` goes on or is given up: it does not wait in the spool any more, if it did."""
-        disk = self.context.spool
-        if part.in_spool and disk is not None:
-            disk.waiting.end(part)
-
-    def may_expire(self, part: Part) -> bool:
-        """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
-        return False
-
-    def take_due(self, now: int, room: int) -> list[Part]:
-        """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again."""
-        return []
-
-    def abandon(self) -> list[Part]:
-        """Give up everything held (the client is gone): the parts, so that they can be counted."""
-        return []
-
-    def hold_back(self, *, yes: bool) -> None:
-        """The client is not read, or no longer held back, because the gateway as a whole is short of memory; counts in `blocking`."""
-        if yes != self.held_back:
-            self.held_back = yes
-            self.budget.blocking += 1 if yes else -1
-
-    def holds_close(self) -> bool:
-        """Whether something held must still reach the broker although the client has finished sending."""
-        return self.budget.held_messages > 0
-
-    def waits_for(self) -> Part | None:
-        """One of the parts held by a rule (`part.rule`), for operators; None where none is, or it is with the judge just now."""
-        return None
-
     # ---- a protocol that asks the judge for keys -------------------------------------------------------------------
 
     def rules_changed(self) -> None:
         """Other rules are in force, by which origins or keys may be others (`Judge.replace`): ask the judge for them again."""
-
-    def follows_limits(self) -> bool:
-        """Whether it is to hear of other limits by `limits_changed`."""
-        return self.has_spooled
-
-    def limits_changed(self) -> None:
-        """Other rules are in force: what has passed by those before, and still waits in a spool or behind what does, is judged by these.
-
-        Called behind `rules_changed`.
-        """
 
     def ended(self) -> None:
         """The connection is over; give back what was taken from the judge."""
@@ -292,10 +145,6 @@ class Conversation:
 
     def deliver(self, now: int) -> None:
         """Settle what `ask` returned by its verdicts; what passes goes to the client with the next `relay` or `take_replies`."""
-
-    def patience_with(self, part: Part) -> int:
-        """How long `part`, which has a reservation, may be kept before it is refused; ns."""
-        return self.patience_ns
 
     def is_polling(self) -> bool:
         """Whether the client waits for messages it has asked for, with time."""
@@ -342,6 +191,10 @@ class Conversation:
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
+    def abandon(self) -> list[Part]:
+        """Give up everything held (the client is gone): the parts, so that they can be counted."""
+        return self.lines.forget_all()
+
     def leave(self) -> None:
         """The client is gone, or has said that it closes: from now on nothing more is consumed for it. Called as often as that is seen."""
 
@@ -358,7 +211,7 @@ class Conversation:
 
     def is_stuck(self) -> bool:
         """The client is gone: whether something is half at the broker whose end will never come, and what waits cannot go on for it."""
-        return self.frame_left > 0
+        return self.budget.frame_left > 0
 
     def last_words(self, reason: str) -> bytes:
         """What tells the broker that its connection ends, behind all that was forwarded (sets `close_said`); b"": a FIN has to do."""

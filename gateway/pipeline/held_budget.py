@@ -17,10 +17,12 @@ class HeldBudget:
         # In the order in which a turn of the session looks at them, see `Session`.
         self.next_due = NEVER  # monotonic ns; when `take_due` has something to judge again
         self.ask_due = NEVER  # monotonic ns; when `ask` has deliveries to judge
-        self.blocking = 0  # held parts that keep the client from being read, and one for `Conversation.held_back`
+        self.blocking = 0  # held parts that keep the client from being read, and one for `held_back`
         self.held_bytes = 0  # of held parts
         self.reply_bytes = 0  # of the gateway's own replies that wait for a place in the broker's stream; they count as held
         self.parked_bytes = 0  # of deliveries that a rule keeps from the client
+        self.held_back = False  # the gateway as a whole is short of memory, and this client publishes
+        self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
         self.held_messages = 0  # in held parts
         self.held_polls = 0  # requests for messages that a rule keeps here; no messages, and given up without harm at a close
@@ -28,6 +30,12 @@ class HeldBudget:
         self.spool_writing = 0  # of `held_bytes`, those on their way to the disk
         self.spooled_bytes = 0  # of held parts that are on disk only, and not in `held_bytes`; `held_messages` counts them
         self.parked_messages = 0  # deliveries that a rule keeps from the client
+
+    def hold_back(self, *, yes: bool) -> None:
+        """The client is not read, or no longer held back, because the gateway as a whole is short of memory; counts in `blocking`."""
+        if yes != self.held_back:
+            self.held_back = yes
+            self.blocking += 1 if yes else -1
 
     def waiting(self) -> int:
         """How much a rule keeps here: messages, requests for messages, deliveries."""

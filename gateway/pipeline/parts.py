@@ -72,7 +72,7 @@ class Part(Request):
         self.in_spool = False  # it is counted among what waits in the spool (`gateway/spool/waiting_messages.py`)
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
         self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
-        self.had_turn = False  # one of its line (`Conversation.line_of`), or of its connection and key, has just passed: others go first
+        self.had_turn = False  # one of its line (`Lines.name_of`), or of its connection and key, has just passed: others go first
         self.spooled_at = 0  # monotonic ns; when it began to wait in a spool, or behind what does; 0: it does not
 
     def copy_out(self) -> None:

@@ -65,6 +65,7 @@ class Reports:
         self.delivered: list[Delivered] = []  # what became of deliveries; the session counts it
         self.busy: list[BusySignal] = []  # what the broker has said of being overloaded; `broker_flow.py` counts it
         self.full = ROOM  # whether the client was refused by a limit on connections
+        self.close_reason = ""  # why the gateway ends this connection, once a rule has said so
         self.sample = NOT_SAMPLED  # how far the one forwarded publish has come whose confirm is timed (`broker_flow.py`)
 
     def give_up(self, part: Part) -> None:

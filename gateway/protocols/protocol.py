@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.pipeline.conversation import Conversation, ConversationContext
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import Conversation
 from gateway.protocols.question import Question
 from limiter.protocols import ProtocolNames
 

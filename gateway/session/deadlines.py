@@ -76,7 +76,7 @@ def _still_forwards(session: Session) -> bool:
     """Whether messages that a client sent before it went wait here, for a limit or for a broker that takes none, however long it takes."""
     if not session.gone_at or session.state >= CLOSING:
         return False
-    return session.conversation.holds_close() or session.reports.broker_blocked
+    return session.conversation.lines.holds_close() or session.reports.broker_blocked
 
 
 def quiet_until(session: Session, now: int) -> int:

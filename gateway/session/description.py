@@ -25,7 +25,6 @@ def bottleneck(session: Session, now: int) -> str:
     publishes), "limit" again (something was refused within the last REFUSED_NS: `refused_by`), "limiter" (the judge takes its time), or
     "none". Credit shows for a second after it was used up.
     """
-    conversation = session.conversation
     if session.reports.broker_blocked:
         return "broker_blocked"
     if session.spool_full():
@@ -38,7 +37,7 @@ def bottleneck(session: Session, now: int) -> str:
         return "client"
     if session.upstream.backlog > 0 or session.forward.credit.flow(now):
         return "broker"
-    if conversation.held_back:
+    if session.budget.held_back:
         return "memory"
     if _refused(session, now):
         return "limit"
@@ -103,7 +102,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
 
 def _held_by(session: Session) -> dict[str, object] | None:
     """The rule that holds something of this connection, and of which topic; one of them where there are more."""
-    part = session.conversation.waits_for()
+    part = session.conversation.lines.first_waiting()
     if part is None or part.rule is None or part.key is None:
         return None
     return {"rule": part.rule.name, "topic": part.key.text, "operation": part.key.operation}
@@ -144,7 +143,7 @@ def _spool_stage(session: Session) -> dict[str, object] | None:
     """
     budget = session.budget
     if budget.spool_queues == 0:
-        part = session.conversation.waits_for()
+        part = session.conversation.lines.first_waiting()
         if part is None or not part.in_spool:
             return None
     stage = "disk" if budget.spooled_bytes > 0 or budget.spool_writing > 0 else "memory"

@@ -37,8 +37,8 @@ def propagate_ends(session: Session, now: int) -> None:
     if session.state == OVER:
         return
     conversation = session.conversation
-    if conversation.close_reason:
-        send_close(session, conversation.close_reason, "limit", now)
+    if session.reports.close_reason:
+        send_close(session, session.reports.close_reason, "limit", now)
     if session.graceful_close is not None:
         advance_graceful_close(session, now)
     client = session.client
@@ -119,7 +119,7 @@ def _all_forwarded(session: Session, now: int) -> bool:
         return False
     if conversation.close_said or conversation.is_stuck():
         return True  # what is held can never go, or not without a consumer that is gone: what is before it will not end
-    if conversation.holds_close():
+    if conversation.lines.holds_close():
         return False
     if not conversation.knows_answers() or not conversation.has_close_frames:
         return True  # a FIN is the end: nobody reads the answers
@@ -205,7 +205,7 @@ def send_close(session: Session, reason: str, cause: str, now: int) -> None:
 def give_client_up(session: Session, reason: str, cause: str, now: int) -> None:
     """The client lives no more, as far as can be seen. It is told so and let go; what it sent before goes on without it."""
     session.client_silent = True  # its own end is not waited for: that stands behind what it does not take
-    if not session.conversation.holds_close() or session.state >= CLOSING:
+    if not session.conversation.lines.holds_close() or session.state >= CLOSING:
         send_close(session, reason, cause, now)
         return
     session.cause = session.cause or cause

@@ -257,9 +257,9 @@ class Session:
         if budget.next_due <= soon and not self.spool_waits_for_broker():
             batch = Batch(self, b"", now)
             if budget.next_due <= now:
-                batch.parts = conversation.take_due(now, MAX_DUE_PER_TURN)
+                batch.parts = conversation.lines.take_due(now, MAX_DUE_PER_TURN)
             else:  # before its time: all that is held is due within REJUDGE_WITHIN_NS
-                batch.parts = conversation.take_due(soon, freed)
+                batch.parts = conversation.lines.take_due(soon, freed)
             if batch.parts:
                 return self._carry(batch, 1)  # not decoded again
         if not self._wants_client():
@@ -274,7 +274,7 @@ class Session:
     def _read(self, now: int, buffer: memoryview) -> bytes:
         """One read of the client's socket."""
         most: i64 = len(buffer)
-        left = self.conversation.frame_left
+        left = self.budget.frame_left
         if left and (self.state == DRAINING or self._full()):  # only what the broker still lacks of the frame it stands in
             most = min(most, left)
         data = self.client.read(most, buffer)
@@ -304,7 +304,7 @@ class Session:
         if self.state >= CLOSING:
             return self.client.readable
         readable = self.client.readable
-        if self.state == DRAINING and not self.conversation.frame_left:
+        if self.state == DRAINING and not self.budget.frame_left:
             readable = readable and self.client.hangup_pending  # what it sent before it hung up is part of what is in flight
         return (readable or self.decode.pending) and not self.withheld()
 
@@ -315,7 +315,7 @@ class Session:
             self.decode.credit.credit <= 0
             or self.forward.credit.credit <= 0
             or self.upstream.backlog > shared.credit_bytes
-            or (not self.conversation.frame_left and (self._full() or self.client.backlog > shared.backlog_bytes))
+            or (not self.budget.frame_left and (self._full() or self.client.backlog > shared.backlog_bytes))
         )  # a frame that has begun to flow must end, or neither what is held nor a heartbeat could ever be sent
 
     def buffered(self) -> int:
@@ -337,7 +337,7 @@ class Session:
             return True
         budget = self.budget
         pending = self.decode.pending  # whole frames that were read leave memory by going on alone
-        if budget.blocking > (1 if pending and self.conversation.held_back else 0):
+        if budget.blocking > (1 if pending and self.budget.held_back else 0):
             return True
         held = budget.held_bytes + budget.reply_bytes
         if self.shared.memory_full:  # a large frame that has begun since then waits for its place (`memory_watermark.py`)
@@ -366,7 +366,7 @@ class Session:
 
     def _send(self, now: int) -> None:
         client = self.client
-        self.conversation.memory_starved = self.shared.memory_full and (self.conversation.held_back or self._full())
+        self.conversation.memory_starved = self.shared.memory_full and (self.budget.held_back or self._full())
         replies = self.conversation.take_replies()
         if replies:
             if self.graceful_close is not None:
@@ -428,7 +428,7 @@ class Session:
             and not unread
             and self.budget.held_messages == 0
             and self.conversation.pending_gateway_requests == 0
-            and self.conversation.frame_left == 0
+            and self.budget.frame_left == 0
             and self.client.backlog == 0
             and self.upstream.backlog == 0
             and answered
@@ -489,7 +489,7 @@ class Session:
         for part in parts:
             key = part.key
             part.release_slots(self.reports.endings)
-            self.conversation.end_wait(part)  # the judge had it
+            self.conversation.lines.end_wait(part)  # the judge had it
             if part.kind == REQUEST and key is not None:
                 self.shared.accounts.tally_of(key).abandoned += part.count * part.messages
                 if self.spans is not None:

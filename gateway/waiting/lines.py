@@ -1,51 +1,74 @@
-"""The lines of a connection: which of them wait, how much, and until when. Every protocol that can hold a part has one of these.
+"""The lines of a connection: which of them wait, how much, and until when. Every conversation has one of these (`Conversation.lines`).
 
     hold     ─►  behind the others of its line; a part that was taken goes back to its old place
     take_due ─►  the requests whose time has come, of all lines in turn; until each is settled or held anew they are `taken`
     settle   ─►  one of them is. After the last: what waited for these alone, to be passed on
 
 Several lines may be due at the same moment: those that have just had something come last (`end_turn`), however little room there is. While
-the upstream stands within a frame that flows through (`Conversation.frame_left`), nothing is let go: it would land in the middle of it.
+the upstream stands within a frame that flows through (`HeldBudget.frame_left`), nothing is let go: it would land in the middle of it.
 
 Where a rule spools, most of what a line holds is in its `SpoolQueue` (`gateway/spool/queue.py`), and `Line.held` has what comes next. It is
 filled up again when half of that is gone.
 
-Writes `held_bytes`, `held_messages`, `blocking` and `next_due` of the conversation's budget, which the session goes by. What a part costs
-are its bytes and `overhead` for its objects, or many small ones would take several times the budget.
+Writes `held_bytes`, `held_messages`, `blocking` and `next_due` of the budget, which the session goes by. What a part costs are its bytes
+and `overhead` for its objects, or many small ones would take several times the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from gateway.pipeline.conversation import Conversation
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.errors import ProtocolError
+from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, REQUEST, Part
+from gateway.pipeline.reports import Reports
 from gateway.spool.queue import SpoolQueue
 from gateway.waiting.due_queue import DueQueue
 from gateway.waiting.line import Held, Line
 from limiter.keys import Key
 from limiter.limits import NEVER
 
+if TYPE_CHECKING:
+    from limiter.buckets.bucket import Bucket
+
+IN_MEMORY: Final = 0  # how a part is held
+BLOCKING: Final = 1  # and its client is not read until it is settled
+SPOOLED: Final = 2  # and what comes behind it waits on disk where it is too much for memory
+
 
 class Lines:
-    """Those of one connection. A protocol's subclass says what it has beside (`next_due`) and what its parts are."""
+    """Those of one connection. A protocol's subclass says what has an order, what can be held, and how what has waited goes on."""
 
-    def __init__(self, conversation: Conversation, overhead: int) -> None:
-        self.conversation = conversation
-        self.budget = conversation.budget
+    def __init__(self, context: ConversationContext, budget: HeldBudget, reports: Reports, overhead: int = 0) -> None:
+        self.has_spooled = False  # a rule has spooled something of this connection
+        self.context = context
+        self.budget = budget
+        self.reports = reports
         self.overhead = overhead  # bytes of memory that a held part takes beside its own
-        self.lines: dict[object, Line] = {}  # by name, in turn: those with held parts, or with parts away with the judge
+        self.by_name: dict[object, Line] = {}  # in turn: those with held parts, or with parts away with the judge
         self.due_queue = DueQueue()
         self.taken = 0  # parts away with the judge, of all lines
         self.damage = ""  # why the rest of a line's spool is lost
+        self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
+        self.turns: dict[Bucket, int] = {}  # monotonic ns; when what waits here for that limit is judged again (`actions/holding.py`)
         self._last_turn = 0
 
     # ---- what a protocol says --------------------------------------------------------------------------------------
 
+    def name_of(self, part: Part) -> object:
+        """What has an order: parts of the same line wait behind each other, and others do not."""
+        return part.ordering_key
+
     def line_of(self, part: Part) -> Line | None:
         """The line in which `part` has its place; None where it has none, or nothing of its line waits."""
-        raise NotImplementedError
+        return self.by_name.get(self.name_of(part))
+
+    def line_for(self, part: Part) -> Line | None:
+        """The line in which `part` is to wait, a new one where nothing of it waits; None where it cannot be held."""
+        name = self.name_of(part)
+        return self.by_name.get(name) or Line(name)
 
     def pass_on(self, part: Part) -> None:
         """`part` is the next of its line, if it has one, and goes on."""
@@ -55,7 +78,27 @@ class Lines:
         """When `take_due` has something to give next."""
         if self.damage:
             return 0
-        return NEVER if self.conversation.frame_left or self.taken else self.due_queue.next_due
+        return NEVER if self.budget.frame_left or self.taken else self.due_queue.next_due
+
+    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
+        """`part`, cut into runs of requests that are of use for the same time (ns; NEVER: they do not say); `part` itself comes last."""
+        return [(part, NEVER)]
+
+    def patience_with(self, part: Part) -> int:
+        """How long `part`, which has a reservation, may be kept before it is refused; ns."""
+        return self.patience_ns
+
+    def spools(self, part: Part) -> bool:
+        """Whether `part` may wait in a spool, and behind what does."""
+        return True
+
+    def would_overtake(self, part: Part) -> bool:
+        """Whether `part`, which has just come and cannot wait so long, would pass by what is spooled: it is refused unjudged."""
+        return False
+
+    def key_of(self, line: Line, data: bytes) -> Key | None:
+        """The key of a request of `line`, by its bytes."""
+        raise NotImplementedError
 
     def restore(self, part: Part) -> Part:
         """`part`, read back from the disk, as the protocol knows it."""
@@ -71,7 +114,7 @@ class Lines:
 
     def describe(self, line: Line) -> str:
         """`line` in words, for operators."""
-        raise NotImplementedError
+        return str(line.name)
 
     # ---- what becomes of a part ------------------------------------------------------------------------------------
 
@@ -81,8 +124,8 @@ class Lines:
         if line is None or line.idle():
             self.pass_on(part)
         elif line.waits():
-            part.paid = part.kind == REQUEST and part.passed > 0 and not part.requeue_without_slots(self.conversation.reports.endings)
-            self._pass_all(self.hold(line, part, 0))
+            part.paid = part.kind == REQUEST and part.passed > 0 and not part.requeue_without_slots(self.reports.endings)
+            self._pass_all(self._place(line, part, 0))
         else:  # it was taken, and none before it has come back
             self.count_out(part)
             self.pass_on(part)
@@ -96,28 +139,61 @@ class Lines:
             self.count_out(part)
             self._pass_all(self.settle(line))
         else:
-            self.conversation.end_wait(part)
+            self.end_wait(part)
+
+    def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
+        """Keep `part`, which was refused, until `due` (monotonic ns), when it is judged again. False, changing nothing, where it cannot be.
+
+        `manner`: BLOCKING and SPOOLED as well. In a spool, which takes what the client sends, nothing blocks before its turn comes.
+        """
+        line = self.line_for(part)
+        if line is None:
+            return False
+        if manner == SPOOLED:
+            if not self.spools(part):
+                return False
+            self._begin_spool(line, part)
+        self.keep(line, part, due, blocking=manner == BLOCKING)
+        return True
 
     def keep(self, line: Line, part: Part, due: int, *, blocking: bool = False) -> None:
-        """`part` waits until `due`, when it is judged again; 0: until those before it have gone.
-
-        `blocking`: until it is settled the client is not read; in a spool, which takes what the client sends, not before its turn comes.
-        """
+        """`part` waits in `line` until `due`, when it is judged again; 0: until those before it have gone."""
         self._unblock(part)
         if blocking:
             part.blocking = True
             self.budget.blocking += 1
-        self._pass_all(self.hold(line, part, due))
+        self._pass_all(self._place(line, part, due))
 
-    def postpone(self, line: Line, part: Part, now: int) -> None:
-        """`part`, which was not judged, waits behind what is spooled of its line, for as long as that may."""
+    def postpone(self, part: Part, now: int) -> bool:
+        """`part`, which was not judged, waits behind what is spooled of its line, for as long as that may. False, changing nothing,
+        where it cannot be held."""
+        line = self.line_for(part)
+        if line is None:
+            return False
         spool = line.spool
         if spool is None:
             self.keep(line, part, 0)
-            return
-        for run, lifetime in self.conversation.lifetimes(part) if spool.drop_expired else [(part, NEVER)]:
+            return True
+        for run, lifetime in self.lifetimes(part) if spool.drop_expired else [(part, NEVER)]:
             run.deadline = min(now + spool.max_age_ns, now + lifetime, NEVER)
             self.keep(line, run, 0)
+        return True
+
+    def waits_behind(self, part: Part) -> bool:
+        """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
+        line = self.line_of(part)
+        return line is not None and line.spool is not None and line.taken == 0 and line.waits() and self.spools(part)
+
+    def may_expire(self, part: Part) -> bool:
+        """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
+        line = self.line_of(part)
+        return line is not None and line.spool is not None and self.spools(part)
+
+    def end_wait(self, part: Part) -> None:
+        """`part` goes on or is given up: it does not wait in the spool any more, if it did."""
+        disk = self.context.spool
+        if part.in_spool and disk is not None:
+            disk.waiting.end(part)
 
     def _pass_all(self, parts: list[Part]) -> None:
         for part in parts:
@@ -129,7 +205,7 @@ class Lines:
         """What a held part counts against the connection's budget, in bytes."""
         return part.end - part.start + self.overhead
 
-    def hold(self, line: Line, part: Part, due: int) -> list[Part]:
+    def _place(self, line: Line, part: Part, due: int) -> list[Part]:
         """Hold `part` behind the others of its line, or, where it was taken from there, in its old place. Returns what `settle` does."""
         if line.spool is not None:
             line.spool.waiting.begin(part)
@@ -147,17 +223,28 @@ class Lines:
             return []
         line.held.append(Held(part, due))
         if len(line.held) == 1:
-            self.lines[line.name] = line
+            self.by_name[line.name] = line
             self.end_turn(line)
             self._set_due(line)
             self.update_due()
         return []
 
-    def take_due(self, now: int, room: int, last: object = None) -> list[Part]:
+    def take_due(self, now: int, room: int) -> list[Part]:
+        """Take held parts whose time has come, about `room` requests, in the order they must be judged and settled again.
+
+        Settle them before anything decoded later. Raises ProtocolError where a spool cannot be read back.
+        """
+        if self.damage:
+            raise ProtocolError(self.damage, cause="spool_damaged")
+        parts = [] if self.budget.frame_left else self.take_requests(now, room)
+        self.update_due()
+        return parts
+
+    def take_requests(self, now: int, room: int, last: object = None) -> list[Part]:
         """Requests whose time has come, of all lines in turn, about `room`; of the line named `last` behind those of all others."""
         parts: list[Part] = []
         due = self._find_due(now, room)
-        final = None if last is None else self.lines.get(last)
+        final = None if last is None else self.by_name.get(last)
         if final is not None and final in due:
             due.remove(final)
             due.append(final)
@@ -191,7 +278,7 @@ class Lines:
         for line in due:  # in the order in which they are due, which is no turn
             self._set_due(line)
         due = []
-        for line in self.lines.values():
+        for line in self.by_name.values():
             if line.due() <= now:
                 due.append(line)
                 if len(due) > most:
@@ -216,7 +303,7 @@ class Lines:
                 if line.spool is None or not self._refill(line):
                     break
             if not held and not line.spools():
-                self.lines.pop(line.name, None)
+                self.by_name.pop(line.name, None)
                 line.spool = None
             self._set_due(line)
         if self.taken == 0:
@@ -227,8 +314,8 @@ class Lines:
         """Something of `line` has gone on: next time the others come first, which may be due at the same moment."""
         self._last_turn += 1
         line.turn = self._last_turn
-        if line.name in self.lines:
-            self.lines[line.name] = self.lines.pop(line.name)
+        if line.name in self.by_name:
+            self.by_name[line.name] = self.by_name.pop(line.name)
 
     def make_due(self, line: Line) -> None:
         """The first held part of `line` waits for nothing any more."""
@@ -236,11 +323,13 @@ class Lines:
         self._set_due(line)
         self.update_due()
 
-    def count_split(self, line: Line) -> None:
-        """A taken part became two: both will be settled."""
-        line.taken += 1
-        self.taken += 1
-        self.budget.held_bytes += self.overhead
+    def count_split(self, part: Part) -> None:
+        """`part` became two; where it was taken, both will be settled."""
+        line = self.line_of(part)
+        if line is not None and line.taken:
+            line.taken += 1
+            self.taken += 1
+            self.budget.held_bytes += self.overhead
 
     def count_out(self, part: Part) -> None:
         """`part` is settled or given up: it no longer counts as held."""
@@ -248,7 +337,7 @@ class Lines:
         self._unblock(part)
         if part.kind == REQUEST:
             self.budget.held_messages -= part.count * part.messages
-            self.conversation.end_wait(part)
+            self.end_wait(part)
 
     def _unblock(self, part: Part) -> None:
         if part.blocking:
@@ -261,40 +350,41 @@ class Lines:
     def _set_due(self, line: Line) -> None:
         self.due_queue.set_due(line, line.due())
 
+    def holds_close(self) -> bool:
+        """Whether something held must still reach the broker although the client has finished sending."""
+        return self.budget.held_messages > 0
+
     def first_waiting(self) -> Part | None:
-        """A part that a rule holds, for operators."""
-        for line in self.lines.values():
+        """One of the parts held by a rule (`Part.rule`), for operators; None where none is, or it is with the judge just now."""
+        for line in self.by_name.values():
             if line.held and line.held[0].part.rule is not None:
                 return line.held[0].part
         return None
 
     # ---- the spool -------------------------------------------------------------------------------------------------
 
-    def begin_spool(self, line: Line, part: Part, ordering_key: int, key_of: Callable[[bytes], Key | None]) -> bool:
-        """What comes in `line` from now on waits in its spool, behind what is held there, by the rule of `part`. False: there is no spool.
-
-        `key_of`: the key of a request by its bytes.
-        """
-        context = self.conversation.context
-        if context.spool is None:
-            return False
-        self.conversation.has_spooled = True
+    def _begin_spool(self, line: Line, part: Part) -> None:
+        """What comes in `line` from now on waits in its spool, if there is one, behind what is held there, by the rule of `part`."""
+        disk = self.context.spool
+        if disk is None:
+            return
+        self.has_spooled = True
         if line.spool is None:
             ready = partial(self.spool_ready, line)
-            line.spool = SpoolQueue(context.spool, self.budget, context.connection, ordering_key, key_of, self.cost_of, ready)
+            key_of = partial(self.key_of, line)
+            line.spool = SpoolQueue(disk, self.budget, self.context.connection, part.ordering_key, key_of, self.cost_of, ready)
             for held in line.held:
                 line.spool.waiting.begin(held.part)
         if part.rule is not None:
             line.spool.take_rule(part.rule)
-        return True
 
-    def waits_behind(self, line: Line | None) -> bool:
-        """Whether what has just come waits, unjudged, behind what is spooled."""
-        return line is not None and line.spool is not None and line.taken == 0 and line.waits()
+    def follows_limits(self) -> bool:
+        """Whether it is to hear of other limits by `limits_changed`."""
+        return self.has_spooled
 
-    def forget_verdicts(self) -> None:
-        """As `Conversation.limits_changed`."""
-        for line in self.lines.values():
+    def limits_changed(self) -> None:
+        """Other rules are in force: what has passed by those before, and still waits in a spool or behind what does, is judged by these."""
+        for line in self.by_name.values():
             if line.spool is not None:
                 for held in (*line.returned, *line.held):
                     held.part.forget_verdict()
@@ -361,7 +451,7 @@ class Lines:
             self.count_out(part)
         parts.extend(self._forget_spooled(line))
         if line.taken == 0:
-            self.lines.pop(line.name, None)
+            self.by_name.pop(line.name, None)
         self._set_due(line)
         self.update_due()
         return parts
@@ -382,22 +472,22 @@ class Lines:
     def forget_all(self) -> list[Part]:
         """Give up everything held."""
         parts: list[Part] = []
-        for line in self.lines.values():
+        for line in self.by_name.values():
             parts.extend(line.forget_held())
             parts.extend(self._forget_spooled(line))
         for part in parts:
-            self.conversation.end_wait(part)
-        self.lines.clear()
+            self.end_wait(part)
+        self.by_name.clear()
         self.due_queue.clear()
         self.taken = 0
         self.budget.held_bytes = 0
         self.budget.held_messages = 0
-        self.budget.blocking = 1 if self.conversation.held_back else 0
+        self.budget.blocking = 1 if self.budget.held_back else 0
         self.budget.next_due = NEVER
         return parts
 
     def __repr__(self) -> str:
-        return f"<Lines {list(self.lines)} taken={self.taken}>"
+        return f"<Lines {list(self.by_name)} taken={self.taken}>"
 
 
 def turn_of(line: Line) -> int:

@@ -179,7 +179,7 @@ def test_under_a_limit_all_chunkings_have_the_same_outcome(protocol: str, action
         talk = play(Talk(protocol, rule(action, messages=limit)), SCRIPTS[protocol], chunk)
         # What is sent on a channel after it was closed is not decoded, so how much is depends on how much was read with the refused one.
         requests = [] if action == "close" else talk.requests
-        return requests, talk.to_broker, talk.to_client, talk.conversation.budget.held_messages, talk.conversation.close_reason
+        return requests, talk.to_broker, talk.to_client, talk.conversation.budget.held_messages, talk.conversation.reports.close_reason
 
     whole = outcome(CHUNKINGS["whole"])
     for name, chunk in CHUNKINGS.items():
@@ -192,7 +192,7 @@ def test_held_messages_are_counted_and_abandon_returns_all_of_them(protocol: str
     talk = play(Talk(protocol, rule(action, messages=1)), SCRIPTS[protocol], CHUNKINGS["whole"])
     conversation = talk.conversation
     held = conversation.budget.held_messages
-    assert (held > 0) == (conversation.budget.next_due < NEVER) == conversation.holds_close()
+    assert (held > 0) == (conversation.budget.next_due < NEVER) == conversation.lines.holds_close()
     assert held > 0 or action not in {"delay", "block"}
     assert (conversation.budget.blocking > 0) == (action == "block")
     given_up = sum(part.count * part.messages for part in conversation.reports.abandoned)
@@ -247,7 +247,7 @@ def test_take_due_empties_what_is_held_however_little_room(protocol: str) -> Non
         if conversation.budget.next_due == NEVER:
             break
         talk.now = max(talk.now, conversation.budget.next_due)
-        talk.settle(conversation.take_due(talk.now, 1))
+        talk.settle(conversation.lines.take_due(talk.now, 1))
     assert talk.holds_nothing()
     assert sorted(talk.to_broker) == sorted(said(SCRIPTS[protocol], "client"))
 

@@ -18,6 +18,6 @@ def delay(conversation: Conversation, part: Part, now: int) -> int:
     """Hold, or refuse when the time is up or the protocol cannot hold this one."""
     rule = part.rule
     assert rule is not None
-    if wait_until(conversation, conversation.hold, part, now, now + min(rule.max_delay_ns, conversation.patience_ns)):
+    if wait_until(conversation, part, now, now + min(rule.max_delay_ns, conversation.lines.patience_ns)):
         return HELD
     return reject(conversation, part, now)

@@ -15,10 +15,10 @@ from gateway.pipeline.parts import Part
 def hold_poll(conversation: Conversation, part: Part, now: int) -> int:
     """Hold `part`, which has a reservation, for as long as its client has patience, counted from the first time."""
     if part.deadline == 0:
-        part.deadline = now + conversation.patience_with(part)
+        part.deadline = now + conversation.lines.patience_with(part)
         count_held(part)
     part.again = True
-    if now >= part.deadline or not conversation.hold(part, min(due(now, part.wait_ns), part.deadline)):
+    if now >= part.deadline or not conversation.lines.hold(part, min(due(now, part.wait_ns), part.deadline)):
         conversation.refuse(part)
         return REFUSED
     return HELD

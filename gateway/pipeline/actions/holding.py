@@ -17,13 +17,13 @@ one request of another's: else channels would buy shares.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import random
 from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.actions.counting import HELD, count_held
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
+from gateway.waiting.lines import IN_MEMORY
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def next_turn(conversation: Conversation, part: Part, now: int) -> int:
     bucket = part.bucket
     if bucket is None or not is_contended(bucket, now):
         return when
-    turns = conversation.turns
+    turns = conversation.lines.turns
     known = turns.get(bucket, 0)
     if known > now:
         return known
@@ -88,8 +88,8 @@ def turn_of(who: int, part: Part, now: int) -> int:
     return when + int(min(wait_ns, SHUFFLE_NS) * random())  # noqa: S311
 
 
-def wait_until(conversation: Conversation, hold: Callable[[Part, int], bool], part: Part, now: int, deadline: int) -> bool:
-    """Hold `part`, by the conversation's own way to `hold`, until it passes or `deadline` (monotonic ns) is there.
+def wait_until(conversation: Conversation, part: Part, now: int, deadline: int, manner: int = IN_MEMORY) -> bool:
+    """Hold `part`, in a `manner` of `Lines.hold`, until it passes or `deadline` (monotonic ns) is there.
 
     False when that time has come, or where the protocol cannot hold this one.
     """
@@ -103,7 +103,7 @@ def wait_until(conversation: Conversation, hold: Callable[[Part, int], bool], pa
     before = part.again, part.deadline
     part.again = True  # before it is held, since it may be written to a file at once
     part.deadline = deadline
-    if not hold(part, min(next_turn(conversation, part, now), deadline)):
+    if not conversation.lines.hold(part, min(next_turn(conversation, part, now), deadline), manner):
         part.again, part.deadline = before
         return False
     if first:
@@ -119,6 +119,6 @@ def wait(conversation: Conversation, part: Part, now: int) -> int:
     if part.deadline == 0:
         count_held(part)
         part.deadline = NEVER
-    held = conversation.hold(part, next_turn(conversation, part, now))
+    held = conversation.lines.hold(part, next_turn(conversation, part, now))
     assert held, "a protocol that cannot refuse a request can hold it"
     return HELD

@@ -12,6 +12,7 @@ from gateway.pipeline.actions.holding import wait, wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
 from gateway.pipeline.parts import Part
+from gateway.waiting.lines import SPOOLED
 from limiter.buckets.bucket import Bucket
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -27,13 +28,13 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
     if not rule.drop_expired:
         return _hold(conversation, part, now, last)
     outcome = HELD
-    for run, lifetime in conversation.lifetimes(part):
+    for run, lifetime in conversation.lines.lifetimes(part):
         outcome = _hold(conversation, run, now, min(last, now + lifetime, NEVER))
     return outcome
 
 
 def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> int:
-    if wait_until(conversation, conversation.spool, part, now, deadline):
+    if wait_until(conversation, part, now, deadline, SPOOLED):
         return HELD
     part.expired = 0 < deadline <= now
     outcome = reject(conversation, part, now)

@@ -34,6 +34,7 @@ class RateLimit(Handler):
         spans: MessageSpans | None = None,
     ) -> None:
         self.conversation = conversation
+        self.lines = conversation.lines
         self.accounts = accounts
         self.reader = reader  # credit the reader spends towards us; granted back as we handle
         self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
@@ -45,7 +46,7 @@ class RateLimit(Handler):
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
-        if self.conversation.has_spooled:
+        if self.lines.has_spooled:
             self._look_at_spooled(parts, batch.now)
         asking = 0
         for part in parts:
@@ -79,7 +80,8 @@ class RateLimit(Handler):
                 part.deadline = NEVER
                 part.spooled_at = now
                 count_held(part)
-                conversation.postpone(part, now)
+                if not self.lines.postpone(part, now):  # closed meanwhile
+                    conversation.admit(part)
                 continue
             if part.expired:
                 if part.deadline == 0:
@@ -112,7 +114,7 @@ class RateLimit(Handler):
                 passing = {each.key for each in batch.parts if each.passed > 0}
             if passed is not None:
                 passing.add(passed.key)
-            part.had_turn = part.key in passing or (passed is not None and conversation.line_of(passed) == conversation.line_of(part))
+            part.had_turn = part.key in passing or (passed is not None and self.lines.name_of(passed) == self.lines.name_of(part))
             self._refuse(part, now)
         if handled:
             self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
@@ -120,15 +122,15 @@ class RateLimit(Handler):
     def _look_at_spooled(self, parts: list[Part], now: int) -> None:
         """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), and what is
         given up for its age."""
-        conversation = self.conversation
+        lines = self.lines
         for part in parts:
             if part.kind != REQUEST or part.paid:
                 continue
             if part.deadline == 0 and not part.again:  # else it has passed before, and keeps its place
-                part.postponed = conversation.waits_behind(part)
-                part.expired = not part.postponed and conversation.would_overtake(part)
+                part.postponed = lines.waits_behind(part)
+                part.expired = not part.postponed and lines.would_overtake(part)
             elif 0 < part.deadline <= now:
-                part.expired = conversation.may_expire(part)
+                part.expired = lines.may_expire(part)
 
     def _expire(self, part: Part, now: int) -> None:
         key = part.key

@@ -5,7 +5,7 @@ They pass in any case. The broker answers what is wrong with them, except where 
 
 from __future__ import annotations
 
-from gateway.pipeline.conversation import ConversationContext
+from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_IGNORED

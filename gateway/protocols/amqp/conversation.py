@@ -10,7 +10,8 @@ Frames of the gateway's own go out at frame boundaries only, on either side.
 from __future__ import annotations
 
 from gateway.admission import UNKNOWN_USER, RefusedError
-from gateway.pipeline.conversation import Conversation, ConversationContext
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
 from gateway.pipeline.reports import FULL_FOR_USER, ROOM, SAMPLED
@@ -20,7 +21,6 @@ from gateway.protocols.amqp.channel import AWAITS_BODY, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_CLOSED, PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.deliveries.deliveries import Deliveries
-from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
 from gateway.protocols.amqp.frames import (
     CONNECTION_FORCED,
     HEARTBEAT_FRAME,
@@ -47,9 +47,9 @@ class AmqpConversation(Conversation):
         self.deliveries = Deliveries(context.judge, self.budget, self.reports, context.connection, self.channels)
         self.client_stream = ClientStream(context, self.channels, self.handshake, self.deliveries)
         self.broker_stream = BrokerStream(self.channels, self.handshake, self.deliveries)
-        self.held_parts = HeldParts(self, self.channels, self.deliveries.requests, self.deliveries.windows)
-        key_of = self.client_stream.publishes.key_of
-        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts, key_of)
+        self.held_parts = HeldParts(context, self.budget, self.reports, self.client_stream, self.broker_stream)
+        self.lines = self.held_parts
+        self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts)
         self._over = False
         self._counted = False  # for its user
         self._broker_started = False  # it has answered as a broker that speaks 0-9-1 does
@@ -81,52 +81,16 @@ class AmqpConversation(Conversation):
         self.settling.admit(part)
 
     def split(self, part: Part, count: int) -> Part:
-        return self.settling.split(part, count)
+        return self.held_parts.split(part, count)
 
     def refuse(self, part: Part) -> int:
         return self.settling.refuse(part)
-
-    def hold(self, part: Part, due: int) -> bool:
-        return self.settling.hold(part, due)
-
-    def block(self, part: Part, due: int) -> bool:
-        return self.settling.block(part, due)
-
-    def spool(self, part: Part, due: int) -> bool:
-        return self.settling.spool(part, due)
-
-    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
-        return self.settling.lifetimes(part)
-
-    def waits_behind(self, part: Part) -> bool:
-        channel = self.channels.get(part.ordering_key)
-        waits = channel is not None and self.held_parts.waits_behind(channel.line)
-        return waits and part.reservation is None  # a basic.get is judged all the same
-
-    def patience_with(self, part: Part) -> int:
-        return PATIENCE_NS
-
-    def postpone(self, part: Part, now: int) -> None:
-        self.settling.postpone(part, now)
-
-    def may_expire(self, part: Part) -> bool:
-        channel = self.channels.get(part.ordering_key)
-        return channel is not None and channel.line.spool is not None and not channel.tx
 
     def close(self, part: Part) -> int:
         return self.settling.close(part)
 
     def drop(self, part: Part) -> bool:
         return self.settling.drop(part)
-
-    def take_due(self, now: int, room: int) -> list[Part]:
-        stream = self.client_stream
-        try:
-            return self.held_parts.take_all_due(now, room, stream.frame_channel_id if stream.frame_left > 0 else -1)
-        except ProtocolError as error:
-            if self.broker_stream.frame_left > 0:
-                error.last_frames = b""
-            raise
 
     def ask(self, now: int) -> list[Part]:
         return self.deliveries.verdicts.ask(now)
@@ -145,7 +109,7 @@ class AmqpConversation(Conversation):
         return parts
 
     def heartbeat(self) -> bytes:
-        if self.held_parts.frame_left or not self.handshake.tuned or self.draining or self.close_said:
+        if self.budget.frame_left or not self.handshake.tuned or self.draining or self.close_said:
             return b""
         return HEARTBEAT_FRAME
 
@@ -274,7 +238,7 @@ class AmqpConversation(Conversation):
             self.deliveries.ends.end_by_client()
 
     def take_farewells(self, *, quiet: bool) -> bytes:
-        if self.held_parts.frame_left or self.close_said or self.draining:
+        if self.budget.frame_left or self.close_said or self.draining:
             return b""
         return self.deliveries.leaving.take_words(quiet=quiet)
 
@@ -283,10 +247,10 @@ class AmqpConversation(Conversation):
         return len(leaving.channels) > 0 or leaving.exclusive.waiting()
 
     def is_stuck(self) -> bool:
-        return self.held_parts.frame_left > 0 or self.deliveries.leaving.stuck()
+        return self.budget.frame_left > 0 or self.deliveries.leaving.stuck()
 
     def last_words(self, reason: str) -> bytes:
-        if self.close_said or not self.handshake.opened or self.held_parts.frame_left or self.client_stream.opaque:
+        if self.close_said or not self.handshake.opened or self.budget.frame_left or self.client_stream.opaque:
             return b""  # before it is open nothing was forwarded
         self.close_said = True
         if self.broker_stream.methods.closed_in_words:
@@ -308,7 +272,7 @@ class AmqpConversation(Conversation):
         return not self.client_stream.opaque
 
     def settled(self) -> bool:
-        if self.broker_stream.replies.channels or self.held_parts.waiting():
+        if self.broker_stream.replies.channels or self.held_parts.holds_close():
             return False
         for channel in self.channels.values():
             confirms = channel.confirms
@@ -324,9 +288,6 @@ class AmqpConversation(Conversation):
 
     def take_forgotten(self) -> bytes:
         return b"" if self.broker_stream.frame_left else self.deliveries.ends.lose_all(by_client=False)
-
-    def holds_close(self) -> bool:
-        return self.held_parts.waiting()
 
     def broker_lost(self, reason: str) -> bytes:
         """Something for an open connection, and where the broker has not even begun. In between, clients read a bare end as the broker's
@@ -379,30 +340,12 @@ class AmqpConversation(Conversation):
             publishes.forget_names()
             self.deliveries.consumers.move(publishes.origin)
 
-    def follows_limits(self) -> bool:
-        return self.has_spooled or self.deliveries.consumers.follows
-
-    def limits_changed(self) -> None:
-        if self.has_spooled:
-            self.held_parts.forget_verdicts()
-        self.deliveries.windows.limits_changed()
-
     def ended(self) -> None:
         self.deliveries.consumers.end()
         origin = self.client_stream.publishes.origin
         if origin is not None and not self._over:
             self.context.judge.release(origin)
         self._over = True
-
-    def waits_for(self) -> Part | None:
-        held = self.held_parts.first_waiting()
-        if held is not None:
-            return held
-        for channel in self.deliveries.parked.values():
-            for parked_part in () if channel.parking is None else channel.parking.parked_parts:
-                if parked_part.part.rule is not None and not parked_part.part.paid:
-                    return parked_part.part
-        return self.deliveries.windows.away() if self.budget.held_polls else None
 
     def describe(self) -> dict[str, object]:
         handshake = self.handshake
@@ -413,7 +356,7 @@ class AmqpConversation(Conversation):
             "client_properties": handshake.properties,
             "channels": len(opened),
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
-            "held_channels": len(self.held_parts.lines),
+            "held_channels": len(self.held_parts.by_name),
             "consumers": self.deliveries.consumers.count(),
             "messages_delivered": max(0, self.deliveries.intake.received - self.budget.parked_messages),
             "frame_max": handshake.frame_max,

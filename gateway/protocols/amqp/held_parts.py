@@ -5,7 +5,7 @@ and `channel.close` alike, because order within a channel is promised. So a chan
 waits for the broker's close-ok is due NEVER until that has come.
 
 `connection.close` waits for all of them, with everything the client sends after it (`behind_close`). While the upstream stands within a
-frame that flows through (`frame_left`), nothing is let go: another channel's frame would land in the middle of it.
+frame that flows through (`HeldBudget.frame_left`), nothing is let go: another channel's frame would land in the middle of it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.parts import PLAIN, Part
-from gateway.protocols.amqp.broker_requests import BrokerRequests
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.held_budget import HeldBudget
+from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.pipeline.reports import Reports
+from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel
-from gateway.protocols.amqp.deliveries.windows import Windows
+from gateway.protocols.amqp.channel_states import PASSING
+from gateway.protocols.amqp.client_stream import ClientStream
+from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
+from gateway.protocols.amqp.expirations import expiration_of
 from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -26,29 +31,41 @@ from gateway.protocols.amqp.frames import (
     client_error,
     method_of,
 )
+from gateway.protocols.amqp.refusals import over_limit, publish_end
 from gateway.waiting.line import Line
-from gateway.waiting.lines import Lines
+from gateway.waiting.lines import IN_MEMORY, Lines
+from limiter.keys import Key
 
 ANSWERED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
 
 
 class HeldParts(Lines):
-    """Those of one connection; `lines` are named by their channels' numbers."""
+    """Those of one connection; lines are named by their channels' numbers."""
 
-    def __init__(self, conversation: Conversation, channels: dict[int, AmqpChannel], requests: BrokerRequests, windows: Windows) -> None:
-        super().__init__(conversation, PART_OVERHEAD)
-        self.channels = channels
+    def __init__(
+        self, context: ConversationContext, budget: HeldBudget, reports: Reports, client_stream: ClientStream, broker_stream: BrokerStream
+    ) -> None:
+        super().__init__(context, budget, reports, PART_OVERHEAD)
+        self.client_stream = client_stream
+        self.broker_stream = broker_stream
+        self.channels = broker_stream.channels
+        self.deliveries = broker_stream.deliveries
         self.forward: Callable[[Part], None] | None = None  # `Settling.pass_on`
-        self.behind_close: list[Part] = []  # connection.close and what follows it, until `lines` is empty
+        self.behind_close: list[Part] = []  # connection.close and what follows it, until `by_name` is empty
         self.ready: list[Part] = []  # parts that wait for nothing but the next take
-        self.requests = requests  # the gateway's own, which do as well
-        requests.wake = self.update_due
-        self.windows = windows
-        self.frame_left = 0  # bytes the frame still lacks in whose middle the upstream stands
+        self.requests = self.deliveries.requests  # the gateway's own, which do as well
+        self.requests.wake = self.update_due
+        self.windows = self.deliveries.windows
+
+    # ---- what a protocol says --------------------------------------------------------------------------------------
 
     def line_of(self, part: Part) -> Line | None:
         channel = self.channels.get(part.ordering_key)
         return None if channel is None else channel.line
+
+    def line_for(self, part: Part) -> Line | None:
+        channel = self.channels.get(part.ordering_key)
+        return None if channel is None or channel.settled_state != PASSING else channel.line
 
     def pass_on(self, part: Part) -> None:
         assert self.forward is not None
@@ -56,11 +73,43 @@ class HeldParts(Lines):
 
     def next_due(self) -> int:
         due = super().next_due()
-        if self.frame_left or self.taken:
+        if self.budget.frame_left or self.taken:
             return due
-        if self.ready or (self.behind_close and not self.lines) or self.requests.any_ready():
+        if self.ready or (self.behind_close and not self.by_name) or self.requests.any_ready():
             return 0
         return min(due, self.windows.due)
+
+    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
+        found: list[tuple[Part, int]] = []
+        at = part.start
+        lifetime = expiration_of(part.data, at, part.end)
+        alike = 1
+        for _ in range(part.count - 1):
+            at = publish_end(part.data, at, part.end)
+            following = expiration_of(part.data, at, part.end)
+            if following != lifetime:
+                head = self.split(part, alike)
+                head.passed = 0
+                head.wait_ns = part.wait_ns
+                found.append((head, lifetime))
+                lifetime = following
+                alike = 0
+            alike += 1
+        found.append((part, lifetime))
+        return found
+
+    def patience_with(self, part: Part) -> int:
+        return PATIENCE_NS
+
+    def spools(self, part: Part) -> bool:
+        return part.reservation is None  # a basic.get is judged all the same
+
+    def may_expire(self, part: Part) -> bool:
+        channel = self.channels.get(part.ordering_key)
+        return channel is not None and channel.line.spool is not None and not channel.tx
+
+    def key_of(self, line: Line, data: bytes) -> Key | None:
+        return self.client_stream.publishes.key_of(data)
 
     def is_answered(self, part: Part) -> bool:
         return part.kind == PLAIN and method_of(part) in ANSWERED_METHODS
@@ -68,11 +117,35 @@ class HeldParts(Lines):
     def describe(self, line: Line) -> str:
         return f"channel {line.name}"
 
+    # ---- in and out ------------------------------------------------------------------------------------------------
+
+    def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
+        line = self.line_for(part)
+        if line is not None and line.spool is not None and part.reservation is not None:
+            self.deliveries.gets.goes_unjudged(part)
+            due = 0
+        held = super().hold(part, due, manner)
+        if held and part.blocking:
+            notices = self.broker_stream.replies.notices
+            notices.block(notices.reason if notices.gateway_blocks else over_limit(part))
+        return held
+
+    def split(self, part: Part, count: int) -> Part:
+        """As `Conversation.split`."""
+        at = part.start
+        end = part.end
+        data = part.data
+        for _ in range(count):
+            at = publish_end(data, at, end)
+        head = Part(REQUEST, part.ordering_key, data, part.start, at, part.key, count, part.messages, part.size)
+        part.split_into(head)
+        self.count_split(part)
+        return head
+
     def set_frame_left(self, frame_left: int) -> None:
         """The upstream now stands within a frame that lacks `frame_left` bytes; 0: between frames."""
-        if frame_left != self.frame_left:
-            self.frame_left = frame_left
-            self.conversation.frame_left = frame_left
+        if frame_left != self.budget.frame_left:
+            self.budget.frame_left = frame_left
             self.update_due()
 
     def hold_behind_close(self, part: Part) -> None:
@@ -93,9 +166,8 @@ class HeldParts(Lines):
             self.update_due()
         return taken
 
-    def waiting(self) -> bool:
-        """Whether anything is still to go to the broker."""
-        return len(self.lines) > 0 or len(self.behind_close) > 0 or len(self.ready) > 0
+    def holds_close(self) -> bool:
+        return len(self.by_name) > 0 or len(self.behind_close) > 0 or len(self.ready) > 0
 
     def begin_late_loss(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel` within a message whose rest waits here.
@@ -112,19 +184,20 @@ class HeldParts(Lines):
             channel.lose_later = False
             self.budget.blocking -= 1
 
-    def take_all_due(self, now: int, room: int, flowing: int) -> list[Part]:
-        """`take_due`, and what waits for nothing any more.
-
-        `flowing`: the channel whose frame is still coming in, or -1: it comes last, because it leaves the upstream within a frame.
-        """
-        parts: list[Part] = []
+    def take_due(self, now: int, room: int) -> list[Part]:
+        """What waits for nothing comes first; the channel whose frame is still coming in last: that leaves the upstream within it."""
         if self.damage:
-            raise client_error(INTERNAL_ERROR, self.damage, "spool_damaged")
-        if self.frame_left or self.taken:
+            error = client_error(INTERNAL_ERROR, self.damage, "spool_damaged")
+            if self.broker_stream.frame_left > 0:
+                error.last_frames = b""
+            raise error
+        parts: list[Part] = []
+        if self.budget.frame_left or self.taken:
             return parts
         self.windows.tick(now)
-        if self.lines:
-            parts = self.take_due(now, room, flowing)
+        if self.by_name:
+            stream = self.client_stream
+            parts = self.take_requests(now, room, stream.frame_channel_id if stream.frame_left > 0 else None)
         else:
             parts = self.behind_close
             self.behind_close = []
@@ -138,6 +211,24 @@ class HeldParts(Lines):
         self.update_due()
         return parts
 
+    def follows_limits(self) -> bool:
+        return self.has_spooled or self.deliveries.consumers.follows
+
+    def limits_changed(self) -> None:
+        if self.has_spooled:
+            super().limits_changed()
+        self.windows.limits_changed()
+
+    def first_waiting(self) -> Part | None:
+        held = super().first_waiting()
+        if held is not None:
+            return held
+        for channel in self.deliveries.parked.values():
+            for parked_part in () if channel.parking is None else channel.parking.parked_parts:
+                if parked_part.part.rule is not None and not parked_part.part.paid:
+                    return parked_part.part
+        return self.windows.away() if self.budget.held_polls else None
+
     def forget_all(self) -> list[Part]:
         parts = super().forget_all()
         parts.extend(self.behind_close)
@@ -147,4 +238,4 @@ class HeldParts(Lines):
 
     def __repr__(self) -> str:
         behind = f" behind_close={len(self.behind_close)}"
-        return f"<HeldParts channels={list(self.lines)}{behind} taken={self.taken} frame_left={self.frame_left}>"
+        return f"<HeldParts channels={list(self.by_name)}{behind} taken={self.taken} frame_left={self.budget.frame_left}>"

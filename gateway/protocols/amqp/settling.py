@@ -20,8 +20,6 @@ discards it) or, where parts held before it were abandoned, discarded here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gateway.pipeline.conversation import DROPPED, LATER, REFUSED, UNABLE, Conversation
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
 from gateway.pipeline.reports import NOT_SAMPLED
@@ -32,7 +30,6 @@ from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, P
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.confirms import Confirms
-from gateway.protocols.amqp.expirations import expiration_of
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     CHANNEL_CLOSE,
@@ -47,8 +44,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
-from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
-from limiter.keys import Key
+from gateway.protocols.amqp.refusals import Unanswered, publish_end
 from limiter.limits import NEVER
 
 
@@ -62,10 +58,8 @@ class Settling:
         handshake: Handshake,
         broker_stream: BrokerStream,
         held_parts: HeldParts,
-        key_of: Callable[[bytes], Key | None],
     ) -> None:
         self.conversation = conversation
-        self.key_of = key_of  # the key of a publish, by its bytes
         self.budget = conversation.budget
         self.reports = conversation.reports
         self.channels = channels
@@ -95,38 +89,6 @@ class Settling:
         else:
             self.held_parts.admit(part)
             self._look_for_late_loss(channel)
-
-    def split(self, part: Part, count: int) -> Part:
-        at = part.start
-        end = part.end
-        data = part.data
-        for _ in range(count):
-            at = publish_end(data, at, end)
-        head = Part(REQUEST, part.ordering_key, data, part.start, at, part.key, count, part.messages, part.size)
-        part.split_into(head)
-        channel = self.channels.get(part.ordering_key)
-        if channel is not None and channel.line.taken:  # two parts will be settled where one was taken
-            self.held_parts.count_split(channel.line)
-        return head
-
-    def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
-        found: list[tuple[Part, int]] = []
-        at = part.start
-        lifetime = expiration_of(part.data, at, part.end)
-        alike = 1
-        for _ in range(part.count - 1):
-            at = publish_end(part.data, at, part.end)
-            following = expiration_of(part.data, at, part.end)
-            if following != lifetime:
-                head = self.split(part, alike)
-                head.passed = 0
-                head.wait_ns = part.wait_ns
-                found.append((head, lifetime))
-                lifetime = following
-                alike = 0
-            alike += 1
-        found.append((part, lifetime))
-        return found
 
     def refuse(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
@@ -171,37 +133,6 @@ class Settling:
         self._swallow(channel, part)
         return REFUSED
 
-    def hold(self, part: Part, due: int, *, blocking: bool = False) -> bool:
-        channel = self.channels.get(part.ordering_key)
-        if channel is None or channel.settled_state != PASSING:
-            return False
-        if part.reservation is not None and channel.line.spool is not None:
-            self.deliveries.gets.goes_unjudged(part)
-            due = 0
-        self.held_parts.keep(channel.line, part, due, blocking=blocking)
-        return True
-
-    def block(self, part: Part, due: int) -> bool:
-        if not self.hold(part, due, blocking=True):
-            return False
-        if part.blocking:
-            notices = self.replies.notices
-            notices.block(notices.reason if notices.gateway_blocks else over_limit(part))
-        return True
-
-    def spool(self, part: Part, due: int) -> bool:
-        channel = self.channels.get(part.ordering_key)
-        if channel is not None:
-            self.held_parts.begin_spool(channel.line, part, channel.number, self.key_of)
-        return self.hold(part, due)
-
-    def postpone(self, part: Part, now: int) -> None:
-        channel = self.channels.get(part.ordering_key)
-        if channel is None or channel.settled_state != PASSING:  # closed meanwhile
-            self.admit(part)
-            return
-        self.held_parts.postpone(channel.line, part, now)
-
     def close(self, part: Part) -> int:
         channel = self.channels.get(part.ordering_key)
         if channel is not None and channel.settled_state == PASSING:
@@ -245,7 +176,7 @@ class Settling:
     def _admit_to_connection(self, part: Part) -> None:
         """A part of channel 0, or of a channel that is not open."""
         held_parts = self.held_parts
-        if held_parts.behind_close or (held_parts.lines and method_of(part) == CONNECTION_CLOSE):
+        if held_parts.behind_close or (held_parts.by_name and method_of(part) == CONNECTION_CLOSE):
             held_parts.hold_behind_close(part)
             return
         if part.kind == BODY:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.pipeline.conversation import Conversation, ConversationContext
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import Part
 from gateway.protocols.nameserver.answers import Answers
@@ -60,7 +61,7 @@ class NameserverConversation(Conversation):
             self.need = 1  # requests before the fault pass first; the next call meets the fault again
             return requests.at
         self.need = requests.need
-        self.frame_left = requests.streaming
+        self.budget.frame_left = requests.streaming
         self.handshake_done = self.handshake_done or requests.version >= 0
         if not requests.swallowing:
             self._answer()
@@ -83,12 +84,6 @@ class NameserverConversation(Conversation):
 
     def admit(self, part: Part) -> None:
         self.outbox.append(part)
-
-    def take_due(self, now: int, room: int) -> list[Part]:
-        return []
-
-    def abandon(self) -> list[Part]:
-        return []
 
     # ---- name server to client -------------------------------------------------------------------------------------
 

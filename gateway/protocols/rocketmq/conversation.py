@@ -15,13 +15,12 @@ refused, or wait, while the others pass.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.actions.holding import REJUDGE_WITHIN_NS
-from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation, ConversationContext
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import DROPPED, REFUSED, UNABLE, Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import BODY, REQUEST, Part
 from gateway.protocols.octets import u32
@@ -42,15 +41,11 @@ from gateway.protocols.rocketmq.refusals import (
     remark,
     what_refuses_send_back,
 )
-from gateway.protocols.rocketmq.request_reply import shortest_ttl_ns
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
-from gateway.waiting.line import Line
-from limiter.keys import Key
 from limiter.limits import NEVER
 
 KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
-PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
 
 
 class RocketmqConversation(Conversation):
@@ -62,12 +57,11 @@ class RocketmqConversation(Conversation):
         self.polls = Polls(self.outstanding)
         self.frames = Frames(context, self.polls)
         self.need = self.frames.need
-        self.patience_ns = PATIENCE_NS
         self.has_close_frames = False
         self.discarding = False  # the rest of a large frame is thrown away
         self.pending_reply = b""  # the reply to it, for when the last of it is in
-        self.held_sends = HeldSends(self, self.polls.held, self.pass_on)
-        self.held_bytes = 0  # of held polls, as the budget has it
+        self.held_sends = HeldSends(context, self.budget, self.reports, self.polls, self.pass_on)
+        self.lines = self.held_sends
         self.broker_stream = BrokerStream(self.outstanding)
 
     # ---- client to broker ------------------------------------------------------------------------------------------
@@ -90,16 +84,16 @@ class RocketmqConversation(Conversation):
     # ---- verdicts --------------------------------------------------------------------------------------------------
 
     def admit(self, part: Part) -> None:
-        if self.held_sends.lines:
+        if self.held_sends.by_name:
             self.held_sends.admit(part)
         else:
             self.pass_on(part)
 
     def pass_on(self, part: Part) -> None:
         """`part` is the next of its line, and goes on."""
-        if self.close_reason:  # the client will take it for failed
+        if self.reports.close_reason:  # the client will take it for failed
             if part.kind == REQUEST:
-                self.end_wait(part)
+                self.held_sends.end_wait(part)
                 self.reports.give_up(part)
             return
         if part.kind == BODY:
@@ -116,7 +110,7 @@ class RocketmqConversation(Conversation):
             self._update_budget()
         elif part.kind == REQUEST:
             assert isinstance(part, Sends)
-            self.end_wait(part)
+            self.held_sends.end_wait(part)
             if not part.one_way:
                 self.outstanding.count_requests(part.count)
                 if part.flight is not None:
@@ -139,8 +133,8 @@ class RocketmqConversation(Conversation):
             self.discarding = False
         self.outbox.append(part)
         left = 0 if part.complete else self.frames.streaming
-        if left != self.frame_left:
-            self.frame_left = left
+        if left != self.budget.frame_left:
+            self.budget.frame_left = left
             self._update_budget()
 
     def split(self, part: Part, count: int) -> Part:
@@ -155,9 +149,7 @@ class RocketmqConversation(Conversation):
         head.send_backs = part.send_backs
         part.split_into(head)
         part.opaques = part.opaques[count:]
-        line = self.held_sends.line_of(part)
-        if line is not None and line.taken:  # two parts will be settled where one was taken
-            self.held_sends.count_split(line)
+        self.held_sends.count_split(part)
         return head
 
     def refuse(self, part: Part) -> int:
@@ -171,7 +163,7 @@ class RocketmqConversation(Conversation):
             return DROPPED
         if part.send_backs:
             taken = what_refuses_send_back(self.frames.language, self.frames.version)
-            if taken == NOTHING_REFUSES and not self.close_reason:
+            if taken == NOTHING_REFUSES and not self.reports.close_reason:
                 return UNABLE
             if taken == SILENCE_REFUSES:
                 self.held_sends.let_go(part)
@@ -197,110 +189,18 @@ class RocketmqConversation(Conversation):
             self.discarding = True
         return True
 
-    def patience_with(self, part: Part) -> int:
-        assert isinstance(part, Poll)
-        terms = part.terms
-        assert terms is not None
-        return terms.patience_ns
-
-    def hold(self, part: Part, due: int) -> bool:
-        if isinstance(part, Poll):
-            if self.close_reason:
-                return False
-            self.polls.hold(part, due)
-            self._update_budget()
-            return True
-        return self._hold_sends(part, due)
-
-    def block(self, part: Part, due: int) -> bool:
-        return self._hold_sends(part, due, blocking=True)
-
-    def spool(self, part: Part, due: int) -> bool:
-        """One-way sends alone: for all others the answer would come too late (`docs/spooling.md`)."""
-        if not isinstance(part, Sends) or not part.one_way or part.streamed or self.close_reason:
-            return False
-        key = part.key
-        assert key is not None
-        line = self.held_sends.line_for(key)
-        return self.held_sends.begin_spool(line, part, 0, partial(same_key, key)) and self._hold_sends(part, due, line)
-
-    def waits_behind(self, part: Part) -> bool:
-        return isinstance(part, Sends) and part.one_way and self.held_sends.waits_behind(self.held_sends.line_of(part))
-
-    def would_overtake(self, part: Part) -> bool:
-        line = self.held_sends.lines.get(part.key)
-        if not isinstance(part, Sends) or (part.one_way and not part.streamed) or line is None or line.spool is None:
-            return False
-        if line.held:  # what it would overtake waits for this
-            first = line.held[0].part
-            part.rule = first.rule
-            part.bucket = first.bucket
-            part.wait_ns = first.wait_ns
-        return True
-
-    def postpone(self, part: Part, now: int) -> None:
-        line = self.held_sends.line_of(part)
-        if line is None or line.spool is None or self.close_reason:  # given up meanwhile, or nothing of it will be forwarded
-            self.reports.give_up(part)
-            return
-        self.held_sends.postpone(line, part, now)
-
-    def line_of(self, part: Part) -> object:
-        return part.key
-
-    def limits_changed(self) -> None:
-        self.held_sends.forget_verdicts()
-
-    def may_expire(self, part: Part) -> bool:
-        line = self.held_sends.line_of(part)
-        return line is not None and line.spool is not None and isinstance(part, Sends) and part.one_way
-
-    def _hold_sends(self, part: Part, due: int, line: Line | None = None, *, blocking: bool = False) -> bool:
-        assert isinstance(part, Sends)
-        if part.streamed or self.close_reason:
-            return False
-        if part.held_at == 0:  # it begins to wait
-            ttl = shortest_ttl_ns(part)
-            if ttl > 0:
-                if part.wait_ns >= ttl:
-                    return False
-                part.deadline = min(part.deadline, due + ttl - min(part.wait_ns, REJUDGE_WITHIN_NS))
-        key = part.key
-        assert key is not None
-        self.held_sends.keep(line or self.held_sends.line_for(key), part, due, blocking=blocking)
-        return True
-
     def close(self, part: Part) -> int:
         """The connection is closed without an answer; so fail the client's other requests on it, as when a broker stops."""
         key = part.key
         assert key is not None
         rule = "" if part.rule is None else part.rule.name
         whose = key.text if part.bucket is None else part.bucket.owner_text()
-        self.close_reason = self.close_reason or f"{whose} is over its limit (rule {rule})"
+        self.reports.close_reason = self.reports.close_reason or f"{whose} is over its limit (rule {rule})"
         self.held_sends.let_go(part)
         if not part.complete:
             self.pending_reply = b""
             self.discarding = True
         return REFUSED
-
-    def take_due(self, now: int, room: int) -> list[Part]:
-        """Those of one key in the order they came, the paid ones behind them included; settle them before anything decoded later."""
-        if self.held_sends.damage:
-            raise ProtocolError(self.held_sends.damage, cause="spool_damaged")
-        if self.frame_left:
-            return []
-        taken = self.held_sends.take_due(now, room)
-        if self.polls.held.due_queue.next_due <= now:
-            taken.extend(self.polls.take_due(now, room))
-        self._update_budget()
-        return taken
-
-    def abandon(self) -> list[Part]:
-        parts = self.held_sends.forget_all()
-        self.held_bytes = 0
-        parts.extend(self.polls.held.abandon())
-        self._update_budget()
-        return parts
 
     def traceparents(self, part: Part, most: int) -> list[bytes]:
         return traceparents(part.data, part.start, part.end, most) if isinstance(part, Sends) and not part.send_backs else []
@@ -317,14 +217,8 @@ class RocketmqConversation(Conversation):
     def _update_budget(self) -> None:
         """Write what counts against the connection. Replies that wait for the end of a broker's frame count, or a client could pile them
         up."""
-        polls = self.polls
-        budget = self.budget
-        budget.held_bytes += polls.held.bytes - self.held_bytes
-        self.held_bytes = polls.held.bytes
-        budget.reply_bytes = self.broker_stream.reply_bytes
-        budget.held_polls = polls.held.count
-        budget.ask_due = polls.ask_due
-        self.held_sends.update_due()
+        self.budget.reply_bytes = self.broker_stream.reply_bytes
+        self.held_sends.update_polls()
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 
@@ -384,7 +278,7 @@ class RocketmqConversation(Conversation):
 
     def take_farewells(self, *, quiet: bool) -> bytes:
         frames = self.frames
-        if self.frame_left:
+        if self.budget.frame_left:
             return b""
         heartbeat, frames.heartbeat = frames.heartbeat, b""
         return leave_groups(heartbeat, frames.language, frames.version)
@@ -392,7 +286,7 @@ class RocketmqConversation(Conversation):
     def heartbeat(self) -> bytes:
         """The broker closes a connection on which nothing is said for 120 s, and this one may wait for longer. Any answer shows that it
         lives."""
-        return QUESTION.send if self.frames.client_gone and not self.frame_left else b""
+        return QUESTION.send if self.frames.client_gone and not self.budget.frame_left else b""
 
     def heartbeat_interval_ns(self) -> int:
         return KEEP_ALIVE_NS if self.frames.client_gone else NEVER
@@ -443,9 +337,6 @@ class RocketmqConversation(Conversation):
     def ended(self) -> None:
         self.frames.origins.release()
 
-    def waits_for(self) -> Part | None:
-        return self.held_sends.first_waiting() or self.polls.held.longest()
-
     def describe(self) -> dict[str, object]:
         return {
             "language": self.frames.language or None,
@@ -461,8 +352,3 @@ class RocketmqConversation(Conversation):
             f"<RocketmqConversation {self.context.client} {self.frames.language or '?'} held={self.budget.held_messages}"
             f" streaming={self.frames.streaming} {self.broker_stream}>"
         )
-
-
-def same_key(key: Key, data: bytes) -> Key:
-    """The key of what waits in one queue: all of it has the same."""
-    return key

@@ -17,7 +17,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.pipeline.conversation import ConversationContext
+from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch

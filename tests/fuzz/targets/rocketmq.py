@@ -257,18 +257,18 @@ def talk_of(data: bytes) -> Talk:
                 talk.work()
             elif choice < 252:
                 talk.conversation.rules_changed()
-                talk.conversation.limits_changed()
+                talk.conversation.lines.limits_changed()
             else:
                 talk.tick()
         talk.wait(60 * SECOND)
         conversation = talk.conversation
-        spooled = LONGEST_SPOOLED if conversation.has_spooled else 0
+        spooled = LONGEST_SPOOLED if conversation.lines.has_spooled else 0
         while conversation.budget.held_messages and spooled:
             talk.work()
             talk.wait(60 * SECOND)
             spooled -= 1
         assert conversation.budget.held_messages == 0, "held for longer than any client waits, or its turn has never come"
         conversation.describe()
-        conversation.waits_for()
+        conversation.lines.first_waiting()
         repr(conversation)
     return talk

@@ -303,13 +303,13 @@ def test_a_rules_block_given_up_while_memory_is_full_leaves_the_client_stopped(p
         _client, _broker = wires.connect(protocol)
         wires.run(0.003)
         conversation = wires.session().conversation
-        conversation.hold_back(yes=True)
-        conversation.hold_back(yes=True)
+        conversation.budget.hold_back(yes=True)
+        conversation.budget.hold_back(yes=True)
         conversation.abandon()
         if protocol == "rocketmq":
             conversation.answer(b"")
         assert conversation.budget.blocking == 1
-        conversation.hold_back(yes=False)
+        conversation.budget.hold_back(yes=False)
         assert conversation.budget.blocking == 0
 
 

@@ -22,10 +22,9 @@ HOT = {
     ),
     "gateway/pipeline/conversation.py": (
         "Conversation",
-        """budget reports draining memory_starved handshake_done held_back has_close_frames rejects_requests postpones_decoding
-        frame_left""",
+        """budget reports lines draining memory_starved handshake_done has_close_frames rejects_requests postpones_decoding""",
     ),
-    "gateway/pipeline/held_budget.py": ("HeldBudget", "next_due ask_due blocking held_bytes reply_bytes parked_bytes"),
+    "gateway/pipeline/held_budget.py": ("HeldBudget", "next_due ask_due blocking held_bytes reply_bytes parked_bytes held_back frame_left"),
     "gateway/pipeline/reports.py": ("Reports", "unread broker_blocked endings"),
     "gateway/transport/channel.py": (
         "Channel",

@@ -95,10 +95,10 @@ def test_a_client_that_is_not_read_owes_nothing() -> None:
     with Wires() as wires:
         begun(wires, 100_000)
         session = wires.session()
-        session.conversation.hold_back(yes=True)
+        session.budget.hold_back(yes=True)
         wires.elapse(90)
         assert wires.sweeper.sessions
-        session.conversation.hold_back(yes=False)
+        session.budget.hold_back(yes=False)
         wires.elapse(29)
         assert wires.sweeper.sessions
         wires.elapse(2)

@@ -21,7 +21,7 @@ def test_lines_that_are_due_take_turns_however_little_room_there_is() -> None:
     now = talk.now + SECOND
     taken: list[str] = []
     for _ in range(15):
-        for part in conversation.take_due(now, 1):
+        for part in conversation.lines.take_due(now, 1):
             assert part.key is not None
             taken.append(part.key.text[-2:])
             conversation.refuse(part)
@@ -43,7 +43,7 @@ def cost_of_turns(talk: Talk) -> float:
         before = process_time()
         for _ in range(100):
             talk.now += 1000
-            (part,) = conversation.take_due(talk.now + SECOND, 1)
-            assert conversation.hold(part, talk.now + SECOND // 10)
+            (part,) = conversation.lines.take_due(talk.now + SECOND, 1)
+            assert conversation.lines.hold(part, talk.now + SECOND // 10)
         costs.append(process_time() - before)
     return min(costs)

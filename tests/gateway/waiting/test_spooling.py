@@ -159,14 +159,14 @@ def test_limits_that_are_changed_hold_for_what_waits(protocol: str, disk: SpoolD
     client.send(*range(30))
     client.wait(1)
     client.talk.judge.replace(RuleSet((spools(10, max_age_ns=None),)), client.talk.now)
-    assert client.talk.conversation.follows_limits()
+    assert client.talk.conversation.lines.follows_limits()
     client.talk.conversation.rules_changed()
-    client.talk.conversation.limits_changed()
+    client.talk.conversation.lines.limits_changed()
     client.wait(1)
     assert 8 <= len(client.arrived()) <= 12
     client.talk.judge.replace(RuleSet(()), client.talk.now)
     client.talk.conversation.rules_changed()
-    client.talk.conversation.limits_changed()
+    client.talk.conversation.lines.limits_changed()
     client.wait(1)
     assert client.arrived()[-1] == 29
     assert client.waiting() == (0, 0)

@@ -13,7 +13,8 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.conversation import LATER, REFUSED, UNABLE, ConversationContext
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import LATER, REFUSED, UNABLE
 from gateway.pipeline.parts import REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
@@ -142,7 +143,7 @@ class Schedule:
 
     def _take_due(self) -> None:
         if not self.batch and self.conversation.budget.next_due <= self.now:
-            self.batch = self.conversation.take_due(self.now, 1 + int(self.random.random() * 8))
+            self.batch = self.conversation.lines.take_due(self.now, 1 + int(self.random.random() * 8))
             self._settle()
 
     def _settle(self) -> None:
@@ -158,7 +159,8 @@ class Schedule:
             if part.postponed:
                 part.postponed = False
                 part.deadline = NEVER
-                conversation.postpone(part, self.now)
+                if not conversation.lines.postpone(part, self.now):
+                    conversation.admit(part)
                 continue
             if part.expired:
                 part.expired = False
@@ -182,7 +184,7 @@ class Schedule:
     def _refuse(self, part: Part, whim: float) -> None:
         conversation = self.conversation
         due = self.now + 1 + int(whim * 10)
-        if whim < 0.3 and conversation.hold(part, due):
+        if whim < 0.3 and conversation.lines.hold(part, due):
             return
         count = part.count
         outcome = conversation.refuse(part)
@@ -192,7 +194,7 @@ class Schedule:
             if whim < 0.4 and conversation.drop(part):
                 self.client.sides[part.ordering_key].dropped += count
                 return
-            assert conversation.hold(part, due), "neither refused nor held"
+            assert conversation.lines.hold(part, due), "neither refused nor held"
 
     def _give_up(self, part: Part) -> bool:
         """As `gateway.pipeline.actions.spool.expire` does; False: it waits on."""
@@ -205,7 +207,7 @@ class Schedule:
         elif outcome == UNABLE and conversation.drop(part):
             side.dropped += count
         elif outcome in (UNABLE, LATER):
-            assert conversation.hold(part, self.now + 5), "neither refused nor held"
+            assert conversation.lines.hold(part, self.now + 5), "neither refused nor held"
             return False
         return True
 
@@ -240,7 +242,7 @@ class Schedule:
         assert (conversation.budget.held_bytes, conversation.budget.held_messages, conversation.budget.reply_bytes) == (0, 0, 0), (
             "something is held for ever"
         )
-        assert (conversation.budget.next_due, conversation.frame_left) == (NEVER, 0)
+        assert (conversation.budget.next_due, conversation.budget.frame_left) == (NEVER, 0)
         client = self.client
         assert not client.refused & self.broker.truth.keys(), "refused, and forwarded all the same"
         assert client.lone <= self.broker.lone, "a multiple with nothing else outstanding below it"

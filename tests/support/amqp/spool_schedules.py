@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.pipeline.parts import REQUEST
 from gateway.spool.disk import READ, WRITE, SpoolDisk
 from gateway.spool.queue import SpoolQueue
+from gateway.waiting.lines import SPOOLED
 from support.amqp.confirm_schedules import Schedule
 
 if TYPE_CHECKING:
@@ -64,23 +65,23 @@ class SpoolSchedule(Schedule):
 
     def _look(self, batch: list[Part]) -> None:
         """As `gateway.pipeline.handlers.rate_limit` does."""
-        if self.conversation.has_spooled:
+        if self.conversation.lines.has_spooled:
             for part in batch:
-                part.postponed = part.kind == REQUEST and self.conversation.waits_behind(part)
+                part.postponed = part.kind == REQUEST and self.conversation.lines.waits_behind(part)
 
     def _refuse(self, part: Part, whim: float) -> None:
-        if whim < 0.7 and self.conversation.spool(part, self.now + 1 + int(whim * 10)):
+        if whim < 0.7 and self.conversation.lines.hold(part, self.now + 1 + int(whim * 10), SPOOLED):
             return
         super()._refuse(part, whim)
 
     def _take_due(self) -> None:
-        if self.unrest and self.conversation.has_spooled and self.random.random() < self.unrest:
-            self.conversation.limits_changed()
+        if self.unrest and self.conversation.lines.has_spooled and self.random.random() < self.unrest:
+            self.conversation.lines.limits_changed()
         if not self.batch and self.conversation.budget.next_due <= self.now:
-            self.batch = self.conversation.take_due(self.now, 1 + int(self.random.random() * 8))
+            self.batch = self.conversation.lines.take_due(self.now, 1 + int(self.random.random() * 8))
             for part in self.batch:
                 if part.kind == REQUEST and not part.paid:
-                    part.expired = self.random.random() < self.hurry and self.conversation.may_expire(part)
+                    part.expired = self.random.random() < self.hurry and self.conversation.lines.may_expire(part)
             self._settle()
         self.disk.low_watermark = 0
         if self.random.random() < 0.5:

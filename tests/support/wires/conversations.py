@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
-from gateway.pipeline.conversation import ConversationContext
+from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.parts import REQUEST
 from gateway.pipeline.routes import Routes
 from gateway.protocols import PROTOCOLS
@@ -160,7 +160,7 @@ class Talk:
                 assert key is not None
                 group = None if key.group is None else key.group.decode()
                 self.requests.extend([(key.text, group, part.messages, part.size)] * part.count)
-        if conversation.has_spooled:
+        if conversation.lines.has_spooled:
             self._look_at_spooled(parts)
         requests: list[Request] = [part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired)]
         self.judge.decide(requests, self.now)
@@ -168,7 +168,8 @@ class Talk:
             if part.postponed:
                 part.postponed = False
                 part.deadline = NEVER
-                conversation.postpone(part, self.now)
+                if not conversation.lines.postpone(part, self.now):
+                    conversation.admit(part)
                 continue
             if part.expired:
                 part.expired = False
@@ -190,10 +191,10 @@ class Talk:
             if part.kind != REQUEST or part.paid:
                 continue
             if part.deadline == 0 and not part.again:
-                part.postponed = self.conversation.waits_behind(part)
-                part.expired = not part.postponed and self.conversation.would_overtake(part)
+                part.postponed = self.conversation.lines.waits_behind(part)
+                part.expired = not part.postponed and self.conversation.lines.would_overtake(part)
             elif 0 < part.deadline <= self.now:
-                part.expired = self.conversation.may_expire(part)
+                part.expired = self.conversation.lines.may_expire(part)
 
     def work(self) -> None:
         """The disk does what it is told, and the spool's queues hear of it, until there is nothing left to do."""
@@ -218,7 +219,7 @@ class Talk:
                 self.flush()
                 continue
             self.now = max(self.now, conversation.budget.next_due)
-            self.settle(conversation.take_due(self.now, 256))
+            self.settle(conversation.lines.take_due(self.now, 256))
         self.now = end
 
     def tick(self) -> None:

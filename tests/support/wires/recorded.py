@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.counting.accounts import Accounts
-from gateway.pipeline.conversation import REFUSED, Conversation, ConversationContext
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import REFUSED, Conversation
 from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch
+from gateway.waiting.lines import BLOCKING, IN_MEMORY, SPOOLED, Lines
 from limiter.buckets.bucket import Bucket
 from limiter.credit import Credit
 from limiter.judge import Judge
@@ -33,6 +35,7 @@ class Recorded(Conversation):
         self.behind: set[Part] = set()  # what waits behind something spooled
         self.overtaking: set[Part] = set()
         self.runs: list[tuple[int, int]] = []  # `lifetimes`: how many requests, and ns
+        self.lines = RecordedLines(self)
 
     def admit(self, part: Part) -> None:
         self.said.append(("admit", part, part.count))
@@ -51,36 +54,38 @@ class Recorded(Conversation):
         return self.closed
 
     def drop(self, part: Part) -> bool:
-        return self._can("drop", part, part.count)
+        return self.can("drop", part, part.count)
 
-    def hold(self, part: Part, due: int) -> bool:
-        return self._can("hold", part, due)
-
-    def block(self, part: Part, due: int) -> bool:
-        return self._can("block", part, due)
-
-    def spool(self, part: Part, due: int) -> bool:
-        return self._can("spool", part, due)
-
-    def _can(self, what: str, part: Part, figure: int) -> bool:
+    def can(self, what: str, part: Part, figure: int) -> bool:
         if what not in self.unable:
             self.said.append((what, part, figure))
         return what not in self.unable
 
-    def postpone(self, part: Part, now: int) -> None:
-        self.said.append(("postpone", part, now))
+
+class RecordedLines(Lines):
+    """Nothing waits here: it says what it was asked."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        super().__init__(recorded.context, recorded.budget, recorded.reports)
+        self.recorded = recorded
+
+    def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
+        return self.recorded.can({IN_MEMORY: "hold", BLOCKING: "block", SPOOLED: "spool"}[manner], part, due)
+
+    def postpone(self, part: Part, now: int) -> bool:
+        return self.recorded.can("postpone", part, now)
 
     def lifetimes(self, part: Part) -> list[tuple[Part, int]]:
-        return [(self.split(part, count) if count < part.count else part, lifetime) for count, lifetime in self.runs]
+        return [(self.recorded.split(part, count) if count < part.count else part, lifetime) for count, lifetime in self.recorded.runs]
 
     def waits_behind(self, part: Part) -> bool:
-        return part in self.behind
+        return part in self.recorded.behind
 
     def would_overtake(self, part: Part) -> bool:
-        return part in self.overtaking
+        return part in self.recorded.overtaking
 
     def may_expire(self, part: Part) -> bool:
-        return "expire" not in self.unable
+        return "expire" not in self.recorded.unable
 
     def patience_with(self, part: Part) -> int:
         return 300 * MS

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.pipeline.conversation import REFUSED, Conversation, ConversationContext
+from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.conversation import REFUSED, Conversation
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.protocol import Opening, Protocol
@@ -42,18 +43,21 @@ class ToyLines(Lines):
     """The one line of a connection."""
 
     def __init__(self, conversation: ToyConversation) -> None:
-        super().__init__(conversation, OVERHEAD)
+        super().__init__(conversation.context, conversation.budget, conversation.reports, OVERHEAD)
         self.toy = conversation
-        self.line = Line("the connection")
 
-    def line_of(self, part: Part) -> Line | None:
-        return self.line
+    def line_for(self, part: Part) -> Line | None:
+        return None if self.reports.close_reason else super().line_for(part)
 
     def pass_on(self, part: Part) -> None:
         self.toy.send(part)
 
     def describe(self, line: Line) -> str:
-        return str(line.name)
+        return "the connection"
+
+    def key_of(self, line: Line, data: bytes) -> Key | None:
+        found = PUBLISH.match(data)
+        return None if found is None else self.toy.key(found[2])
 
 
 class ToyConversation(Conversation):
@@ -91,14 +95,14 @@ class ToyConversation(Conversation):
             if found is None:
                 parts.append(Part(PLAIN, 0, data, start, stop))
             else:
-                parts.append(Part(REQUEST, 0, data, start, stop, self._key(found[2]), 1, 1, int(found[3])))
+                parts.append(Part(REQUEST, 0, data, start, stop, self.key(found[2]), 1, 1, int(found[3])))
                 requests += 1
             self.handshake_done = True
             start = stop
         self.need = 1
         return start
 
-    def _key(self, topic: bytes) -> Key:
+    def key(self, topic: bytes) -> Key:
         context = self.context
         if self.origin is None:
             self.origin = context.judge.origin(TOY.name, context.listener, context.client, None, connection=context.connection)
@@ -110,8 +114,8 @@ class ToyConversation(Conversation):
 
     def send(self, part: Part) -> None:
         part.release_slots(self.reports.endings)  # a slot for as long as the request is unanswered would be a protocol's next step
-        self.end_wait(part)
-        if not self.close_reason:
+        self.lines.end_wait(part)
+        if not self.reports.close_reason:
             self.unanswered += 1
             self.outbox.append(part)
         elif part.kind == REQUEST:
@@ -127,54 +131,13 @@ class ToyConversation(Conversation):
         return REFUSED
 
     def close(self, part: Part) -> int:
-        self.close_reason = self.close_reason or "over the limit"
+        self.reports.close_reason = self.reports.close_reason or "over the limit"
         self.lines.let_go(part)
         return REFUSED
 
     def drop(self, part: Part) -> bool:
         self.lines.let_go(part)
         return True
-
-    # ---- what is held ----------------------------------------------------------------------------------------------
-
-    def hold(self, part: Part, due: int, *, blocking: bool = False) -> bool:
-        if self.close_reason:
-            return False
-        self.lines.keep(self.lines.line, part, due, blocking=blocking)
-        return True
-
-    def block(self, part: Part, due: int) -> bool:
-        return self.hold(part, due, blocking=True)
-
-    def spool(self, part: Part, due: int) -> bool:
-        return self.lines.begin_spool(self.lines.line, part, 0, self.key_of) and self.hold(part, due)
-
-    def key_of(self, data: bytes) -> Key | None:
-        found = PUBLISH.match(data)
-        return None if found is None else self._key(found[2])
-
-    def waits_behind(self, part: Part) -> bool:
-        return self.lines.waits_behind(self.lines.line)
-
-    def postpone(self, part: Part, now: int) -> None:
-        self.lines.postpone(self.lines.line, part, now)
-
-    def may_expire(self, part: Part) -> bool:
-        return self.lines.line.spool is not None
-
-    def limits_changed(self) -> None:
-        self.lines.forget_verdicts()
-
-    def take_due(self, now: int, room: int) -> list[Part]:
-        if self.lines.damage:
-            raise ProtocolError(self.lines.damage, cause="spool_damaged")
-        return self.lines.take_due(now, room)
-
-    def abandon(self) -> list[Part]:
-        return self.lines.forget_all()
-
-    def waits_for(self) -> Part | None:
-        return self.lines.first_waiting()
 
     # ---- broker to client ------------------------------------------------------------------------------------------
 

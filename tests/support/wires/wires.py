@@ -108,8 +108,8 @@ class Wires:
         for session in self.sweeper.sessions.values():
             if keys_change:
                 session.conversation.rules_changed()
-            if session.conversation.has_spooled:
-                session.conversation.limits_changed()
+            if session.conversation.lines.has_spooled:
+                session.conversation.lines.limits_changed()
 
     def session(self, number: int = 1) -> Session:
         return self.sweeper.sessions[number]

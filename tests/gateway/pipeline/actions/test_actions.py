@@ -68,7 +68,7 @@ def test_what_is_dropped_is_counted_and_refused_where_an_answer_was_promised() -
 @pytest.mark.parametrize(("action", "patience_ms", "last_ms"), [("delay", 900, 100), ("delay", 60, 60), ("block", 250, 250)])
 def test_what_is_held_is_refused_when_its_time_or_the_clients_patience_is_over(action: str, patience_ms: int, last_ms: int) -> None:
     desk = Desk(action, max_delay_ns=100 * MS)
-    desk.conversation.patience_ns = patience_ms * MS
+    desk.conversation.lines.patience_ns = patience_ms * MS
     part = desk.part(wait_ms=1000)
     hold = "hold" if action == "delay" else "block"
     assert desk.settle(part) == [(hold, part, NOW + min(last_ms, 100) * MS)]
@@ -167,15 +167,15 @@ def test_of_several_each_that_had_something_lets_the_others_ask_first(monkeypatc
     line = Line(monkeypatch)
     assert line.turn(1, NOW) == 30 * MS
     assert line.turn(2, NOW) == 30 * MS + SHUFFLE_NS // 4, "as soon as it may, at a moment of its own"
-    line.desk.conversation.turns.clear()
+    line.desk.conversation.lines.turns.clear()
     assert line.turn(1, NOW, had_turn=True) == 30 * MS + 30 * MS // 4
-    line.desk.conversation.turns.clear()
+    line.desk.conversation.lines.turns.clear()
     assert line.turn(2, NOW, wait_ms=99, had_turn=True) == REJUDGE_WITHIN_NS
-    line.desk.conversation.turns.clear()
+    line.desk.conversation.lines.turns.clear()
     assert line.turn(1, NOW, wait_ms=100) == int(100 * MS * 0.625), "a long wait is cut, for all alike"
-    line.desk.conversation.turns.clear()
+    line.desk.conversation.lines.turns.clear()
     assert line.turn(1, NOW + CONTENDED_NS, had_turn=True) > 30 * MS
-    line.desk.conversation.turns.clear()
+    line.desk.conversation.lines.turns.clear()
     assert line.turn(1, NOW + CONTENDED_NS + 1, had_turn=True) == 30 * MS, "nobody else has asked for so long"
 
 
@@ -199,7 +199,7 @@ def test_keys_of_a_protocol_without_channels_take_turns_by_themselves(monkeypatc
 def test_a_connection_remembers_its_turns_of_a_bounded_number_of_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     line = Line(monkeypatch)
     line.turn(2, NOW)
-    turns = line.desk.conversation.turns
+    turns = line.desk.conversation.lines.turns
     others: list[Bucket] = [Desk().bucket for _ in range(MAX_TURNS)]
     turns.update(dict.fromkeys(others[:-1], NOW + 5 * MS))
     turns.pop(line.desk.bucket, None)

@@ -133,7 +133,7 @@ def test_what_a_rule_in_shadow_would_refuse_and_what_passes_unjudged_are_counted
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """A rule that spools, for 500 ms, and something of the connection is."""
     found = Desk("spool", max_age_ns=500 * MS)
-    found.conversation.has_spooled = True
+    found.conversation.lines.has_spooled = True
     found.conversation.context.spool = SpoolDisk(tmp_path_factory.mktemp("spool"), 1 << 20, 1 << 20, threads=False)
     return found
 

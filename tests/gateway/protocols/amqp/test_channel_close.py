@@ -137,7 +137,7 @@ def test_a_frame_that_flows_through_is_thrown_away_too() -> None:
     large = amqp.publish(1, "orders", b"x" * (1 << 20), cut=1 << 20)
     talk.client(large, randomly(large, 5))
     assert names(talk.to_broker) == ["Channel.Close"]
-    assert talk.conversation.frame_left == 0
+    assert talk.conversation.budget.frame_left == 0
     assert talk.conversation.heartbeat() == amqp.HEARTBEAT
 
 
@@ -183,7 +183,7 @@ def test_what_waits_behind_the_publish_that_closes_is_abandoned_and_the_clients_
     talk.client(amqp.publish(1, "slow") * 2 + amqp.publish(1, "hard") + amqp.publish(1, "free") * 3 + CLIENT_CLOSES)
     assert talk.to_client == b""
     talk.now += SECOND
-    talk.settle(talk.conversation.take_due(talk.now, taken))
+    talk.settle(talk.conversation.lines.take_due(talk.now, taken))
     assert names(talk.to_client) == ["Channel.Close", "Channel.CloseOk"]
     assert names(talk.to_broker).count("Basic.Publish") == 2
     assert messages(talk.conversation.reports.abandoned) == 3
@@ -232,7 +232,7 @@ def test_the_client_answers_first_and_its_open_is_held_until_the_broker_has_answ
     again = OPEN + select + amqp.publish(1, "bills") + amqp.ack(1, 3)
     talk.client(CLOSE_OK + again)
     assert talk.to_broker == b""
-    assert talk.conversation.holds_close()
+    assert talk.conversation.lines.holds_close()
     talk.broker(amqp.ack(1, 1) + CLOSE_OK)
     talk.wait(0)
     assert talk.to_broker == again
@@ -338,7 +338,7 @@ def test_the_connection_is_closed_in_the_middle_of_it(who: str) -> None:
         talk.wait(0)
         assert (talk.to_client, talk.to_broker) == (close, close_ok)
     assert talk.holds_nothing()
-    assert not talk.conversation.holds_close()
+    assert not talk.conversation.lines.holds_close()
 
 
 def test_a_transaction_is_closed_whole() -> None:

@@ -44,13 +44,13 @@ def test_it_tells_operators_what_it_knows() -> None:
     found = conversation(talk).describe()
     expected = {"vhost": "/", "channels": 2, "confirm_channels": 1, "held_channels": 1, "consumers": 0, "messages_delivered": 0}
     assert {name: found[name] for name in expected} == expected
-    held = conversation(talk).waits_for()
+    held = conversation(talk).lines.first_waiting()
     assert held is not None
     assert held.rule is not None
     talk.client(amqp.method(2, commands.Channel.Close(200, "", 0, 0)))
     assert (conversation(talk).describe()["channels"], conversation(talk).describe()["confirm_channels"]) == (1, 0)
     talk.wait(2 * SECOND)
-    assert conversation(talk).waits_for() is None
+    assert conversation(talk).lines.first_waiting() is None
 
 
 def test_heartbeats_go_between_frames_once_they_are_agreed_on_and_until_the_close() -> None:
@@ -161,9 +161,9 @@ def test_all_is_settled_when_each_publish_is_confirmed_and_nothing_is_held() -> 
     talk.broker(amqp.ack(1, 2))
     assert one.settled()
     talk.client(amqp.publish(1, "orders"))
-    assert (one.settled(), one.holds_close()) == (False, True)
+    assert (one.settled(), one.lines.holds_close()) == (False, True)
     talk.wait(SECOND)
-    assert (one.settled(), one.holds_close()) == (False, False)
+    assert (one.settled(), one.lines.holds_close()) == (False, False)
     talk.broker(amqp.ack(1, 3))
     assert one.settled()
 

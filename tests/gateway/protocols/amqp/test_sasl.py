@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from gateway.pipeline.conversation import ConversationContext
+from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.sasl import user_of

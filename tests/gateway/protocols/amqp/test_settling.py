@@ -258,7 +258,7 @@ def test_the_connections_close_waits_for_everything_held_and_everything_waits_be
     talk = talking(rule(messages=1, burst=1))
     talk.client(numbered(1, "orders", 1, 2, 3) + numbered(2, "bills", 4, 5) + CLOSE + amqp.HEARTBEAT)
     assert amqp.names(talk.to_broker).count("Connection.Close") == 0
-    assert talk.conversation.holds_close()
+    assert talk.conversation.lines.holds_close()
     talk.wait(5 * SECOND)
     frames = amqp.read(talk.to_broker)
     assert sorted(bodies(talk.to_broker)) == [b"00000%d" % number for number in range(1, 6)]
@@ -291,7 +291,7 @@ def test_channels_with_held_parts_take_turns_however_little_room_there_is() -> N
     per_channel: list[int] = []
     for _ in range(4):
         talk.now += SECOND // 5  # both are due
-        parts = talk.conversation.take_due(talk.now, 1)
+        parts = talk.conversation.lines.take_due(talk.now, 1)
         per_channel.extend(part.ordering_key for part in parts)
         talk.settle(parts)
     assert per_channel == [1, 2, 1, 2]
@@ -303,7 +303,7 @@ def test_a_part_that_is_not_due_yet_stays_held() -> None:
     first_due = talk.conversation.budget.next_due
     talk.now += 1_000_000
     talk.client(numbered(1, "orders", 3))
-    assert [part.count for part in talk.conversation.take_due(first_due, 100)] == [1]
+    assert [part.count for part in talk.conversation.lines.take_due(first_due, 100)] == [1]
     assert talk.conversation.budget.held_messages == 2
 
 
@@ -378,7 +378,7 @@ def test_the_broker_closes_the_channel_while_the_judge_has_its_publishes() -> No
     talk.to_client = b""
     due = talk.conversation.budget.next_due
     talk.now = due
-    taken = talk.conversation.take_due(due, 100)
+    taken = talk.conversation.lines.take_due(due, 100)
     assert [part.count for part in taken] == [2]
     fresh: list[Part] = []
     talk.conversation.decode(numbered(2, "orders", 5), 0, 100, fresh)
@@ -406,7 +406,7 @@ def test_nothing_held_is_let_go_into_the_middle_of_a_frame_that_flows_through() 
     large = amqp.publish(2, "bills", b"x" * MIB, cut=MIB)
     talk.client(numbered(1, "orders", 1, 2) + large[:400_000])
     assert talk.conversation.budget.next_due == NEVER
-    assert talk.conversation.take_due(talk.now + 3 * SECOND, 100) == []
+    assert talk.conversation.lines.take_due(talk.now + 3 * SECOND, 100) == []
     talk.wait(3 * SECOND)
     talk.client(large[400_000:])
     talk.wait(SECOND)

@@ -284,9 +284,9 @@ def test_an_unfinished_request_is_known_so_that_nothing_is_sent_into_it() -> Non
     request = rocketmq.encode_request(100, {"a": "b"}, b"x" * 100, opaque=1)
     one.client(request[:-30])
     assert one.to_broker == request[:-30]
-    assert one.conversation.frame_left == 30
+    assert one.conversation.budget.frame_left == 30
     one.client(request[-30:])
-    assert one.conversation.frame_left == 0
+    assert one.conversation.budget.frame_left == 0
 
 
 def test_a_description_names_the_clients_language_and_version() -> None:

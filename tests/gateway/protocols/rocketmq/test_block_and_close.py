@@ -58,7 +58,7 @@ def test_giving_up_blocks_nobody() -> None:
 def test_the_connection_is_to_be_closed_and_nobody_is_answered() -> None:
     talk = Talk("rocketmq", rule("close", messages=1, burst=1, topic="orders"))
     talk.client(sends(1, 2, 3) + sends(4, topic="free"))
-    assert talk.conversation.close_reason == "orders is over its limit (rule all)"
+    assert talk.conversation.reports.close_reason == "orders is over its limit (rule all)"
     assert (talk.to_broker, talk.to_client) == (sends(1), b"")
     refused = {part.key.text: part.key.tally.refused for part in talk.parts if part.key is not None}
     assert refused == {"orders": 2, "free": 0}
@@ -70,4 +70,4 @@ def test_the_rest_of_a_large_refused_send_goes_nowhere() -> None:
     large = rocketmq.send("orders", opaque=1, body=b"x" * 3_000_000)
     talk.client(b"", [large[at : at + 100_000] for at in range(0, len(large), 100_000)])
     assert (talk.to_broker, talk.to_client) == (b"", b"")
-    assert talk.conversation.close_reason
+    assert talk.conversation.reports.close_reason

@@ -350,12 +350,12 @@ def test_held_sends_go_when_there_are_tokens_and_are_refused_at_the_end_of_their
     assert talk.to_broker == b"".join(frames[:2])
     assert talk.conversation.budget.held_messages == 4
     assert talk.conversation.budget.held_bytes >= sum(len(one) for one in frames[2:])
-    assert talk.conversation.holds_close()
+    assert talk.conversation.lines.holds_close()
     talk.wait(SECOND)
     assert talk.to_broker == b"".join(frames[:4])
     assert [reply["opaque"] for reply in replies(talk)] == [4, 5]
     assert talk.holds_nothing()
-    assert not talk.conversation.holds_close()
+    assert not talk.conversation.lines.holds_close()
 
 
 def test_other_topics_and_other_requests_pass_a_held_one_by() -> None:
@@ -395,13 +395,13 @@ def test_take_due_takes_about_the_room_it_is_given_and_the_rest_at_once_after() 
     talk = Talk("rocketmq", rule("delay", messages=0))
     talk.client(b"".join(send(f"t{topic}", opaque=topic) for topic in range(10)))
     now = talk.conversation.budget.next_due
-    first = talk.conversation.take_due(now, 4)
+    first = talk.conversation.lines.take_due(now, 4)
     assert len(first) == 4
     assert talk.conversation.budget.next_due == NEVER, "the judge has them"
     for part in first:
         talk.conversation.refuse(part)
     assert talk.conversation.budget.next_due <= now
-    rest = talk.conversation.take_due(now, 100)
+    rest = talk.conversation.lines.take_due(now, 100)
     for part in rest:
         talk.conversation.refuse(part)
     assert [part.opaques for part in first + rest if isinstance(part, Sends)] == [[topic] for topic in range(10)]
@@ -413,7 +413,7 @@ def test_nothing_is_due_before_its_time() -> None:
     talk.client(send())
     due = talk.conversation.budget.next_due
     assert talk.now < due < NEVER
-    assert talk.conversation.take_due(due - 1, 100) == []
+    assert talk.conversation.lines.take_due(due - 1, 100) == []
     assert talk.conversation.budget.next_due == due
 
 

@@ -60,7 +60,7 @@ def test_nothing_of_ours_goes_to_the_broker_within_a_frame_that_is_not_judged() 
     assert talk.conversation.budget.held_messages == 1
     for cut, left in ((20_000, len(large) - 20_000), (40_000, len(large) - 40_000), (len(large), 0)):
         talk.client(large[max(cut - 20_000, 0) : cut] if cut < len(large) else large[40_000:])
-        assert talk.conversation.frame_left == left
+        assert talk.conversation.budget.frame_left == left
         talk.wait(SECOND if cut == 20_000 else 0)
     assert talk.to_broker.index(held) == talk.to_broker.index(large) + len(large)
 

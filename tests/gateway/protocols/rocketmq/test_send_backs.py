@@ -59,7 +59,7 @@ def test_early_cpp_waits_as_long_as_it_takes(action: str) -> None:
 def test_early_cpp_is_cut_off_where_the_rule_says_so() -> None:
     talk = Talk("rocketmq", rule(messages=1, fallback="close"))
     talk.client(send_backs(1, 2, language="CPP", version=63))
-    assert talk.conversation.close_reason
+    assert talk.conversation.reports.close_reason
     assert fates(talk) == (1, 0)
 
 

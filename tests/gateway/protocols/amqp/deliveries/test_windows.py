@@ -82,8 +82,8 @@ def deliver(talk: Talk, tag: str, *numbers: int, size: int = 5) -> list[Any]:
 def change(talk: Talk, *rules: Rule) -> list[Any]:
     """Other rules are in force; what goes to the broker."""
     talk.judge.replace(RuleSet(rules), talk.now)
-    assert talk.conversation.follows_limits()
-    talk.conversation.limits_changed()
+    assert talk.conversation.lines.follows_limits()
+    talk.conversation.lines.limits_changed()
     return to_broker(talk)
 
 
@@ -181,7 +181,7 @@ def test_a_consumer_of_nothing_comes_when_its_limit_does(nowait: bool) -> None:
     says(talk, CONSUME(queue="jobs", consumer_tag="c", nowait=nowait))
     assert answers(talk, commands.Queue.DeclareOk("jobs", 5, 0)) == ([] if nowait else ["Basic.ConsumeOk"])
     assert to_broker(talk) == []
-    waits = talk.conversation.waits_for()
+    waits = talk.conversation.lines.first_waiting()
     assert waits is not None
     assert waits.rule is not None
     assert (talk.conversation.budget.waiting(), waits.rule.name) == (1, "jobs")
@@ -433,7 +433,7 @@ def test_a_cancel_does_not_overtake_what_it_cancels() -> None:
     parts: list[Part] = []
     talk.conversation.decode(amqp.method(1, commands.Basic.Cancel("c")), 0, 512, parts)  # settled behind the change of the limit
     talk.judge.replace(RuleSet((limit(1000),)), talk.now)
-    talk.conversation.limits_changed()
+    talk.conversation.lines.limits_changed()
     talk.settle(parts)
     said = to_broker(talk)
     assert names(said) == ["Basic.Qos", "Basic.Consume", "Basic.Qos", "Basic.Cancel", "Basic.Cancel"]
@@ -580,7 +580,7 @@ def test_what_the_gateway_says_waits_for_the_end_of_the_clients_message() -> Non
     publish = amqp.publish(1, "orders", b"x" * 9000, cut=4000)
     talk.client(publish[:5000])
     talk.judge.replace(RuleSet((limit(0, burst=None),)), talk.now)
-    talk.conversation.limits_changed()
+    talk.conversation.lines.limits_changed()
     talk.wait(0)
     assert "Basic.Cancel" not in amqp.names(talk.to_broker[: len(publish)])
     talk.client(publish[5000:])

@@ -301,7 +301,7 @@ def test_messages_of_a_poll_that_was_held_count_as_delayed() -> None:
 def test_operators_see_which_poll_waits_and_why() -> None:
     talk = Talk("rocketmq", limit(0))
     talk.client(pull(opaque=1) + pull(queue=1, opaque=2))
-    part = talk.conversation.waits_for()
+    part = talk.conversation.lines.first_waiting()
     assert part is not None
     assert part.rule is not None
     assert part.key is not None

@@ -1,0 +1,71 @@
+"""What a conversation, and the lines in which its parts wait, are told when a client connects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.pipeline.routes import Routes
+
+if TYPE_CHECKING:
+    from gateway.admission import ConnectionPermit
+    from gateway.spool.disk import SpoolDisk
+    from limiter.judge import Judge
+
+
+class ConversationContext:
+    """What a conversation is told when it begins."""
+
+    __slots__ = (
+        "broker_greeted",
+        "certificate_user",
+        "client",
+        "client_port",
+        "connection",
+        "hold_bytes",
+        "judge",
+        "lends_certificate",
+        "listener",
+        "max_frame",
+        "others_pass",
+        "own_codes",
+        "permit",
+        "routes",
+        "sends_proxy",
+        "spool",
+    )
+
+    def __init__(
+        self,
+        judge: Judge,
+        listener: str,
+        client: str,
+        client_port: int,
+        max_frame: int,
+        hold_bytes: int,
+        connection: int = 0,
+        permit: ConnectionPermit | None = None,
+        others_pass: bool = False,  # noqa: FBT001, FBT002  -- as the others: one call, in assembly.py
+        certificate_user: str | None = None,
+        lends_certificate: bool = False,  # noqa: FBT001, FBT002
+        sends_proxy: bool = False,  # noqa: FBT001, FBT002
+        routes: Routes | None = None,
+        own_codes: frozenset[int] = frozenset(),
+        broker_greeted: bool = False,  # noqa: FBT001, FBT002
+        spool: SpoolDisk | None = None,
+    ) -> None:
+        self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
+        self.listener = listener
+        self.client = client  # address
+        self.client_port = client_port
+        self.max_frame = max_frame  # bytes; a frame announced larger is an error before anything is allocated
+        self.hold_bytes = hold_bytes  # budget for held parts (memory.per_connection)
+        self.connection = connection  # its number, as operators see it
+        self.permit = permit  # counted for its user once the broker has authenticated them
+        self.others_pass = others_pass  # other versions of the protocol pass opaquely, unlimited
+        self.certificate_user = certificate_user  # whom the client's verified certificate names
+        self.lends_certificate = lends_certificate  # towards the broker the gateway has a certificate of its own
+        self.sends_proxy = sends_proxy  # the broker has been sent a PROXY header first
+        self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
+        self.broker_greeted = broker_greeted  # the broker has the protocol header already (`Opening.header`): the client's is not passed on
+        self.routes = routes  # of a name server's listener
+        self.spool = spool  # where parts wait that a rule spools; None: in memory
