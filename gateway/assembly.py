@@ -5,14 +5,14 @@
       client                                                                                       broker
         │ bytes                                                                                       ▲ bytes
         ▼                                                                                             │
-     Channel ──► Decode ────────► SpendCredit ─────► RateLimit ───────────────────────► Forward ──► Channel
-                 bytes→parts,      one credit per     asks the judge, on a thread of     original bytes,
-                 by the protocol   message; with      the limiter's executor, or on      one slice where they
-                 (Conversation)    none left the      the loop's while it is trusted;    are contiguous
-                                   client is not      what is refused gets its
-                                   read               action here (ACTIONS)
-        ▲                                                   │ refusal, phrased by the protocol
-        │                                                   ▼
+     Channel ──► Decode ────────► SpendCredit ─────► RateLimit ────────► Wait ────────► Forward ──► Channel
+                 bytes→parts,      one credit per     asks the judge,     what is        original bytes,
+                 by the protocol   message; with      on a thread of      refused gets   one slice where they
+                 (Conversation)    none left the      the executor, or    its action     are contiguous
+                                   client is not      on the loop's       (ACTIONS);
+                                   read               while trusted       Lines hold it
+        ▲                                                                   │ refusal, phrased by the protocol
+        │                                                                   ▼
      Channel ◄──────────────────────────── Conversation.relay / take_replies ◄────────────────────── Channel
                                             whole frames; confirms' tags rewritten where a publish was refused;
                                             limited deliveries cut out, judged and given back (LimitDeliveries)
@@ -43,6 +43,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.protocols import PROTOCOLS
 from gateway.session.session import Session, Stages
 from gateway.transport.channel import Channel
+from gateway.waiting.stage import Wait
 from limiter.credit import Credit
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def assemble(
     *,
     broker_greeted: bool = False,
 ) -> Session:
-    """A session, with its pipeline decode → credit → rate-limit → forward, for one client at `address` and its broker connection."""
+    """A session, with its pipeline decode → credit → rate-limit → wait → forward, for one client at `address` and its broker connection."""
     context = ConversationContext(
         shared.judge, config.name, address[0], address[1], config.max_frame, shared.hold_bytes, number, permit, config.others_pass,
         client.certificate_user, upstream.lends_certificate, config.sends_proxy, config.routes,
@@ -75,8 +76,8 @@ def assemble(
     decode = Decode(conversation, reader, shared.accounts, forwarder)
     forward = Forward(conversation, upstream, forwarder, shared.accounts)
     spans = None if shared.spans is None else MessageSpans(shared.spans, conversation)
-    limit = RateLimit(conversation, reader, forwarder, shared.accounts, spans)
+    wait = Wait(conversation, reader, forwarder, shared.accounts, spans)
     deliveries = LimitDeliveries(conversation, shared.accounts, shared.hold_bytes)
-    pipeline = Pipeline([decode, SpendCredit(reader), limit, forward])
-    stages = Stages(conversation, decode, limit, forward, pipeline, deliveries, spans)
+    pipeline = Pipeline([decode, SpendCredit(reader), RateLimit(conversation), wait, forward])
+    stages = Stages(conversation, decode, wait, forward, pipeline, deliveries, spans)
     return Session(number, client, upstream, config, shared, stages, permit)

@@ -20,6 +20,23 @@ REQUEST: Final = 1  # `count` requests alike, judged
 BODY: Final = 2  # continues the last request of its ordering key, and shares its fate
 
 
+POSTPONED: Final = 1  # what `Part.unjudged` may be: what is before it in its line is spooled, and it is judged when its turn comes
+EXPIRED: Final = 2  # it is given up: it has waited in the spool for longer than its rule allows, or would overtake what does
+
+
+class Held:
+    """What a part has that waits for a limit, or behind one that does."""
+
+    __slots__ = ("blocking", "due", "in_spool", "since", "spooled_at")
+
+    def __init__(self) -> None:
+        self.due = 0  # monotonic ns at which it is judged again; 0: it only waits for those before it
+        self.since = 0  # monotonic ns; when a limit began to hold it; 0: none does
+        self.spooled_at = 0  # monotonic ns; when it began to wait in a spool, or behind what does; 0: it does not
+        self.in_spool = False  # it is counted among what waits in the spool (`gateway/spool/waiting_messages.py`)
+        self.blocking = False  # its client is not read meanwhile
+
+
 class Part(Request):
     """`data[start:end]`, with one ordering key.
 
@@ -28,21 +45,16 @@ class Part(Request):
     """
 
     __slots__ = (
-        "blocking",
         "complete",
         "data",
         "deadline",
         "end",
-        "expired",
-        "had_turn",
-        "held_at",
-        "in_spool",
+        "held",
         "kind",
         "ordering_key",
         "paid",
-        "postponed",
-        "spooled_at",
         "start",
+        "unjudged",
     )
 
     def __init__(
@@ -65,15 +77,10 @@ class Part(Request):
         self.start = start
         self.end = end
         self.complete = complete
-        self.blocking = False  # held, and its client is not read meanwhile
         self.paid = False  # judged and passed, but held behind others of its ordering key: not judged again
-        self.postponed = False  # not judged before its turn: what is before it in its ordering key is spooled
-        self.expired = False  # it has waited in the spool for longer than its rule allows: it is given up, and not judged
-        self.in_spool = False  # it is counted among what waits in the spool (`gateway/spool/waiting_messages.py`)
+        self.unjudged = 0  # in a batch: POSTPONED, EXPIRED; 0: it is judged, unless it is paid
         self.deadline = 0  # monotonic ns after which a delayed request is refused instead; 0: not yet delayed
-        self.held_at = 0  # monotonic ns; when a limit began to hold it; 0: none does
-        self.had_turn = False  # one of its line (`Lines.name_of`), or of its connection and key, has just passed: others go first
-        self.spooled_at = 0  # monotonic ns; when it began to wait in a spool, or behind what does; 0: it does not
+        self.held: Held | None = None  # None: it has never waited
 
     def copy_out(self) -> None:
         """Keep only the part's own bytes, so that holding it does not keep a whole read alive."""
@@ -82,6 +89,17 @@ class Part(Request):
             self.end -= self.start
             self.start = 0
 
+    def begin_hold(self) -> Held:
+        """What it has as one that waits."""
+        held = self.held
+        if held is None:
+            held = self.held = Held()
+        return held
+
+    def spooled_at(self) -> int:
+        """When it began to wait in a spool, or behind what does (monotonic ns); 0: it does not."""
+        return 0 if self.held is None else self.held.spooled_at
+
     def split_into(self, head: Part) -> None:
         """`head` is the first `head.count` requests of this part, which pass; this one keeps the rest, and the refusal."""
         head.passed = head.count
@@ -89,9 +107,12 @@ class Part(Request):
         head.bucket = self.bucket
         head.bypassed = self.bypassed
         head.deadline = self.deadline
-        head.held_at = self.held_at
-        head.spooled_at = self.spooled_at
-        head.in_spool = self.in_spool
+        held = self.held
+        if held is not None:
+            copy = head.begin_hold()
+            copy.since = held.since
+            copy.spooled_at = held.spooled_at
+            copy.in_spool = held.in_spool
         head.again = self.again
         head.prepaid = self.prepaid
         head.flight = self.flight

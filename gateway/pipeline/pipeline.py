@@ -1,6 +1,6 @@
 """The pipeline: handlers in a row, and the batch that travels through them.
 
-    Decode ──► Credit ──► RateLimit ──► Forward
+    Decode ──► SpendCredit ──► RateLimit ──► Wait ──► Forward
 
 A handler takes a batch and lets it go on (`carry` returns True), or keeps it (False) until `Pipeline.resume` is called. Only RateLimit
 ever keeps one, while the judge looks at it on the limiter's executor. What runs there is a pure function over a batch, never a handler on

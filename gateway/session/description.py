@@ -110,13 +110,13 @@ def _held_by(session: Session) -> dict[str, object] | None:
 
 def _refused(session: Session, now: int) -> bool:
     """Whether a message of this client was refused or dropped within the last REFUSED_NS."""
-    at = session.limit.refused_at
+    at = session.wait.refused_at
     return at > 0 and now - at < REFUSED_NS
 
 
 def _refused_by(session: Session, now: int) -> dict[str, object] | None:
     """The rule that refused or dropped something of this client last, within REFUSED_NS, and of which topic."""
-    rule, key = session.limit.refused_rule, session.limit.refused_key
+    rule, key = session.wait.refused_rule, session.wait.refused_key
     if rule is None or key is None or not _refused(session, now):
         return None
     return {"rule": rule.name, "topic": key.text, "operation": key.operation}
@@ -124,7 +124,7 @@ def _refused_by(session: Session, now: int) -> dict[str, object] | None:
 
 def _refusals(session: Session, now: int) -> dict[str, object]:
     """Messages of this client refused or dropped since it connected, and per second: a mean over REFUSED_NS."""
-    refusals = session.limit.refusals
+    refusals = session.wait.refusals
     if refusals is None:
         return {"messages_refused": 0, "refused_per_second": 0.0}
     return {"messages_refused": refusals.total, "refused_per_second": round(refusals.per_second(now), 3)}
@@ -144,7 +144,7 @@ def _spool_stage(session: Session) -> dict[str, object] | None:
     budget = session.budget
     if budget.spool_queues == 0:
         part = session.conversation.lines.first_waiting()
-        if part is None or not part.in_spool:
+        if part is None or part.held is None or not part.held.in_spool:
             return None
     stage = "disk" if budget.spooled_bytes > 0 or budget.spool_writing > 0 else "memory"
     if session.spool_full():

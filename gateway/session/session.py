@@ -23,7 +23,6 @@ from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.deliveries import LimitDeliveries
 from gateway.pipeline.handlers.decode import Decode
 from gateway.pipeline.handlers.forward import Forward
-from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.message_spans import MessageSpans
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.pipeline import Batch, Pipeline
@@ -35,6 +34,7 @@ from gateway.session.shared import Shared
 from gateway.session.states import CLOSING, DRAINING, OPEN, OVER, STEPS
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import READ_EOF
+from gateway.waiting.stage import Wait
 from limiter.algorithms.slots import GIVEN_UP
 from limiter.limits import NEVER
 
@@ -58,7 +58,7 @@ class Stages:
         self,
         conversation: Conversation,
         decode: Decode,
-        limit: RateLimit,
+        wait: Wait,
         forward: Forward,
         pipeline: Pipeline,
         deliveries: LimitDeliveries,
@@ -66,7 +66,7 @@ class Stages:
     ) -> None:
         self.conversation = conversation
         self.decode = decode
-        self.limit = limit
+        self.wait = wait
         self.forward = forward
         self.pipeline = pipeline
         self.deliveries = deliveries
@@ -129,7 +129,7 @@ class Session:
         self.heartbeats = Heartbeats(self.conversation, client, upstream)
         self.flow = FlowWatch(config.flow, self.conversation, upstream)
         self.spans = stages.spans  # None: nothing is traced
-        self.limit = stages.limit
+        self.wait = stages.wait
 
     # ---- a turn ----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ nothing is held, or the first held part is a request without a verdict, due at i
 A batch takes requests from the front (`take`). While they are away with the judge, `taken` counts them. The first of them that must wait
 again makes the others come back behind it, in order (`returned`), those with a verdict as `paid`.
 
-Where a rule spools (`spool`), only the first held parts are in `held`. The rest waits in the line's `SpoolQueue`, on disk if it is much.
+Where a rule spools (`spool`), only the first are in `parts`. The rest waits in the line's `SpoolQueue`, on disk if it is much.
 """
 
 from __future__ import annotations
@@ -18,35 +18,25 @@ from gateway.waiting.due_queue import DueLine
 from limiter.limits import NEVER
 
 
-class Held:
-    """A part that waits. `due` is the time (monotonic ns) to judge it again; 0: it only waits for those before it."""
-
-    __slots__ = ("due", "part")
-
-    def __init__(self, part: Part, due: int) -> None:
-        self.part = part
-        self.due = due
-
-
 class Line(DueLine):
     """One connection's, of one name. `Lines` keeps those in which something waits."""
 
-    __slots__ = ("held", "name", "refill_at", "returned", "spool", "spooled_answers", "taken", "turn")
+    __slots__ = ("name", "parts", "refill_at", "returned", "spool", "spooled_answers", "taken", "turn")
 
     def __init__(self, name: object) -> None:
         super().__init__()
         self.name = name  # the protocol's: what has an order
-        self.held: list[Held] = []
+        self.parts: list[Part] = []  # held; the first comes next
         self.taken = 0  # held parts that are with the judge
-        self.returned: list[Held] = []
-        self.spool: SpoolQueue | None = None  # what waits behind `held`, once a rule with `action: spool` has held something
-        self.refill_at = 0  # so many held parts are left when more is taken out of the spool
+        self.returned: list[Part] = []
+        self.spool: SpoolQueue | None = None  # what waits behind `parts`, once a rule with `action: spool` has held something
+        self.refill_at = 0  # so many of `parts` are left when more is taken out of the spool
         self.spooled_answers: list[Part] = []  # in the spool: what is answered even when all is given up (`Lines.is_answered`)
         self.turn = 0  # among the connection's lines: the lowest comes first
 
     def waits(self) -> bool:
         """Whether what is settled now must go behind something else."""
-        return len(self.returned) > 0 if self.taken else len(self.held) > 0 or self.spools()
+        return len(self.returned) > 0 if self.taken else len(self.parts) > 0 or self.spools()
 
     def spools(self) -> bool:
         """Whether something waits in the spool."""
@@ -54,19 +44,19 @@ class Line(DueLine):
 
     def idle(self) -> bool:
         """Whether nothing of it waits, nor is with the judge."""
-        return not (self.held or self.taken or self.spools())
+        return not (self.parts or self.taken or self.spools())
 
     def due(self) -> int:
         """When the first held part is to be judged again."""
-        return self.held[0].due if self.held else NEVER
+        return self.parts[0].begin_hold().due if self.parts else NEVER
 
     def take(self, now: int, room: int, parts: list[Part]) -> int:
         """Take what stands at the front and whose time has come, about `room` requests; returns what is left of the room."""
-        held = self.held
+        held = self.parts
         while held and room > 0:
-            first = held[0]
-            part = first.part
-            if first.due > now or (first.due == 0 and (part.kind != REQUEST or part.paid)):
+            part = held[0]
+            due = part.begin_hold().due
+            if due > now or (due == 0 and (part.kind != REQUEST or part.paid)):
                 break
             held.pop(0)
             parts.append(part)
@@ -76,11 +66,10 @@ class Line(DueLine):
 
     def forget_held(self) -> list[Part]:
         """Let go of all held parts: returns them. Requests that are away with the judge stay `taken`."""
-        parts = [held.part for held in self.returned]
-        parts.extend(held.part for held in self.held)
+        parts = self.returned + self.parts
         self.returned.clear()
-        self.held.clear()
+        self.parts.clear()
         return parts
 
     def __repr__(self) -> str:
-        return f"<Line {self.name} held={len(self.held)} taken={self.taken}>"
+        return f"<Line {self.name} held={len(self.parts)} taken={self.taken}>"

@@ -7,8 +7,8 @@
 Several lines may be due at the same moment: those that have just had something come last (`end_turn`), however little room there is. While
 the upstream stands within a frame that flows through (`HeldBudget.frame_left`), nothing is let go: it would land in the middle of it.
 
-Where a rule spools, most of what a line holds is in its `SpoolQueue` (`gateway/spool/queue.py`), and `Line.held` has what comes next. It is
-filled up again when half of that is gone.
+Where a rule spools, most of what a line holds is in its `SpoolQueue` (`gateway/spool/queue.py`), and `Line.parts` has what comes next.
+It is filled up again when half of that is gone.
 
 Writes `held_bytes`, `held_messages`, `blocking` and `next_due` of the budget, which the session goes by. What a part costs are its bytes
 and `overhead` for its objects, or many small ones would take several times the budget.
@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
-from gateway.pipeline.parts import BODY, REQUEST, Part
+from gateway.pipeline.parts import BODY, EXPIRED, POSTPONED, REQUEST, Part
 from gateway.pipeline.reports import Reports
 from gateway.spool.queue import SpoolQueue
 from gateway.waiting.due_queue import DueQueue
-from gateway.waiting.line import Held, Line
+from gateway.waiting.line import Line
 from limiter.keys import Key
 from limiter.limits import NEVER
 
@@ -52,6 +52,7 @@ class Lines:
         self.taken = 0  # parts away with the judge, of all lines
         self.damage = ""  # why the rest of a line's spool is lost
         self.patience_ns = NEVER  # ns; how long clients of this protocol may be kept waiting for one request
+        self.had_turn = False  # one of the line of what is just refused, or of its key, has just passed: others go first
         self.turns: dict[Bucket, int] = {}  # monotonic ns; when what waits here for that limit is judged again (`actions/holding.py`)
         self._last_turn = 0
 
@@ -158,9 +159,10 @@ class Lines:
 
     def keep(self, line: Line, part: Part, due: int, *, blocking: bool = False) -> None:
         """`part` waits in `line` until `due`, when it is judged again; 0: until those before it have gone."""
+        held = part.begin_hold()
         self._unblock(part)
         if blocking:
-            part.blocking = True
+            held.blocking = True
             self.budget.blocking += 1
         self._pass_all(self._place(line, part, due))
 
@@ -184,6 +186,20 @@ class Lines:
         line = self.line_of(part)
         return line is not None and line.spool is not None and line.taken == 0 and line.waits() and self.spools(part)
 
+    def mark_unjudged(self, parts: list[Part], now: int) -> None:
+        """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), and what is
+        given up for its age."""
+        for part in parts:
+            if part.kind != REQUEST or part.paid:
+                continue
+            if part.deadline == 0 and not part.again:  # else it has passed before, and keeps its place
+                if self.waits_behind(part):
+                    part.unjudged = POSTPONED
+                elif self.would_overtake(part):
+                    part.unjudged = EXPIRED
+            elif 0 < part.deadline <= now and self.may_expire(part):
+                part.unjudged = EXPIRED
+
     def may_expire(self, part: Part) -> bool:
         """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
         line = self.line_of(part)
@@ -192,7 +208,7 @@ class Lines:
     def end_wait(self, part: Part) -> None:
         """`part` goes on or is given up: it does not wait in the spool any more, if it did."""
         disk = self.context.spool
-        if part.in_spool and disk is not None:
+        if disk is not None and part.held is not None:
             disk.waiting.end(part)
 
     def _pass_all(self, parts: list[Part]) -> None:
@@ -212,7 +228,8 @@ class Lines:
         if line.taken:
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
                 part.copy_out()
-            line.returned.append(Held(part, due))
+            part.begin_hold().due = due
+            line.returned.append(part)
             return self.settle(line)
         part.copy_out()
         budget = self.budget
@@ -221,8 +238,9 @@ class Lines:
             budget.held_messages += part.count * part.messages
         if self._add_to_spool(line, part):
             return []
-        line.held.append(Held(part, due))
-        if len(line.held) == 1:
+        part.begin_hold().due = due
+        line.parts.append(part)
+        if len(line.parts) == 1:
             self.by_name[line.name] = line
             self.end_turn(line)
             self._set_due(line)
@@ -291,13 +309,13 @@ class Lines:
         self.taken -= 1
         free: list[Part] = []
         if line.taken == 0:
-            held = line.held
+            held = line.parts
             if line.returned:
                 held[:0] = line.returned
                 line.returned = []
             while True:
-                while held and (held[0].part.kind != REQUEST or held[0].part.paid):
-                    part = held.pop(0).part
+                while held and (held[0].kind != REQUEST or held[0].paid):
+                    part = held.pop(0)
                     self.count_out(part)
                     free.append(part)
                 if line.spool is None or not self._refill(line):
@@ -319,7 +337,7 @@ class Lines:
 
     def make_due(self, line: Line) -> None:
         """The first held part of `line` waits for nothing any more."""
-        line.held[0].due = 1  # long past
+        line.parts[0].begin_hold().due = 1  # long past
         self._set_due(line)
         self.update_due()
 
@@ -340,8 +358,9 @@ class Lines:
             self.end_wait(part)
 
     def _unblock(self, part: Part) -> None:
-        if part.blocking:
-            part.blocking = False
+        held = part.held
+        if held is not None and held.blocking:
+            held.blocking = False
             self.budget.blocking -= 1
 
     def update_due(self) -> None:
@@ -357,8 +376,8 @@ class Lines:
     def first_waiting(self) -> Part | None:
         """One of the parts held by a rule (`Part.rule`), for operators; None where none is, or it is with the judge just now."""
         for line in self.by_name.values():
-            if line.held and line.held[0].part.rule is not None:
-                return line.held[0].part
+            if line.parts and line.parts[0].rule is not None:
+                return line.parts[0]
         return None
 
     # ---- the spool -------------------------------------------------------------------------------------------------
@@ -373,8 +392,8 @@ class Lines:
             ready = partial(self.spool_ready, line)
             key_of = partial(self.key_of, line)
             line.spool = SpoolQueue(disk, self.budget, self.context.connection, part.ordering_key, key_of, self.cost_of, ready)
-            for held in line.held:
-                line.spool.waiting.begin(held.part)
+            for held in line.parts:
+                line.spool.waiting.begin(held)
         if part.rule is not None:
             line.spool.take_rule(part.rule)
 
@@ -386,8 +405,8 @@ class Lines:
         """Other rules are in force: what has passed by those before, and still waits in a spool or behind what does, is judged by these."""
         for line in self.by_name.values():
             if line.spool is not None:
-                for held in (*line.returned, *line.held):
-                    held.part.forget_verdict()
+                for held in (*line.returned, *line.parts):
+                    held.forget_verdict()
                 line.spool.forget_verdicts()
 
     def _add_to_spool(self, line: Line, part: Part) -> bool:
@@ -396,15 +415,15 @@ class Lines:
         if spool is None or not self.may_leave_memory(part):
             return False
         if spool.empty():
-            if not line.held:
+            if not line.parts:
                 return False
-            last = line.held[-1].part
+            last = line.parts[-1]
             if last.kind == BODY and last.size > 0:  # it continues a frame, and those are not parted
                 return False
             front = 0
             most = spool.disk.share()
-            for held in line.held:
-                front += self.cost_of(held.part)
+            for held in line.parts:
+                front += self.cost_of(held)
                 if front >= most:
                     break
             if front < most:
@@ -418,16 +437,16 @@ class Lines:
     def _refill(self, line: Line) -> bool:
         """Take what is next out of the line's spool, if half of what was taken before is gone; whether anything was there."""
         spool = line.spool
-        if spool is None or len(line.held) > line.refill_at or spool.empty():
+        if spool is None or len(line.parts) > line.refill_at or spool.empty():
             return False
         parts = spool.take()
         for part in parts:
             if line.spooled_answers and part.kind != REQUEST and self.is_answered(part):
                 line.spooled_answers.pop(0)
-            line.held.append(Held(self.restore(part), 0))
+            line.parts.append(self.restore(part))
         if not parts:
             return False
-        line.refill_at = len(line.held) // 2
+        line.refill_at = len(line.parts) // 2
         spool.read_next()
         return True
 
@@ -439,7 +458,7 @@ class Lines:
         if spool.damage:
             self.damage = self.damage or f"{self.describe(line)}: what waited in this gateway's spool cannot be read back: {spool.damage}"
             self.update_due()
-        elif line.taken == 0 and not line.held and self._refill(line):
+        elif line.taken == 0 and not line.parts and self._refill(line):
             self.make_due(line)
 
     # ---- the end ---------------------------------------------------------------------------------------------------

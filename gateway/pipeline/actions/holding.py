@@ -46,7 +46,7 @@ def next_turn(conversation: Conversation, part: Part, now: int) -> int:
     who = conversation.context.connection  # AMQP's channels take turns by themselves
     if part.ordering_key == 0:
         who = -id(part.key) - who
-    when = turn_of(who, part, now)
+    when = turn_of(who, part, now, had_turn=conversation.lines.had_turn)
     bucket = part.bucket
     if bucket is None or not is_contended(bucket, now):
         return when
@@ -68,8 +68,11 @@ def is_contended(bucket: Bucket, now: int) -> bool:
     return bucket.contended_at != NEVER and now - bucket.contended_at <= CONTENDED_NS
 
 
-def turn_of(who: int, part: Part, now: int) -> int:
-    """When to judge `part` of `who` again, which was refused at `now`: as `due` says where it waits alone, else so that all get turns."""
+def turn_of(who: int, part: Part, now: int, *, had_turn: bool) -> int:
+    """When to judge `part` of `who` again, which was refused at `now`: as `due` says where it waits alone, else so that all get turns.
+
+    `had_turn`: one of its line (`Lines.name_of`), or of its connection and key, has just passed.
+    """
     when = due(now, part.wait_ns)
     bucket = part.bucket
     if bucket is None:
@@ -83,7 +86,7 @@ def turn_of(who: int, part: Part, now: int) -> int:
     wait_ns = when - now
     if part.wait_ns >= REJUDGE_WITHIN_NS:  # all ask ten times a second: at moments of their own, each time
         return now + int(wait_ns * (0.5 + 0.5 * random()))  # noqa: S311  -- jitter, as the next
-    if part.had_turn:
+    if had_turn:
         return min(when + int(wait_ns * random()), now + REJUDGE_WITHIN_NS)  # noqa: S311
     return when + int(min(wait_ns, SHUFFLE_NS) * random())  # noqa: S311
 
@@ -96,7 +99,7 @@ def wait_until(conversation: Conversation, part: Part, now: int, deadline: int, 
     first = part.deadline == 0
     if (
         part.again and not first
-    ):  # else what it has is of having waited unjudged in the spool (`RateLimit`), where another rule may have put it
+    ):  # else what it has is of having waited unjudged in the spool (`Lines.postpone`), where another rule may have put it
         deadline = part.deadline
     if now >= deadline:
         return False

@@ -11,7 +11,7 @@ from gateway.pipeline.actions.counting import HELD, counted
 from gateway.pipeline.actions.holding import wait, wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
-from gateway.pipeline.parts import Part
+from gateway.pipeline.parts import EXPIRED, Part
 from gateway.waiting.lines import SPOOLED
 from limiter.buckets.bucket import Bucket
 from limiter.keys import Key
@@ -36,17 +36,17 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
 def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> int:
     if wait_until(conversation, part, now, deadline, SPOOLED):
         return HELD
-    part.expired = 0 < deadline <= now
+    part.unjudged = EXPIRED if 0 < deadline <= now else 0
     outcome = reject(conversation, part, now)
-    part.expired = False
+    part.unjudged = 0
     return outcome
 
 
 def expire(conversation: Conversation, part: Part, now: int) -> int:
     """Give up `part`, which has waited for too long."""
-    part.expired = True
+    part.unjudged = EXPIRED
     outcome = conversation.refuse(part)
-    part.expired = False
+    part.unjudged = 0
     if counted(part, outcome):
         return outcome
     if outcome == UNABLE and conversation.drop(part):

@@ -1,208 +1,35 @@
-"""RateLimit: asks the judge, then settles every part by its verdict.
+"""RateLimit: asks the judge about the requests of a batch. What becomes of them by its verdict is Wait's (`gateway/waiting/stage.py`).
 
-`carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once and
-calls `resume` when the verdicts are there. What passes is admitted. What is refused gets its rule's action here (`ACTIONS`), phrased by the
-protocol. Parts are settled in the order they came, so nothing overtakes within an ordering key.
+`carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once and calls
+`resume` when the verdicts are there. What waits behind something spooled is not judged before its turn (`Lines.mark_unjudged`).
 """
 
 from __future__ import annotations
 
-from gateway.counting.accounts import Accounts
-from gateway.counting.recent_refusals import RecentRefusals
-from gateway.pipeline.actions.counting import HELD, count_held
-from gateway.pipeline.actions.spool import expire, spooling_bucket
-from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.conversation import Conversation
-from gateway.pipeline.message_spans import MessageSpans
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import REQUEST
 from gateway.pipeline.pipeline import Batch, Handler
-from limiter.credit import Credit
-from limiter.keys import Key
-from limiter.limits import NEVER, SECOND
-from limiter.rules.rule import Rule
 
 
 class RateLimit(Handler):
-    """Settles the parts of a batch by their verdicts."""
+    """Keeps a batch until its requests have their verdicts."""
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        reader: Credit,
-        forwarder: Credit,
-        accounts: Accounts,
-        spans: MessageSpans | None = None,
-    ) -> None:
-        self.conversation = conversation
+    def __init__(self, conversation: Conversation) -> None:
         self.lines = conversation.lines
-        self.accounts = accounts
-        self.reader = reader  # credit the reader spends towards us; granted back as we handle
-        self.forwarder = forwarder  # credit we spend towards the forwarder; while it is used up our grants wait
-        self.spans = spans  # None: nothing is traced
-        self.refused_at = 0  # when something was refused or dropped last; 0: never
-        self.refused_key: Key | None = None  # and of which key
-        self.refused_rule: Rule | None = None  # by which rule
-        self.refusals: RecentRefusals | None = None  # how many were, of late; None: none yet
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
         if self.lines.has_spooled:
-            self._look_at_spooled(parts, batch.now)
+            self.lines.mark_unjudged(parts, batch.now)
         asking = 0
         for part in parts:
-            if part.kind == REQUEST and not (part.paid or part.postponed or part.expired):
+            if part.kind == REQUEST and not part.paid and part.unjudged == 0:
                 asking += 1
         if asking == len(parts):
             batch.requests = parts
         else:
-            batch.requests = [part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired)]
-        if asking:
-            return False
-        self._settle(batch)
-        return True
+            batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid and part.unjudged == 0]
+        return asking == 0
 
     def resume(self, batch: Batch) -> None:
-        self._settle(batch)
-
-    def _settle(self, batch: Batch) -> None:
-        conversation = self.conversation
-        now = batch.now
-        handled = 0
-        passed: Part | None = None  # the last that did
-        passing: set[Key | None] | None = None  # keys of which something passes; made for the first that is refused
-        for part in batch.parts:
-            if part.kind != REQUEST or part.paid:
-                conversation.admit(part)
-                continue
-            if part.postponed:
-                handled += part.count if part.messages <= 1 else part.count * part.messages
-                part.postponed = False
-                part.deadline = NEVER
-                part.spooled_at = now
-                count_held(part)
-                if not self.lines.postpone(part, now):  # closed meanwhile
-                    conversation.admit(part)
-                continue
-            if part.expired:
-                if part.deadline == 0:
-                    handled += part.count if part.messages <= 1 else part.count * part.messages
-                self._expire(part, now)
-                continue
-            if part.deadline == 0:
-                handled += part.count if part.messages <= 1 else part.count * part.messages
-            elif self.spans is not None:
-                self.spans.let_go(part, now)
-            if part.shadow_refused or part.bypassed:
-                self._count_shadow_and_bypass(part)
-            if self.spans is not None and part.spooled_at != 0 and part.passed > 0:
-                self.spans.let_go_spooled(part, now)
-            if part.passed >= part.count:
-                if part.held_at != 0:
-                    self._note_wait(part, now)
-                part.spooled_at = 0
-                passed = part
-                conversation.admit(part)
-                continue
-            if part.passed > 0:
-                head = conversation.split(part, part.passed)
-                if head.held_at != 0:
-                    self._note_wait(head, now)
-                head.spooled_at = 0
-                passed = head
-                conversation.admit(head)
-            if passing is None:
-                passing = {each.key for each in batch.parts if each.passed > 0}
-            if passed is not None:
-                passing.add(passed.key)
-            part.had_turn = part.key in passing or (passed is not None and self.lines.name_of(passed) == self.lines.name_of(part))
-            self._refuse(part, now)
-        if handled:
-            self.reader.handle(handled, now, blocked=self.forwarder.credit <= 0)
-
-    def _look_at_spooled(self, parts: list[Part], now: int) -> None:
-        """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), and what is
-        given up for its age."""
-        lines = self.lines
-        for part in parts:
-            if part.kind != REQUEST or part.paid:
-                continue
-            if part.deadline == 0 and not part.again:  # else it has passed before, and keeps its place
-                part.postponed = lines.waits_behind(part)
-                part.expired = not part.postponed and lines.would_overtake(part)
-            elif 0 < part.deadline <= now:
-                part.expired = lines.may_expire(part)
-
-    def _expire(self, part: Part, now: int) -> None:
-        key = part.key
-        assert key is not None
-        self.accounts.tally_of(key)  # which is changed now
-        too_old = part.deadline != 0  # else it would have overtaken
-        outcome = expire(self.conversation, part, now)
-        if outcome == HELD:
-            return
-        if too_old:
-            self._count_expired(part)
-        if part.rule is None:  # it comes from the disk, which does not know it
-            bucket = spooling_bucket(key)
-            if bucket is not None:
-                part.bucket = bucket
-                part.rule = bucket.effective.rule
-        self._note_refused(part, key, now)
-        if self.spans is not None:
-            self.spans.settle(part, outcome, now, first=part not in self.spans.waiting)
-
-    def _refuse(self, part: Part, now: int) -> None:
-        key = part.key
-        assert key is not None
-        tally = self.accounts.tally_of(key)
-        bucket = part.bucket
-        tally.refused_by = bucket
-        if bucket is not None:
-            if now - bucket.dry_at > SECOND and part.wait_ns < NEVER and self.accounts.on_dry is not None:
-                self.accounts.on_dry()
-            bucket.dry_at = now
-        tally.retry_after_ns = part.wait_ns
-        spans = self.spans
-        first = part.deadline == 0
-        rule = part.rule
-        spools = rule is not None and rule.action == "spool"
-        if spools and part.spooled_at == 0 and part.held_at == 0:
-            part.spooled_at = now  # before it is held, since it may be written to a file at once
-        outcome = apply_action(self.conversation, part, now)
-        if spans is not None and part.reservation is None:
-            spans.settle(part, outcome, now, first=first)
-        if outcome != HELD:
-            self._note_refused(part, key, now)
-            if spools and 0 < part.deadline <= now:  # it became too old while it was with the judge
-                self._count_expired(part)
-            if part.held_at != 0:
-                self._note_wait(part, now)
-        elif part.held_at == 0 and not spools:
-            part.held_at = now
-
-    def _count_expired(self, part: Part) -> None:
-        disk = self.conversation.context.spool
-        if disk is not None:
-            disk.expired += part.count * part.messages
-
-    def _note_refused(self, part: Part, key: Key, now: int) -> None:
-        """Note that `part` was refused or dropped, for whoever looks at the connection."""
-        self.refused_at, self.refused_key, self.refused_rule = now, key, part.rule
-        if self.refusals is None:
-            self.refusals = RecentRefusals(now)
-        self.refusals.add(part.count * part.messages, now)
-
-    def _note_wait(self, part: Part, now: int) -> None:
-        """Count how long `part` was held, which is over."""
-        key = part.key
-        assert key is not None
-        self.accounts.waits.note(key, now - part.held_at, part.count * part.messages, now)
-        part.held_at = 0
-
-    def _count_shadow_and_bypass(self, part: Part) -> None:
-        key = part.key
-        assert key is not None
-        tally = self.accounts.tally_of(key)
-        if part.bypassed:
-            tally.bypassed += part.count * part.messages
-        tally.shadow_refused += part.shadow_refused * part.messages
+        """The judge has written the verdicts into the parts."""

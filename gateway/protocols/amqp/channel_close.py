@@ -91,7 +91,7 @@ class ChannelCloses:
 
     def finish(self, channel: AmqpChannel) -> None:
         """The broker's close-ok has come: the client's next channel.open may go on."""
-        if channel.line.held:
+        if channel.line.parts:
             self.held_parts.make_due(channel.line)
         else:
             self._forget(channel)

@@ -125,7 +125,7 @@ class HeldParts(Lines):
             self.deliveries.gets.goes_unjudged(part)
             due = 0
         held = super().hold(part, due, manner)
-        if held and part.blocking:
+        if held and part.held is not None and part.held.blocking:
             notices = self.broker_stream.replies.notices
             notices.block(notices.reason if notices.gateway_blocks else over_limit(part))
         return held

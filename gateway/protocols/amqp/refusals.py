@@ -16,7 +16,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from gateway.pipeline.parts import Part
+from gateway.pipeline.parts import EXPIRED, Part
 from gateway.protocols.amqp.frames import (
     BASIC_RETURN,
     BODY_FRAME,
@@ -92,7 +92,7 @@ def over_limit(part: Part) -> str:
     rule = part.rule
     bucket = part.bucket
     topic = "" if key is None else key.text
-    if part.expired:
+    if part.unjudged == EXPIRED:
         age = None if rule is None else rule.max_age_ns
         waited = " has waited for longer than it is of use"
         if rule is not None and age is not None:

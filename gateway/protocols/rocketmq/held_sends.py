@@ -74,8 +74,8 @@ class HeldSends(Lines):
         line = self.by_name.get(part.key)
         if not isinstance(part, Sends) or (part.one_way and not part.streamed) or line is None or line.spool is None:
             return False
-        if line.held:  # what it would overtake waits for this
-            first = line.held[0].part
+        if line.parts:  # what it would overtake waits for this
+            first = line.parts[0]
             part.rule = first.rule
             part.bucket = first.bucket
             part.wait_ns = first.wait_ns
@@ -110,7 +110,7 @@ class HeldSends(Lines):
         assert isinstance(part, Sends)
         if part.streamed or self.reports.close_reason:
             return False
-        if part.held_at == 0:  # it begins to wait
+        if part.held is None or part.held.since == 0:  # it begins to wait
             ttl = shortest_ttl_ns(part)
             if ttl > 0:
                 if part.wait_ns >= ttl:

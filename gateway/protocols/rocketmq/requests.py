@@ -43,8 +43,7 @@ def restored(part: Part) -> Sends:
     sends.prepaid = part.prepaid
     sends.again = part.again
     sends.deadline = part.deadline
-    sends.spooled_at = part.spooled_at
-    sends.in_spool = part.in_spool
+    sends.held = part.held
     return sends
 
 

@@ -33,12 +33,12 @@ from gateway.lifecycle.periodic_tasks import (
 from gateway.lifecycle.scheduling import TICK_S, SupervisedLoop, next_tick, tick_time
 from gateway.listeners.upstream import ANSWER_S, PROBE_EVERY_S, Upstream
 from gateway.listeners.upstreams import Upstreams
-from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.pipeline import Batch
 from gateway.standalone import Standalone
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
+from gateway.waiting.stage import Wait
 from limiter.credit import Credit
 from limiter.judge import Judge
 from limiter.request import Request
@@ -508,14 +508,13 @@ async def test_a_limit_that_begins_to_refuse_has_its_fill_level_written_at_once(
     judge = Judge(RuleSet((rule(messages=1),)))
     talk = Talk("rocketmq", judge=judge)
     with standalone_of(configure(tmp_path)) as standalone:
-        handler = RateLimit(talk.conversation, Credit(100, 1), Credit(100, 1), standalone.gateway.accounts)
+        handler = Wait(talk.conversation, Credit(100, 1), Credit(100, 1), standalone.gateway.accounts)
 
         def send(second: int) -> None:
             batch = Batch(None, b"", talk.now + second * 1_000_000_000)
             talk.conversation.decode(b"".join(rocketmq.send("orders", b"x", opaque=number) for number in (1, 2, 3)), 0, 100, batch.parts)
-            if not handler.carry(batch):
-                judge.decide(list(batch.requests), batch.now)
-                handler.resume(batch)
+            judge.decide(list(batch.parts), batch.now)
+            handler.carry(batch)
 
         saves = 0
 

@@ -12,6 +12,7 @@ from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.message_spans import ABANDONED, FORWARDED, LOOKS_PER_SPAN, MAX_RECORDS, MAX_WAITING, MessageSpans, SpanRecorder
 from gateway.pipeline.pipeline import Batch
+from gateway.waiting.stage import Wait
 from limiter.credit import Credit
 from support.amqp import frames as amqp
 from support.rocketmq import frames as rocketmq
@@ -46,7 +47,7 @@ class Traced(Talk):
         self.protocol = protocol
         self.recorder = SpanRecorder(sampling, per_second)
         self.spans = MessageSpans(self.recorder, self.conversation)
-        self.handler = RateLimit(self.conversation, Credit(100_000, 1), Credit(100_000, 1), Accounts(), self.spans)
+        self.handler = Wait(self.conversation, Credit(100_000, 1), Credit(100_000, 1), Accounts(), self.spans)
         if protocol == "amqp":
             self.client(amqp.greeting(channels=(1, 2), confirms=(1,)))
             self.broker(amqp.broker_opens())
@@ -54,10 +55,10 @@ class Traced(Talk):
     def settle(self, parts: list[Part]) -> None:
         batch = Batch(self, b"", self.now)
         batch.parts = parts
-        if not self.handler.carry(batch):
-            requests: list[Request] = list(batch.requests)
-            self.judge.decide(requests, self.now)
-            self.handler.resume(batch)
+        RateLimit(self.conversation).carry(batch)
+        requests: list[Request] = list(batch.requests)
+        self.judge.decide(requests, self.now)
+        self.handler.carry(batch)
         self.flush()
 
     def send(self, *numbers: int, flags: str = "01") -> None:

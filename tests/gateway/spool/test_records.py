@@ -31,7 +31,7 @@ def parts(draw: st.DrawFn) -> Part:
     part = Part(kind, 3, data, start, len(data), KEY if kind == REQUEST else None, *counts, draw(st.booleans()))
     part.paid, part.prepaid, part.again, part.unanswered = (draw(st.booleans()) for _ in range(4))
     part.deadline = draw(st.integers(0, (1 << 62) - 1))
-    part.spooled_at = draw(st.integers(0, (1 << 62) - 1))
+    part.begin_hold().spooled_at = draw(st.integers(0, (1 << 62) - 1))
     return part
 
 
@@ -47,7 +47,7 @@ def seen(part: Part) -> tuple[object, ...]:
         part.size,
         flags,
         part.deadline,
-        part.spooled_at,
+        part.spooled_at(),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
-from gateway.waiting.line import Held, Line
+from gateway.waiting.line import Line
 from limiter.limits import NEVER
 
 
@@ -17,7 +17,9 @@ def line() -> Line:
 def requests(line: Line, *dues: tuple[int, int]) -> list[Part]:
     """Held requests: (due, count)."""
     found = [Part(REQUEST, 1, b"", 0, 0, None, count, 1) for _, count in dues]
-    line.held.extend(Held(part, due) for part, (due, _) in zip(found, dues, strict=True))
+    for part, (due, _) in zip(found, dues, strict=True):
+        part.begin_hold().due = due
+        line.parts.append(part)
     return found
 
 
@@ -29,7 +31,7 @@ def test_what_stands_first_and_is_due_is_taken_as_far_as_there_is_room(line: Lin
     assert (line.take(7, 3, parts), parts, line.taken) == (0, [first], 1)
     assert (line.take(7, 10, parts), parts, line.taken) == (6, [first, second], 2)
     assert (line.waits(), line.due()) == (False, 8), "what is settled meanwhile goes on, but for what is held anew"
-    line.returned.append(Held(second, 9))
+    line.returned.append(second)
     assert line.waits()
     line.taken = 0
     assert line.waits()
@@ -41,10 +43,10 @@ def test_what_waits_for_what_was_before_it_alone_is_not_judged(line: Line) -> No
     """Due at 0: a method, and a request that has passed."""
     first, paid = requests(line, (0, 1), (0, 1))
     paid.paid = True
-    line.held.append(Held(Part(PLAIN, 1, b"", 0, 0), 0))
+    line.parts.append(Part(PLAIN, 1, b"", 0, 0))
     parts: list[Part] = []
     line.take(1, 10, parts)
     assert parts == [first]
-    line.held[0].due = 1
+    line.parts[0].begin_hold().due = 1
     line.take(1, 10, parts)
     assert parts == [first, paid], "unless it is made due"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.conversation import LATER, REFUSED, UNABLE
-from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST
 from gateway.protocols import PROTOCOLS
 from limiter.judge import Judge
 from limiter.limits import NEVER
@@ -156,14 +156,14 @@ class Schedule:
             if part.kind != REQUEST or part.paid:
                 conversation.admit(part)
                 continue
-            if part.postponed:
-                part.postponed = False
+            if part.unjudged == POSTPONED:
+                part.unjudged = 0
                 part.deadline = NEVER
                 if not conversation.lines.postpone(part, self.now):
                     conversation.admit(part)
                 continue
-            if part.expired:
-                part.expired = False
+            if part.unjudged == EXPIRED:
+                part.unjudged = 0
                 self._give_up(part)
                 continue
             part.passed = part.count if random() < self.kindness else int(random() * int(part.count))

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST
 from gateway.spool.disk import READ, WRITE, SpoolDisk
 from gateway.spool.queue import SpoolQueue
 from gateway.waiting.lines import SPOOLED
@@ -67,7 +67,8 @@ class SpoolSchedule(Schedule):
         """As `gateway.pipeline.handlers.rate_limit` does."""
         if self.conversation.lines.has_spooled:
             for part in batch:
-                part.postponed = part.kind == REQUEST and self.conversation.lines.waits_behind(part)
+                if part.kind == REQUEST and self.conversation.lines.waits_behind(part):
+                    part.unjudged = POSTPONED
 
     def _refuse(self, part: Part, whim: float) -> None:
         if whim < 0.7 and self.conversation.lines.hold(part, self.now + 1 + int(whim * 10), SPOOLED):
@@ -80,8 +81,9 @@ class SpoolSchedule(Schedule):
         if not self.batch and self.conversation.budget.next_due <= self.now:
             self.batch = self.conversation.lines.take_due(self.now, 1 + int(self.random.random() * 8))
             for part in self.batch:
-                if part.kind == REQUEST and not part.paid:
-                    part.expired = self.random.random() < self.hurry and self.conversation.lines.may_expire(part)
+                hurried = part.kind == REQUEST and not part.paid and self.random.random() < self.hurry
+                if hurried and self.conversation.lines.may_expire(part):
+                    part.unjudged = EXPIRED
             self._settle()
         self.disk.low_watermark = 0
         if self.random.random() < 0.5:

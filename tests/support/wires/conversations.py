@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.pipeline.actions.spool import expire
 from gateway.pipeline.actions.table import apply_action
 from gateway.pipeline.context import ConversationContext
-from gateway.pipeline.parts import REQUEST
+from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST
 from gateway.pipeline.routes import Routes
 from gateway.protocols import PROTOCOLS
 from gateway.spool.disk import READ, WRITE
@@ -161,18 +161,18 @@ class Talk:
                 group = None if key.group is None else key.group.decode()
                 self.requests.extend([(key.text, group, part.messages, part.size)] * part.count)
         if conversation.lines.has_spooled:
-            self._look_at_spooled(parts)
-        requests: list[Request] = [part for part in parts if part.kind == REQUEST and not (part.paid or part.postponed or part.expired)]
+            conversation.lines.mark_unjudged(parts, self.now)
+        requests: list[Request] = [part for part in parts if part.kind == REQUEST and not part.paid and part.unjudged == 0]
         self.judge.decide(requests, self.now)
         for part in parts:
-            if part.postponed:
-                part.postponed = False
+            if part.unjudged == POSTPONED:
+                part.unjudged = 0
                 part.deadline = NEVER
                 if not conversation.lines.postpone(part, self.now):
                     conversation.admit(part)
                 continue
-            if part.expired:
-                part.expired = False
+            if part.unjudged == EXPIRED:
+                part.unjudged = 0
                 expire(conversation, part, self.now)
                 continue
             if part.kind != REQUEST or part.paid or part.passed >= part.count:
@@ -185,16 +185,6 @@ class Talk:
             assert part.rule is not None
             self.outcomes[part.rule.action, outcome] += 1
         self.flush()
-
-    def _look_at_spooled(self, parts: list[Part]) -> None:
-        for part in parts:
-            if part.kind != REQUEST or part.paid:
-                continue
-            if part.deadline == 0 and not part.again:
-                part.postponed = self.conversation.lines.waits_behind(part)
-                part.expired = not part.postponed and self.conversation.lines.would_overtake(part)
-            elif 0 < part.deadline <= self.now:
-                part.expired = self.conversation.lines.may_expire(part)
 
     def work(self) -> None:
         """The disk does what it is told, and the spool's queues hear of it, until there is nothing left to do."""

@@ -8,9 +8,10 @@ from gateway.counting.accounts import Accounts
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.conversation import REFUSED, Conversation
 from gateway.pipeline.handlers.rate_limit import RateLimit
-from gateway.pipeline.parts import REQUEST, Part
+from gateway.pipeline.parts import EXPIRED, REQUEST, Part
 from gateway.pipeline.pipeline import Batch
 from gateway.waiting.lines import BLOCKING, IN_MEMORY, SPOOLED, Lines
+from gateway.waiting.stage import Wait
 from limiter.buckets.bucket import Bucket
 from limiter.credit import Credit
 from limiter.judge import Judge
@@ -34,6 +35,7 @@ class Recorded(Conversation):
         self.closed = REFUSED
         self.behind: set[Part] = set()  # what waits behind something spooled
         self.overtaking: set[Part] = set()
+        self.turns_had: dict[Part, bool] = {}  # of what was to be held
         self.runs: list[tuple[int, int]] = []  # `lifetimes`: how many requests, and ns
         self.lines = RecordedLines(self)
 
@@ -46,7 +48,7 @@ class Recorded(Conversation):
         return head
 
     def refuse(self, part: Part) -> int:
-        self.said.append(("refuse expired" if part.expired else "refuse", part, part.count))
+        self.said.append(("refuse expired" if part.unjudged == EXPIRED else "refuse", part, part.count))
         return self.outcome
 
     def close(self, part: Part) -> int:
@@ -70,6 +72,7 @@ class RecordedLines(Lines):
         self.recorded = recorded
 
     def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
+        self.recorded.turns_had[part] = self.had_turn
         return self.recorded.can({IN_MEMORY: "hold", BLOCKING: "block", SPOOLED: "spool"}[manner], part, due)
 
     def postpone(self, part: Part, now: int) -> bool:
@@ -92,7 +95,7 @@ class RecordedLines(Lines):
 
 
 class Desk:
-    """A `RateLimit` with its conversation and accounts, under one rule of an action."""
+    """A `RateLimit` and a `Wait` with their conversation and accounts, under one rule of an action."""
 
     def __init__(self, action: str = "reject", *, credit: int = 100, **rule: Any) -> None:
         self.rule = Rule("r", Match(), limit=Limit(messages=Rate(10)), action=action, **rule)
@@ -104,7 +107,9 @@ class Desk:
         self.conversation = Recorded(judge)
         self.accounts = Accounts()
         self.reader, self.forwarder = Credit(credit, 1), Credit(credit, 1)
-        self.handler = RateLimit(self.conversation, self.reader, self.forwarder, self.accounts)
+        self.limit = RateLimit(self.conversation)
+        self.handler = Wait(self.conversation, self.reader, self.forwarder, self.accounts)
+        self.asked: list[Part] = []  # what the last `settle` asked of the judge
 
     @property
     def bucket(self) -> Bucket:
@@ -124,7 +129,8 @@ class Desk:
         """What the conversation is asked to do about `parts`, which have their verdicts."""
         batch = Batch(None, b"", now)
         batch.parts = list(parts)
-        if not self.handler.carry(batch):
-            self.handler.resume(batch)
+        self.limit.carry(batch)
+        self.asked = batch.requests
+        assert self.handler.carry(batch)
         said, self.conversation.said = self.conversation.said, []
         return said

@@ -154,8 +154,7 @@ class DeliveryVerdicts:
                 part.reservation = overdraft
                 waits = now
             else:
-                part.had_turn = had_turn
-                waits = min(waits, turn_of(who, part, now))
+                waits = min(waits, turn_of(who, part, now, had_turn=had_turn))
             refuse(part)
             over.append(parked_part)
         for parked_part in parked_parts:

@@ -149,7 +149,7 @@ class Line:
 
     def turn(self, who: int, now: int, wait_ms: int = 30, *, had_turn: bool = False, line: int = 1) -> int:
         part = self.desk.part(wait_ms=wait_ms, line=line)
-        part.had_turn = had_turn
+        self.desk.conversation.lines.had_turn = had_turn
         self.desk.conversation.context.connection = who
         return next_turn(self.desk.conversation, part, now) - now
 

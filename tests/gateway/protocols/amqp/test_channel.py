@@ -8,7 +8,6 @@ from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.channel_states import CLOSE_SENT, CLOSE_WAITS, NO_CLOSE
 from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
-from gateway.waiting.line import Held
 
 
 @pytest.fixture
@@ -85,7 +84,7 @@ def test_a_channel_may_be_forgotten_when_both_have_closed_it_and_nothing_of_it_i
     channel.line.taken = 1
     assert not channel.over()
     channel.line.taken = 0
-    channel.line.held.append(Held(part, 0))
+    channel.line.parts.append(part)
     assert not channel.over()
     assert channel.line.forget_held() == [part]
     channel.close_by_gateway()
