@@ -1,20 +1,22 @@
 """Batches on their way to the judge and back: which thread judges a session's batches, and how each batch was judged.
 
 The limiter's executor sees requests only and knows nothing of sessions. So it is given `split_by_session`, by which all batches of a
-session go to the thread of its number; and every batch that comes back is counted at its listener, by the way it went.
+session go to the thread of its number.
 """
 
 from __future__ import annotations
 
 from gateway.pipeline.pipeline import Batch
 from gateway.session.session import Session
-from limiter.executor import QUEUED, Submission
+from limiter.executor import Submission
 
 
 def split_by_session(submission: Submission, threads: int) -> list[Submission]:
     """The submission cut into one per thread: every session's requests go to the thread of its number."""
     shares: list[list[Batch]] = [[] for _ in range(threads)]
-    for batch in batches_of(submission):
+    batches = submission.owner
+    assert isinstance(batches, list)
+    for batch in batches:
         session = batch.owner
         assert isinstance(session, Session)
         shares[session.number % threads].append(batch)
@@ -27,23 +29,6 @@ def split_by_session(submission: Submission, threads: int) -> list[Submission]:
     return pieces
 
 
-def count_batches(submission: Submission) -> None:
-    """Count the submission's batches at their listeners. A batch of which something passed without a verdict is `bypassed`."""
-    queued = submission.way == QUEUED
-    for batch in batches_of(submission):
-        session = batch.owner
-        assert isinstance(session, Session)
-        judging = session.listener_config.judging
-        messages = unjudged_messages(batch) if submission.unjudged else 0
-        if messages:
-            judging.bypassed += 1
-            judging.bypassed_messages += messages
-        elif queued:
-            judging.queued += 1
-        else:
-            judging.inline += 1
-
-
 def unjudged_messages(batch: Batch) -> int:
     """How many messages of the batch passed without a verdict."""
     messages = 0
@@ -51,9 +36,3 @@ def unjudged_messages(batch: Batch) -> int:
         if request.bypassed:
             messages += request.count * request.messages
     return messages
-
-
-def batches_of(submission: Submission) -> list[Batch]:
-    batches = submission.owner
-    assert isinstance(batches, list)
-    return batches

@@ -19,7 +19,7 @@ from typing import Any, Final
 from gateway import log
 from gateway.clock import now_ns
 from gateway.counting.histogram import Histogram
-from gateway.event_loop.batch_routing import batches_of, count_batches
+from gateway.event_loop.batch_routing import unjudged_messages
 from gateway.event_loop.idle_sessions import SLOT_NS, IdleSessions
 from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.pipeline import Batch
@@ -32,7 +32,7 @@ from gateway.session.states import CLOSING, OVER
 from gateway.spool.disk import SpoolDisk
 from gateway.spool.queue import SpoolQueue
 from gateway.transport.channel_states import READ_EOF, READ_OPEN, WRITE_FAILED
-from limiter.executor import Executor, Submission
+from limiter.executor import QUEUED, Executor, Submission
 from limiter.limits import NEVER
 from limiter.request import Request
 
@@ -167,7 +167,8 @@ class Sweeper:
     def _sweep(self, events: list[tuple[int, int]], now: int) -> int:
         for descriptor, mask in events:
             self._note(descriptor, mask, now)
-        self._take_timers(now)
+        if self._timers and self._timers[0][0] <= now:
+            self._take_timers(now)
         ready = self._ready
         if not ready:
             return DONE if events else IDLE
@@ -187,9 +188,10 @@ class Sweeper:
         if batches:
             self._submit(batches, now)
             for batch in batches:
-                session = session_of(batch)
-                if session.settled_in != self.sweeps:
-                    self._settle(session, now)
+                owner = batch.owner
+                assert isinstance(owner, Session)
+                if owner.settled_in != self.sweeps:
+                    self._settle(owner, now)
         return MORE if self._ready else DONE
 
     def _check_volume(self, now: int) -> None:
@@ -304,9 +306,22 @@ class Sweeper:
     def _collect(self, now: int, *, settling: bool) -> None:
         """Resume every session whose verdicts are there, and settle it, or let it take its turn first."""
         for submission in self.executor.collect():
-            count_batches(submission)
-            for batch in batches_of(submission):
-                session = session_of(batch)
+            batches = submission.owner
+            assert isinstance(batches, list)
+            queued = submission.way == QUEUED
+            for batch in batches:
+                assert isinstance(batch, Batch)
+                session = batch.owner
+                assert isinstance(session, Session)
+                judging = session.listener_config.judging
+                bypassed = unjudged_messages(batch) if submission.unjudged else 0
+                if bypassed:
+                    judging.bypassed += 1
+                    judging.bypassed_messages += bypassed
+                elif queued:
+                    judging.queued += 1
+                else:
+                    judging.inline += 1
                 deliveries = session.deliveries.batch is batch
                 if session.state == OVER or not (deliveries or session.batch is batch):
                     session.give_up(batch)
@@ -459,9 +474,3 @@ class Sweeper:
 
     def __repr__(self) -> str:
         return f"<Sweeper {len(self.sessions)} sessions, {len(self._ready)} ready, {self.sweeps} sweeps>"
-
-
-def session_of(batch: Batch) -> Session:
-    session = batch.owner
-    assert isinstance(session, Session)
-    return session

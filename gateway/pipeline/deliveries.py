@@ -59,8 +59,6 @@ class LimitDeliveries:
     def count(self, now: int) -> None:
         """Enter into the accounts what the conversation has reported."""
         reports = self.conversation.reports
-        if not reports.delivered:
-            return
         window = now // WINDOW_NS
         for delivered in reports.delivered:
             tally = self.accounts.tally_of(delivered.key)

@@ -34,11 +34,7 @@ class Handler:
     """One station of the pipeline."""
 
     def carry(self, batch: Batch) -> bool:
-        """Do this handler's work on `batch`; False keeps the batch here until `resume`."""
-        raise NotImplementedError
-
-    def resume(self, batch: Batch) -> None:
-        """Finish what `carry` began, for a batch that was kept."""
+        """Do this handler's work on `batch`; False keeps the batch here, with this handler's work done, until `Pipeline.resume`."""
         raise NotImplementedError
 
 
@@ -58,11 +54,10 @@ class Pipeline:
         return True
 
     def resume(self, batch: Batch) -> None:
-        """The kept batch may go on: finish it where it was kept and carry it through the rest."""
+        """The kept batch may go on: carry it through the rest of the handlers."""
         index = self.kept_at
         assert index >= 0, "no batch is kept"
         self.kept_at = -1
-        self.handlers[index].resume(batch)
         self.carry(batch, index + 1)
 
     def __repr__(self) -> str:

@@ -22,7 +22,6 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.session.graceful_close import advance_graceful_close, begin_graceful_close
 from gateway.session.session import CLOSE_DELAY_NS, Session
 from gateway.session.states import CLOSING, OVER
-from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_PENDING, FIN_SENT, READ_EOF, READ_OPEN, WRITE_FAILED
 from limiter.limits import NEVER
 
@@ -43,8 +42,9 @@ def propagate_ends(session: Session, now: int) -> None:
         advance_graceful_close(session, now)
     client = session.client
     upstream = session.upstream
-    if not session.first_end and (_has_ended(client) or _has_ended(upstream)):
-        session.first_end = "client" if _has_ended(client) else "broker"
+    client_ended = client.read_state == READ_EOF or client.write_state == WRITE_FAILED
+    if not session.first_end and (client_ended or upstream.read_state == READ_EOF or upstream.write_state == WRITE_FAILED):
+        session.first_end = "client" if client_ended else "broker"
         session.first_end_at = now
     if not session.gone_at and (client.hangup_pending or client.read_state != READ_OPEN or conversation.leaves):
         _take_leave(session, now)
@@ -108,10 +108,6 @@ def _end_upstream(session: Session, now: int) -> None:
         session.upstream.shut_down()
 
 
-def _has_ended(channel: Channel) -> bool:
-    return channel.read_state == READ_EOF or channel.write_state == WRITE_FAILED
-
-
 def _all_forwarded(session: Session, now: int) -> bool:
     """Whether all that a client sent before its end has gone to the broker, and been answered."""
     conversation = session.conversation
@@ -159,11 +155,12 @@ def fail_on_protocol_error(session: Session, error: ProtocolError, now: int) -> 
         session.batch = None
     to_broker = session.conversation.last_words(str(error)) if error.whose == "client" else b""
     _send_last(session, error.last_frames or session.conversation.take_replies(), to_broker, now)
-    if not error.last_frames or _has_ended(session.client):
+    client = session.client
+    if not error.last_frames or client.read_state == READ_EOF or client.write_state == WRITE_FAILED:
         session.finish(error.cause, "")
         return
     session.first_end_at = now
-    session.client.request_fin()
+    client.request_fin()
     if not session.conversation.awaits_close_ok():
         session.upstream.request_fin()
 

@@ -183,7 +183,9 @@ class Session:
         """
         if self.state >= CLOSING:
             return NEVER
-        held_due = self.budget.next_due if self.batch is None and not self.spool_waits_for_broker() else NEVER
+        held_due = self.budget.next_due
+        if held_due < NEVER and (self.batch is not None or self.spool_waits_for_broker()):
+            held_due = NEVER
         return min(held_due, self.budget.ask_due if self.deliveries.batch is None else NEVER)
 
     def _take_reports(self, now: int) -> None:
@@ -197,7 +199,8 @@ class Session:
         if reports.abandoned:
             self.abandon(reports.abandoned)
             reports.abandoned = []
-        self.deliveries.count(now)
+        if reports.delivered:
+            self.deliveries.count(now)
         self.flow.observe(now)
 
     def _hand_over_gateway_requests(self) -> None:

@@ -51,7 +51,8 @@ class Decisions:
                 self.give_back()
             in_force = self._in_force
             checks = self.verdicts.checks
-            in_force.adopt(now)
+            if in_force.latest is not in_force.rules:
+                in_force.adopt(now)
             self.judged_at = now
             if self._owed:
                 self._charge(now)

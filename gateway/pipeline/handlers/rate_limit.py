@@ -1,7 +1,8 @@
 """RateLimit: asks the judge about the requests of a batch. What becomes of them by its verdict is Wait's (`gateway/waiting/stage.py`).
 
-`carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once and calls
-`resume` when the verdicts are there. What waits behind something spooled is not judged before its turn (`Lines.mark_unjudged`).
+`carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once, and the
+batch goes on when the judge has written the verdicts into its parts. What waits behind
+something spooled is not judged before its turn (`Lines.mark_unjudged`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,3 @@ class RateLimit(Handler):
         else:
             batch.requests = [part for part in parts if part.kind == REQUEST and not part.paid and part.unjudged == 0]
         return asking == 0
-
-    def resume(self, batch: Batch) -> None:
-        """The judge has written the verdicts into the parts."""

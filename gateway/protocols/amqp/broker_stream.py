@@ -95,12 +95,14 @@ class BrokerStream:
 
     def _any_waiting(self) -> bool:
         """Whether a reply or a parked delivery waits for a frame boundary."""
-        return self.replies.any_waiting() or self.lot.any_free()
+        replies = self.replies
+        lot = self.lot
+        return len(replies.channels) > 0 or replies.notices.pending or len(lot.free) > 0 or len(lot.remainders) > 0
 
     def _write_waiting(self, out: list[bytes]) -> None:
         """Append what may be sent. Called at frame boundaries only; after a delivery that is not whole it is none any more."""
         self.replies.write_to(out)
-        if self.lot.any_free():
+        if self.lot.free or self.lot.remainders:
             self.frame_left = self.lot.release(out)
 
     # ---- the broker's bytes ----------------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ class AmqpConversation(Conversation):
 
     def has_farewells(self) -> bool:
         leaving = self.deliveries.leaving
-        return len(leaving.channels) > 0 or leaving.exclusive.waiting()
+        return len(leaving.channels) > 0 or (leaving.exclusive.channel is not None and leaving.exclusive.waiting())
 
     def is_stuck(self) -> bool:
         return self.budget.frame_left > 0 or self.deliveries.leaving.stuck()

@@ -66,10 +66,6 @@ class GatewayReplies:
         self._forget(channel)
         self.channels.pop(channel.number, None)
 
-    def any_waiting(self) -> bool:
-        """Whether any reply waits."""
-        return len(self.channels) > 0 or self.notices.pending
-
     def write_to(self, out: list[bytes]) -> None:
         """Append what may be sent; called where the client's stream stands between frames."""
         if self.notices.pending:

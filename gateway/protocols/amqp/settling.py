@@ -84,7 +84,7 @@ class Settling:
             self._discard_part(channel, part)
         elif channel.gateway_close != NO_CLOSE and not channel.line.waits():
             self.held_parts.keep(channel.line, part, NEVER)  # nothing goes on before the broker's close-ok to the gateway's close
-        elif channel.line.idle():
+        elif not self.held_parts.by_name or channel.line.idle():
             self._pass(channel, part, waited=False)
         else:
             self.held_parts.admit(part)

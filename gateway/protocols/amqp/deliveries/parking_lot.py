@@ -82,10 +82,6 @@ class ParkingLot:
 
     # ---- out -------------------------------------------------------------------------------------------------------
 
-    def any_free(self) -> bool:
-        """Whether `speak` may have something to say."""
-        return len(self.free) > 0 or len(self.remainders) > 0
-
     def release(self, out: list[bytes]) -> int:
         """Append what may leave; called where the client's stream stands between frames. Returns what it then lacks of a frame (or 0)."""
         out.extend(self.remainders)
