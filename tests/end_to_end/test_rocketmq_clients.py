@@ -17,7 +17,7 @@ import pytest
 from support.brokers.rocketmq import RocketMQ
 from support.clients.answering import HungError
 from support.clients.rocketmq_probes import LIBRARIES, Consumed, Failure, RocketmqProbe, Sent, word
-from support.clients.rocketmq_situations import CUT_OFF, FREE_SENDS, GIVEN_UP_AFTER_MS, OK, REFUSED, SITUATIONS, TEN_A_SECOND, End
+from support.clients.rocketmq_situations import CUT_OFF, FREE_SENDS, OK, REFUSED, SITUATIONS, TEN_A_SECOND, End
 from support.gateways import Gateway
 from support.java import MavenUnreachableError
 from support.models.rates import bounds
@@ -69,7 +69,7 @@ def steps(library: str) -> dict[str, Step]:
     for name, one in SITUATIONS.items():
         if library in one.ends:
             beside = {} if one.overtaken is None else {"free": topic_of("free", library), "free_count": FREE_SENDS}
-            given_up = {"timeout": GIVEN_UP_AFTER_MS} if library in one.unanswered else {}
+            given_up = {"timeout": one.given_up_after_ms[library]} if library in one.given_up_after_ms else {}
             asked[name] = partial(send, topic_of(name, library), {**one.order, **beside, **given_up})
     asked["flood"] = partial(send, topic_of("flood", library), {"count": FLOOD_SENDS})
     for name in PASSING:
