@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from cli.exits import CommandError
 from common.failures import UNREACHABLE, USAGE
-from config.problems import masked
+from common.masking import masked
 from gateway.transport.bounded_socket import Allowance, bounded
 
 if TYPE_CHECKING:

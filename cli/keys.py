@@ -17,8 +17,7 @@ import click
 from cli.client import path
 from cli.exits import CommandError
 from common.failures import USAGE
-from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.rule import OPERATIONS
+from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 
 CONSUME: Final = "consume"
 OF_LEVELS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # word -> the parts after it; its operations, the default first

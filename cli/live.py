@@ -15,7 +15,6 @@ from cli.output import clean, print_status
 from cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
 from cli.verb import DRY, Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
 from common.failures import FAILED, INVALID, OK, UNREACHABLE
-from config.known_settings import Drain
 from limiter.units import parse_duration
 
 RELOADED: Final = {"in_force": ("in force", "would be in force"), "needs_restart": ("needs a restart", "would need a restart")}
@@ -236,7 +235,11 @@ def drain_timeout_s(client: AdminClient) -> float:
     settings = client.ask("GET", "/v1/config").body
     said = settings.get("drain") if isinstance(settings, dict) else None
     text = said.get("timeout") if isinstance(said, dict) else None
-    return (parse_duration(text) if isinstance(text, str) else Drain().timeout_ns) / 1e9
+    if isinstance(text, str):
+        return parse_duration(text) / 1e9
+    from config.known_settings import Drain
+
+    return Drain().timeout_ns / 1e9
 
 
 def wait_for_the_end(client: AdminClient, patience_s: float) -> None:

@@ -17,7 +17,7 @@ from cli.output import columns, emit, print_status
 from cli.verb import Group, output_option
 from common.failures import FAILED, NOT_AUTHORISED, NOT_FOUND, OK, UNREACHABLE, USAGE
 from common.figures import counted
-from config.problems import masked
+from common.masking import masked
 from limiter.units import format_size, parse_duration
 
 if TYPE_CHECKING:

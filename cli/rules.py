@@ -22,7 +22,8 @@ from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
 from limiter.algorithms import ALGORITHMS
-from limiter.rules.rule import OPERATIONS, PER, PROTOCOLS, SCOPES, Match
+from limiter.protocols import OPERATIONS
+from limiter.rules.rule import PER, PROTOCOLS, SCOPES, Match
 
 
 def _limit(rule: dict[str, Any]) -> object:

@@ -88,7 +88,7 @@ def redacted(value: Any) -> Any:
 
 
 def masked(text: str) -> str:
-    from config.problems import masked as without_secrets
+    from common.masking import masked as without_secrets
 
     return without_secrets(text)
 

@@ -16,7 +16,6 @@ from cli.listing import Orders, gathered, limit_option, moment_of, sort_option, 
 from cli.output import Column, clean, column, print_status
 from cli.verb import DRY, Change, Group, Remote, acting, remote, report_change
 from common.failures import FAILED, USAGE
-from config.kinds import NAME_PATTERN
 
 TOKENS: Final[list[Column]] = [
     column("name", "name", rank=0),
@@ -161,6 +160,8 @@ def _offline(target: Path | None, name: str | None, role: str) -> None:
         raise CommandError(USAGE, f"{target} exists; remove it first if its token is no longer in use") from None
     except OSError as error:
         raise click.ClickException(f"{target}: {error.strerror}") from None
+    from config.kinds import NAME_PATTERN
+
     print_status(f"{target} written; add to the configuration and reload:")
     named = target.name.partition(".")[0]
     name = name or (named if re.fullmatch(NAME_PATTERN, named) else "ci")

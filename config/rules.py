@@ -21,7 +21,7 @@ from limiter.algorithms import ALGORITHMS, COUNTING
 from limiter.algorithms.setting_errors import MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
-from limiter.protocols import PROTOCOL_NAMES
+from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 from limiter.rules.actions import ACTIONS, FALLBACKS
 from limiter.rules.patterns import IPV6_BITS
 from limiter.rules.rule import (
@@ -30,7 +30,6 @@ from limiter.rules.rule import (
     MAX_WORDS,
     MODES,
     NOT_YET,
-    OPERATIONS,
     PER,
     PROTOCOLS,
     REPLIES,

@@ -23,9 +23,9 @@ from admin.store.state import StoredOverride, key_target
 from admin.views.limit_list import SORTS, described, entries_of, rates_of, sort_key
 from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
-from limiter.protocols import PROTOCOL_NAMES, spoken_behind
+from limiter.protocols import OPERATIONS, PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
-from limiter.rules.rule import OPERATIONS, PROTOCOLS
+from limiter.rules.rule import PROTOCOLS
 from limiter.rules.rule_set import UNRULED, Effective, RuleSet
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName, topic_of_parts

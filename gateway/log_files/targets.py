@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from config.problems import masked
+from common.masking import masked
 
 UNREACHABLE: Final = "unreachable"
 REFUSED: Final = "refused"  # no credentials, wrong ones, or no right

@@ -23,7 +23,7 @@ import re
 import threading
 from typing import TYPE_CHECKING, Final
 
-from config.problems import masked
+from common.masking import masked
 from config.tracing_packages import OTEL_EXTRA, read_headers
 from config.urls import HIDDEN, shown_url
 from gateway import log

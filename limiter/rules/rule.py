@@ -19,7 +19,7 @@ from limiter.algorithms.setting_errors import (
     setting_error,
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
-from limiter.protocols import PROTOCOL_NAMES
+from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
 
@@ -32,7 +32,6 @@ COMMON_LEVELS: Final = ("topic", "rule", "listener", "client", "user", "connecti
 PER: Final = (*COMMON_LEVELS, *(per for names in PROTOCOL_NAMES.values() for per in names.levels))
 MODES: Final = ("enforce", "shadow", "off")
 SCOPES: Final = ("fleet", "gateway")
-OPERATIONS: Final = ("produce", "consume")
 REPLIES: Final = ("flow_control", "system_busy")
 NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # words of the contract that this version does not support: refused, never ignored
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from limiter.limits import Limit, Rate
+from limiter.protocols import OPERATIONS
 from limiter.quota_snapshot import Quota
-from limiter.rules.rule import OPERATIONS, PER, PROTOCOLS
+from limiter.rules.rule import PER, PROTOCOLS
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 from support.cases import cases
