@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cli.exits import CommandError
+from common.bounded_socket import Allowance, bounded
 from common.failures import UNREACHABLE, USAGE
 from common.masking import masked
-from gateway.transport.bounded_socket import Allowance, bounded
 
 if TYPE_CHECKING:
     import http.client

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 from cli.admin_address import AdminAddress, ClientTls
 from cli.exits import CommandError
 from cli.token_search import FoundToken, look_for_token
+from common.bounded_socket import Allowance, AnswerTooLateError
 from common.failures import CONFLICT, FAILED, NOT_AUTHORISED, NOT_FOUND, POLICY, UNREACHABLE
-from gateway.transport.bounded_socket import Allowance, AnswerTooLateError
 from limiter.topics import path_segment
 
 CODES: Final = {

@@ -15,17 +15,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-OURS = ("common", "limiter", "config", "gateway", "admin", "spark_jobs", "cli")
+OURS = ("common", "limiter", "config", "log_files", "gateway", "admin", "spark_jobs", "cli")
 
 # package -> what of ours it may import
 ALLOWED = {
     "common": ("common",),
     "limiter": ("limiter", "common"),
     "config": ("config", "limiter", "common", "gateway.transport.tls", "gateway.transport.trusted_proxies", "gateway.admission"),
-    "gateway": ("gateway", "config", "limiter", "common"),
+    "log_files": ("log_files", "config.problems", "common"),
+    "gateway": ("gateway", "log_files", "config", "limiter", "common"),
     "admin": ("admin", "limiter", "common"),
     "spark_jobs": ("spark_jobs", "limiter.protocols", "limiter.quota_snapshot", "common"),
-    "cli": ("cli", "config", "gateway", "limiter", "spark_jobs", "common"),
+    "cli": ("cli", "config", "gateway", "limiter", "log_files", "spark_jobs", "common"),
 }
 COMPOSERS = {  # these files put the rooms together or serve the command line; and one room that has the limiter judge
     "gateway/admission.py": (*ALLOWED["gateway"], "admin.http.descriptors"),  # what the admin ports may hold is left free
@@ -58,7 +59,7 @@ judge
     "gateway": """
 build clock
 log systemd admission
-counting transport log_files
+counting transport
 pipeline spool waiting
 protocols
 close_causes session

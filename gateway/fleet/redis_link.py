@@ -16,10 +16,10 @@ from redis.connection import Connection, SSLConnection, UnixDomainSocketConnecti
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
+from common.bounded_socket import Allowance, bounded
 from common.regular_files import MIN_SECRET_BYTES, read_secret
 from gateway.fleet.outages import DENIED, OwnerGoneError
 from gateway.fleet.script import FIGURES, PRESENCE, PROOFS, SCRIPT
-from gateway.transport.bounded_socket import Allowance, bounded
 from gateway.transport.tls.certificates import TlsFileError, read_text
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Has the access log's closed files compressed and deleted, by a child process now and then (`gateway/log_files/keeper.py`).
+"""Has the access log's closed files compressed and deleted, by a child process now and then (`log_files/keeper.py`).
 
 The gateway only starts the child, waits for its report and tells it: log lines, metrics, a warning while files that should go may not.
 One process of a gateway does this: the one that has the state directory.
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateway import log, log_files
+import log_files
+from gateway import log
 from gateway.lifecycle.scheduling import SupervisedLoop
-from gateway.log_files.compression import ZSTD_EXTRA, chosen
-from gateway.log_files.keeper import Order, Report, read_report
 from limiter.units import format_size
+from log_files.compression import ZSTD_EXTRA, chosen
+from log_files.keeper import Order, Report, read_report
 
 if TYPE_CHECKING:
     from config import Settings

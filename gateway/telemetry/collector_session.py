@@ -12,7 +12,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from gateway.transport.bounded_socket import Allowance, bounded
+from common.bounded_socket import Allowance, bounded
 
 if TYPE_CHECKING:
     from urllib3.poolmanager import PoolManager

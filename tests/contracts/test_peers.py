@@ -24,11 +24,11 @@ from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.listeners.upstream import Upstream
 from gateway.listeners.upstreams import Upstreams
-from gateway.log_files import s3, webhdfs
-from gateway.log_files.targets import TargetError
 from gateway.protocols import PROTOCOLS
 from gateway.telemetry.span_export import SpanExport
 from limiter.limits import Lag, Rate
+from log_files import s3, webhdfs
+from log_files.targets import TargetError
 from support.hostile_peers import (
     ADMIN_API,
     BACKLOG,

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.log_files.compaction import compact
-from gateway.log_files.compression import compress
-from gateway.log_files.folder import Folder
-from gateway.log_files.names import look
-from gateway.log_files.shipment import ship
+from log_files.compaction import compact
+from log_files.compression import compress
+from log_files.folder import Folder
+from log_files.names import look
+from log_files.shipment import ship
 from spark_jobs.day import DayTask, Tolerance, learn_day
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.log_files import durable
-from gateway.log_files.names import folder_of
+from log_files import durable
+from log_files.names import folder_of
 from support.access_logs import heartbeat_line, usage_line
 
 NOON = 1_795_262_400  # 2026-11-21T12:00:00Z
@@ -41,7 +41,7 @@ class Killed(BaseException):
     """The process is over at this step: nothing is cleaned up behind it."""
 
 
-STEPS = ("finish", "rename", "remove", "sync_folder")  # of `gateway.log_files.durable`
+STEPS = ("finish", "rename", "remove", "sync_folder")  # of `log_files.durable`
 
 
 def killed_at_each_step(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> Iterator[int]:

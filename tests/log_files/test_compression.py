@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.log_files import compression, durable
-from gateway.log_files.compression import DamagedFileError, chosen, chunks, compress
-from gateway.log_files.keeper import tidy
-from gateway.log_files.names import look, one_of_each
+from log_files import compression, durable
+from log_files.compression import DamagedFileError, chosen, chunks, compress
+from log_files.keeper import tidy
+from log_files.names import look, one_of_each
 from support.log_files import killed_at_each_step, log_file, log_text
 
 CODECS = [("gzip", "jsonl.gz"), ("zstd", "jsonl.zst")]

@@ -4,7 +4,7 @@ Credentials, region, profile and proxy come from where AWS' own tools take them:
 appears whole or not at all; its SHA-256 goes with it as metadata, so a run after one that was killed finds out what is there without
 reading it.
 
-boto3's time-out is for one read, so its connections are given sockets that count (`gateway/transport/bounded_socket.py`): one allowance for
+boto3's time-out is for one read, so its connections are given sockets that count (`common/bounded_socket.py`): one allowance for
 an operation with all its attempts.
 """
 
@@ -30,8 +30,8 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from gateway.log_files.targets import FAILED, MAX_MANIFEST_BYTES, MISSING, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
-from gateway.transport.bounded_socket import Allowance, bounded
+from common.bounded_socket import Allowance, bounded
+from log_files.targets import FAILED, MAX_MANIFEST_BYTES, MISSING, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
 
 OPERATION_S: Final = 180.0  # seconds; for all attempts of one, and more for a file (SLOWEST); a guess
 MAX_ANSWER_BYTES: Final = 1 << 20  # bytes; heads and errors, which have some hundreds, of all attempts; a guess
