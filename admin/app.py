@@ -28,7 +28,6 @@ from admin.context import Context
 from admin.endpoints import ROUTES
 from admin.endpoints.dashboard import missing_page
 from admin.http.boundary import READS, Boundary
-from admin.http.descriptors import own_share
 from admin.http.exchange import Deadlines
 from admin.http.first_look import FirstLook
 from admin.http.idempotency import HEADER, REPLAYED, IdempotencyKeys
@@ -47,6 +46,7 @@ from admin.store.changes import Author, WriteFailedError
 from admin.stream_hub import StreamHub
 from admin.views.glance import Glance
 from admin.views.marks import Marks
+from common.descriptors import own_share
 
 if TYPE_CHECKING:
     from admin.access import Bind

@@ -17,8 +17,8 @@ import msgspec
 import trio
 
 from admin import log
-from admin.http.descriptors import WHOLE
 from admin.http.problems import ProblemError
+from common.descriptors import WHOLE
 
 if TYPE_CHECKING:
     from admin.ports import Gateway

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final, NamedTuple
 
 from config.document import Node, Scalar, kind_of
@@ -12,6 +12,7 @@ from config.problems import quoted
 from limiter.rules.patterns import Addresses
 
 MAX_HOST_CHARS: Final = 253  # characters; a host name; RFC 1035, 2.3.4
+MAPPED_BITS: Final = 96  # bits of ::ffff:0:0/96, below which the IPv4 addresses stand; RFC 4291, 2.5.5.2
 MAX_LABEL_CHARS: Final = 63  # characters; a part between dots; RFC 1035, 2.3.4
 NAME_PATTERN: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62})(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62}))*"
 
@@ -126,6 +127,16 @@ class Network(ScalarKind[str]):
 
     def schema(self) -> dict[str, JSON]:
         return {"type": "string", "examples": [self.example]}
+
+
+def network_of(text: str) -> IPv4Network | IPv6Network:
+    """A network (CIDR) or a single address. One of IPv4 addresses on an IPv6 socket (::ffff:10.0.0.0/104) is that of the IPv4 addresses."""
+    network = ip_network(text)
+    if isinstance(network, IPv6Network) and network.prefixlen >= MAPPED_BITS:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return IPv4Network((int(mapped), network.prefixlen - MAPPED_BITS))
+    return network
 
 
 def is_ipv6(host: str) -> bool:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from common.descriptors import PER_BROKER, room_for_connections
 from common.regular_files import MIN_SECRET_BYTES, read_secret
 from common.secret_files import open_to_others
+from config.addresses import network_of
 from config.checks import brokers_room, is_loopback, unreadable_token
 from config.http_urls import UrlParts, parts_of, webhook_url_in_file
 from config.listener_protocols import OPENING
@@ -19,8 +21,6 @@ from config.problems import ConfigProblem, SourceLocation
 from config.rule_lints import RULE_LINTS, is_named
 from config.tls_files import risky as risky_tls
 from config.tracing_packages import OTEL_EXTRA, missing_package, read_headers
-from gateway.admission import DESCRIPTORS_PER_BROKER, room_for_connections
-from gateway.transport.trusted_proxies import network_of
 from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
 from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
@@ -338,7 +338,7 @@ def wide_ranges(settings: Settings) -> Iterator[ConfigProblem]:
     """Ports for so many brokers that their listeners take more than half of the descriptors."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     brokers = sum(map(brokers_room, settings.listeners))
-    if hard == resource.RLIM_INFINITY or brokers * DESCRIPTORS_PER_BROKER <= hard // 2:
+    if hard == resource.RLIM_INFINITY or brokers * PER_BROKER <= hard // 2:
         return
     for number, listener in enumerate(settings.listeners):
         count = brokers_room(listener)

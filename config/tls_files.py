@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from common.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 from config.kinds import Reading
 from config.known_settings import AdminTls, Listener, ListenerTls, RedisTls, UpstreamTls, Webhook
 from config.problems import ConfigProblem
-from gateway.transport.tls.certificates import TlsFileError, Validity, certificates, validities, vouches
 
 if TYPE_CHECKING:
+    from common.tls.context import Hop, Texts
     from config.settings import Settings
-    from gateway.transport.tls.context import Hop, Texts
 
 SOON_S: Final = 30 * 86_400  # seconds to a certificate's end; as kubeadm and cert-manager warn (Let's Encrypt's first mail: 20 days)
 
@@ -44,14 +44,14 @@ def webhook_hop(ca: Path | None, host: str) -> Hop:
 
 
 def _client_hop(tls: ListenerTls | AdminTls, texts: Texts | None = None) -> Hop:
-    from gateway.transport.tls.context import client_hop  # late, as below: a command line without TLS starts without OpenSSL
+    from common.tls.context import client_hop  # late, as below: a command line without TLS starts without OpenSSL
 
     permissive = isinstance(tls, ListenerTls) and tls.mode == "permissive"
     return client_hop(tls.certificate, tls.key, tls.client_ca, permissive=permissive, texts=texts)
 
 
 def _upstream_hop(tls: UpstreamTls, host: str | None, texts: Texts | None = None) -> Hop:
-    from gateway.transport.tls.context import upstream_hop
+    from common.tls.context import upstream_hop
 
     return upstream_hop(tls.ca, tls.certificate, tls.key, tls.server_name or host, tls.verify, texts)
 

@@ -19,7 +19,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from admin.http.descriptors import share_of
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.limits import NEVER, Limit, Rate
 from limiter.units import format_rate
@@ -31,10 +30,6 @@ BY_RATE: Final = "max_connection_rate"
 BY_DESCRIPTORS: Final = "overload"
 BY_MEMORY: Final = "memory_full"
 CAUSES: Final = (BY_ALL, BY_ADDRESS, BY_USER, BY_RATE, BY_DESCRIPTORS, BY_MEMORY)
-OWN_DESCRIPTORS: Final = 32  # for files and the loop itself; an idle gateway has about 25 open (a guess)
-DESCRIPTORS_PER_BROKER: Final = 2  # of a listener opened on demand: its socket, and the one in reserve
-# Clients per listener that are told at a time why they cannot connect: they hold no permit, but a descriptor (a guess)
-MAX_REJECTING: Final = 64
 UNKNOWN_USER: Final = ""  # all whose login the gateway cannot read (mechanisms of plugins) count as one user
 MAX_CHARS_SHOWN: Final = 64  # of a name or an address in a text; AMQP's reply texts have 255 bytes
 
@@ -242,15 +237,6 @@ class Admission:
 
     def __repr__(self) -> str:
         return f"<Admission {self.listener} admitted={self.admitted} addresses={len(self.by_address)} users={len(self.by_user)}>"
-
-
-def room_for_connections(descriptors: int, listeners: int, brokers: int = 0) -> int:
-    """How many connections a process that may open so many descriptors has room for: two each, and the admin stays reachable.
-
-    `brokers`: how many listeners may be opened on demand, for brokers of a name server.
-    """
-    reserved = OWN_DESCRIPTORS + share_of(descriptors).total
-    return max(1, (descriptors - reserved - listeners * MAX_REJECTING - brokers * DESCRIPTORS_PER_BROKER) // 2)
 
 
 def _decrement(counts: dict[str, int], name: str) -> None:

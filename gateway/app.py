@@ -59,13 +59,13 @@ from limiter.bypass import Bypass
 from limiter.executor import Executor
 
 if TYPE_CHECKING:
+    from common.tls.context import Texts
     from config import Settings
     from gateway.admission import OtherProcesses
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.remote_admin import RemoteAdmin
     from gateway.telemetry.span_export import SpanExport
-    from gateway.transport.tls.context import Texts
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
 

@@ -21,7 +21,7 @@ OURS = ("common", "limiter", "config", "log_files", "gateway", "admin", "spark_j
 ALLOWED = {
     "common": ("common",),
     "limiter": ("limiter", "common"),
-    "config": ("config", "limiter", "common", "gateway.transport.tls", "gateway.transport.trusted_proxies", "gateway.admission"),
+    "config": ("config", "limiter", "common"),
     "log_files": ("log_files", "config.problems", "common"),
     "gateway": ("gateway", "log_files", "config", "limiter", "common"),
     "admin": ("admin", "limiter", "common"),
@@ -29,7 +29,6 @@ ALLOWED = {
     "cli": ("cli", "config", "gateway", "limiter", "log_files", "spark_jobs", "common"),
 }
 COMPOSERS = {  # these files put the rooms together or serve the command line; and one room that has the limiter judge
-    "gateway/admission.py": (*ALLOWED["gateway"], "admin.http.descriptors"),  # what the admin ports may hold is left free
     "gateway/main.py": (*ALLOWED["gateway"], "admin"),
     "gateway/standalone.py": (*ALLOWED["gateway"], "admin"),
     "gateway/lifecycle/admin_server.py": (*ALLOWED["gateway"], "admin"),

@@ -30,7 +30,6 @@ import trio
 import trio.abc
 
 from admin import log
-from admin.http.descriptors import WHOLE
 from admin.http.exchange import Deadlines, Exchange, SlowPeerError
 from admin.http.first_look import FirstLook
 from admin.http.parsing import Head, RefusedError
@@ -38,6 +37,7 @@ from admin.http.peer import Peer, peer_of, speaks_tcp
 from admin.http.places import Places
 from admin.http.routing import Answer
 from admin.http.tls import HandshakeError, Handshakes
+from common.descriptors import WHOLE
 
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 GONE: Final = frozenset(  # a client that went before it was accepted, or its network (accept(2))

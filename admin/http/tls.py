@@ -21,7 +21,7 @@ import trio
 import trio.abc
 
 from admin.authentication.auth import counted_address
-from admin.http.descriptors import WHOLE
+from common.descriptors import WHOLE
 
 if TYPE_CHECKING:
     from admin.http.peer import Peer

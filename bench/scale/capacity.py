@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.admission import room_for_connections
+from common.descriptors import room_for_connections
 
 USED = 0.7  # of a core: beyond that waiting grows faster than load (a rule of thumb, for queues with one server)
 REDIS_CALLS = 40_000  # a second, one slow core (an estimate, docs/many-gateways-one-limit.md)

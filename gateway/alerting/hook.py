@@ -21,6 +21,7 @@ from urllib.parse import unquote
 import trio
 
 from common.regular_files import read_regular
+from common.tls.certificates import TlsFileError
 from config.http_urls import UrlParts, parts_of, webhook_url_in_file
 from config.tls_files import webhook_hop
 from gateway import log
@@ -29,7 +30,6 @@ from gateway.alerting.payloads import alertmanager_alert, webhook_alert, webhook
 from gateway.alerting.pending import Pending
 from gateway.build import VERSION
 from gateway.lifecycle.scheduling import SupervisedLoop
-from gateway.transport.tls.certificates import TlsFileError
 
 if TYPE_CHECKING:
     import ssl

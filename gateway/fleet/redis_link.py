@@ -18,9 +18,9 @@ from redis.retry import Retry
 
 from common.bounded_socket import Allowance, bounded
 from common.regular_files import MIN_SECRET_BYTES, read_secret
+from common.tls.certificates import TlsFileError, read_text
 from gateway.fleet.outages import DENIED, OwnerGoneError
 from gateway.fleet.script import FIGURES, PRESENCE, PROOFS, SCRIPT
-from gateway.transport.tls.certificates import TlsFileError, read_text
 
 if TYPE_CHECKING:
     from config.known_settings import FleetRedis

@@ -237,6 +237,6 @@ def access_of(settings: Settings) -> Access:
 
 
 def _explain(error: ssl.SSLError) -> str:
-    from gateway.transport.tls.context import explain
+    from common.tls.context import explain
 
     return explain(error)[1]

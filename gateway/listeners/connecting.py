@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from common.tls.context import Hop
 from gateway.listeners.tcp import set_up
 from gateway.listeners.tls_handshake import protect
 from gateway.listeners.unreachable import CLOSED, TLS, WRONG_ANSWER, NoAnswerError
@@ -20,7 +21,6 @@ from gateway.transport import proxy_protocol
 from gateway.transport.channel import Channel, Heard
 from gateway.transport.channel_io import read_some, write_all
 from gateway.transport.proxy_protocol import Ends
-from gateway.transport.tls.context import Hop
 
 CONNECT_TIMEOUT_S: Final = 5.0  # docs/design/reliability.md F35
 

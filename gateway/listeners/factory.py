@@ -8,17 +8,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from common.descriptors import room_for_connections
+from common.tls.certificates import TlsFileError
+from common.tls.context import Hop, Texts
 from config.checks import brokers_room
 from config.tls_files import hops
 from gateway import log
-from gateway.admission import ConnectionLimits, ConnectionSlots, room_for_connections
+from gateway.admission import ConnectionLimits, ConnectionSlots
 from gateway.listeners.listener import Listener
 from gateway.listeners.upstreams import Upstreams
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.listener_config import ListenerConfig
-from gateway.transport.tls.certificates import TlsFileError
-from gateway.transport.tls.context import Hop, Texts
 from gateway.transport.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:

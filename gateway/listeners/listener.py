@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import trio
 
+from common.tls.context import Hop
 from gateway import log
 from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.clock import now_ns
@@ -35,7 +36,6 @@ from gateway.protocols import PROTOCOLS
 from gateway.session.listener_config import ListenerConfig
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends, plain
-from gateway.transport.tls.context import Hop
 from gateway.transport.trusted_proxies import TrustedProxies
 
 BACKLOG: Final = 4096  # the kernel limits it at net.core.somaxconn

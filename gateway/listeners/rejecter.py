@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from gateway.admission import MAX_REJECTING
+from common.descriptors import MAX_REJECTING
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import Rejection
 from gateway.transport.channel import Channel

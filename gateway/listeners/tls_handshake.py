@@ -17,9 +17,9 @@ from typing import Final
 
 import trio
 
-from gateway.transport.tls.certificates import common_name
-from gateway.transport.tls.channel import TlsChannel
-from gateway.transport.tls.context import Hop, explain
+from common.tls.certificates import common_name
+from common.tls.context import Hop, explain
+from gateway.transport.tls_channel import TlsChannel
 
 READ_BYTES: Final = 16_384
 LINGER_S: Final = 0.5  # for a refused peer to read the alert and close

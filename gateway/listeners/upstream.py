@@ -32,6 +32,7 @@ from typing import Final
 
 import trio
 
+from common.tls.context import Hop
 from gateway import log
 from gateway.listeners.connecting import CONNECT_TIMEOUT_S, connect, exchange, greet, hint
 from gateway.listeners.hold_down import GOOD_EVERY_S, HoldDown
@@ -50,7 +51,6 @@ from gateway.listeners.unreachable import (
 from gateway.protocols.question import Question
 from gateway.transport.channel import Channel, Heard
 from gateway.transport.proxy_protocol import Ends
-from gateway.transport.tls.context import Hop
 
 MAX_DIALS: Final = 128  # at a time per listener; a broker's own accept backlog is 128 (RabbitMQ's default)
 # Between probes of a broker that is down: 0.1 to 5 s (docs/design/reliability.md F22); a little less than 5, so that clients are back

@@ -19,13 +19,13 @@ from typing import Final
 
 import trio
 
+from common.tls.context import Hop
 from gateway import log
 from gateway.listeners.unreachable import SparedError, UnreachableError
 from gateway.listeners.upstream import Upstream
 from gateway.protocols.question import Question
 from gateway.transport.channel import Channel, Heard
 from gateway.transport.proxy_protocol import Ends
-from gateway.transport.tls.context import Hop
 
 DIAL_S: Final = 10.0  # seconds; for a client, over all addresses: two that hang (ANSWER_S), and time for a third; a stop waits so long
 

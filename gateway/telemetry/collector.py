@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
+from common.tls.context import CLIENT, REASONS, UPSTREAM
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.close_causes import by_cause
@@ -24,7 +25,6 @@ from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.refused_clients import retry_samples
 from gateway.telemetry.topic_limits import rates
 from gateway.telemetry.topic_metrics import topic_lines
-from gateway.transport.tls.context import CLIENT, REASONS, UPSTREAM
 
 if TYPE_CHECKING:
     from gateway.telemetry.ports import Gateway

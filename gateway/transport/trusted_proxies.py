@@ -8,11 +8,12 @@ address is the kernel's, from a finished TCP handshake, which nobody forges who 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
+from config.addresses import network_of
+from limiter.rules.patterns import Addresses
+
 MAX_SHOWN: Final = 5  # networks that a refusal names; a guess
-MAPPED_BITS: Final = 96  # bits of ::ffff:0:0/96, below which the IPv4 addresses stand; RFC 4291, 2.5.5.2
 
 
 class UntrustedPeerError(Exception):
@@ -26,17 +27,11 @@ class TrustedProxies:
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
         self.texts = tuple(texts)
-        self._networks = tuple(network_of(text) for text in texts)
+        self._networks = tuple(Addresses(str(network_of(text))) for text in texts)
 
     def believes(self, peer: str) -> bool:
         """Whether the peer with this address may send PROXY headers. IPv4 on an IPv6 socket is IPv4."""
-        try:
-            address = ip_address(peer.partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._networks)
+        return any(network.matches(peer) for network in self._networks)
 
     def check(self, peer: str, listener: str) -> None:
         """Raises UntrustedPeerError."""
@@ -56,13 +51,3 @@ class TrustedProxies:
 
     def __repr__(self) -> str:
         return f"<TrustedProxies {', '.join(self.texts)}>"
-
-
-def network_of(text: str) -> IPv4Network | IPv6Network:
-    """A network (CIDR) or a single address. One of IPv4 addresses on an IPv6 socket (::ffff:10.0.0.0/104) is that of the IPv4 addresses."""
-    network = ip_network(text)
-    if isinstance(network, IPv6Network) and network.prefixlen >= MAPPED_BITS:
-        mapped = network.network_address.ipv4_mapped
-        if mapped is not None:
-            return IPv4Network((int(mapped), network.prefixlen - MAPPED_BITS))
-    return network

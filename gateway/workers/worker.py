@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 import trio
 
+from common.tls.certificates import TlsFileError
+from common.tls.context import Texts
 from config import ConfigError, Settings
 from config.reloading import merged
 from gateway import log
@@ -37,8 +39,6 @@ from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, spool, status
 from gateway.telemetry.moving_topics import SecondsToReport
 from gateway.telemetry.recent_events import RecentEvents
-from gateway.transport.tls.certificates import TlsFileError
-from gateway.transport.tls.context import Texts
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.settings_text import settings_of

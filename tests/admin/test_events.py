@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from admin.endpoints import events as endpoint
-from admin.http.descriptors import WHOLE
 from admin.http.exchange import Deadlines
 from admin.stream_hub import MAX_STREAMS_PER_TOKEN
+from common.descriptors import WHOLE
 from support.admin.admin_client import Control, control
 from support.admin.streams import Reader, reading
 

@@ -16,9 +16,9 @@ import pytest
 import trio
 
 from admin.access import Access
-from admin.http.descriptors import WHOLE
 from admin.http.unix_socket import UnixSocket
-from gateway.transport.tls.context import client_hop, explain
+from common.descriptors import WHOLE
+from common.tls.context import client_hop, explain
 from support.admin.admin_client import Control, Reply, control, everything, request
 from support.expositions import series
 from support.gateways import Gateway, amqp_listener

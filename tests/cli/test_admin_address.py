@@ -14,7 +14,7 @@ from admin.http.unix_socket import UnixSocket
 from cli.admin_address import AdminAddress
 from cli.exits import CommandError
 from cli.main import main
-from gateway.transport.tls.context import client_hop
+from common.tls.context import client_hop
 from support.admin.serving import serving
 from support.tls import Authority
 

@@ -16,7 +16,7 @@ import pytest
 
 from admin.access import Access
 from cli.quota_nightly import nightly
-from gateway.transport.tls.context import client_hop
+from common.tls.context import client_hop
 from log_files.compression import compress
 from log_files.names import look
 from support.access_logs import SyntheticLog, steady

@@ -6,21 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.http.descriptors import share_of
+from common.descriptors import MAX_REJECTING, OWN, room_for_connections, share_of
 from gateway.admission import (
     BY_ADDRESS,
     BY_ALL,
     BY_DESCRIPTORS,
     BY_RATE,
     BY_USER,
-    MAX_REJECTING,
-    OWN_DESCRIPTORS,
     Admission,
     ConnectionLimits,
     ConnectionPermit,
     ConnectionSlots,
     RefusedError,
-    room_for_connections,
 )
 from limiter.limits import Rate
 
@@ -187,6 +184,6 @@ def test_counts_are_those_of_the_seats_that_are_taken(steps: list[tuple[str, obj
 @pytest.mark.parametrize("descriptors", [300, 1024, 2175, 2176, 65_536])
 def test_clients_leave_free_what_the_admin_ports_may_hold(descriptors: int) -> None:
     """Whoever fills both ports takes no descriptor that a client was promised."""
-    room = 2 * room_for_connections(descriptors, 1) + MAX_REJECTING + OWN_DESCRIPTORS
+    room = 2 * room_for_connections(descriptors, 1) + MAX_REJECTING + OWN
     assert room + share_of(descriptors).total <= descriptors
     assert room + share_of(descriptors).total >= descriptors - 1, "or fewer clients are let in than there is room for"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import trustme
 
-from gateway.transport.tls import context as gateway_tls
-from gateway.transport.tls.channel import TlsChannel
+from common.tls import context as gateway_tls
+from gateway.transport.tls_channel import TlsChannel
 
 NAME = "broker.example"
 

@@ -14,13 +14,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from admin.http.descriptors import LEAST, WHOLE, share_of
 from admin.http.first_look import FirstLook
 from admin.http.parsing import Head, RefusedError
 from admin.http.peer import Peer
 from admin.http.places import BURST, Claim, Places
 from admin.http.routing import Answer
 from admin.http.server import MAX_ACCEPTS, ReceiveBody, Server
+from common.descriptors import LEAST, WHOLE, share_of
 from support.admin.admin_client import Control, control, everything, request
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
@@ -452,7 +452,7 @@ async def test_many_connections_are_accepted_between_two_turns_of_the_event_loop
 
 
 async def test_the_ports_hold_their_share_of_the_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they may hold is what `gateway/admission.py` leaves free of clients: both have it from `admin/http/descriptors.py`."""
+    """What they may hold is what `gateway/admission.py` leaves free of clients: both have it from `common/descriptors.py`."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
     share = share_of(1024)
     async with control(tmp_path) as api:

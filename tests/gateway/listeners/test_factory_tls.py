@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from common.tls.certificates import TlsFileError
 from config import Settings, diff, load
 from config.reloading import merged
 from gateway.listeners.factory import apply_tls, changed_tls, listeners_of, read_tls
-from gateway.transport.tls.certificates import TlsFileError
 from support.tls import NAME, Authority
 
 

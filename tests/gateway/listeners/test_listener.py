@@ -18,7 +18,9 @@ import pytest
 import trio
 from pamqp import commands
 
-from gateway.admission import MAX_REJECTING, ConnectionLimits, ConnectionSlots
+from common.descriptors import MAX_REJECTING
+from common.tls.context import client_hop, upstream_hop
+from gateway.admission import ConnectionLimits, ConnectionSlots
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.rejecter import DEADLINE_S
 from gateway.listeners.unreachable import UnreachableError
@@ -30,7 +32,6 @@ from gateway.session.listener_config import ListenerConfig
 from gateway.transport import proxy_protocol
 from gateway.transport.channel import Channel
 from gateway.transport.proxy_protocol import Ends
-from gateway.transport.tls.context import client_hop, upstream_hop
 from gateway.transport.trusted_proxies import TrustedProxies
 from support.amqp import frames as amqp
 from support.rocketmq.bad_bytes import OTHER_PROTOCOLS

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from common.tls.context import Hop, client_hop, upstream_hop
 from gateway.listeners.tls_handshake import TlsHandshakeError, protect
-from gateway.transport.tls.channel import TlsChannel
-from gateway.transport.tls.context import Hop, client_hop, upstream_hop
+from gateway.transport.tls_channel import TlsChannel
 from support.processes import HANG_S
 from support.tls import NAME, Authority
 

@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from common.tls.context import upstream_hop
 from gateway.listeners.connecting import CONNECT_TIMEOUT_S
 from gateway.listeners.tls_handshake import TlsHandshakeError
 from gateway.listeners.unreachable import NoAnswerError, UnreachableError, reason
@@ -29,7 +30,6 @@ from gateway.protocols.rocketmq.question import QUESTION as ROCKETMQ
 from gateway.transport import proxy_protocol
 from gateway.transport.channel import Channel, Heard
 from gateway.transport.proxy_protocol import Ends
-from gateway.transport.tls.context import upstream_hop
 from support.brokers.stand_ins import StandIn, rabbitmq, rocketmq
 from support.processes import LOOPBACK, wait_until
 from support.wires.receiving import receive_exactly

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from common.tls.context import upstream_hop
 from gateway.listeners.hold_down import GOOD_PROBES, MIN_HOLD_S
 from gateway.listeners.unreachable import HELD, NO_ANSWER, REFUSED, NoAnswerError, UnreachableError
 from gateway.listeners.upstream import ANSWER_S, FRESH_S, MAX_BACKOFF_S, PROBE_EVERY_S, Upstream
@@ -23,7 +24,6 @@ from gateway.protocols.amqp.question import QUESTION
 from gateway.transport.channel import Channel, Heard
 from gateway.transport.channel_io import read_some
 from gateway.transport.proxy_protocol import Ends
-from gateway.transport.tls.context import upstream_hop
 from support.processes import LOOPBACK
 
 UP, DOWN, HANGS = "up", "down", "hangs"

@@ -31,9 +31,9 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
+from common.tls.context import explain
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_FAILED, READ_OPEN, WRITE_FAILED
-from gateway.transport.tls.context import explain
 
 RECORD_BYTES: Final = 16_384  # plaintext of the largest record (RFC 8446, 5.1)
 OVERHEAD_BYTES: Final = 2048  # of a record's ciphertext, at most: TLS 1.2 (RFC 5246, 6.2.3); 256 in 1.3

@@ -1,6 +1,6 @@
-"""How many connections the admin API and the probes' port may hold at once, by the limit of open files. Clients leave so much free.
+"""What the limit of open files leaves for whom: the admin API, the probes' port, and the clients.
 
-Both sides take their numbers from here: the two servers what they hold, `gateway/admission.py` what it leaves.
+All sides take their numbers from here: the two servers what they hold, the listeners how many clients they have room for beside that.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ import resource
 from typing import Final, NamedTuple
 
 PART: Final = 4  # the two ports have a quarter of the descriptors at most; a guess
+OWN: Final = 32  # for files and the loop itself; an idle gateway has about 25 open (a guess)
+PER_BROKER: Final = 2  # of a listener opened on demand: its socket, and the one in reserve
+# Clients per listener that are told at a time why they cannot connect: they hold no permit, but a descriptor (a guess)
+MAX_REJECTING: Final = 64
 LEAST: Final = 4  # of each kind, however few descriptors there are: a person and a probe are answered
 
 
@@ -40,3 +44,12 @@ def share_of(descriptors: int) -> Share:
 def own_share() -> Share:
     """What the ports of this process may hold, by its limit as it is now."""
     return share_of(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def room_for_connections(descriptors: int, listeners: int, brokers: int = 0) -> int:
+    """How many connections a process that may open so many descriptors has room for: two each, and the admin stays reachable.
+
+    `brokers`: how many listeners may be opened on demand, for brokers of a name server.
+    """
+    reserved = OWN + share_of(descriptors).total
+    return max(1, (descriptors - reserved - listeners * MAX_REJECTING - brokers * PER_BROKER) // 2)

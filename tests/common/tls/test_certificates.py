@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transport.tls.certificates import (
+from common.tls.certificates import (
     MAX_FILE_BYTES,
     TlsFileError,
     Validity,

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gateway.transport.tls.certificates import TlsFileError, Validity, read_text, validities
+from common.tls.certificates import TlsFileError, Validity, read_text, validities
 
 MFD_NOEXEC_SEAL: Final = 0x8  # of Linux 6.3 and later: a machine with vm.memfd_noexec=2 makes no file in memory without it
 CLIENT: Final = "client"  # the hop between clients and the gateway

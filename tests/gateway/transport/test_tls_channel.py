@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_OPEN, WRITE_OPEN
-from gateway.transport.tls.channel import FETCH_BYTES, RECORD_BYTES, WINDOW_BYTES, TlsChannel
+from gateway.transport.tls_channel import FETCH_BYTES, RECORD_BYTES, WINDOW_BYTES, TlsChannel
 from support.tls import Peer, secured
 
 BUFFER = memoryview(bytearray(262_144))
