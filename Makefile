@@ -16,7 +16,7 @@ unexport PYTHONPATH
 
 BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
-PACKAGES := common limiter config log_files gateway admin spark_jobs cli
+PACKAGES := common limiter config gateway admin spark_jobs cli
 SOURCES  := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -path 'config/state/*' -not -path 'config/access-log/*' -not -name '*.so') pyproject.toml setup.py README.md LICENSE \
             deploy/packaging/native.py deploy/packaging/git_version.py deploy/packaging/one_package.py deploy/packaging/sluice_source_names.py
 PRODUCT  := .venv/.product-$(if $(SLUICE_COMPILE),$(SLUICE_COMPILE),auto)

@@ -3,7 +3,7 @@
 python bench/access_log.py --lines 1000000 --hours 1
 
 The lines are like a real log's: topics by Zipf's law, clients, counts that vary, a heartbeat a second, files of five minutes. In one
-process, without the rests that the keeper takes (`log_files/keeper.py`).
+process, without the rests that the keeper takes (`common/log_files/keeper.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from log_files.compaction import compact
-from log_files.compression import compress
-from log_files.folder import Folder
-from log_files.names import folder_of, look
-from log_files.shipment import ship
+from common.log_files.compaction import compact
+from common.log_files.compression import compress
+from common.log_files.folder import Folder
+from common.log_files.names import folder_of, look
+from common.log_files.shipment import ship
 
 HOUR: Final = 1_795_262_400
 LATER: Final = 2e9  # when all hours are over

@@ -3,7 +3,7 @@
 PYTHONPATH=.:tests python bench/keeping.py --rounds 5 --seconds 3
 
 One gateway from the source tree between `request` (RocketMQ sends, one in flight on each of 8 connections) and `respond`. In every second
-turn a keeper (`log_files/keeper.py`) compresses hours of a prepared log all the time, as the gateway's child would. Medians of the
+turn a keeper (`common/log_files/keeper.py`) compresses hours of a prepared log all the time, as the gateway's child would. Medians of the
 turns.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import access_log
 
-from log_files.keeper import Order
+from common.log_files.keeper import Order
 from support.gateways import Gateway
 from support.processes import free_ports
 
@@ -87,7 +87,7 @@ class Keeping:
         shutil.rmtree(self.scratch, ignore_errors=True)
         shutil.copytree(self.log, self.scratch, copy_function=os.link)  # a copy would be written to disk during the turn
         order = Order(str(self.scratch), self.codec, 10**10, 1 << 60, "age")
-        words = [sys.executable, "-P", "-m", "log_files.keeper", json.dumps(asdict(order))]
+        words = [sys.executable, "-P", "-m", "common.log_files.keeper", json.dumps(asdict(order))]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self.process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "bench" / "results"
-PACKAGES: Final = ("admin", "cli", "common", "config", "gateway", "limiter", "log_files", "spark_jobs")
+PACKAGES: Final = ("admin", "cli", "common", "config", "gateway", "limiter", "spark_jobs")
 OLD: Final = 100  # commits of its rooms, after which a result is called old
 ROOMS: Final = {  # first word of a file's name -> the folders whose code it measures; STAMP: a run of `make bench`
     "STAMP": ("gateway", "limiter"),

@@ -21,9 +21,9 @@ from common.masking import masked
 from limiter.units import format_size, parse_duration
 
 if TYPE_CHECKING:
-    from log_files.compaction import Done
-    from log_files.shipment import Sent
-    from log_files.targets import Target, TargetError
+    from common.log_files.compaction import Done
+    from common.log_files.shipment import Sent
+    from common.log_files.targets import Target, TargetError
 
 DIRECTORY: Final = click.Path(path_type=Path)
 SENT: Final = columns("gateway", "hour", "files", "bytes", "already_there", "fault")
@@ -67,7 +67,7 @@ def compact(directory: Path, settle: float, form: str) -> int:
     existing(directory)
     if find_spec("pyarrow") is None:
         raise CommandError(FAILED, "compacting needs the Python package pyarrow: pip install 'sluice-gateway[compact]'")
-    from log_files import compaction
+    from common.log_files import compaction
 
     with contextlib.suppress(OSError):
         os.nice(19)  # a gateway may be beside it
@@ -130,8 +130,8 @@ def stop(*_: object) -> None:
 
 def target_named(url: str, endpoint: str | None) -> Target:
     """Raises CommandError."""
-    from log_files.target_urls import target_of
-    from log_files.targets import TargetError
+    from common.log_files.target_urls import target_of
+    from common.log_files.targets import TargetError
 
     try:
         return target_of(url, os.environ, endpoint)
@@ -145,7 +145,7 @@ def target_named(url: str, endpoint: str | None) -> Target:
 
 
 def refused(error: TargetError) -> CommandError:
-    from log_files import targets
+    from common.log_files import targets
 
     codes = {targets.UNREACHABLE: UNREACHABLE, targets.REFUSED: NOT_AUTHORISED, targets.MISSING: NOT_FOUND}
     return CommandError(codes.get(error.kind, FAILED), masked(str(error)))
@@ -153,9 +153,9 @@ def refused(error: TargetError) -> CommandError:
 
 def one_round(directory: Path, target: Target, settle: float, form: str) -> int:
     """Ship what there is. Raises CommandError."""
-    from log_files import shipment
-    from log_files.names import look
-    from log_files.targets import TargetError
+    from common.log_files import shipment
+    from common.log_files.names import look
+    from common.log_files.targets import TargetError
 
     sent: list[Sent] = []
     try:
@@ -182,7 +182,7 @@ def one_round(directory: Path, target: Target, settle: float, form: str) -> int:
 
 
 def shown_sent(each: Sent) -> dict[str, Any]:
-    from log_files.names import hour_text
+    from common.log_files.names import hour_text
 
     return {
         "gateway": each.gateway, "hour": hour_text(each.hour), "files": each.files, "bytes": format_size(each.bytes),
@@ -191,13 +191,13 @@ def shown_sent(each: Sent) -> dict[str, Any]:
 
 
 def hour_of(each: Done | Sent) -> str:
-    from log_files.names import folder_of
+    from common.log_files.names import folder_of
 
     return f"{folder_of(each.hour)} of {each.gateway}"
 
 
 def shown(each: Done) -> dict[str, Any]:
-    from log_files.names import hour_text
+    from common.log_files.names import hour_text
 
     return {
         "gateway": each.gateway, "hour": hour_text(each.hour), "files": each.files, "lines": each.lines, "corrupt": each.corrupt,

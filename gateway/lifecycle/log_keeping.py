@@ -1,4 +1,4 @@
-"""Has the access log's closed files compressed and deleted, by a child process now and then (`log_files/keeper.py`).
+"""Has the access log's closed files compressed and deleted, by a child process now and then (`common/log_files/keeper.py`).
 
 The gateway only starts the child, waits for its report and tells it: log lines, metrics, a warning while files that should go may not.
 One process of a gateway does this: the one that has the state directory.
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-import log_files
+from common.log_files.compression import ZSTD_EXTRA, chosen
+from common.log_files.keeper import Order, Report, read_report
 from gateway import log
 from gateway.lifecycle.scheduling import SupervisedLoop
 from limiter.units import format_size
-from log_files.compression import ZSTD_EXTRA, chosen
-from log_files.keeper import Order, Report, read_report
 
 if TYPE_CHECKING:
     from config import Settings
@@ -86,7 +85,7 @@ class LogKeeping:
         """One round, in a child. Raises OSError, ValueError, TypeError where the child does not do its part."""
         with trio.move_on_after(MAX_ROUND_S) as late:
             ended = await trio.run_process(
-                [sys.executable, "-P", "-m", f"{log_files.__name__}.keeper", json.dumps(asdict(order))],
+                [sys.executable, "-P", "-m", "common.log_files.keeper", json.dumps(asdict(order))],
                 capture_stdout=True, capture_stderr=True, check=False, env=environment(), stdin=subprocess.DEVNULL,
             )  # fmt: skip
         if late.cancelled_caught:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from log_files.names import look
+from common.log_files.names import look
 
 ROOT = Path(__file__).parents[2]
 

@@ -109,7 +109,7 @@ def test_a_faulty_hour_is_1_and_no_directory_7(tmp_path: Path, capsys: pytest.Ca
 def test_s3_without_its_library_says_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "log_files.s3", raising=False)
+    monkeypatch.delitem(sys.modules, "common.log_files.s3", raising=False)
     monkeypatch.setitem(sys.modules, "boto3", None)
     assert main(["log", "ship", str(tmp_path), "--to", "s3://bucket/x"]) == 1
     assert "needs the Python package boto3: pip install 'sluice-gateway[ship]'" in capsys.readouterr().err

@@ -12,6 +12,8 @@ from botocore.config import Config
 
 from cli.client import AdminClient
 from cli.exits import CommandError
+from common.log_files import s3, webhdfs
+from common.log_files.targets import TargetError
 from config.http_urls import parts_of
 from config.known_settings import FleetRedis, Tracing
 from gateway.alerting import http_post
@@ -27,8 +29,6 @@ from gateway.listeners.upstreams import Upstreams
 from gateway.protocols import PROTOCOLS
 from gateway.telemetry.span_export import SpanExport
 from limiter.limits import Lag, Rate
-from log_files import s3, webhdfs
-from log_files.targets import TargetError
 from support.hostile_peers import (
     ADMIN_API,
     BACKLOG,

@@ -16,9 +16,9 @@ import pytest
 
 from admin.access import Access
 from cli.quota_nightly import nightly
+from common.log_files.compression import compress
+from common.log_files.names import look
 from common.tls.context import client_hop
-from log_files.compression import compress
-from log_files.names import look
 from support.access_logs import SyntheticLog, steady
 from support.admin.serving import serving
 from support.busy_gateway import VIEWER, BusyGateway

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from log_files.compaction import compact
-from log_files.compression import compress
-from log_files.folder import Folder
-from log_files.names import look
-from log_files.shipment import ship
+from common.log_files.compaction import compact
+from common.log_files.compression import compress
+from common.log_files.folder import Folder
+from common.log_files.names import look
+from common.log_files.shipment import ship
 from spark_jobs.day import DayTask, Tolerance, learn_day
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError

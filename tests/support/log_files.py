@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from log_files import durable
-from log_files.names import folder_of
+from common.log_files import durable
+from common.log_files.names import folder_of
 from support.access_logs import heartbeat_line, usage_line
 
 NOON = 1_795_262_400  # 2026-11-21T12:00:00Z

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from log_files import manifest
-from log_files.marks import Shipments
-from log_files.names import look
-from log_files.shipment import Sent, ship
-from log_files.targets import Target
+from common.log_files import manifest
+from common.log_files.marks import Shipments
+from common.log_files.names import look
+from common.log_files.shipment import Sent, ship
+from common.log_files.targets import Target
 from support.log_files import HOUR, NOON, killed_at_each_step, log_file
 
 LATER = NOON + 3 * HOUR

@@ -11,7 +11,7 @@ from typing import Any
 
 from fuzz.scripts import check_reason
 
-from log_files import columns, manifest
+from common.log_files import columns, manifest
 
 TEXTS = ("gateway", "boot", "protocol", "topic", "client", "user", "group", "operation")
 HOUR = 1_795_248_000

@@ -13,16 +13,16 @@ from typing import Any, cast
 import pytest
 
 from admin.store.store import Store
+from common.log_files.compression import chunks
+from common.log_files.keeper import Order, Report, be_quiet
+from common.log_files.marks import Shipments
+from common.log_files.names import look
 from config import load
 from config.lints import lint
 from gateway.lifecycle import log_keeping
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.standalone import Standalone
 from gateway.telemetry.exposition import families
-from log_files.compression import chunks
-from log_files.keeper import Order, Report, be_quiet
-from log_files.marks import Shipments
-from log_files.names import look
 from support.log_files import NOON, log_file, log_text
 
 CONFIGURATION = """
@@ -114,7 +114,7 @@ def test_which_codec_is_used_is_said_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "sluice")
-    monkeypatch.setattr("log_files.compression.find_spec", lambda _: None)
+    monkeypatch.setattr("common.log_files.compression.find_spec", lambda _: None)
     monkeypatch.setattr("config.lints.find_spec", lambda _: None)
     for word in ("auto", "zstd", "gzip"):
         kept = keeping(tmp_path, f"{{directory: log, compress: {word}}}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from log_files.marks import Counted
+from common.log_files.marks import Counted
 from spark_jobs.days import Day
 from spark_jobs.log.counted import mark_counted
 from spark_jobs.storage.location import Location

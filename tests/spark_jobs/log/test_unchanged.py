@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from log_files import durable
-from log_files.keeper import Order, Pace, keep_files
+from common.log_files import durable
+from common.log_files.keeper import Order, Pace, keep_files
 from spark_jobs.log.unchanged import unchanged
 from spark_jobs.storage.location import Location
 from support.log_files import NOON, log_file

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from log_files import durable
-from log_files.names import HOUR_S, LogFile
+from common.log_files import durable
+from common.log_files.names import HOUR_S, LogFile
 
 SHIPPED: Final = "shipped"
 COUNTED: Final = "counted"

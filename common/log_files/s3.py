@@ -31,7 +31,7 @@ from botocore.exceptions import (
 )
 
 from common.bounded_socket import Allowance, bounded
-from log_files.targets import FAILED, MAX_MANIFEST_BYTES, MISSING, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
+from common.log_files.targets import FAILED, MAX_MANIFEST_BYTES, MISSING, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
 
 OPERATION_S: Final = 180.0  # seconds; for all attempts of one, and more for a file (SLOWEST); a guess
 MAX_ANSWER_BYTES: Final = 1 << 20  # bytes; heads and errors, which have some hundreds, of all attempts; a guess

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from log_files.names import PARQUET, folder_of, hour_text
+from common.log_files.names import PARQUET, folder_of, hour_text
 
 MANIFEST: Final = "manifest"  # the folder beside the log
 VERSION: Final = 1

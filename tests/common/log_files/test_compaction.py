@@ -13,12 +13,12 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from log_files import manifest
-from log_files.compaction import Done, compact
-from log_files.compression import chunks, compress
-from log_files.manifest import Manifest, sha256_of
-from log_files.marks import Shipments
-from log_files.names import PARQUET, look
+from common.log_files import manifest
+from common.log_files.compaction import Done, compact
+from common.log_files.compression import chunks, compress
+from common.log_files.manifest import Manifest, sha256_of
+from common.log_files.marks import Shipments
+from common.log_files.names import PARQUET, look
 from support.log_files import HOUR, NOON, killed_at_each_step, log_file, log_text
 
 LATER = NOON + 3 * HOUR
@@ -223,7 +223,7 @@ def test_a_compacted_file_counts_as_shipped_where_all_it_stands_for_was(tmp_path
 
 
 def test_a_line_without_an_end_is_no_access_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("log_files.compaction.BLOCK", 1000)
+    monkeypatch.setattr("common.log_files.compaction.BLOCK", 1000)
     log_file(tmp_path, text="x" * 5000)
     (done,) = run(tmp_path)
     assert "a line of more than 1000 bytes" in done.fault

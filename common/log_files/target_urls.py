@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from log_files.folder import Folder
-from log_files.targets import Target
+from common.log_files.folder import Folder
+from common.log_files.targets import Target
 
 SCHEMES: Final = ("s3://BUCKET/PREFIX", "webhdfs://HOST:9870/PATH", "swebhdfs://HOST:9871/PATH", "file:///PATH", "a folder")
 
@@ -29,11 +29,11 @@ def target_of(text: str, environ: Mapping[str, str], endpoint: str | None = None
     if scheme in {"s3", "s3a", "s3n"}:
         if not found.netloc or "@" in found.netloc:
             raise ValueError(f"{text}: write it like s3://BUCKET/PREFIX; credentials are taken from where AWS' own tools find them")
-        from log_files.s3 import S3
+        from common.log_files.s3 import S3
 
         return S3(found.netloc, path, endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL"))
     if scheme in {"webhdfs", "swebhdfs"}:
-        from log_files.webhdfs import WebHdfs
+        from common.log_files.webhdfs import WebHdfs
 
         if not found.hostname:
             raise ValueError(f"{text}: write it like webhdfs://HOST:9870/PATH")

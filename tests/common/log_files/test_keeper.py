@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from log_files import durable
-from log_files.keeper import STALE_S, Order, Pace, Report, keep_files
-from log_files.manifest import Manifest
-from log_files.marks import Counted, Shipments
-from log_files.names import look
+from common.log_files import durable
+from common.log_files.keeper import STALE_S, Order, Pace, Report, keep_files
+from common.log_files.manifest import Manifest
+from common.log_files.marks import Counted, Shipments
+from common.log_files.names import look
 from support.log_files import HOUR, NOON, killed_at_each_step, log_file, log_text
 
 DAY = 24 * HOUR

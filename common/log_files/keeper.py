@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from log_files import durable
-from log_files.compression import compress
-from log_files.marks import Counted, Shipments
-from log_files.names import HOUR_S, OPEN, PLAIN, TEMPORARY, LogFile, hour_text, look
-from log_files.retention import Keep, carry_out, choose
+from common.log_files import durable
+from common.log_files.compression import compress
+from common.log_files.marks import Counted, Shipments
+from common.log_files.names import HOUR_S, OPEN, PLAIN, TEMPORARY, LogFile, hour_text, look
+from common.log_files.retention import Keep, carry_out, choose
 
 REST: Final = 3.0  # times as long as the work before it took is rested: a quarter of one core at most (a guess)
 SETTLE_S: Final = 120  # seconds; after an hour's end, until its files are compressed; the writer closes them within seconds (a guess)

@@ -17,7 +17,7 @@ from typing import IO, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from common.bounded_socket import Allowance, bounded
-from log_files.targets import FAILED, MAX_MANIFEST_BYTES, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
+from common.log_files.targets import FAILED, MAX_MANIFEST_BYTES, REFUSED, SLOWEST, UNREACHABLE, Stored, TargetError
 
 TIMEOUT_S: Final = 60.0  # seconds; without a byte from the other side, and for a whole exchange
 MAX_ANSWER_BYTES: Final = 1 << 20  # bytes; head and JSON, which has some hundreds

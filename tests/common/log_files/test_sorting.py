@@ -12,9 +12,9 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from log_files import sorting
-from log_files.columns import LINE
-from log_files.sorting import Sorter, in_order
+from common.log_files import sorting
+from common.log_files.columns import LINE
+from common.log_files.sorting import Sorter, in_order
 
 TOPICS = [None, "a", "b", "ä", "%2F/x", "z" * 30]
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from log_files.columns import LINE, NewerLineError, parse
+from common.log_files.columns import LINE, NewerLineError, parse
 from spark_jobs.schemas import CORRUPT
 from spark_jobs.schemas import LINE as SPARKS_LINE
 from support.access_logs import heartbeat_line, usage_line

@@ -12,10 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from log_files import durable
-from log_files.manifest import MANIFEST, Manifest
-from log_files.marks import Counted, Shipments
-from log_files.names import HOUR_S, OPEN, LogFile, folder_of
+from common.log_files import durable
+from common.log_files.manifest import MANIFEST, Manifest
+from common.log_files.marks import Counted, Shipments
+from common.log_files.names import HOUR_S, OPEN, LogFile, folder_of
 
 AUTO: Final = "auto"
 KEEP_UNTIL: Final = (AUTO, "shipped", "counted", "age")

@@ -11,10 +11,10 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
-from log_files import s3
-from log_files.s3 import S3
-from log_files.target_urls import target_of
-from log_files.targets import MISSING, REFUSED, UNREACHABLE, Target, TargetError
+from common.log_files import s3
+from common.log_files.s3 import S3
+from common.log_files.target_urls import target_of
+from common.log_files.targets import MISSING, REFUSED, UNREACHABLE, Target, TargetError
 from support import targets
 from support.log_files import log_file
 from support.processes import free_ports

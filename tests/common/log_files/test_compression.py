@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from log_files import compression, durable
-from log_files.compression import DamagedFileError, chosen, chunks, compress
-from log_files.keeper import tidy
-from log_files.names import look, one_of_each
+from common.log_files import compression, durable
+from common.log_files.compression import DamagedFileError, chosen, chunks, compress
+from common.log_files.keeper import tidy
+from common.log_files.names import look, one_of_each
 from support.log_files import killed_at_each_step, log_file, log_text
 
 CODECS = [("gzip", "jsonl.gz"), ("zstd", "jsonl.zst")]

@@ -11,12 +11,12 @@ from typing import cast
 
 import pytest
 
-from log_files import manifest
-from log_files.compression import compress
-from log_files.folder import Folder
-from log_files.names import look
-from log_files.target_urls import target_of
-from log_files.targets import REFUSED, UNREACHABLE, Target, TargetError
+from common.log_files import manifest
+from common.log_files.compression import compress
+from common.log_files.folder import Folder
+from common.log_files.names import look
+from common.log_files.target_urls import target_of
+from common.log_files.targets import REFUSED, UNREACHABLE, Target, TargetError
 from support import targets
 from support.log_files import NOON, log_file, log_text
 from support.processes import free_ports
@@ -96,7 +96,7 @@ class Leaving:
 
 def test_compressed_and_compacted_files_go_with_what_is_known_of_them(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from log_files.compaction import compact
+    from common.log_files.compaction import compact
 
     log, target = tmp_path / "log", Folder(tmp_path / "target")
     log_file(log, text=log_text() + "{torn")
@@ -117,7 +117,7 @@ def test_compressed_and_compacted_files_go_with_what_is_known_of_them(tmp_path: 
 
 def test_an_hour_that_is_compacted_after_half_of_it_was_shipped_takes_the_place_of_both(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from log_files.compaction import compact
+    from common.log_files.compaction import compact
 
     log, target = tmp_path / "log", Folder(tmp_path / "target")
     log_file(log)

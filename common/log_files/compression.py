@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from log_files import durable
-from log_files.names import GZIP, PLAIN, ZSTD, LogFile
+from common.log_files import durable
+from common.log_files.names import GZIP, PLAIN, ZSTD, LogFile
 
 CHUNK: Final = 1 << 20  # bytes; read, compressed and rested after at a time
 ZSTD_LEVEL: Final = 3  # zstd's default

@@ -17,15 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from log_files import durable, manifest
-from log_files.columns import NewerLineError, parse
-from log_files.compression import DamagedFileError, chunks
-from log_files.keeper import tidy
-from log_files.manifest import Entry, Manifest, sha256_of
-from log_files.marks import Shipments
-from log_files.names import HOUR_S, OPEN, PARQUET, LogFile, look, one_of_each
-from log_files.retention import CORRUPT
-from log_files.sorting import Sorter
+from common.log_files import durable, manifest
+from common.log_files.columns import NewerLineError, parse
+from common.log_files.compression import DamagedFileError, chunks
+from common.log_files.keeper import tidy
+from common.log_files.manifest import Entry, Manifest, sha256_of
+from common.log_files.marks import Shipments
+from common.log_files.names import HOUR_S, OPEN, PARQUET, LogFile, look, one_of_each
+from common.log_files.retention import CORRUPT
+from common.log_files.sorting import Sorter
 
 BLOCK: Final = 8 << 20  # bytes of whole lines that are parsed at once: 20,000 lines
 SCRATCH: Final = ".compacting"  # at the log's root; holds sorted runs

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from log_files import durable, manifest
-from log_files.compression import DamagedFileError, chunks
-from log_files.folder import Folder
-from log_files.keeper import Report, close_stale, tidy
-from log_files.manifest import Entry, Manifest, sha256_of
-from log_files.marks import Shipments
-from log_files.names import HOUR_S, OPEN, PARQUET, LogFile, look, one_of_each
-from log_files.retention import CORRUPT
-from log_files.targets import Target
+from common.log_files import durable, manifest
+from common.log_files.compression import DamagedFileError, chunks
+from common.log_files.folder import Folder
+from common.log_files.keeper import Report, close_stale, tidy
+from common.log_files.manifest import Entry, Manifest, sha256_of
+from common.log_files.marks import Shipments
+from common.log_files.names import HOUR_S, OPEN, PARQUET, LogFile, look, one_of_each
+from common.log_files.retention import CORRUPT
+from common.log_files.targets import Target
 
 LOCK_WAIT_S: Final = 60.0  # seconds; for a keeper to end its round (a guess)
 

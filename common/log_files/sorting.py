@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
-from log_files.columns import LINE
+from common.log_files.columns import LINE
 
 RUN_ROWS: Final = 250_000  # lines; sorted at once: 60 MB, and as much again while they are sorted (measured 2026-11)
 BATCH_ROWS: Final = 16_384  # lines of a run that are in memory while runs are merged

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from log_files.names import folder_of, hour_of, hour_text, look, one_of_each
+from common.log_files.names import folder_of, hour_of, hour_text, look, one_of_each
 from support.log_files import HOUR, NOON, log_file
 
 

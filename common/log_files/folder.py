@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-from log_files import durable
-from log_files.manifest import sha256_of
-from log_files.targets import FAILED, REFUSED, Stored, TargetError
+from common.log_files import durable
+from common.log_files.manifest import sha256_of
+from common.log_files.targets import FAILED, REFUSED, Stored, TargetError
 
 
 class Folder:
