@@ -54,6 +54,9 @@ class Conversation:
         self.rejects_requests = False  # new requests are answered with the word to repeat them on another connection
         self.postpones_decoding = False  # what is not decoded waits for the broker's word, not for bytes; then `budget.blocking` counts it
         self.outbox: list[Part] = []  # what goes to the broker, in order; the Forward handler empties it
+        self.knows_answers = False  # `settled` is exact; where it is not, draining waits for a quiet broker instead
+        self.answers_all = True  # the broker answers all that `settled` waits for; where it may not, a silent one has answered what it will
+        self.heartbeat_ns = NEVER  # how long either side may hear nothing before a heartbeat is due; NEVER: none were agreed on
         self.need = 1  # bytes that must be there from the first undecoded one before `decode` can get further
         self.user: str | None = None  # as authenticated, once known
         self.context = context
@@ -128,11 +131,8 @@ class Conversation:
     # ---- a protocol whose requests hold slots in flight (`limiter/in_flight.py`) -----------------------------------
 
     def needs_ticks(self) -> bool:
-        """Whether `tick` or `release_late_slots` may still have something to do, with nothing said by either side."""
+        """Whether `tick` may still have something to do, with nothing said by either side."""
         return False
-
-    def release_late_slots(self, now: int) -> None:
-        """A few times a second: end the flights of requests that will hardly be answered any more."""
 
     def release_all_slots(self) -> None:
         """The connection is over: end all flights that are kept here."""
@@ -181,12 +181,11 @@ class Conversation:
         """A heartbeat for the client, or b"" where the protocol has none or what the client got so far ends within a frame."""
         return b""
 
-    def heartbeat_interval_ns(self) -> int:
-        """How long either side may hear nothing before a heartbeat is due; NEVER where none were agreed on."""
-        return NEVER
+    def tick(self, now: int) -> bool:
+        """A few times a second: whether there is now something to say to the client that is not said as often as it changes.
 
-    def tick(self) -> bool:
-        """A few times a second: whether there is now something to say to the client that is not said as often as it changes."""
+        Ends the flights of requests that will hardly be answered any more.
+        """
         return False
 
     # ---- the end ---------------------------------------------------------------------------------------------------
@@ -228,20 +227,8 @@ class Conversation:
         """Whether the client waits for no answer to what was forwarded, as far as the protocol can tell (used for draining)."""
         return True
 
-    def knows_answers(self) -> bool:
-        """Whether `settled` is exact; where it is not, draining waits for a quiet broker instead."""
-        return False
-
-    def answers_all(self) -> bool:
-        """Whether the broker answers all that `settled` waits for. Where it may not, a silent broker has answered what it will."""
-        return True
-
-    def close_frames(self, reason: str) -> tuple[bytes, bytes]:
-        """What says that the gateway closes this connection: (for the client, for the broker); either may be empty."""
-        return b"", b""
-
     def close_client(self, reason: str) -> bytes:
-        """What tells the client alone that its connection ends; b"" where nothing can be said."""
+        """What tells the client that the gateway closes its connection; b"" where nothing can be said."""
         return b""
 
     def broker_lost(self, reason: str) -> bytes:

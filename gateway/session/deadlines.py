@@ -29,11 +29,10 @@ def tick(session: Session, now: int) -> None:
     upstream = session.upstream
     if client.hangup_pending and not session.first_end_at:
         session.first_end_at = now  # its end may come behind bytes that are not read for now
-    session.conversation.release_late_slots(now)
+    if session.conversation.tick(now):
+        session.again = True
     if session.reports.endings:
         session.end_in_flight(now)
-        session.again = True
-    if session.conversation.tick():
         session.again = True
     if session.graceful_close is not None:
         advance_graceful_close(session, now)

@@ -117,7 +117,7 @@ def _all_forwarded(session: Session, now: int) -> bool:
         return True  # what is held can never go, or not without a consumer that is gone: what is before it will not end
     if conversation.lines.holds_close():
         return False
-    if not conversation.knows_answers() or not conversation.has_close_frames:
+    if not conversation.knows_answers or not conversation.has_close_frames:
         return True  # a FIN is the end: nobody reads the answers
     if session.client.write_state == WRITE_FAILED and conversation.has_close_frames:
         return True  # nobody is told, and the broker is asked whether it has handled all
@@ -190,8 +190,8 @@ def send_close(session: Session, reason: str, cause: str, now: int) -> None:
         return
     session.cause = cause
     session.detail = session.detail or reason
-    to_client, to_broker = session.conversation.close_frames(reason)
-    _send_last(session, to_client, to_broker, now)
+    to_client = session.conversation.close_client(reason)
+    _send_last(session, to_client, session.conversation.last_words(reason), now)
     session.first_end_at = session.first_end_at or now
     if not to_client:
         session.client.request_fin()

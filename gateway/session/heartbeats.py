@@ -52,7 +52,7 @@ class Heartbeats:
 
     def tick(self, now: int, *, reads_client: bool, reads_broker: bool) -> int:
         """Send the heartbeats that are due; ALIVE, or which side is dead. `reads_…`: whether that side's bytes are read as they come."""
-        interval = self.conversation.heartbeat_interval_ns()
+        interval = self.conversation.heartbeat_ns
         if interval >= NEVER:
             return ALIVE
         self._update_silence(now, reads_client=reads_client, reads_broker=reads_broker)
@@ -64,7 +64,7 @@ class Heartbeats:
 
     def due(self) -> int:
         """When `tick` has something to do next, in monotonic ns, as long as nothing is heard, sent or held; NEVER without heartbeats."""
-        interval = self.conversation.heartbeat_interval_ns()
+        interval = self.conversation.heartbeat_ns
         if interval >= NEVER:
             return NEVER
         silent_at = min(self.client_heard_at, self.upstream_heard_at) + 4 * interval + LATE_NS

@@ -425,7 +425,7 @@ class Session:
         unread = self.decode.pending or (self.client.hangup_pending and self.client.readable)
         conversation = self.conversation
         quiet = now - max(self.upstream.received_at, self.upstream.sent_at) >= quiet_ns
-        answered = (conversation.knows_answers() or quiet) if conversation.settled() else (quiet and not conversation.answers_all())
+        answered = (conversation.knows_answers or quiet) if conversation.settled() else (quiet and not conversation.answers_all)
         return (
             self.batch is None
             and not unread

@@ -30,7 +30,7 @@ from limiter.limits import NEVER
 from support.amqp import frames as amqp
 from support.builds import build_of
 from support.rocketmq import frames as rocketmq
-from support.wires.conversations import SECOND, Talk, bytewise, randomly, rule
+from support.wires.conversations import SECOND, Talk, bytewise, randomly, rule, say_close
 from support.wires.wires import Wires
 
 TOYS: tuple[str, ...] = ()
@@ -313,7 +313,7 @@ def test_it_describes_itself_in_json_and_on_one_line(protocol: str) -> None:
     talk = play(Talk(protocol, rule("delay", messages=1)), SCRIPTS[protocol], CHUNKINGS["whole"])
     assert isinstance(json.loads(json.dumps(talk.conversation.describe())), dict)
     assert "\n" not in repr(talk.conversation)
-    client, broker = talk.conversation.close_frames("maintenance")
+    client, broker = say_close(talk.conversation, "maintenance")
     assert isinstance(client, bytes)
     assert isinstance(broker, bytes)
 

@@ -50,6 +50,7 @@ class AmqpConversation(Conversation):
         self.held_parts = HeldParts(context, self.budget, self.reports, self.client_stream, self.broker_stream)
         self.lines = self.held_parts
         self.settling = Settling(self, self.channels, self.handshake, self.broker_stream, self.held_parts)
+        self.knows_answers = True
         self._over = False
         self._counted = False  # for its user
         self._broker_started = False  # it has answered as a broker that speaks 0-9-1 does
@@ -75,6 +76,7 @@ class AmqpConversation(Conversation):
             self.leave()
         self.need = stream.need
         self.user = self.handshake.user
+        self.heartbeat_ns = self.handshake.heartbeat_ns
         return position
 
     def admit(self, part: Part) -> None:
@@ -119,9 +121,6 @@ class AmqpConversation(Conversation):
             return b""
         return HEARTBEAT_FRAME
 
-    def heartbeat_interval_ns(self) -> int:
-        return self.handshake.heartbeat_interval_ns()
-
     def _notice_handshake(self) -> None:
         """Count the client for its user once it is authenticated and asks for its virtual host; notice the handshake's end.
 
@@ -130,6 +129,7 @@ class AmqpConversation(Conversation):
         handshake = self.handshake
         if self.client_stream.opaque:
             self.broker_stream.opaque = True
+            self.knows_answers = False
             self.handshake_done = True
             return
         if handshake.authenticated and handshake.vhost is not None and not self._counted:
@@ -141,6 +141,7 @@ class AmqpConversation(Conversation):
                 except RefusedError as error:
                     self.reports.report_full(FULL_FOR_USER)
                     raise client_error(NOT_ALLOWED, str(error), error.cause) from None
+        self.heartbeat_ns = handshake.heartbeat_ns
         self.handshake_done = handshake.opened
         if handshake.opened:
             self.client_stream.methods.begin()
@@ -216,7 +217,7 @@ class AmqpConversation(Conversation):
     def needs_ticks(self) -> bool:
         return self.broker_stream.replies.notices.gateway_blocks
 
-    def tick(self) -> bool:
+    def tick(self, now: int) -> bool:
         notices = self.broker_stream.replies.notices
         notices.tick(blocked=self.budget.blocking > 0 or self.memory_starved)
         return notices.pending
@@ -267,9 +268,6 @@ class AmqpConversation(Conversation):
 
     def awaits_close_ok(self) -> bool:
         return self.close_said and not self.broker_stream.methods.closed_in_words
-
-    def knows_answers(self) -> bool:
-        return not self.client_stream.opaque
 
     def settled(self) -> bool:
         if self.broker_stream.replies.channels or self.held_parts.holds_close():
@@ -326,12 +324,6 @@ class AmqpConversation(Conversation):
         if not self.handshake.started or stream.frame_left or stream.methods.connection_closed:
             return b""
         return self.deliveries.ends.lose_all(by_client=False) + stream.take_replies() + connection_close(CONNECTION_FORCED, reason)
-
-    def close_frames(self, reason: str) -> tuple[bytes, bytes]:
-        to_client = self.close_client(reason)
-        to_broker = self.last_words(reason)
-        self.draining = True
-        return to_client, to_broker
 
     def rules_changed(self) -> None:
         publishes = self.client_stream.publishes

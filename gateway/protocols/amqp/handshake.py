@@ -76,6 +76,7 @@ class Handshake:
         self.frame_max = 0
         self.channel_max = 0
         self.heartbeat = 0  # seconds; 0: none
+        self.heartbeat_ns = NEVER  # between two heartbeats: half of what was agreed on, as RabbitMQ's own sender does
         self.limit = min(MAX_EARLY_FRAME_BYTES, max_frame)
         self.broker_limit = self.limit  # the same for what the broker sends,
         self.header_limit = self.limit  # and for its content headers
@@ -117,6 +118,7 @@ class Handshake:
     def tune(self, arguments: bytes) -> bytes:
         """The arguments of the broker's connection.tune as the client is to see them: with a frame-max that the listener takes."""
         self.authenticated = True
+        self._agree_on_heartbeat()
         if len(arguments) != TUNE_ARGUMENTS_BYTES:
             return arguments
         offered = int.from_bytes(arguments[2:6], "big")
@@ -133,6 +135,7 @@ class Handshake:
         self.channel_max = int.from_bytes(arguments[:2], "big")
         self.frame_max = int.from_bytes(arguments[2:6], "big")
         self.heartbeat = int.from_bytes(arguments[6:8], "big")
+        self._agree_on_heartbeat()
         self.tuned = True
         # One place for RabbitMQ's tolerance: it counts frame_max without the 8 bytes around the payload (frames.py).
         # The client alone decides, and no frame is larger than the listener allows.
@@ -155,9 +158,8 @@ class Handshake:
         """How many channels the client may open."""
         return self.channel_max or MAX_CHANNEL_NUMBER
 
-    def heartbeat_interval_ns(self) -> int:
-        """Half of what was agreed on, as RabbitMQ's own sender does."""
-        return self.heartbeat * 500_000_000 if self.heartbeat and self.authenticated else NEVER
+    def _agree_on_heartbeat(self) -> None:
+        self.heartbeat_ns = self.heartbeat * 500_000_000 if self.heartbeat and self.authenticated else NEVER
 
     def body_frame(self) -> int:
         """The largest body payload for frames of the gateway's own."""

@@ -47,6 +47,8 @@ class NameserverConversation(Conversation):
         self.answers = Answers(self.pending_requests, routes, self.address, context.max_frame)
         self.need = self.requests.need
         self.has_close_frames = False  # as in `rocketmq/conversation.py`
+        self.knows_answers = True
+        self.answers_all = False  # some clients (Go, C++) send one-way requests that do not say that they are
 
     # ---- client to name server -------------------------------------------------------------------------------------
 
@@ -103,13 +105,6 @@ class NameserverConversation(Conversation):
 
     def settled(self) -> bool:
         return not self.pending_requests.open and self.answers.at_boundary()
-
-    def knows_answers(self) -> bool:
-        return True
-
-    def answers_all(self) -> bool:
-        """No: some clients (Go, C++) send one-way requests that do not say that they are."""
-        return False
 
     def ended(self) -> None:
         """Nothing was taken from the judge."""

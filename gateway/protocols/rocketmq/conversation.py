@@ -43,7 +43,6 @@ from gateway.protocols.rocketmq.refusals import (
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
-from limiter.limits import NEVER
 
 KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
 
@@ -58,6 +57,8 @@ class RocketmqConversation(Conversation):
         self.frames = Frames(context, self.polls)
         self.need = self.frames.need
         self.has_close_frames = False
+        self.knows_answers = True
+        self.answers_all = False  # until a Java client has said that it is one
         self.discarding = False  # the rest of a large frame is thrown away
         self.pending_reply = b""  # the reply to it, for when the last of it is in
         self.held_sends = HeldSends(context, self.budget, self.reports, self.polls, self.pass_on)
@@ -78,6 +79,7 @@ class RocketmqConversation(Conversation):
             return frames.at
         self.need = frames.need
         self.user = frames.user
+        self.answers_all = frames.language == "JAVA"  # of the others nobody knows which are one-way (`docs/design/rocketmq.md` 1.4)
         self.handshake_done = self.handshake_done or len(parts) > before
         return position
 
@@ -256,9 +258,10 @@ class RocketmqConversation(Conversation):
     def needs_ticks(self) -> bool:
         return len(self.outstanding.sends) > 0
 
-    def release_late_slots(self, now: int) -> None:
+    def tick(self, now: int) -> bool:
         if self.outstanding.sends:
             self.outstanding.release_late_slots(now)
+        return False
 
     def release_all_slots(self) -> None:
         self.outstanding.release_all_slots()
@@ -268,6 +271,7 @@ class RocketmqConversation(Conversation):
     def leave(self) -> None:
         if not self.frames.client_gone:
             self.frames.client_gone = True
+            self.heartbeat_ns = KEEP_ALIVE_NS
             self.reports.abandoned.extend(self.polls.held.abandon())
             self.reports.unread = True
             self.outstanding.drop_watchers()
@@ -288,23 +292,12 @@ class RocketmqConversation(Conversation):
         lives."""
         return QUESTION.send if self.frames.client_gone and not self.budget.frame_left else b""
 
-    def heartbeat_interval_ns(self) -> int:
-        return KEEP_ALIVE_NS if self.frames.client_gone else NEVER
-
     def rules_changed(self) -> None:
         self.frames.rules_changed()
 
     def settled(self) -> bool:
         """Whether everything is answered, to the end, but polls, which the broker may keep for half a minute."""
         return self.outstanding.settled() and self.pending_gateway_requests == 0 and self.broker_stream.at_boundary()
-
-    def knows_answers(self) -> bool:
-        return True
-
-    def answers_all(self) -> bool:
-        """Only Java clients say which requests are one-way (`docs/design/rocketmq.md` 1.4); of what the others ask, some is never
-        answered."""
-        return self.frames.language == "JAVA"
 
     def is_polling(self) -> bool:
         return len(self.outstanding.polls) > 0 or self.polls.held.count > 0

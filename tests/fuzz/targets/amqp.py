@@ -15,7 +15,7 @@ from gateway.pipeline.errors import ProtocolError
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
-from support.wires.conversations import Talk, rule
+from support.wires.conversations import Talk, rule, say_close
 
 SECOND = 1_000_000_000
 CLIENT_SAID = amqp.greeting(channels=(1, 2), confirms=(1,), frame_max=8192, heartbeat=0)
@@ -261,7 +261,7 @@ def talk_of(data: bytes) -> Talk:
         talk.conversation.describe()
         repr(talk.conversation)
         if script.byte() & 1:
-            talk.conversation.close_frames("the fuzzer stops")
+            say_close(talk.conversation, "the fuzzer stops")
     return talk
 
 

@@ -214,7 +214,7 @@ class Talk:
 
     def tick(self) -> None:
         """As `gateway.session.deadlines` does, a few times a second."""
-        if self.conversation.tick():
+        if self.conversation.tick(self.now):
             self.flush()
 
     def flush(self) -> None:
@@ -242,3 +242,11 @@ def randomly(data: bytes, seed: int) -> list[bytes]:
         pieces.append(data[:size])
         data = data[size:]
     return pieces
+
+
+def say_close(conversation: Conversation, reason: str) -> tuple[bytes, bytes]:
+    """The gateway closes the connection, as `gateway.session.ending.send_close` does: what the client is told, and the broker."""
+    to_client = conversation.close_client(reason)
+    to_broker = conversation.last_words(reason)
+    conversation.draining = True
+    return to_client, to_broker

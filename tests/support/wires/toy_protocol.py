@@ -67,6 +67,7 @@ class ToyConversation(Conversation):
         super().__init__(context)
         self.origin: Origin | None = None
         self.lines = ToyLines(self)
+        self.knows_answers = True
         self.replies: list[bytes] = []
         self.at_boundary = True  # of the broker's stream
         self.unanswered = 0
@@ -155,9 +156,6 @@ class ToyConversation(Conversation):
         return taken
 
     # ---- the rest --------------------------------------------------------------------------------------------------
-
-    def knows_answers(self) -> bool:
-        return True
 
     def settled(self) -> bool:
         return self.unanswered <= 0

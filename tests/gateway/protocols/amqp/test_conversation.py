@@ -9,7 +9,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.rules.rule_set import Rule
 from support.amqp import frames as amqp
-from support.wires.conversations import SECOND, Talk, rule
+from support.wires.conversations import SECOND, Talk, rule, say_close
 
 CLOSE_OK = amqp.method(0, commands.Connection.CloseOk())
 BROKER_CLOSES = amqp.method(0, commands.Connection.Close(320, "bye", 0, 0))
@@ -73,7 +73,7 @@ def test_heartbeats_go_between_frames_once_they_are_agreed_on_and_until_the_clos
     other.last_words("bye")
     assert other.heartbeat() == b"", "nothing follows a close"
     drained = conversation(talking())
-    drained.close_frames("bye")
+    say_close(drained, "bye")
     assert (drained.heartbeat(), drained.heartbeat_to_client()) == (b"", b"")
 
 
@@ -139,20 +139,20 @@ def test_a_brokers_header_alone_is_its_answer_to_another_protocol_and_no_start()
 
 def test_a_close_by_the_gateway_tells_both_and_then_nobody_is_heard() -> None:
     talk = talking()
-    to_client, to_broker = conversation(talk).close_frames("drained")
+    to_client, to_broker = say_close(conversation(talk), "drained")
     assert (closes(to_client), closes(to_broker)) == ([(320, "CONNECTION_FORCED - drained")], [(200, "drained")])
     talk.to_client = b""
     talk.broker(amqp.deliver(1, b"late"))
     assert (talk.to_client, conversation(talk).take_replies()) == (b"", b"")
     early = Talk("amqp")
-    assert early.conversation.close_frames("drained") == (b"", b"")
+    assert say_close(early.conversation, "drained") == (b"", b"")
 
 
 def test_all_is_settled_when_each_publish_is_confirmed_and_nothing_is_held() -> None:
     talk = talking(rule("delay", messages=3, burst=3))
     one = conversation(talk)
     assert one.settled()
-    assert one.knows_answers()
+    assert one.knows_answers
     talk.client(amqp.publish(2, "orders"))
     assert one.settled(), "nobody waits for an answer on a channel without confirms"
     talk.client(amqp.publish(1, "orders") * 2)
@@ -198,7 +198,7 @@ def test_a_client_that_is_not_read_for_want_of_memory_is_told_so() -> None:
     one.memory_starved = False
     talk.now += 10 * SECOND
     for _ in range(100):
-        one.tick()
+        one.tick(talk.now)
     assert [frame.name for frame in amqp.read(one.take_replies())] == ["Connection.Unblocked"]
     assert not one.needs_ticks()
 

@@ -30,7 +30,7 @@ def test_everything_is_overheard_and_nothing_is_changed(chunked: bool) -> None:
     talk.client(client, bytewise(client) if chunked else None)
     assert (talk.to_broker, talk.to_client) == (client, broker)
     assert talk.conversation.user == "ann"
-    assert talk.conversation.heartbeat_interval_ns() == 15_000_000_000
+    assert talk.conversation.heartbeat_ns == 15_000_000_000
     assert talk.conversation.heartbeat() == amqp.HEARTBEAT
     assert talk.conversation.describe() == {
         "vhost": "orders/eu",
@@ -106,7 +106,7 @@ def test_a_limit_can_be_for_a_user_on_a_virtual_host() -> None:
 def test_no_heartbeat_was_agreed_on() -> None:
     talk = Talk("amqp")
     talk.client(amqp.greeting(heartbeat=0))
-    assert talk.conversation.heartbeat_interval_ns() == NEVER
+    assert talk.conversation.heartbeat_ns == NEVER
 
 
 def test_there_is_no_heartbeat_before_tuning() -> None:

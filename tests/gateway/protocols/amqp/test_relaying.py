@@ -14,7 +14,7 @@ from gateway.protocols.amqp.conversation import AmqpConversation
 from limiter.rules.rule import Rule
 from support.amqp import frames as amqp
 from support.cases import in_one_loop
-from support.wires.conversations import MAX_FRAME, Talk, bytewise, randomly, rule
+from support.wires.conversations import MAX_FRAME, Talk, bytewise, randomly, rule, say_close
 
 MIB = 1 << 20
 
@@ -213,12 +213,12 @@ def test_after_the_brokers_connection_close_only_the_answer_matters() -> None:
     rest = amqp.publish(3, "orders") * 2 + amqp.method(0, commands.Connection.CloseOk())
     talk.client(rest)
     assert talk.to_broker == rest
-    assert talk.conversation.close_frames("shutdown")[1] == b""
+    assert say_close(talk.conversation, "shutdown")[1] == b""
 
 
 def test_close_frames_are_for_both_sides() -> None:
     talk = talking(rule(messages=1, burst=1))
-    to_client, to_broker = talk.conversation.close_frames("the gateway shuts down")
+    to_client, to_broker = say_close(talk.conversation, "the gateway shuts down")
     for data, code, text in ((to_client, 320, "CONNECTION_FORCED - the gateway shuts down"), (to_broker, 200, "the gateway shuts down")):
         [frame] = amqp.read(data)
         assert isinstance(frame.value, commands.Connection.Close)
@@ -230,14 +230,14 @@ def test_close_frames_are_for_both_sides() -> None:
 
 
 def test_before_the_handshake_there_are_no_close_frames() -> None:
-    assert Talk("amqp").conversation.close_frames("shutdown") == (b"", b"")
+    assert say_close(Talk("amqp").conversation, "shutdown") == (b"", b"")
 
 
 def test_within_frames_there_are_no_close_frames() -> None:
     talk = talking(frame_max=0)
     talk.broker(amqp.deliver(3, b"x" * 5000)[:-100])
     talk.client(amqp.publish(3, "orders", b"x" * MIB, cut=MIB)[:-100])
-    assert talk.conversation.close_frames("shutdown") == (b"", b"")
+    assert say_close(talk.conversation, "shutdown") == (b"", b"")
 
 
 # ---- behind the broker's answers -----------------------------------------------------------------------------------------

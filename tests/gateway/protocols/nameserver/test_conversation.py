@@ -272,7 +272,7 @@ def test_too_many_unanswered_requests_are_answered_so_and_the_others_go_on() -> 
 def test_it_is_settled_when_everything_is_answered_and_one_way_requests_count_for_nothing() -> None:
     one = talk()
     conversation = one.conversation
-    assert conversation.knows_answers()
+    assert conversation.knows_answers
     one.client(ask(1, 206) + ask(2, 999, flag=2))
     assert not conversation.settled()
     one.broker(answer(1, b""))

@@ -26,7 +26,7 @@ from support.rocketmq.frames import (
     send_back,
     split_frames,
 )
-from support.wires.conversations import MAX_FRAME, SECOND, Talk, bytewise, randomly, rule
+from support.wires.conversations import MAX_FRAME, SECOND, Talk, bytewise, randomly, rule, say_close
 
 MIB = 1 << 20
 SEND_CODES = (10, 310, 320, 324, 325)
@@ -524,7 +524,7 @@ def test_it_describes_and_shows_itself() -> None:
     }
     assert repr(talk.conversation) == "<RocketmqConversation 10.0.0.7 CPP held=1 streaming=0 <BrokerStream between frames replies=0>>"
     assert talk.conversation.settled()
-    assert talk.conversation.close_frames("why") == (b"", b"")
+    assert say_close(talk.conversation, "why") == (b"", b"")
     assert talk.conversation.heartbeat() == b""
 
 

@@ -12,7 +12,7 @@ from limiter.limits import NEVER, Limit, LimitChange, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
 from support.cases import in_one_loop
-from support.wires.conversations import SECOND, Talk, bytewise, randomly
+from support.wires.conversations import SECOND, Talk, bytewise, randomly, say_close
 
 MS = SECOND // 1000
 LARGE = 50_000  # bytes of a body; several frames at frame_max 4096
@@ -411,7 +411,7 @@ def test_deliveries_that_the_broker_has_forgotten_pass_before_the_end(end: str) 
     assert heard(talk) == jobs(1, 1)
     close = said(commands.Connection.Close(320, "bye", 0, 0), 0) if end == "connection" else said(commands.Channel.Close(406, "no", 60, 80))
     if end == "close":
-        got = talk.conversation.close_frames("bye")[0]
+        got = say_close(talk.conversation, "bye")[0]
     elif end == "lost":
         got = talk.conversation.broker_lost("bye")
     else:
@@ -430,7 +430,7 @@ def test_half_of_a_delivery_does_not_pass_before_the_end(end: str, cut: int) -> 
     talk = consuming(no_ack=True)
     talk.broker(jobs(1, 1, 2) + jobs(1, 3, size=LARGE)[:cut])
     assert heard(talk) == jobs(1, 1)
-    got = talk.conversation.close_frames("bye")[0] if end == "close" else talk.conversation.broker_lost("bye")
+    got = say_close(talk.conversation, "bye")[0] if end == "close" else talk.conversation.broker_lost("bye")
     assert got.startswith(jobs(1, 2))
     assert amqp.names(got[len(jobs(1, 2)) :]) == ["Connection.Close"]
     assert talk.conversation.budget.parked_bytes == 0
@@ -444,7 +444,7 @@ def test_nothing_passes_into_a_returned_message_before_the_end() -> None:
     talk.broker(jobs(1, 1, 2))
     talk.broker(returned[:-18])
     assert heard(talk) == jobs(1, 1) + returned[:-18]
-    assert amqp.names(talk.conversation.close_frames("bye")[0]) == ["Connection.Close"]
+    assert amqp.names(say_close(talk.conversation, "bye")[0]) == ["Connection.Close"]
     assert counts(talk)["abandoned"] == 1
 
 
