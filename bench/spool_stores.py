@@ -34,6 +34,7 @@ from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
 from gateway.spool.queue_files import SEGMENT_BYTES
 from gateway.spool.records import decode, encode
 from limiter.keys import Key, Origin
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 
 MIB = 1 << 20
@@ -206,7 +207,7 @@ def cpu() -> float:
 
 def play(name: str, way: str, mib: int, folder: Path) -> dict[str, float]:
     """Fill and drain one store. Its figures."""
-    key = Key(Origin("rocketmq", "bench", "127.0.0.1", None, b""), rocketmq_topic(b"bursts"), None, "produce")
+    key = Key(Origin("rocketmq", Sender("bench", "127.0.0.1", None), b""), rocketmq_topic(b"bursts"), None, "produce")
     per_batch = BATCHES[way] // MESSAGE
     batches = mib * MIB // BATCHES[way]
     body = os.urandom(MESSAGE)

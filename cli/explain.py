@@ -12,11 +12,11 @@ from typing import Any, Final
 from cli.names import typed
 from common.figures import counted
 from limiter.rules.actions import ACTION_RECORDS
+from limiter.rules.rule import SENDER_KEYS
 from limiter.rules.rule_set import UNRULED
 from limiter.units import format_size
 
 CLIENTS_SHOWN: Final = 3  # clients; of the eight that the gateway names
-SENDER: Final = ("client", "user", "group", "listener")  # options of `sluice limits get`
 JSONObject = dict[str, Any]
 
 
@@ -91,7 +91,7 @@ def details(level: JSONObject, protocol: object = None) -> Iterator[str]:
     yield f"  from  {origin}"
     yield f"  how   {', '.join(ways(level))}"
     usage = level.get("usage")
-    unused = f"depends on the {per}: add --{per}" if per in SENDER and not thing else "not used yet"
+    unused = f"depends on the {per}: add --{per}" if per in SENDER_KEYS and not thing else "not used yet"
     yield f"  now   {used(usage) if usage else unused}"
     if level.get("candidate") is not None:
         yield f"  tried {tried_beside(level)}"

@@ -12,14 +12,13 @@ from click.shell_completion import CompletionItem
 
 from cli.client import AdminClient, token_for
 from cli.exits import CommandError
-from cli.keys import CONSUME, OF_LEVELS
 from cli.output import clean
 from limiter.protocols import AMQP, PROTOCOL_NAMES, ROCKETMQ
+from limiter.rules.level_keys import CONSUME, LEVEL_WORDS
 from limiter.topics import parts_of_path
 
 PATIENCE_S: Final = 1.0  # seconds; a shell waits for no longer
 MAX_TOPICS: Final = 500  # topics or connections; asked for
-OF_CONNECTIONS: Final = ("client", "user", "vhost")  # what a connection has
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -57,7 +56,7 @@ def complete_any_key(context: click.Context, parameter: click.Parameter, incompl
     """The words that may come next of any key: a topic's, or those of a client, user, listener ..."""
     given = [str(word) for word in context.params.get(parameter.name or "") or ()]
     if not given:
-        return [CompletionItem(word) for word in (*PROTOCOL_NAMES, *OF_LEVELS) if word.startswith(incomplete)]
+        return [CompletionItem(word) for word in (*PROTOCOL_NAMES, *LEVEL_WORDS) if word.startswith(incomplete)]
     word, *parts = given
     if word in PROTOCOL_NAMES:
         return complete_key(context, parameter, incomplete)
@@ -83,9 +82,6 @@ def _keys(context: click.Context, word: str) -> Iterator[list[str]]:
     """The keys of one kind, of which there is traffic, as the words after the first."""
     if word == "listener":
         yield from ([str(item.get("name"))] for item in _items(context, "/v1/listeners", {}))
-    elif word in OF_CONNECTIONS:
-        texts = (str(item.get(word) or "") for item in _items(context, "/v1/connections", {}))
-        yield from ([text.rpartition(":")[0].strip("[]") if word == "client" else text] for text in texts if text)
     elif word in {"exchange", "queue"}:
         for item in _items(context, "/v1/topics", {"protocol": AMQP.name, "sort": "rate"}):
             vhost, exchange, *rest = [part.decode(errors="replace") for part in parts_of_path(str(item.get("topic")))] + [""]
@@ -100,6 +96,9 @@ def _keys(context: click.Context, word: str) -> Iterator[list[str]]:
                 yield [namespace]
             elif word == "group" and item.get("group"):
                 yield [str(item["group"])]
+    else:  # a connection has one
+        texts = (str(item.get(word) or "") for item in _items(context, "/v1/connections", {}))
+        yield from ([text.rpartition(":")[0].strip("[]") if word == "client" else text] for text in texts if text)
 
 
 def topics(context: click.Context, protocol: str) -> list[str]:

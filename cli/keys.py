@@ -5,12 +5,13 @@
     vhost /                    exchange / orders   namespace team-a
     group billing              queue / jobs                         what consumers get
 
-Words beside a topic's are in the API's paths too (`admin.store.level_targets`).
+Words beside a topic's are those of the API's paths (`limiter.rules.level_keys`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import click
 
@@ -18,24 +19,21 @@ from cli.client import path
 from cli.exits import CommandError
 from common.failures import USAGE
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
+from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE
+from limiter.rules.rule import MATCH_KEYS, SENDER_KEYS
 
-CONSUME: Final = "consume"
-OF_LEVELS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # word -> the parts after it; its operations, the default first
-    "client": (("ADDRESS",), ("produce", CONSUME)),
-    "user": (("NAME",), ("produce", CONSUME)),
-    "listener": (("NAME",), ("produce", CONSUME)),
-    "vhost": (("VHOST",), ("produce", CONSUME)),
-    "exchange": (("VHOST", "EXCHANGE"), ("produce",)),
-    "namespace": (("NAME",), ("produce", CONSUME)),
-    "group": (("NAME",), (CONSUME, "produce")),
-    "queue": (("VHOST", "QUEUE"), (CONSUME,)),
-}
-EXAMPLES: Final = {"client": "10.0.0.7", "vhost": "/", "exchange": "/ orders", "queue": "/ jobs", "group": "billing", "user": "shop"}
 OPERATION: Final = click.option(
     "--operation",
     type=click.Choice(OPERATIONS),
     help="What is published, or what consumers get. Default: consume for a group or queue, else produce.",
 )
+
+
+def sender_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say whose messages are meant."""
+    for name, key in reversed(SENDER_KEYS.items()):
+        command = click.option(f"--{name.replace('_', '-')}", metavar=key.metavar, help=f"For messages {key.sender}.")(command)
+    return command
 
 
 def topic_path(words: tuple[str, ...]) -> str:
@@ -67,11 +65,12 @@ def key_path(words: tuple[str, ...], operation: str | None) -> str:
         raise CommandError(
             USAGE, "the limit of a rule is changed with `sluice rules set NAME`, a new one added with `sluice rules add NAME`"
         )
-    if word not in OF_LEVELS:
-        raise CommandError(USAGE, f"{word}: there are no such keys; say {', '.join([*PROTOCOL_NAMES, *OF_LEVELS])}")
-    names, operations = OF_LEVELS[word]
+    if word not in LEVEL_WORDS:
+        raise CommandError(USAGE, f"{word}: there are no such keys; say {', '.join([*PROTOCOL_NAMES, *LEVEL_WORDS])}")
+    names, operations, example, _ = LEVEL_WORDS[word]
     if len(parts) != len(names) or not all(parts):
-        raise CommandError(USAGE, f"a key of {word} is {' '.join((word, *names))}, such as: {word} {EXAMPLES.get(word, 'orders')}")
+        wanted = " ".join([word, *(MATCH_KEYS[name].metavar for name in names)])
+        raise CommandError(USAGE, f"a key of {word} is {wanted}, such as: {word} {example}")
     chosen = operation or operations[0]
     if chosen not in operations:
         raise CommandError(USAGE, f"{word} has no --operation {chosen}: {NOT_OF[chosen]}")
@@ -80,5 +79,5 @@ def key_path(words: tuple[str, ...], operation: str | None) -> str:
 
 NOT_OF: Final = {
     CONSUME: "a delivery is known by its queue, wherever it was published; say queue VHOST QUEUE",
-    "produce": "a queue is published to through an exchange; say amqp VHOST amq.default QUEUE for the default one",
+    PRODUCE: "a queue is published to through an exchange; say amqp VHOST amq.default QUEUE for the default one",
 }

@@ -11,7 +11,7 @@ from cli.client import Reply
 from cli.exits import CommandError
 from cli.explain import explained, folded
 from cli.key_completion import complete_any_key
-from cli.keys import CONSUME, OPERATION, topic_path
+from cli.keys import OPERATION, sender_options, topic_path
 from cli.keys import key_path as any_key_path
 from cli.limit_columns import IN_USE, LEVELS
 from cli.listing import limit_option, sort_option, watchable
@@ -21,6 +21,7 @@ from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common.failures import USAGE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.actions import ACTIONS, FALLBACKS
+from limiter.rules.level_keys import CONSUME
 from limiter.rules.rule import MODES, REPLIES
 from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
@@ -234,10 +235,7 @@ def list_(remote: Remote, protocol: str | None, query: str | None, sort: str, mo
     "sluice limits get queue / jobs"
 )
 @ANY_KEY
-@click.option("--client", metavar="ADDRESS", help="For messages from this client address.")
-@click.option("--user", metavar="NAME", help="For messages of this user.")
-@click.option("--group", metavar="NAME", help="For messages of this RocketMQ group.")
-@click.option("--listener", metavar="NAME", help="For messages by this listener.")
+@sender_options
 @OPERATION
 @remote
 def get(remote: Remote, key: tuple[str, ...], operation: str | None, **sender: str | None) -> None:

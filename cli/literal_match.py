@@ -14,8 +14,9 @@ import click
 from cli.client import AdminClient
 from cli.names import words_of
 from common.shell_words import joined
+from limiter.rules.rule import MATCH_KEYS
 
-MATCHED_WHOLE: Final = ("topic", "routing_key", "queue")  # fields of a match whose pattern is one of a whole name
+MATCHED_WHOLE: Final = [name for name, key in MATCH_KEYS.items() if key.subject == "topic"]  # keys of a match that name topics
 PATTERN: Final = "*?#["  # letters that make one
 MAX_TOPICS: Final = 500  # looked at
 MAX_SHOWN: Final = 3

@@ -7,11 +7,9 @@ from urllib.parse import unquote
 
 from common.shell_words import joined, quoted
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE
 from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic, parts_of_path
 
-CONSUME: Final = "consume"
-PRODUCE: Final = "produce"
-CONSUMED: Final = ("queue", "group")  # keys that mean deliveries where nothing else is said (`keys.OF_LEVELS`)
 OTHER: Final = "__other__"  # the topics beyond those that are counted one by one
 
 
@@ -47,7 +45,7 @@ def typed_path(path: str) -> str:
         if word in SEVERAL_PARTS and not consume:
             return f"{word} {typed(word, name)}"
         key = " ".join([word, *(quoted(part.decode(errors="replace")) for part in parts_of_path(name))])
-        default = (CONSUME if word in CONSUMED else PRODUCE) if word not in PROTOCOL_NAMES else PRODUCE
+        default = LEVEL_WORDS[word].operations[0] if word in LEVEL_WORDS else PRODUCE
         return key if (CONSUME if consume else PRODUCE) == default else f"{key} --operation {CONSUME if consume else PRODUCE}"
     if kind in {"rules", "live-rules"} and rest:
         return f"rule {quoted(unquote(rest))}"

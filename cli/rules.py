@@ -23,7 +23,7 @@ from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
 from limiter.algorithms import ALGORITHMS
 from limiter.protocols import OPERATIONS
-from limiter.rules.rule import PER, PROTOCOLS, SCOPES, Match
+from limiter.rules.rule import MATCH_KEYS, PER, PROTOCOLS, SCOPES
 
 
 def _limit(rule: dict[str, Any]) -> object:
@@ -156,7 +156,7 @@ def reset(remote: Remote, change: Change, name: str) -> None:
     report_remarks(reply)
 
 
-MATCHES: Final = ", ".join(field for field in Match.__dataclass_fields__)
+MATCHES: Final = ", ".join(MATCH_KEYS)
 PUT_INTO_FILE: Final = "To keep it, put this into the rules file; after `sluice reload` and `sluice rules remove` the file's holds:"
 
 

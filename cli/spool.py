@@ -9,7 +9,7 @@ import click
 
 from cli.exits import CommandError
 from cli.key_completion import complete_spooled
-from cli.keys import OF_LEVELS, topic_path
+from cli.keys import topic_path
 from cli.listing import limit_option, sort_option, watchable
 from cli.names import topic_of
 from cli.output import print_status
@@ -19,6 +19,7 @@ from common import figures
 from common.failures import USAGE
 from gateway.spool import UNWRITABLE
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.topics import topic_of_parts
 
 NOTHING: Final = "nothing waits in the spool; messages over a limit wait there where their rule says `action: spool`"
@@ -110,7 +111,7 @@ def show(remote: Remote, key: tuple[str, ...]) -> None:
 
 def key_path(key: tuple[str, ...]) -> str:
     """The path of a topic's limits. Raises CommandError for what is no topic."""
-    if key[0] in OF_LEVELS:
+    if key[0] in LEVEL_WORDS:
         raise CommandError(USAGE, f"the spool is told by topic; of a {key[0]}: sluice connections list -q {key[-1]}")
     return topic_path(key)
 

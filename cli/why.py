@@ -10,7 +10,7 @@ import click
 from cli.client import AdminClient
 from cli.exits import CommandError
 from cli.key_completion import complete_key
-from cli.keys import CONSUME, OF_LEVELS
+from cli.keys import sender_options
 from cli.names import words_of
 from cli.output import clean
 from cli.tables import fold
@@ -20,6 +20,7 @@ from cli.why_text import commands_of, text_width, written
 from common.failures import OK, USAGE
 from common.shell_words import joined, quoted
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
+from limiter.rules.level_keys import CONSUME, LEVEL_WORDS
 
 WHY_EXAMPLE: Final = """\
 sluice why amqp / orders order.created
@@ -33,9 +34,9 @@ def topic_words(key: tuple[str, ...]) -> tuple[str, ...]:
     word, *rest = key
     if word in PROTOCOL_NAMES:
         return key
-    if word == "queue" and len(rest) == len(OF_LEVELS[word][0]):
+    if word == "queue" and len(rest) == len(LEVEL_WORDS[word].parts):
         return ("amqp", rest[0], DEFAULT_EXCHANGE, rest[1])
-    if word in OF_LEVELS:
+    if word in LEVEL_WORDS:
         raise CommandError(USAGE, f"`why` is of a topic; what limits a {word} shows: sluice limits get {joined(key)}")
     forms = " or ".join(names.key_words for names in PROTOCOL_NAMES.values())
     raise CommandError(
@@ -79,10 +80,7 @@ def other_keys(client: AdminClient, vhost: str) -> list[str]:
 @click.argument(
     "key", nargs=-1, required=True, metavar=" | ".join(names.key_words for names in PROTOCOL_NAMES.values()), shell_complete=complete_key
 )
-@click.option("--client", metavar="ADDRESS", help="For messages from this client address.")
-@click.option("--user", metavar="NAME", help="For messages of this user.")
-@click.option("--group", metavar="NAME", help="For messages of this RocketMQ group.")
-@click.option("--listener", metavar="NAME", help="For messages by this listener.")
+@sender_options
 @click.option(
     "--library", metavar="NAME", help="What this client library shows: pika, java, go ...; default: those of the clients limited."
 )

@@ -28,6 +28,7 @@ from cli.limits import key_path
 from cli.names import typed
 from common.failures import NOT_AUTHORISED, NOT_FOUND
 from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.rule import SENDER_KEYS
 from limiter.rules.rule_set import UNRULED
 
 JSONObject = dict[str, Any]
@@ -36,7 +37,6 @@ EVENTS: Final = "limit_reached,limit_recovered"
 MAX_EVENTS: Final = 500  # events; asked for
 MAX_CLIENTS: Final = 8  # client addresses; whose connections are looked up
 MAX_CONNECTIONS: Final = 20  # connections; looked at of one address
-SENDER: Final = ("client", "user", "group", "listener")  # of an event, and of `/v1/limits`
 MAX_RANKED: Final = 500  # clients; of the ranking over all topics
 MAX_NEAR: Final = 500  # topics; looked at for a name like one that has not come
 MAX_SHOWN: Final = 3  # of these, shown
@@ -170,7 +170,7 @@ def _sender(traffic: list[JSONObject], events: list[JSONObject], topic: str) -> 
     worst = str(max(refused, key=lambda each: float(each["refused_per_second"])).get("client")) if refused else ""
     of_topic = [event for event in reversed(events) if event.get("topic") == topic]
     last: JSONObject = next((event for event in of_topic if worst in {"", event.get("client")}), {"client": worst})
-    return {name: str(last[name]) for name in SENDER if last.get(name)}
+    return {name: str(last[name]) for name in SENDER_KEYS if last.get(name)}
 
 
 def _or_nothing(client: AdminClient, target: str, query: Mapping[str, str] | None = None) -> JSONObject | None:

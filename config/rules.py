@@ -9,12 +9,12 @@ error. The limiter stops at a rule's first fault, so it is asked again without t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Any, ClassVar, Final
 
 from config.document import Node
 from config.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
-from config.problems import SourceLocation, listed, suggestion
+from config.problems import SourceLocation, suggestion
 from config.quantities import BurstTime, ByteRate, Duration, MessageRate, Percent, Size, Weight
 from config.sections import REQUIRED, ListOf, OneOrMore, OrElse, Section, setting, settings_of
 from limiter.algorithms import ALGORITHMS, COUNTING
@@ -24,14 +24,15 @@ from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 from limiter.rules.actions import ACTIONS, FALLBACKS
 from limiter.rules.patterns import IPV6_BITS
+from limiter.rules.rows import LISTENERS, MatchKey
 from limiter.rules.rule import (
     DEFAULT_MAX_DELAY_NS,
+    MATCH_KEYS,
     MAX_WEIGHT,
     MAX_WORDS,
     MODES,
     NOT_YET,
     PER,
-    PROTOCOLS,
     REPLIES,
     SCOPES,
     Match,
@@ -39,40 +40,20 @@ from limiter.rules.rule import (
     RuleError,
 )
 
+MAX_LISTENERS: Final = 100  # names in one rule; a guess
 MAX_BURST: Final = 10**15  # tokens; as limiter.limits.MAX_PER_SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class MatchText:
-    """Which messages a rule is for; a field left out matches everything."""
+def kind_of_key(key: MatchKey) -> Kind[Any]:
+    """How a key of `match` is written."""
+    if key.choices:
+        return Choice(*key.choices)
+    return OneOrMore(Text(key.example), f"[{key.example}, backup]", most=MAX_LISTENERS) if key.kind == LISTENERS else Text(key.example)
 
-    protocol: str | None = setting(Choice(*PROTOCOLS), None, f"{listed(PROTOCOLS)}.")
-    listener: tuple[str, ...] | None = setting(
-        OneOrMore(Text("rabbit"), "[rabbit, backup]", most=100), None, "Name of a listener, exact or glob, or a list: any of them."
-    )
-    vhost: str | None = setting(Text("/"), None, "AMQP virtual host; exact or glob.")
-    exchange: str | None = setting(Text("orders"), None, "AMQP exchange, exact or glob; amq.default is the default exchange.")
-    routing_key: str | None = setting(Text("order.#"), None, "AMQP routing key; exact, glob, or words with * (one) and # (any number).")
-    queue: str | None = setting(Text("jobs"), None, "AMQP queue published to through the default exchange.")
-    topic: str | None = setting(Text("orders"), None, "RocketMQ topic; exact or glob, e.g. '%RETRY%*'.")
-    group: str | None = setting(
-        Text("billing"), None, "RocketMQ group, exact or glob: the producer's; for retries (%RETRY%GROUP) and pulls the consumer's."
-    )
-    namespace: str | None = setting(
-        Text("shop"), None, "RocketMQ namespace, exact or glob: shop of shop%orders and of %RETRY%shop%billing."
-    )
-    user: str | None = setting(
-        Text("guest"),
-        None,
-        "User, exact or glob. AMQP: as authenticated. RocketMQ: the ACL access key that the request claims; the gateway cannot verify it, "
-        "so name client too where others could claim it.",
-    )
-    client: str | None = setting(Text("10.0.0.0/8"), None, "Client address or network (CIDR).")
-    operation: str | None = setting(
-        Choice(*OPERATIONS),
-        None,
-        "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused.",
-    )
+
+MatchText: Any = make_dataclass(  # which messages a rule is for: the keys of `Match`
+    "MatchText", [(name, Any, setting(kind_of_key(key), None, key.doc)) for name, key in MATCH_KEYS.items()], frozen=True, slots=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +163,7 @@ class RuleText:
         "answer": "it was never released and is gone: remove it; of RocketMQ only one-way sends wait in the spool",
     }
     name: str = setting(Name("orders"), REQUIRED, "Name of the rule in metrics, refusals and live changes.")
-    match: MatchText = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
+    match: Any = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
     per: str = setting(
         Choice(*PER), "topic", "There is one bucket per this; exchange and vhost are AMQP's, group and namespace RocketMQ's."
     )
@@ -269,7 +250,6 @@ class RuleText:
     )
 
 
-MATCH_FIELDS: Final = tuple(field.name for field in fields(MatchText))  # called the same in Match
 RULE_SETTINGS: Final = settings_of(RuleText)
 LIMIT_SETTINGS: Final = settings_of(LimitText)
 SOME_LIMIT: Final = LimitText(messages=Rate(1))
@@ -350,7 +330,7 @@ def without(text: RuleText, error: RuleError) -> RuleText:
     return replace(text, **{field: value})
 
 
-def fields_of_several_protocols(match: MatchText) -> bool:
+def fields_of_several_protocols(match: Any) -> bool:
     given = [names for names in PROTOCOL_NAMES.values() if any(getattr(match, name) is not None for name in names.match_fields)]
     return len(given) > 1
 
@@ -382,7 +362,7 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
     tokens = limit.burst if isinstance(limit.burst, BurstText) else BurstText()
     return Rule(
         name=text.name,
-        match=Match(**{name: getattr(text.match, name) for name in MATCH_FIELDS}),
+        match=Match(**{name: getattr(text.match, name) for name in MATCH_KEYS}),
         per=text.per,
         limit=Limit(
             messages=limit.messages,
@@ -461,7 +441,7 @@ def text_of(rule: Rule) -> RuleText:
         burst = BurstText(limit.messages_burst, limit.bytes_burst)
     return RuleText(
         name=rule.name,
-        match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_FIELDS} | {"listener": rule.match.listeners() or None}),
+        match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_KEYS} | {"listener": rule.match.listeners() or None}),
         per=rule.per,
         limit=LimitText(limit.messages, limit.bytes, burst, limit.concurrent),
         algorithm=rule.algorithm,

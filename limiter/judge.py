@@ -33,6 +33,7 @@ from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
 from limiter.limits import NEVER
+from limiter.rules.subject import Sender
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:
@@ -87,9 +88,14 @@ class Judge:
 
     # ---- keys, on the loop's thread --------------------------------------------------------------------------------
 
-    def origin(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes = b"/", connection: int = 0) -> Origin:
-        """The one origin of these; counts a session, to be given back with `release`. Connections are told apart where a rule does."""
-        return self.origins.origin(protocol, listener, client, user, vhost, connection)
+    def origin(
+        self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes = b"/", connection: int = 0, **more: str | None
+    ) -> Origin:
+        """The one origin of these; counts a session, to be given back with `release`. Connections are told apart where a rule does.
+
+        `more`: what else is known of the sender, by the names of `Sender`.
+        """
+        return self.origins.origin(protocol, Sender(listener, client, user, **more), vhost, connection)
 
     def release(self, origin: Origin, *, connection_ends: bool = True) -> None:
         """A session of `origin` has ended, or goes on without it; with the last one the origin and its keys are forgotten."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.fair_share.shared_bucket import TopicShare
     from limiter.new_names import NewNames
+    from limiter.rules.subject import Sender
     from limiter.topics import TopicName
 
 MAX_SAID: Final = 3  # libraries, and names, of one origin; behind one address and user there is one application, or a few; a guess
@@ -94,15 +95,16 @@ class Origin:
     """
 
     __slots__ = (
-        "client", "connection", "groups", "keys", "libraries", "listener", "names", "new_names", "order", "protocol", "sessions",
+        "client", "connection", "groups", "keys", "libraries", "listener", "names", "new_names", "order", "protocol", "sender", "sessions",
         "together", "user", "vhost",
     )  # fmt: skip
 
-    def __init__(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes, connection: int = 0) -> None:
+    def __init__(self, protocol: str, sender: Sender, vhost: bytes, connection: int = 0) -> None:
         self.protocol = protocol
-        self.listener = listener
-        self.client = client  # address without port
-        self.user = user
+        self.sender = sender
+        self.listener = sender.listener or ""
+        self.client = sender.client or ""  # address without port
+        self.user = sender.user
         self.vhost = vhost
         self.connection = connection  # its number; 0: any number of connections
         self.keys: dict[bytes, Key] = {}  # raw key bytes as they stand on the wire -> Key; filled by Judge.key, bounded by the judge

@@ -11,11 +11,12 @@ from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, invalid, not_found, pattern
 from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Route
 from admin.pattern_refusal import instead_of_network, instead_of_pattern_of_level
-from admin.store.level_targets import CONSUME, PARTS, PRODUCE, level_key, level_target, template, words_of
+from admin.store.level_targets import PARTS, level_key, level_target, template, words_of
 from admin.views.level_views import LevelLimit, holding
 from admin.views.limit_views import Level, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
 from limiter.protocols import protocol_of_level, spoken_behind
+from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE
 from limiter.rules.rule_set import UNRULED
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def routes_of(operation: str, word: str) -> list[Route]:
     thing = f"what a {word} {'publishes' if operation == PRODUCE else 'consumes'}"
     if word in {"queue", "rocketmq"}:
         thing = f"what is delivered from a {'queue' if word == 'queue' else 'RocketMQ topic'}"
-    if operation == PRODUCE and word in {"vhost", "exchange", "listener", "namespace"}:
+    elif operation == PRODUCE and not LEVEL_WORDS[word].sends:
         thing = f"what is published to a {word}".replace("to a exchange", "to an exchange")
     parameters = WRITE_PARAMETERS if word in {"client", "listener"} else SET_PARAMETERS
     return [

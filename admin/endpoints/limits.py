@@ -25,9 +25,9 @@ from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, Limi
 from admin.views.views import Preview
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
-from limiter.rules.rule import PROTOCOLS
+from limiter.rules.rule import PROTOCOLS, SENDER_KEYS
 from limiter.rules.rule_set import UNRULED, Effective, RuleSet
-from limiter.rules.subject import Subject
+from limiter.rules.subject import ANYBODY, Sender, Subject
 from limiter.topics import TopicName, topic_of_parts
 
 MAX_NAME_BYTES: Final = 255  # bytes; one part of a key; AMQP's short strings, and RocketMQ's longest topic (%RETRY% and a group)
@@ -49,24 +49,21 @@ def key_of_request(context: Context) -> TopicName:
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """The sender asked about; None: not given. `operation` None: all that the key is for."""
+class Asked:
+    """The sender asked about. `operation` None: all that the key is for."""
 
-    listener: str | None = None
-    client: str | None = None
-    user: str | None = None
-    group: str | None = None
+    sender: Sender = ANYBODY
+    group: bytes | None = None
     operation: str | None = None
 
     def subject(self, name: TopicName, operation: str) -> Subject:
-        group = None if self.group is None else self.group.encode(errors="surrogateescape")
-        return Subject(name, name.text(), self.listener, self.client, self.user, group, operation)
+        return Subject(name, name.text(), self.sender, self.group, operation)
 
 
-ANYBODY: Final = Sender()
+OF_ANYBODY: Final = Asked()
 
 
-def sender_of_request(context: Context) -> Sender:
+def sender_of_request(context: Context) -> Asked:
     """The sender that the query names; raises ProblemError 422 for a listener that there is none of, a client that is no address."""
     query = context.request.query
     faults = []
@@ -79,7 +76,9 @@ def sender_of_request(context: Context) -> Sender:
         faults.append(Fault("?client", f"{client!r} is no address; give one without its port, e.g. 10.0.0.7"))
     if faults:
         raise invalid("there is no such sender", faults)
-    return Sender(listener, client, query.get("user"), query.get("group"), query.get("operation"))
+    group = query.get("group")
+    sender = Sender(**{name: query.get(name) for name in Sender._fields})
+    return Asked(sender, None if group is None else group.encode(errors="surrogateescape"), query.get("operation"))
 
 
 def is_address(text: str) -> bool:
@@ -91,18 +90,18 @@ def is_address(text: str) -> bool:
     return True
 
 
-def holding(context: Context, name: TopicName, sender: Sender = ANYBODY) -> list[tuple[str, Effective]]:
+def holding(context: Context, name: TopicName, asked: Asked = OF_ANYBODY) -> list[tuple[str, Effective]]:
     """The limits of a key, with their operation."""
     rules = context.store.rules()
     return [
-        (operation, effective) for operation in operations_of(name, sender) for effective in rules.matched(sender.subject(name, operation))
+        (operation, effective) for operation in operations_of(name, asked) for effective in rules.matched(asked.subject(name, operation))
     ]
 
 
-def operations_of(name: TopicName, sender: Sender) -> tuple[str, ...]:
+def operations_of(name: TopicName, asked: Asked) -> tuple[str, ...]:
     """RocketMQ's topics are consumed; of AMQP's keys those that are a queue's name, which are the routing keys of the default exchange."""
-    if sender.operation is not None:
-        return (sender.operation,)
+    if asked.operation is not None:
+        return (asked.operation,)
     return ("produce",) if name.exchange else ("produce", "consume")
 
 
@@ -113,11 +112,11 @@ def configured(context: Context, name: TopicName, found: list[tuple[str, Effecti
     return (context.store.state.keys.get(key_target(name)), levels)
 
 
-async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY, *, explaining: bool = False) -> Answer:
+async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBODY, *, explaining: bool = False) -> Answer:
     """The limits as they are now, with the ETag of just that, whatever is changed while the answer is made."""
     rules, revision, changed = context.store.rules(), context.store.revision, context.store.state.keys.get(key_target(name))
-    found = holding(context, name, sender)
-    tag = etag(configured(context, name, found if sender == ANYBODY else None))
+    found = holding(context, name, asked)
+    tag = etag(configured(context, name, found if asked == OF_ANYBODY else None))
     await own_turn()
     remarks = remarks_on(context, name, found)
     rates = await rates_of(context, {(name.protocol, effective.thing, operation) for operation, effective in found})
@@ -140,7 +139,7 @@ async def key_answer(context: Context, name: TopicName, sender: Sender = ANYBODY
         revision=revision,
         override=changed,
         levels=[level(operation, effective) for operation, effective in found],
-        explanation=await explanation_of(rules, name, sender, level) if explaining else None,
+        explanation=await explanation_of(rules, name, asked, level) if explaining else None,
         remarks=remarks,
     )
     return Answer(view, etag=tag)
@@ -159,11 +158,11 @@ def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effecti
     return remarks
 
 
-async def explanation_of(rules: RuleSet, name: TopicName, sender: Sender, level: Callable[[str, Effective], Level]) -> list[Explained]:
+async def explanation_of(rules: RuleSet, name: TopicName, asked: Asked, level: Callable[[str, Effective], Level]) -> list[Explained]:
     """Each level of a key. Thousands of rules are walked on another thread."""
     found: list[Explained] = []
-    for operation in operations_of(name, sender):
-        subject = sender.subject(name, operation)
+    for operation in operations_of(name, asked):
+        subject = asked.subject(name, operation)
         if len(rules.rules) <= MAX_RULES_ON_LOOP:
             levels = explain(rules, subject)
         else:
@@ -235,10 +234,7 @@ async def list_limits(context: Context) -> Answer:
 
 KEY_PARAMETERS: Final = (
     Parameter("explain", "flag", "explain each level: the rules that do not hold and why, and levels without a limit"),
-    Parameter("listener", "text", "for messages that come by this listener"),
-    Parameter("client", "text", "for messages from this client address"),
-    Parameter("user", "text", "for messages of this user"),
-    Parameter("group", "text", "for messages of this RocketMQ group"),
+    *(Parameter(name, "text", f"for messages {key.sender}") for name, key in SENDER_KEYS.items()),
     Parameter("operation", "text", "produce or consume alone", choices=OPERATIONS),
 )
 LIST_PARAMETERS: Final = (

@@ -14,33 +14,13 @@ from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ, protocol_of_level
-from limiter.rules.level_keys import LevelKey, plain_client
-from limiter.rules.subject import Subject
+from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE, LevelKey, plain_client
+from limiter.rules.subject import ANYBODY, Sender, Subject
 from limiter.topics import TopicName, amqp_topic, parse_topic, parts_of_path, path_segment, rocketmq_topic
 
-CONSUME: Final = "consume"
-PRODUCE: Final = "produce"
-
 PARTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {  # operation -> first word of the path -> the names of the parts after it
-    PRODUCE: {
-        "client": ("client",),
-        "user": ("user",),
-        "listener": ("listener",),
-        "vhost": ("vhost",),
-        "exchange": ("vhost", "exchange"),
-        "group": ("group",),
-        "namespace": ("namespace",),
-    },
-    CONSUME: {
-        "queue": ("vhost", "queue"),
-        ROCKETMQ.name: ("topic",),
-        "client": ("client",),
-        "user": ("user",),
-        "listener": ("listener",),
-        "vhost": ("vhost",),
-        "group": ("group",),
-        "namespace": ("namespace",),
-    },
+    PRODUCE: {word: each.parts for word, each in LEVEL_WORDS.items() if PRODUCE in each.operations},
+    CONSUME: {ROCKETMQ.name: ("topic",), **{word: each.parts for word, each in LEVEL_WORDS.items() if CONSUME in each.operations}},
 }
 OF_TOPICS: Final = {"queue": AMQP.name, ROCKETMQ.name: ROCKETMQ.name}  # words of the level `topic`, and their protocols
 
@@ -134,6 +114,5 @@ def _subject(key: LevelKey, protocol: str) -> Subject:
     text = key.thing
     client = text.partition("/")[0] if key.per == "client" else None
     group = text.encode() if key.per == "group" else None
-    listener = text if key.per == "listener" else None
-    user = text if key.per == "user" else None
-    return Subject(name, name.text(), listener, client, user, group, key.operation)
+    sender = Sender(**{key.per: client or text}) if key.per in Sender._fields else ANYBODY
+    return Subject(name, name.text(), sender, group, key.operation)

@@ -84,7 +84,7 @@ def targets_of(rules: RuleSet, place: TopicPlace, name: TopicName | None) -> fro
         return frozenset([f"limits/consume/queue/{text}"])
     own = key_target(name)
     found = {own} if operation == "produce" else {own.replace("limits/", "limits/consume/", 1), f"limits/consume/queue/{text}"}
-    for effective in rules.matched(Subject(name, text, None, None, None, None, operation)):
+    for effective in rules.matched(Subject(name, text, operation=operation)):
         found |= {rule_target(effective.rule.name), f"{LIVE_RULES}{effective.rule.name}"}
         if effective.origin.startswith("quota"):
             found.add(QUOTAS)

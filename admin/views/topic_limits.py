@@ -29,7 +29,7 @@ def topic_limit(rules: RuleSet, item: JSONObject) -> Effective | None:
         name = parse_topic(item["protocol"], item["topic"])
     except ValueError:  # __other__, the sum of those that are not counted one by one
         return None
-    subject = Subject(name, item["topic"], None, None, None, None, item["operation"])
+    subject = Subject(name, item["topic"], operation=item["operation"])
     found = [effective for effective in rules.matched(subject) if effective.per == "topic" and effective.rule.mode != "off"]
     return min(found, key=lambda effective: effective.rule.mode != "enforce", default=None)
 

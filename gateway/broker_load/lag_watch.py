@@ -109,7 +109,7 @@ class LagWatch:
             self._judge.set_rate(bucket, one.controller.next_rate(limit, backlog.waiting, *found), self._now_ns())
 
     def _source(self, bucket: Bucket) -> Source:
-        name = bucket.subject.listener or ""
+        name = bucket.subject.sender.listener or ""
         listener = self._listening.get(name)
         if listener is None:
             raise BacklogError(f"listener {name} is not open any more")
@@ -132,7 +132,7 @@ class LagWatch:
         if trouble == one.trouble:
             return
         before, one.trouble = one.trouble, trouble
-        fields = {"topic": one.bucket.effective.thing, "rule": one.bucket.rule.name, "listener": one.bucket.subject.listener}
+        fields = {"topic": one.bucket.effective.thing, "rule": one.bucket.rule.name, "listener": one.bucket.subject.sender.listener}
         if trouble:
             log.event(logging.WARNING, "backlog_unknown", **fields, err=trouble, remedy="the limit keeps its last rate meanwhile")
         elif before:

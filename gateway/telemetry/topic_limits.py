@@ -138,7 +138,7 @@ def messages_limit(rules: RuleSet, place: Place) -> float | None:
         name = parse_topic(protocol, text)
     except ValueError:  # __other__, the sum of those that are not counted one by one
         return None
-    limits = limits_of(rules, Subject(name, text, None, None, None, None, operation))
+    limits = limits_of(rules, Subject(name, text, operation=operation))
     return next((rate for dimension, rate, _ in limits if dimension == "messages"), None)
 
 

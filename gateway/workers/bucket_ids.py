@@ -89,6 +89,6 @@ def announcement(number: int, bucket: Bucket) -> BucketAnnounced:
     name = subject.name
     group = None if subject.group is None else subject.group.encode()
     return BucketAnnounced(
-        number, bucket.effective.identity, name.protocol, name.vhost, name.exchange, name.topic, subject.text, subject.listener,
-        subject.client, subject.user, group, subject.operation, subject.connection, bucket.state == OVERFLOW,
+        number, bucket.effective.identity, name.protocol, name.vhost, name.exchange, name.topic, subject.text, subject.sender, group,
+        subject.operation, subject.connection, bucket.state == OVERFLOW,
     )  # fmt: skip

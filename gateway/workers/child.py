@@ -315,16 +315,7 @@ class Child:
 
 def leased_bucket(announced: BucketAnnounced) -> LeasedBucketRef:
     name = TopicName(announced.protocol, announced.vhost, announced.exchange, announced.topic)
-    subject = Subject(
-        name,
-        announced.text,
-        announced.listener,
-        announced.client,
-        announced.user,
-        announced.group,
-        announced.operation,
-        announced.connection,
-    )
+    subject = Subject(name, announced.text, announced.sender, announced.group, announced.operation, announced.connection)
     return LeasedBucketRef(announced.identity, subject, overflow=announced.overflow)
 
 

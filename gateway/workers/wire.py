@@ -18,6 +18,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
+from limiter.rules.subject import Sender
+
 HEAD: Final = struct.Struct("!I")
 MAX_FRAME_BYTES: Final = 1 << 30  # bytes; far above 10,000 connections' states, below what a torn length would be; a guess
 READ_BYTES: Final = 262_144  # bytes; one read
@@ -125,9 +127,7 @@ class BucketAnnounced(Message, frozen=True):
     exchange: bytes
     topic: bytes
     text: str
-    listener: str | None
-    client: str | None
-    user: str | None
+    sender: Sender
     group: bytes | None
     operation: str
     connection: int

@@ -22,6 +22,7 @@ from limiter.topics import SEVERAL_PARTS, TopicName
 if TYPE_CHECKING:
     from limiter.buckets.ledger import Ledger
     from limiter.rules.rule_set import Effective, Identity, RuleSet
+    from limiter.rules.subject import Sender
 
 KEYS_PER_ORIGIN: Final = 100_000  # keys, some 0.5 kB each; behind one address there may be many services; a guess
 UNNAMED: Final = "__other__"  # what those are counted as
@@ -31,7 +32,7 @@ def subject_of(key: Key) -> Subject:
     """What the rules look at for `key`."""
     origin = key.origin
     text = key.text if not key.text.endswith("#") else key.name.text()  # a group's text is not the topic's, and ends like that
-    return Subject(key.name, text, origin.listener, origin.client, origin.user, key.group, key.operation, origin.connection)
+    return Subject(key.name, text, origin.sender, key.group, key.operation, origin.connection)
 
 
 class Origins:
@@ -49,7 +50,7 @@ class Origins:
         self._count = 0
         self.consumers: dict[Identity, int] = {}  # how many consumers share a limit; counted by the sessions
         self.comers: dict[Identity, dict[object, tuple[bytes, bytes, int]]] = {}  # those that fetch a message of a slow one
-        self._origins: OrderedDict[tuple[str, str, str, str | None, bytes, int], Origin] = OrderedDict()
+        self._origins: OrderedDict[tuple[str, Sender, bytes, int], Origin] = OrderedDict()
 
     def replace(self, rules: RuleSet) -> bool:
         """Go on under `rules`; whether sessions must ask anew for their origins and keys, which may be others then."""
@@ -64,15 +65,15 @@ class Origins:
 
     # ---- origins ---------------------------------------------------------------------------------------------------
 
-    def origin(self, protocol: str, listener: str, client: str, user: str | None, vhost: bytes, connection: int) -> Origin:
+    def origin(self, protocol: str, sender: Sender, vhost: bytes, connection: int) -> Origin:
         """The one origin of these; counts a session, to be given back with `release`. Connections are told apart where a rule does."""
         number = connection if self._rules.by_connection else 0
-        identity = (protocol, listener, client, user, vhost, number)
+        identity = (protocol, sender, vhost, number)
         origin = self._origins.get(identity)
         if origin is None:
-            origin = Origin(protocol, listener, client, user, vhost, number)
+            origin = Origin(protocol, sender, vhost, number)
             if self._ledger is not None:
-                origin.new_names = self._names.of(listener, client)
+                origin.new_names = self._names.of(origin.listener, origin.client)
             self._origins[identity] = origin
         origin.sessions += 1
         return origin
@@ -84,13 +85,13 @@ class Origins:
         origin.sessions -= 1
         if origin.sessions == 0:
             self._forget_keys(origin)
-            self._origins.pop((origin.protocol, origin.listener, origin.client, origin.user, origin.vhost, origin.connection), None)
+            self._origins.pop((origin.protocol, origin.sender, origin.vhost, origin.connection), None)
 
     def own(self, origin: Origin, connection: int) -> Origin:
         """The origin to go on with under the rules in force: `origin` itself, unless they now tell connections apart."""
         if origin.connection or not self._rules.by_connection:
             return origin
-        renewed = self.origin(origin.protocol, origin.listener, origin.client, origin.user, origin.vhost, connection)
+        renewed = self.origin(origin.protocol, origin.sender, origin.vhost, connection)
         renewed.libraries = renewed.libraries or origin.libraries
         renewed.names = renewed.names or origin.names
         self.release(origin)
@@ -175,7 +176,7 @@ class Origins:
         return key
 
     def _subject(self, origin: Origin, name: TopicName, group: bytes | None, operation: str) -> Subject:
-        return Subject(name, name.text(), origin.listener, origin.client, origin.user, group, operation, origin.connection)
+        return Subject(name, name.text(), origin.sender, group, operation, origin.connection)
 
     def may_name(self, origin: Origin) -> bool:
         """Whether the client of `origin` may use one more new name, which then counts."""

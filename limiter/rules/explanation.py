@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.limits import UNLIMITED
 from limiter.protocols import protocol_of_level
-from limiter.rules.matching import Matcher, any_matches, group_text
+from limiter.rules.matching import Matcher, any_matches, group_text, pattern_of
 from limiter.rules.patterns import Addresses, name_pattern
-from limiter.rules.rule import Rule, quota_over
+from limiter.rules.rows import LISTENERS, NETWORK
+from limiter.rules.rule import OF_SENDERS, SENDER_KEYS, Rule, quota_over
 from limiter.rules.rule_set import RAISED, SHADOW
 from limiter.rules.shadowed import literal
 
@@ -187,27 +188,29 @@ def standing_of(rule: Rule, subject: Subject) -> int:
 
 def asks_for(rule: Rule, subject: Subject) -> str:
     """The sender that a rule asks for, where it would match but for that; "" where it would not match anyway."""
-    match = rule.match
-    asked = unmet(match, subject, rule.per)
+    asked = unmet(rule.match, subject, rule.per)
     if not asked:
         return ""
-    open_to_all = replace(match, listener=None, client=None, user=None, group=None)
-    return ", ".join(asked) if Matcher(open_to_all, "rule").matches(subject) else ""
+    return ", ".join(asked) if Matcher(replace(rule.match, **OF_SENDERS), "rule").matches(subject) else ""
 
 
 def unmet(match: Match, subject: Subject, per: str) -> list[str]:
     """The conditions of `match` on the sender that `subject` does not meet, or is not known to meet."""
     found: list[str] = []
-    listener = subject.listener
-    any_counts = listener is None and per != "listener"  # an unknown listener may be any
-    wanted_listeners = match.listeners()
-    if wanted_listeners and not any_counts and not (listener and any_matches([name_pattern(each) for each in wanted_listeners], listener)):
-        found.append(asking("listener", " or ".join(wanted_listeners), listener))
-    if match.client is not None and (subject.client is None or not Addresses(match.client).matches(subject.client)):
-        found.append(asking("client", match.client, subject.client))
-    for field, wanted, given in (("user", match.user, subject.user), ("group", match.group, subject.group)):
-        if wanted is not None and (given is None or not name_pattern(wanted).matches(given)):
-            found.append(asking(field, wanted, given))
+    for name, key in SENDER_KEYS.items():
+        wanted = getattr(match, name)
+        if wanted is None:
+            continue
+        given = subject.field(key.subject)
+        if key.kind == LISTENERS:
+            any_counts = given is None and per != "listener"  # an unknown listener may be any
+            met = any_counts or bool(given and any_matches([name_pattern(each) for each in match.listeners()], given))
+        elif key.kind == NETWORK:
+            met = given is not None and Addresses(wanted).matches(given)
+        else:
+            met = given is not None and pattern_of(name, wanted).matches(given)
+        if not met:
+            found.append(asking(name, " or ".join(match.listeners()) if key.kind == LISTENERS else wanted, given))
     return found
 
 

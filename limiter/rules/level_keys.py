@@ -22,6 +22,29 @@ if TYPE_CHECKING:
     from limiter.rules.rule import Override
     from limiter.rules.subject import Subject
 
+CONSUME: Final = "consume"
+PRODUCE: Final = "produce"
+
+
+class LevelWord(NamedTuple):
+    """A kind of keys, as the command line and the paths of the API have it."""
+
+    parts: tuple[str, ...]  # keys of a match, which are given in this order
+    operations: tuple[str, ...] = (PRODUCE, CONSUME)  # the first where nothing else is said
+    example: str = "orders"
+    sends: bool = False  # messages are published by it, not to it
+
+
+LEVEL_WORDS: Final = {
+    "client": LevelWord(("client",), example="10.0.0.7", sends=True),
+    "user": LevelWord(("user",), example="shop", sends=True),
+    "listener": LevelWord(("listener",)),
+    "vhost": LevelWord(("vhost",), example="/"),
+    "exchange": LevelWord(("vhost", "exchange"), (PRODUCE,), "/ orders"),
+    "namespace": LevelWord(("namespace",)),
+    "group": LevelWord(("group",), (CONSUME, PRODUCE), "billing", sends=True),
+    "queue": LevelWord(("vhost", "queue"), (CONSUME,), "/ jobs"),
+}
 LEAST_IPV6_PREFIX: Final = 48  # bits; a site's network (RFC 6177); a wider one is many clients, which a rule is for
 
 

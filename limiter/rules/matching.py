@@ -15,10 +15,13 @@ from limiter.rules.patterns import (
     plain_address,
     routing_key_pattern,
 )
-from limiter.rules.subject import Subject, encoded
+from limiter.rules.rows import NAME, WORDS
+from limiter.rules.rule import MATCH_KEYS
+from limiter.rules.subject import encoded
 
 if TYPE_CHECKING:
     from limiter.rules.rule import Match
+    from limiter.rules.subject import Subject
     from limiter.topics import TopicName
 
 # The match fields that a level's thing determines: a rule with no other field gives each thing one limit.
@@ -37,24 +40,22 @@ class Matcher:
     """One rule's match, compiled."""
 
     __slots__ = (
-        "_client", "_exchange", "_group", "_listeners", "_namespace", "_operation", "_protocol", "_topic", "_user", "_vhost", "bare",
-        "exact_thing", "exact_topic", "narrows",
+        "_client", "_fields", "_listeners", "_operation", "_patterns", "_protocol", "bare", "exact_thing", "exact_topic", "narrows",
     )  # fmt: skip
 
     def __init__(self, match: Match, per: str) -> None:
         self._protocol = protocol_of_level(per) or match.spoken()
         self._operation = match.operation or "produce"
         self._listeners = [name_pattern(name) for name in match.listeners()]  # none: any
-        self._vhost = optional_pattern(match.vhost)
-        self._exchange = optional_pattern("" if match.queue is not None or match.exchange == DEFAULT_EXCHANGE else match.exchange)
-        self._group = optional_pattern(match.group)
-        self._namespace = optional_pattern(match.namespace)
-        self._user = optional_pattern(match.user)
         self._client = None if match.client is None else Addresses(match.client)
-        self._topic = optional_pattern(match.topic if match.queue is None else match.queue)
-        if match.routing_key is not None:
-            self._topic = routing_key_pattern(match.routing_key)
         given = match.given()
+        patterns = {
+            MATCH_KEYS[name].subject: pattern_of(name, match.text_of(name)) for name in given if MATCH_KEYS[name].kind in {NAME, WORDS}
+        }
+        if match.queue is not None:
+            patterns["exchange"] = name_pattern("")
+        self._fields = list(patterns)  # of the subject, each of which must meet its pattern
+        self._patterns = list(patterns.values())
         # Names only the protocol, the operation and (where that is not the level's own thing) the listener: the default of its level.
         self.bare = all(name in {"protocol", "operation"} or (name == "listener" and per != "listener") for name in given)
         # One thing can meet this rule or another of the same level, depending on the sender: the rule then has buckets of its own.
@@ -64,30 +65,33 @@ class Matcher:
 
     def _exact_topic(self) -> tuple[str, str, str, str] | None:
         """(protocol, vhost or "*", exchange, topic) where the rule names the key exactly; a virtual host left out is any."""
-        protocol = self._protocol
-        if protocol is None or self._topic is None or self._topic.kind != EXACT:
+        protocol, topic, exchange, vhost = self._protocol, self.pattern("topic"), self.pattern("exchange"), self.pattern("vhost")
+        if protocol is None or topic is None or topic.kind != EXACT:
             return None
         if len(PROTOCOL_NAMES[protocol].topic_parts) == 1:
-            return protocol, "", "", self._topic.text
-        if self._exchange is None or self._exchange.kind != EXACT:
+            return protocol, "", "", topic.text
+        if exchange is None or exchange.kind != EXACT:
             return None
-        if self._vhost is None:
-            return protocol, "*", self._exchange.text, self._topic.text
-        return (protocol, self._vhost.text, self._exchange.text, self._topic.text) if self._vhost.kind == EXACT else None
+        if vhost is None:
+            return protocol, "*", exchange.text, topic.text
+        return (protocol, vhost.text, exchange.text, topic.text) if vhost.kind == EXACT else None
 
     def _exact_thing(self, per: str) -> str | None:
         """The thing of its level that the rule names exactly (an exchange in any virtual host: `*/name`); None: none, or several."""
+        if per == "topic":
+            return None
         if per == "client":
             return plain_address(self._client.host()) if self._client is not None and self._client.single else None
-        if per == "exchange":
-            if self._exchange is None or self._exchange.kind != EXACT or (self._vhost is not None and self._vhost.kind != EXACT):
-                return None
-            return f"{'*' if self._vhost is None else encoded(self._vhost.text)}/{encoded(self._exchange.text or DEFAULT_EXCHANGE)}"
-        listener = self._listeners[0] if len(self._listeners) == 1 else None
-        named = {"listener": listener, "user": self._user, "vhost": self._vhost, "group": self._group, "namespace": self._namespace}
-        pattern = named.get(per)
+        pattern = self.pattern(per)
+        if per == "listener":
+            pattern = self._listeners[0] if len(self._listeners) == 1 else None
         if pattern is None or pattern.kind != EXACT:
             return None
+        if per == "exchange":
+            vhost = self.pattern("vhost")
+            if vhost is not None and vhost.kind != EXACT:
+                return None
+            return f"{'*' if vhost is None else encoded(vhost.text)}/{encoded(pattern.text or DEFAULT_EXCHANGE)}"
         return encoded(pattern.text) if per == "vhost" else pattern.text
 
     def client_network(self, client: str, length: int) -> str:
@@ -101,17 +105,13 @@ class Matcher:
         version, own, _ = self._client.network()
         return version == 6 and own > length
 
-    def topic_pattern(self) -> Pattern | None:
-        return self._topic
+    def pattern(self, field: str) -> Pattern | None:
+        """What a field of the subject must meet; None: anything."""
+        return self._patterns[self._fields.index(field)] if field in self._fields else None
 
-    def looks_at_group(self) -> bool:
-        return self._group is not None
-
-    def looks_at_exchange(self) -> bool:
-        return self._exchange is not None
-
-    def looks_at_namespace(self) -> bool:
-        return self._namespace is not None
+    def fields(self) -> list[str]:
+        """The fields of the subject that must meet a pattern."""
+        return self._fields
 
     def anchors(self) -> list[Anchor]:
         """The anchors that a subject must have to match. Not the listener: while it is unknown it meets every rule."""
@@ -119,16 +119,8 @@ class Matcher:
         if self._client is not None:
             version, length, bits = self._client.network()
             found.append(("client", NETWORK, network_text(version, length, bits)))
-        for field, pattern in (
-            ("topic", self._topic),
-            ("exchange", self._exchange),
-            ("vhost", self._vhost),
-            ("group", self._group),
-            ("namespace", self._namespace),
-            ("user", self._user),
-        ):
-            if pattern is not None:
-                found += anchors_of(field, pattern)
+        for field, pattern in zip(self._fields, self._patterns, strict=True):
+            found += anchors_of(field, pattern)
         return found
 
     def matches(self, subject: Subject) -> bool:
@@ -139,18 +131,24 @@ class Matcher:
             return False
         if subject.system and self.exact_topic is None:
             return False
-        if self._listeners and subject.listener is not None and not any_matches(self._listeners, subject.listener):
-            return False
+        if self._listeners:
+            listener = subject.sender.listener
+            if listener is not None and not any_matches(self._listeners, listener):
+                return False
         if self._client is not None and (subject.client is None or not self._client.matches(subject.client)):
             return False
-        return (
-            fits(self._vhost, subject.vhost)
-            and fits(self._exchange, subject.exchange)
-            and fits(self._topic, subject.topic)
-            and fits(self._group, subject.group)
-            and fits(self._namespace, subject.namespace)
-            and fits(self._user, subject.user)
-        )
+        for at in range(len(self._fields)):
+            name = subject.field(self._fields[at])
+            if name is None or not self._patterns[at].matches(name):
+                return False
+        return True
+
+
+def pattern_of(name: str, text: str) -> Pattern:
+    """The pattern that the key `name` of a match has as `text`."""
+    if name == "exchange" and text == DEFAULT_EXCHANGE:
+        return name_pattern("")
+    return routing_key_pattern(text) if MATCH_KEYS[name].kind == WORDS else name_pattern(text)
 
 
 def group_text(group: TopicName) -> str:
@@ -158,15 +156,5 @@ def group_text(group: TopicName) -> str:
     return group.text().removesuffix("%23") + "#"
 
 
-def optional_pattern(text: str | None) -> Pattern | None:
-    return None if text is None else name_pattern(text)
-
-
 def any_matches(patterns: list[Pattern], name: str) -> bool:
     return any(pattern.matches(name) for pattern in patterns)
-
-
-def fits(pattern: Pattern | None, name: str | None) -> bool:
-    if pattern is None:
-        return True
-    return name is not None and pattern.matches(name)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.rules.anchors import anchors_of
 from limiter.rules.index import FieldIndex
+from limiter.rules.rule import SENDER_KEYS
 
 if TYPE_CHECKING:
     from limiter.rules.matching import Matcher
     from limiter.rules.patterns import Pattern
 
+SETTLED: Final = frozenset({"topic", "exchange", "vhost", *SENDER_KEYS})  # names have no other part that is looked at here
 TRIED: Final = 8  # patterns; as many are compared one by one, of more those that the index finds; a guess
 
 
@@ -24,15 +26,16 @@ class NamePatterns:
     __slots__ = ("_index", "_patterns", "_tried", "by_exchange", "by_group", "named", "settled")
 
     def __init__(self, matchers: list[Matcher]) -> None:
-        self.settled = not any(matcher.looks_at_namespace() for matcher in matchers)  # names have no other part that rules look at
-        self.by_exchange = any(matcher.looks_at_exchange() for matcher in matchers)
-        self.by_group = any(matcher.looks_at_group() for matcher in matchers)
+        fields: set[str] = set().union(*(matcher.fields() for matcher in matchers))
+        self.settled = fields.issubset(SETTLED)
+        self.by_exchange = "exchange" in fields
+        self.by_group = "group" in fields
         self.named = True  # something names topics: it must be asked, too
         self._patterns: list[Pattern] = []
         self._index = FieldIndex()
         self._tried: list[int] = []  # patterns that are compared with every name
         for matcher in matchers:
-            pattern = matcher.topic_pattern()
+            pattern = matcher.pattern("topic")
             if pattern is not None:
                 self._patterns.append(pattern)
         for at in range(len(self._patterns)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from limiter.algorithms import ALGORITHMS, COUNTING, RATE_ALGORITHMS
 from limiter.algorithms.setting_errors import (
@@ -22,6 +22,7 @@ from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_chang
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
+from limiter.rules.rows import LISTENERS, NETWORK, WORDS, match_key, match_keys
 
 if TYPE_CHECKING:
     from limiter.protocols import ProtocolNames
@@ -70,41 +71,50 @@ def check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Match:
-    """Which messages a rule is for; a field left out (None) matches every message. Patterns: `limiter.rules.patterns`.
+    """Which messages a rule is for; a key left out (None) matches every message. Patterns: `limiter.rules.patterns`.
 
-    `topic`, `group` and `namespace` are RocketMQ's; `vhost`, `exchange`, `routing_key` and `queue` (a routing key on the default exchange)
-    are AMQP's; each implies its protocol. `user` is AMQP's as authenticated, RocketMQ's the access key that the request claims,
-    which the gateway cannot verify. `client` is an address or a network (CIDR). No `operation` means produce.
+    A key that not every protocol has (`limiter.protocols`) implies its protocol. No `operation` means produce.
     """
 
-    protocol: str | None = None
-    listener: str | tuple[str, ...] | None = None  # one of them
-    vhost: str | None = None
-    exchange: str | None = None
-    topic: str | None = None
-    routing_key: str | None = None
-    queue: str | None = None
-    group: str | None = None
-    user: str | None = None
-    client: str | None = None
-    operation: str | None = None
-    namespace: str | None = None
+    protocol: str | None = match_key(f"{' or '.join(PROTOCOLS)}.", choices=PROTOCOLS)
+    listener: str | tuple[str, ...] | None = match_key(
+        "Name of a listener, exact or glob, or a list: any of them.", "rabbit", LISTENERS, sender="by this listener"
+    )
+    vhost: str | None = match_key("AMQP virtual host; exact or glob.", "/", metavar="VHOST", always=True)
+    exchange: str | None = match_key(
+        "AMQP exchange, exact or glob; amq.default is the default exchange.", "orders", metavar="EXCHANGE", always=True
+    )
+    routing_key: str | None = match_key(
+        "AMQP routing key; exact, glob, or words with * (one) and # (any number).", "order.#", WORDS, subject="topic"
+    )
+    queue: str | None = match_key("AMQP queue published to through the default exchange.", "jobs", subject="topic", metavar="QUEUE")
+    topic: str | None = match_key("RocketMQ topic; exact or glob, e.g. '%RETRY%*'.", "orders")
+    group: str | None = match_key(
+        "RocketMQ group, exact or glob: the producer's; for retries (%RETRY%GROUP) and pulls the consumer's.",
+        "billing", sender="of this RocketMQ group", logged=True,
+    )  # fmt: skip
+    namespace: str | None = match_key("RocketMQ namespace, exact or glob: shop of shop%orders and of %RETRY%shop%billing.", "shop")
+    user: str | None = match_key(
+        "User, exact or glob. AMQP: as authenticated. RocketMQ: the ACL access key that the request claims; the gateway cannot verify it, "
+        "so name client too where others could claim it.",
+        "guest", sender="of this user", logged=True,
+    )  # fmt: skip
+    client: str | None = match_key(
+        "Client address or network (CIDR).", "10.0.0.0/8", NETWORK, sender="from this client address", metavar="ADDRESS", logged=True
+    )
+    operation: str | None = match_key(
+        "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused.",
+        choices=OPERATIONS,
+    )
 
     def __post_init__(self) -> None:
-        if self.protocol is not None:
-            check_choice("match.protocol", self.protocol, PROTOCOLS)
-        if self.operation is not None:
-            check_choice("match.operation", self.operation, OPERATIONS)
+        for name in self.given():
+            check_key(name, getattr(self, name))
         self._check_one_protocol()
         if self.operation == "consume" and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
             raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; leave exchange out")
         if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
             raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
-        if self.client is not None:
-            try:
-                Addresses(self.client)
-            except ValueError as error:
-                raise RuleError("match.client", f"{error}; write an address or a network like 10.0.0.0/8") from None
 
     def _check_one_protocol(self) -> None:
         """Raise RuleError where no protocol, or not the one that is named, has all the fields that are given."""
@@ -126,12 +136,7 @@ class Match:
 
     def given(self) -> list[str]:
         """The names of the fields that are given."""
-        pairs = {
-            "protocol": self.protocol, "listener": self.listener, "vhost": self.vhost, "exchange": self.exchange, "topic": self.topic,
-            "routing_key": self.routing_key, "queue": self.queue, "group": self.group, "user": self.user, "client": self.client,
-            "operation": self.operation, "namespace": self.namespace,
-        }  # fmt: skip
-        return [name for name, value in pairs.items() if value is not None]
+        return [name for name in MATCH_KEYS if getattr(self, name) is not None]
 
     def listeners(self) -> tuple[str, ...]:
         """The names and patterns of listeners, one of which a message comes by; empty: any."""
@@ -151,6 +156,23 @@ class Match:
         fields = self._fields_of_protocols()
         having = protocols_having(fields) if fields else []
         return having[0].name if len(having) == 1 else None
+
+
+MATCH_KEYS: Final = match_keys(Match)
+SENDER_KEYS: Final = {name: key for name, key in MATCH_KEYS.items() if key.sender}  # that say whose messages
+OF_SENDERS: Final = dict.fromkeys(SENDER_KEYS, None)  # what a match is without, that says not whose
+
+
+def check_key(name: str, value: Any) -> None:
+    """Raise RuleError for a value that the key `name` of a match cannot have."""
+    key = MATCH_KEYS[name]
+    if key.choices:
+        check_choice(f"match.{name}", value, key.choices)
+    elif key.kind == NETWORK:
+        try:
+            Addresses(value)
+        except ValueError as error:
+            raise RuleError(f"match.{name}", f"{error}; write an address or a network like {key.example}") from None
 
 
 def protocols_having(fields: list[str]) -> list[ProtocolNames]:

@@ -53,7 +53,7 @@ from limiter.rules.rule import (
     quota_over,
     reply_of,
 )
-from limiter.rules.subject import Subject
+from limiter.rules.subject import Sender, Subject
 
 if TYPE_CHECKING:
     from limiter.quota_snapshot import Quota
@@ -346,7 +346,7 @@ class RuleSet:
 
         Without `listener`, rules of any listener count; without `client`, `user` or `group`, rules that name one do not.
         """
-        return self.matched(Subject(name, name.text(), listener, client, user, group, operation, connection))
+        return self.matched(Subject(name, name.text(), Sender(listener, client, user), group, operation, connection))
 
     def group_of(self, subject: Subject) -> str | None:
         """The group of topics that `subject` shares a bucket with (`routing_key_words`); None: its topic has a bucket of its own."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from limiter.protocols import DEAD_LETTER_PREFIX, DEFAULT_EXCHANGE, PROTOCOL_NAMES, RETRY_PREFIX, protocol_of_level
 from limiter.rules.namespaces import namespace_of
 from limiter.rules.patterns import EXACT, GLOB, WORDS, Pattern, name_pattern, routing_key_pattern, split_words
+from limiter.rules.rows import NAME
+from limiter.rules.rule import MATCH_KEYS
 from limiter.rules.system_topics import is_system_topic
 
 if TYPE_CHECKING:
@@ -30,14 +32,11 @@ def covers(wide: Match, narrow: Match, per: str) -> bool:
         return False
     if wide.listeners() and not all(any_covers(wide.listeners(), name) for name in narrow.listeners() or (None,)):
         return False
-    for always, first, second in (
-        (True, wide.vhost, narrow.vhost),
-        (False, wide.group, narrow.group),
-        (False, wide.user, narrow.user),
-        (False, wide.namespace, narrow.namespace),
-    ):
-        if first is not None and not pattern_covers(pattern_of(first), None if second is None else pattern_of(second), known=always):
-            return False
+    for name, key in MATCH_KEYS.items():
+        if key.kind == NAME and key.subject not in {"topic", "exchange"} and getattr(wide, name) is not None:
+            second = getattr(narrow, name)
+            if not pattern_covers(pattern_of(getattr(wide, name)), None if second is None else pattern_of(second), known=key.always):
+                return False
     return exchange_covers(wide, narrow) and topic_covers(wide, narrow, protocol)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
@@ -16,30 +16,38 @@ if TYPE_CHECKING:
 NAMESPACED: Final = frozenset(names.name for names in PROTOCOL_NAMES.values() if "namespace" in names.match_fields)
 
 
+class Sender(NamedTuple):
+    """Who sends, as far as it is known; each field is a key of a rule's `match`. A connection's messages have one and the same."""
+
+    listener: str | None = None  # None: any, as for a topic that was never used
+    client: str | None = None  # its address
+    user: str | None = None
+
+
+ANYBODY: Final = Sender()
+
+
 class Subject:
-    """A message's topic, sender and operation. `listener` None: any, as for a topic that was never used."""
+    """A message's topic, sender and operation."""
 
     __slots__ = (
-        "client", "connection", "exchange", "group", "listener", "name", "namespace", "operation", "system", "text", "topic", "user",
-        "vhost",
+        "client", "connection", "exchange", "group", "name", "namespace", "operation", "sender", "system", "text", "topic", "vhost",
     )  # fmt: skip
 
     def __init__(
         self,
         name: TopicName,
         text: str,
-        listener: str | None,
-        client: str | None,
-        user: str | None,
-        group: bytes | None,
-        operation: str,
+        sender: Sender = ANYBODY,
+        group: bytes | None = None,
+        operation: str = "produce",
         connection: int = 0,
     ) -> None:
         self.name = name
         self.text = text  # of the topic, docs/design/contract.md 4
-        self.listener = listener
+        self.sender = sender
+        client = sender.client
         self.client = None if client is None else plain_address(client)
-        self.user = user
         self.group = None if group is None else name_text(group)
         self.operation = operation
         self.connection = connection  # its number; 0: not known
@@ -60,33 +68,26 @@ class Subject:
             return f"{encoded(self.vhost)}/{encoded(self.exchange or DEFAULT_EXCHANGE)}"
         if per == "vhost":
             return encoded(self.vhost)
-        if per == "listener":
-            return self.listener or ""
-        if per == "client":
-            return self.client or ""
         if per == "connection":
             return str(self.connection) if self.connection else ""
-        if per == "group":
-            return self.group or ""
-        if per == "namespace":
-            return self.namespace or ""
-        return self.user or "" if per == "user" else ""
+        return "" if per == "rule" else self.field(per) or ""
 
     def field(self, name: str) -> str | None:
-        """The text that a field of `Match` is compared with, or None where unknown; the topic is also the routing key and the queue."""
-        if name == "topic":
+        """The text that a key of a match is compared with (`MatchKey.subject`), or None where unknown."""
+        if name == "topic":  # which is also the routing key and the queue
             return self.topic
         if name == "exchange":
             return self.exchange
         if name == "vhost":
             return self.vhost
-        if name == "user":
-            return self.user
         if name == "group":
             return self.group
         if name == "namespace":
             return self.namespace
-        return self.client if name == "client" else None
+        if name == "client":
+            return self.client
+        found: str | None = getattr(self.sender, name)
+        return found
 
     def group_of_topics(self, words: int) -> TopicName | None:
         """The name of all topics with the same exchange and first `words` words of the routing key: those words, and a last word `#`.
@@ -99,7 +100,7 @@ class Subject:
         return self.name._replace(topic=".".join([*first[:words], "#"]).encode("utf-8", "surrogateescape"))
 
     def __repr__(self) -> str:
-        return f"<Subject {self.operation} {self.text} listener={self.listener} client={self.client} user={self.user}>"
+        return f"<Subject {self.operation} {self.text} {self.sender}>"
 
 
 def encoded(text: str) -> str:

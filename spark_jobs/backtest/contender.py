@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limiter.algorithms import COUNTING
 from limiter.quota_snapshot import Quota
+from limiter.rules.rule import SENDER_KEYS
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
 from spark_jobs.backtest.plain import from_plain, to_plain
@@ -76,6 +77,5 @@ def fault(rule: Rule) -> str | None:
         return "it follows a backlog, which is not in the log"
     if rule.per == "connection":
         return "it is per connection, and the log adds up a client's connections"
-    if rule.match.listener is not None:
-        return "it names a listener, which is not in the log"
-    return None
+    unknown = next((name for name, key in SENDER_KEYS.items() if not key.logged and name in rule.match.given()), None)
+    return None if unknown is None else f"it names a {unknown}, which is not in the log"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from limiter.rules.subject import Subject
+from limiter.rules.subject import Sender, Subject
 from limiter.topics import parse_topic
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def units(seen: Iterable[Seen], contenders: Sequence[Contender]) -> Units:
         lines[topic] += each.lines
         name = parse_topic(*topic)
         group = None if each.group is None else each.group.encode()
-        subject = Subject(name, name.text(), each.protocol, each.client, each.user, group, "produce")
+        subject = Subject(name, name.text(), Sender(each.protocol, each.client, each.user), group)
         for number, rules in enumerate(sets):
             for effective in rules.matched(subject):
                 other = first_of.setdefault((number, effective.identity), topic)

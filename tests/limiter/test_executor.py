@@ -32,6 +32,7 @@ from limiter.executor import (
 from limiter.keys import Key, Origin
 from limiter.limits import SECOND
 from limiter.request import Request, UnjudgedError
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 from support.cases import in_one_loop
 
@@ -39,7 +40,7 @@ PATIENCE_S = 10.0  # a test that waits longer has failed
 
 
 def key() -> Key:
-    return Key(Origin("rocketmq", "l", "10.0.0.1", None, b"/"), rocketmq_topic(b"t"), None, "produce")
+    return Key(Origin("rocketmq", Sender("l", "10.0.0.1", None), b"/"), rocketmq_topic(b"t"), None, "produce")
 
 
 def submission(owner: int, requests: int = 1) -> Submission:

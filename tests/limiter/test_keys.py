@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from limiter.keys import MAX_SAID, Origin, Tally
+from limiter.rules.subject import Sender
 
 
 def test_the_peak_is_the_largest_sum_of_one_window() -> None:
@@ -24,7 +25,7 @@ def test_the_tally_that_follows_goes_on_in_its_window() -> None:
 
 
 def test_what_clients_say_of_themselves_is_remembered_once_and_bounded() -> None:
-    origin = Origin("amqp", "rabbit", "10.0.0.1", None, b"/")
+    origin = Origin("amqp", Sender("rabbit", "10.0.0.1", None), b"/")
     for _ in range(3):
         origin.introduce({"product": "pika"}, "worker")
     assert (origin.libraries, origin.names) == (({"product": "pika"},), ("worker",))

@@ -33,6 +33,7 @@ from gateway.standalone import Standalone
 from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 from support.wires.wires import Wires
 
@@ -165,7 +166,7 @@ async def answers(folder: Path) -> dict[str, list[str]]:
     standalone = Standalone(configured, store, cast(Any, None))
     gateway = standalone.gateway
     gateway.sweeper.close()
-    key = Key(Origin("rocketmq", "rocket", "10.0.0.7", None, b""), rocketmq_topic(b"orders"), None, "produce")
+    key = Key(Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b""), rocketmq_topic(b"orders"), None, "produce")
     gateway.accounts.note(key)
     key.tally.received = key.tally.refused = 1
     gateway.accounts.fold(now_ns())

@@ -30,6 +30,7 @@ from gateway.counting.accounts import Accounts
 from gateway.counting.known_names import KNOWN_AFTER
 from gateway.counting.thinning import thin_out
 from limiter.keys import Key, Origin, Tally
+from limiter.rules.subject import Sender
 from limiter.topics import amqp_topic, rocketmq_topic
 
 ROLLING = Rolling(300, 1 << 20, 0)
@@ -43,7 +44,7 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 
 
 def key(client: str = "10.0.0.7") -> Key:
-    return Key(Origin("rocketmq", "rocket", client, None, b""), rocketmq_topic(b"orders"), b"p1", "produce")
+    return Key(Origin("rocketmq", Sender("rocket", client, None), b""), rocketmq_topic(b"orders"), b"p1", "produce")
 
 
 def tally(**counts: int) -> Tally:
@@ -131,7 +132,7 @@ def test_a_fold_in_the_middle_of_100_ms_hides_no_peak() -> None:
 
 def test_clients_are_told_apart_and_amqp_topics_are_percent_encoded(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    amqp = Key(Origin("amqp", "rabbit", "10.0.0.9", "shop", b"/"), amqp_topic(b"/", b"orders", b"a.\xff"), None, "produce")
+    amqp = Key(Origin("amqp", Sender("rabbit", "10.0.0.9", "shop"), b"/"), amqp_topic(b"/", b"orders", b"a.\xff"), None, "produce")
     for each in (key("10.0.0.1"), key("10.0.0.2"), amqp):
         log.running.add(each, tally(messages=1))
     stop(log, NOON)
@@ -302,7 +303,7 @@ def test_queued_seconds_are_bounded_by_keys_too(tmp_path: Path) -> None:
 
 def invent(log: AccessLog, second: int, topics: int) -> None:
     """So many topics that nobody has ever named."""
-    origin = Origin("rocketmq", "rocket", "10.9.9.9", None, b"")
+    origin = Origin("rocketmq", Sender("rocket", "10.9.9.9", None), b"")
     for number in range(topics):
         log.running.add(Key(origin, rocketmq_topic(b"made-up-%d-%d" % (second, number)), None, "produce"), tally(messages=1))
 
@@ -313,7 +314,7 @@ STEADY = 50
 def steady(log: AccessLog, clients: int = 2) -> None:
     """What goes on every second, with counts that tell whether a line is whole; each key is folded twice, as a scrape does."""
     for client in range(clients):
-        origin = Origin("rocketmq", "rocket", f"10.0.0.{client}", None, b"")  # a new one each second: clients come and go
+        origin = Origin("rocketmq", Sender("rocket", f"10.0.0.{client}", None), b"")  # a new one each second: clients come and go
         keys = [Key(origin, rocketmq_topic(b"steady-%d" % topic), b"p", "produce") for topic in range(STEADY)]
         for _ in range(2):
             for key in keys:
@@ -405,7 +406,7 @@ def test_a_known_topic_whose_clients_or_groups_are_made_up_is_dropped_like_an_un
         log.close_second(NOON + second)
     wait_for_writer(log)
     steady(log)
-    origin = Origin("rocketmq", "rocket", "10.9.9.9", None, b"")
+    origin = Origin("rocketmq", Sender("rocket", "10.9.9.9", None), b"")
     for number in range(MAX_QUEUED_UNKNOWN + 1):
         log.running.add(Key(origin, rocketmq_topic(b"steady-7"), b"group-%d" % number, "produce"), tally(messages=1))
     log.close_second(NOON + KNOWN_AFTER)

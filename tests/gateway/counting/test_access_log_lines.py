@@ -9,6 +9,7 @@ import pytest
 
 from gateway.counting.access_log_lines import REST_S, SLICE_LINES, RunningSecond, Second, text_of
 from limiter.keys import Key, Origin, Tally
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 
 NOON = 1_795_262_400
@@ -16,7 +17,7 @@ WORDS = ["orders", "", 'a"b\\c/', "\u00e4\u4e2d\U0001f600", "\n\t\x00\x1f\x7f", 
 
 
 def key(topic: str, group: bytes = b"p1") -> Key:
-    return Key(Origin("rocketmq", "rocket", "10.0.0.7", None, b""), rocketmq_topic(topic.encode()), group, "produce")
+    return Key(Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b""), rocketmq_topic(topic.encode()), group, "produce")
 
 
 def tally(**counts: int) -> Tally:
@@ -43,7 +44,7 @@ def test_lines_are_what_json_would_write(word: str, quiet: bool) -> None:
     counts = {} if quiet else {
         "refused": 12, "refused_bytes": 2710, "delayed": 5, "dropped": 6, "bypassed": 7, "shadow_refused": 8,
     }  # fmt: skip
-    one = Key(Origin(word, "here", word, word, b""), rocketmq_topic(b"x"), None, word, word)
+    one = Key(Origin(word, Sender("here", word, word), b""), rocketmq_topic(b"x"), None, word, word)
     found = second((one, tally(messages=412, bytes=1 << 70, received=500, peak_100ms=90, **counts)))
     line: dict[str, Any] = {
         "v": 1, "ts": NOON, "gateway": word, "boot": "6f1c", "seq": 7, "protocol": word, "topic": word, "client": word,

@@ -19,9 +19,10 @@ from gateway.counting.accounts import (
 from gateway.counting.hourly_demand import readings_of
 from gateway.counting.recent_rates import TICKS
 from limiter.keys import Key, Origin
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 
-ORIGIN = Origin("rocketmq", "rocket", "10.0.0.7", None, b"")
+ORIGIN = Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b"")
 MANY = 2 * SLICE_KEYS + 1
 
 

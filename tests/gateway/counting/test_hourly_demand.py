@@ -7,9 +7,10 @@ import pytest
 from gateway.counting.accounts import OTHER, SLICE_KEYS, Accounts, TopicTotals
 from gateway.counting.hourly_demand import HourlyDemand, Reading, readings_of
 from limiter.keys import Key, Origin
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 
-ORIGIN = Origin("rocketmq", "rocket", "10.0.0.7", None, b"")
+ORIGIN = Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b"")
 ORDERS = ("rocketmq", "orders")
 HOUR = 3600 * 1_000_000_000
 

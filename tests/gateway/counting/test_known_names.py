@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from gateway.counting.known_names import IDLE_S, KNOWN_AFTER, LOOK_S, MAX_KNOWN, KnownNames, name_of
 from limiter.keys import Key, Origin
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 
 NOON = 1_795_262_400
 
 
 def key(topic: str, client: str = "10.0.0.7") -> Key:
-    return Key(Origin("rocketmq", "rocket", client, None, b""), rocketmq_topic(topic.encode()), b"p1", "produce")
+    return Key(Origin("rocketmq", Sender("rocket", client, None), b""), rocketmq_topic(topic.encode()), b"p1", "produce")
 
 
 def ranks(known: KnownNames, *topics: str) -> list[int]:

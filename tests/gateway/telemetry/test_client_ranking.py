@@ -7,13 +7,14 @@ from typing import Any
 from gateway.counting.recent_rates import TICKS
 from gateway.telemetry.client_ranking import KEEP_S, MAX_CLIENTS, MAX_NEWCOMERS, MAX_TOPICS_OF_CLIENT, ClientRanking
 from limiter.keys import Key, Origin, Tally
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 
 PIKA: dict[str, object] = {"product": "Pika Python Client Library", "version": "1.4.4"}
 
 
 def key(topic: str, address: str = "10.0.0.7", user: str | None = "shop", listener: str = "rocket") -> Key:
-    return Key(Origin("rocketmq", listener, address, user, b""), rocketmq_topic(topic.encode()), None, "produce")
+    return Key(Origin("rocketmq", Sender(listener, address, user), b""), rocketmq_topic(topic.encode()), None, "produce")
 
 
 def tally(refused: int = 0, delayed: int = 0, dropped: int = 0, passed: int = 0) -> Tally:

@@ -9,13 +9,14 @@ from gateway.telemetry.collector import candidate_samples
 from gateway.telemetry.topic_metrics import topic_lines
 from limiter.buckets.candidate import CandidateCounts
 from limiter.keys import Key, Origin
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 from support.expositions import series
 
 
 def account(topics: int) -> Accounts:
     accounts = Accounts()
-    origin = Origin("rocketmq", "rocket", "10.0.0.7", None, b"")
+    origin = Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b"")
     for number in range(topics):
         key = Key(origin, rocketmq_topic(b"t%d" % number), None, "produce")
         accounts.note(key)

@@ -17,6 +17,7 @@ from gateway.telemetry.refused_clients import (
     retry_samples,
 )
 from limiter.keys import Key, Origin
+from limiter.rules.subject import Sender
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.expositions import series
 
@@ -33,7 +34,7 @@ class Counted:
 
     def add(self, client: str, refused: int, forwarded: int = 0, *, topic: bytes = b"%RETRY%workers", dropped: int = 0) -> None:
         """One client's second of one topic."""
-        key = Key(Origin("rocketmq", "rocket", client, None, b""), rocketmq_topic(topic), b"workers", "produce")
+        key = Key(Origin("rocketmq", Sender("rocket", client, None), b""), rocketmq_topic(topic), b"workers", "produce")
         key.tally.received = refused + forwarded + dropped
         key.tally.refused, key.tally.messages, key.tally.dropped = refused, forwarded, dropped
         self.accounts.note(key)
@@ -61,7 +62,7 @@ def test_clients_are_listed_from_their_first_refusal_on_the_worst_first() -> Non
 
 def test_clients_of_amqp_are_listed_too() -> None:
     counted = Counted()
-    key = Key(Origin("amqp", "rabbit", "10.0.0.7", "shop", b"/"), amqp_topic(b"/", b"orders", b"created"), None, "produce")
+    key = Key(Origin("amqp", Sender("rabbit", "10.0.0.7", "shop"), b"/"), amqp_topic(b"/", b"orders", b"created"), None, "produce")
     key.tally.refused = 3
     counted.accounts.note(key)
     counted.accounts.fold(1)

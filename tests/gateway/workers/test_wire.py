@@ -36,6 +36,7 @@ from gateway.workers.wire import (
     frame,
     listen,
 )
+from limiter.rules.subject import Sender
 
 FROM_PARENTS: list[Message] = [
     Begin(1, 2, 0, "6f1c", "{}", {"rabbit": 7}, 42, b"rules"),
@@ -49,7 +50,7 @@ FROM_PARENTS: list[Message] = [
 ]
 FROM_WORKERS: list[Message] = [
     Ready(4711),
-    BucketAnnounced(1, ("topic", "", "amqp", "t"), "amqp", b"/", b"", b"\xff", "t", "rabbit", "10.0.0.7", None, None, "produce", 0),
+    BucketAnnounced(1, ("topic", "", "amqp", "t"), "amqp", b"/", b"", b"\xff", "t", Sender("rabbit", "10.0.0.7"), None, "produce", 0),
     Asks([(1, 20, 0), (1, -3, 0)]),
     BucketsForgotten([1, 2]),
     Done(4, "why not"),

@@ -13,7 +13,7 @@ from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.explanation import MAX_SHOWN, Explanation, explain
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
-from limiter.rules.subject import Subject
+from limiter.rules.subject import Sender, Subject
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 ORDERS = rocketmq_topic(b"orders")
@@ -28,9 +28,7 @@ def explained(rules: RuleSet, name: TopicName = ORDERS, operation: str = "produc
     subject = Subject(
         name,
         name.text(),
-        asking.get("listener"),
-        asking.get("client"),
-        asking.get("user"),
+        Sender(asking.get("listener"), asking.get("client"), asking.get("user")),
         None if group is None else group.encode(),
         operation,
     )
@@ -261,9 +259,7 @@ def test_the_explanation_names_the_same_rules_in_force_as_the_rule_set(
     subject = Subject(
         ORDERS,
         "orders",
-        asking.get("listener"),
-        asking.get("client"),
-        asking.get("user"),
+        Sender(asking.get("listener"), asking.get("client"), asking.get("user")),
         None if group is None else group.encode(),
         operation,
     )

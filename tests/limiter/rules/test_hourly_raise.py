@@ -85,9 +85,7 @@ def test_a_group_of_topics_is_raised_by_the_demand_of_the_group() -> None:
 
 
 def test_the_published_quota_is_explained_beside_its_raise() -> None:
-    (found,) = explain(
-        RuleSet(RULES, quotas={ORDERS: QUOTA}, hourly=asked(5.0)), Subject(ORDERS, "orders", None, None, None, None, "produce")
-    )
+    (found,) = explain(RuleSet(RULES, quotas={ORDERS: QUOTA}, hourly=asked(5.0)), Subject(ORDERS, "orders"))
     assert found.effective is not None
     assert found.effective.origin == "quota+hour"
     told = [(loss.origin, loss.limit.messages, loss.reason) for loss in found.losses]

@@ -11,7 +11,7 @@ from limiter.rules.index import RuleIndex
 from limiter.rules.matching import Matcher
 from limiter.rules.patterns import Pattern, name_pattern, routing_key_pattern
 from limiter.rules.rule import Match
-from limiter.rules.subject import Subject
+from limiter.rules.subject import Sender, Subject
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 letters = st.text("ab.*?#[]!-", max_size=9)
@@ -25,7 +25,7 @@ networks = st.sampled_from(
 
 
 def subject(name: TopicName, client: str | None = None, user: str | None = None, group: bytes | None = None) -> Subject:
-    return Subject(name, name.text(), None, client, user, group, "produce")
+    return Subject(name, name.text(), Sender(None, client, user), group)
 
 
 def holding(matchers: list[Matcher], asked: Subject, candidates: list[int]) -> int:

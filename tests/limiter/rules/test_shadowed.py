@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from limiter.rules.matching import Matcher
 from limiter.rules.rule import Match
 from limiter.rules.shadowed import contradiction, covers
-from limiter.rules.subject import Subject
+from limiter.rules.subject import Sender, Subject
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.cases import in_one_loop
 
@@ -49,7 +49,7 @@ def legal(fields: dict[str, Any]) -> Match | None:
 matches = (amqp_matches | rocketmq_matches).map(legal).filter(lambda match: match is not None)
 maybe_name = st.none() | st.sampled_from(["a", "ab", "abc", "bb", "b", ""])
 subjects = st.builds(
-    lambda name, listener, client, user, group, operation: Subject(name, name.text(), listener, client, user, group, operation),
+    lambda name, listener, client, user, group, operation: Subject(name, name.text(), Sender(listener, client, user), group, operation),
     st.builds(
         amqp_topic,
         st.sampled_from([b"a", b"ab", b"/"]),

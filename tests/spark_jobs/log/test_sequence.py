@@ -10,6 +10,7 @@ import pytest
 
 from gateway.counting.access_log import MAX_QUEUED_UNKNOWN, AccessLog, Rolling
 from limiter.keys import Key, Origin, Tally
+from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
 from spark_jobs.days import Day
 from spark_jobs.log.parse import parse
@@ -71,7 +72,7 @@ def test_a_day_without_a_line_has_no_counts(spark: SparkSession) -> None:
 def test_a_second_without_invented_topics_is_observed_and_what_was_dropped_is_missing(spark: SparkSession, tmp_path: Path) -> None:
     """As the gateway writes it: three seconds with room for ten topics, of which the last two bring fifteen more."""
     log = AccessLog(tmp_path, "g", "b", Rolling(300, 1 << 20, 0))
-    origin = Origin("rocketmq", "rocket", "10.0.0.7", None, b"")
+    origin = Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b"")
     log._writer._offered += MAX_QUEUED_UNKNOWN - 3 * 10
     for second in range(3):
         for topic in [f"steady-{number}" for number in range(10)] + [f"made-up-{second}-{number}" for number in range(15 if second else 0)]:

@@ -1,0 +1,49 @@
+"""Rows: what is known of a key of a rule's `match` beside its type.
+
+Each field of `limiter.rules.rule.Match` is made by `match_key()`. From these rows follow how a rule is matched, covered and explained, the
+rules file with its schema and reference, the options of `sluice limits get` and `why`, and the parameters of the API.
+
+Plain values, never compiled, as `limiter/protocols.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+NAME: Final = "name"  # how a key is written and compared: exact, or a glob
+WORDS: Final = "words"  # words as of AMQP's routing keys, else as a name
+LISTENERS: Final = "listeners"  # one name or several; a message whose listener is not known meets all
+NETWORK: Final = "network"  # an address, or a network
+CHOICE: Final = "choice"  # one of some words
+
+
+@dataclass(frozen=True, slots=True)
+class MatchKey:
+    """One key of `match`. `subject`: the field of `limiter.rules.subject.Subject` that it is compared with."""
+
+    doc: str
+    example: str
+    kind: str
+    subject: str
+    choices: tuple[str, ...] = ()
+    sender: str = ""  # it says whose messages: the end of "for messages …". "": it says which messages
+    metavar: str = "NAME"  # on the command line
+    always: bool = False  # known of each message
+    logged: bool = False  # in the access log
+
+
+def match_key(
+    doc: str, example: str = "", kind: str = NAME, *, subject: str = "", choices: tuple[str, ...] = (), sender: str = "",
+    metavar: str = "NAME", always: bool = False, logged: bool = False,
+) -> Any:  # fmt: skip
+    """A field of `Match`. Without `subject` it is compared with what has its own name."""
+    key = MatchKey(doc, example, CHOICE if choices else kind, subject, choices, sender, metavar, always, logged)
+    return field(default=None, metadata={"row": key})
+
+
+def match_keys(match: type[Any]) -> dict[str, MatchKey]:
+    """The keys of `Match`, by their names."""
+    rows = {each.name: each.metadata["row"] for each in dataclasses.fields(match)}
+    return {name: dataclasses.replace(row, subject=row.subject or name) for name, row in rows.items()}
