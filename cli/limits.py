@@ -26,7 +26,7 @@ from limiter.rules.rule import MODES, REPLIES
 from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 
-def _checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """A callback that checks an option's value with `parse`, whose message it shows."""
 
     def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -49,12 +49,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a live change."""
     options = (
         click.option(
-            "--messages", metavar="RATE", callback=_checked(parse_rate), help="Rate of messages, e.g. 500/s, 30k/min; 0/s refuses all."
+            "--messages", metavar="RATE", callback=checked(parse_rate), help="Rate of messages, e.g. 500/s, 30k/min; 0/s refuses all."
         ),
-        click.option("--bytes", "size", metavar="RATE", callback=_checked(parse_byte_rate), help="Rate of bytes, e.g. 5MiB/s."),
-        click.option("--burst", metavar="TIME", callback=_checked(parse_duration), help="Burst, as a time of the rate, e.g. 2s."),
+        click.option("--bytes", "size", metavar="RATE", callback=checked(parse_byte_rate), help="Rate of bytes, e.g. 5MiB/s."),
+        click.option("--burst", metavar="TIME", callback=checked(parse_duration), help="Burst, as a time of the rate, e.g. 2s."),
         click.option("--burst-messages", metavar="N", type=click.IntRange(min=1), help="Burst in messages."),
-        click.option("--burst-bytes", metavar="SIZE", callback=_checked(parse_size), help="Burst in bytes, e.g. 1MiB."),
+        click.option("--burst-bytes", metavar="SIZE", callback=checked(parse_size), help="Burst in bytes, e.g. 1MiB."),
         click.option(
             "--concurrent", metavar="N", type=click.IntRange(min=1), help="Most requests in flight (algorithm concurrency or adaptive)."
         ),
@@ -67,26 +67,26 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--mode", type=click.Choice(MODES), help="enforce (of a key: the default); shadow: counted, never enforced; off."),
         click.option(
-            "--open-for", metavar="TIME", callback=_checked(parse_duration), help="How long the breaker stays open; 0s: no breaker."
+            "--open-for", metavar="TIME", callback=checked(parse_duration), help="How long the breaker stays open; 0s: no breaker."
         ),
         click.option(
-            "--max-delay", metavar="TIME", callback=_checked(parse_duration), help="With action delay: the longest that a message is held."
+            "--max-delay", metavar="TIME", callback=checked(parse_duration), help="With action delay: the longest that a message is held."
         ),
         click.option(
             "--candidate-messages",
             metavar="RATE",
-            callback=_checked(parse_rate),
+            callback=checked(parse_rate),
             help="A rate of messages to try: judged and counted, never enforced.",
         ),
-        click.option("--candidate-bytes", metavar="RATE", callback=_checked(parse_byte_rate), help="A rate of bytes to try."),
-        click.option("--candidate-burst", metavar="TIME", callback=_checked(parse_duration), help="A burst to try, as a time."),
+        click.option("--candidate-bytes", metavar="RATE", callback=checked(parse_byte_rate), help="A rate of bytes to try."),
+        click.option("--candidate-burst", metavar="TIME", callback=checked(parse_duration), help="A burst to try, as a time."),
         click.option("--no-candidate", is_flag=True, help="Try no candidate, not even the rule's."),
         click.option(
             "--for",
             "--expires",
             "expires",
             metavar="TIME",
-            callback=_checked(_expires),
+            callback=checked(_expires),
             help="When the change ends: 30m from now, or 2026-11-21T12:00:00Z. Default: when the earlier change ends, if there is one.",
         ),
         click.option("--no-end", is_flag=True, help="The change has no end, though the earlier one has."),
@@ -94,6 +94,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+LIVE: Final = ("action", "fallback", "reply", "mode", "max_delay")  # settings of a rule among them
 
 
 def _candidate(options: dict[str, Any]) -> dict[str, Any] | str | None:

@@ -12,7 +12,7 @@ import click
 from cli.client import AdminClient, Reply, path
 from cli.exits import CommandError
 from cli.explain import tried
-from cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, show
+from cli.limits import LIVE, change_body, checked, keep_end, limit_options, report_end, report_remarks, report_replaced, show
 from cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
 from cli.literal_match import WholeName, command_with, unseen_name
 from cli.output import print_status
@@ -21,9 +21,10 @@ from cli.traffic_columns import byte_limit, limit_in_figures, some
 from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
-from limiter.algorithms import ALGORITHMS
 from limiter.protocols import OPERATIONS
-from limiter.rules.rule import MATCH_KEYS, PER, PROTOCOLS, SCOPES
+from limiter.rules.rows import DURATION, SIZE, WHOLE, YES_NO
+from limiter.rules.rule import MATCH_KEYS, PROTOCOLS, RULE_SETTINGS
+from limiter.units import parse_duration, parse_size
 
 
 def _limit(rule: dict[str, Any]) -> object:
@@ -175,6 +176,29 @@ def show_text(remote: Remote, name: str) -> None:
     report_remarks(reply)
 
 
+OPTIONS: Final = {row.key: row for row in RULE_SETTINGS.values() if row.key not in LIVE}  # settings that a live change does not have
+METAVARS: Final = {DURATION: ("TIME", parse_duration), SIZE: ("SIZE", parse_size)}
+
+
+def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that only whole rules have."""
+    for key, row in reversed(OPTIONS.items()):
+        more: dict[str, Any] = {"type": row.json_type}
+        told = row.doc
+        if row.choices:
+            more = {"type": click.Choice(row.choices)}
+            told += f" Default: {row.default}." if row.default else ""
+        elif row.kind == YES_NO:
+            more = {"is_flag": True}
+        elif row.kind == WHOLE:
+            more = {"type": click.IntRange(row.least, row.most), "metavar": "N"}
+        elif row.kind in METAVARS:
+            metavar, parse = METAVARS[row.kind]
+            more = {"metavar": metavar, "callback": checked(parse)}
+        command = click.option(f"--{key.replace('_', '-')}", help=told, **more)(command)
+    return command
+
+
 @rules.command(
     example="sluice rules add orders-storm --match topic='order*' --per topic --messages 500/s --mode shadow --for 2h\n"
     "sluice rules add batch-hosts --match client=10.1.0.0/16 --per client --messages 50/s --reason 'incident 12'\n"
@@ -184,11 +208,7 @@ def show_text(remote: Remote, name: str) -> None:
 @click.option("--match", "matches", multiple=True, metavar="FIELD=PATTERN", help=f"Which messages; may be given again. Fields: {MATCHES}.")
 @click.option("--protocol", type=click.Choice(PROTOCOLS), help="The same as --match protocol=...")
 @click.option("--operation", type=click.Choice(OPERATIONS), help="The same as --match operation=...; default: produce.")
-@click.option("--per", type=click.Choice(PER), default="topic", show_default=True, help="There is one bucket per this.")
-@click.option("--algorithm", type=click.Choice([*ALGORITHMS]), help="How the limit is kept; default: token_bucket.")
-@click.option("--scope", type=click.Choice(SCOPES), help="In a fleet: whose buckets these are.")
-@click.option("--weight", type=float, help="The topics' weight in a listener's cap.")
-@click.option("--protected", is_flag=True, help="The topics are served first while a listener's cap binds.")
+@setting_options
 @limit_options
 @click.option("--before", metavar="RULE", help="Its place: right before this rule.")
 @click.option("--after", metavar="RULE", help="Its place: right after this rule.")
@@ -263,7 +283,7 @@ def remove(remote: Remote, change: Change, name: str) -> None:
     report_change(change, f"rule {name} removed", f"remove rule {name}")
 
 
-OF_RULES: Final = ("matches", "protocol", "operation", "per", "algorithm", "scope", "weight", "protected", "before", "after", "position")
+OF_RULES: Final = ("matches", "protocol", "operation", *OPTIONS, "before", "after", "position")
 
 
 def rule_body(change: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -284,8 +304,8 @@ def rule_body(change: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         raise CommandError(USAGE, "--no-candidate is for changes of a rule that has one; leave it out")
     limit = {name: change.pop(name) for name in ("messages", "bytes", "burst", "concurrent") if name in change}
     breaker = {"breaker": {"open_for": change.pop("open_for")}} if "open_for" in change else {}
-    more = {name: own[name] for name in ("algorithm", "scope", "weight", "protected") if own[name]}
-    return {"match": match, "per": own["per"], "limit": limit, **breaker, **change, **more, **places}
+    more = {name: own[name] for name in OPTIONS if own[name]}
+    return {"match": match, "limit": limit, **breaker, **change, **more, **places}
 
 
 def as_yaml(body: dict[str, Any]) -> str:

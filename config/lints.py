@@ -25,7 +25,7 @@ from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
 from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
-from limiter.rules.rule import DEFAULT_MAX_DELAY_NS
+from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, RULE_SETTINGS
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
@@ -129,10 +129,12 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
                 )
             elif "max_delay" not in ACTION_RECORDS[rule.action].settings:
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
-        for key, given in (("spool_size", rule.spool_size), ("max_age", rule.max_age_ns), ("drop_expired", rule.drop_expired or None)):
-            if given is not None and key not in ACTION_RECORDS[rule.action].settings:
+        for name, row in RULE_SETTINGS.items():
+            user = next((each.name for each in ACTION_RECORDS.values() if row.key in each.settings), None)
+            given = row.key not in {"max_delay", "fallback"} and getattr(rule, name) != row.default
+            if given and user is not None and row.key not in ACTION_RECORDS[rule.action].settings:
                 yield settings.problem(
-                    f"rules[{number}].{key}", f"has no effect with action: {rule.action}", "set action: spool, or remove it"
+                    f"rules[{number}].{row.key}", f"has no effect with action: {rule.action}", f"set action: {user}, or remove it"
                 )
         names = PROTOCOL_NAMES.get(rule.match.spoken() or "")
         if rule.drop_expired and names is not None and names is not AMQP:

@@ -10,17 +10,16 @@ from typing import Any, Final
 from config.document import parse
 from config.kinds import Reading
 from config.problems import Problems
-from config.rules import RuleKind
-from limiter.rules.rule import Rule
+from config.rules import RuleKind, kind_of
+from limiter.rules.rule import RULE_SETTINGS, Rule
 from limiter.rules.rule_text import LIVE, RuleFault, RuleTextError
 
 SOURCE: Final = "the rule"  # the name of the text in problems
 RULE: Final = RuleKind()
 DEFAULTS: Final[dict[str, Any]] = {  # settings that are left out where they are so
-    "algorithm": "token_bucket", "action": "reject", "fallback": "delay", "reply": "flow_control", "max_delay": "1s", "mode": "enforce",
-    "weight": 1, "protected": False, "drop_expired": False,
     "match": {},
-}  # fmt: skip
+    **{row.key: kind_of(row).show(row.default) for row in RULE_SETTINGS.values() if row.default is not None and row.key != "per"},
+}
 
 
 class RuleTexts:

@@ -9,36 +9,21 @@ error. The limiter stops at a rule's first fault, so it is asked again without t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, make_dataclass, replace
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass, fields, make_dataclass, replace
+from typing import Any, Final
 
 from config.document import Node
 from config.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
 from config.problems import SourceLocation, suggestion
 from config.quantities import BurstTime, ByteRate, Duration, MessageRate, Percent, Size, Weight
 from config.sections import REQUIRED, ListOf, OneOrMore, OrElse, Section, setting, settings_of
-from limiter.algorithms import ALGORITHMS, COUNTING
+from limiter.algorithms import COUNTING
 from limiter.algorithms.setting_errors import MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
-from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
-from limiter.rules.actions import ACTIONS, FALLBACKS
-from limiter.rules.patterns import IPV6_BITS
-from limiter.rules.rows import LISTENERS, MatchKey
-from limiter.rules.rule import (
-    DEFAULT_MAX_DELAY_NS,
-    MATCH_KEYS,
-    MAX_WEIGHT,
-    MAX_WORDS,
-    MODES,
-    NOT_YET,
-    PER,
-    REPLIES,
-    SCOPES,
-    Match,
-    Rule,
-    RuleError,
-)
+from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.rows import DURATION, LISTENERS, SIZE, WHOLE, YES_NO, MatchKey, RuleSetting
+from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, MATCH_KEYS, NOT_YET, RULE_SETTINGS, Match, Rule, RuleError
 
 MAX_LISTENERS: Final = 100  # names in one rule; a guess
 MAX_BURST: Final = 10**15  # tokens; as limiter.limits.MAX_PER_SECOND
@@ -154,109 +139,68 @@ class AdaptText:
     recover: int = setting(Percent("5%", 1, 1000), 50, "Share of the whole cap that comes back each second.")
 
 
-@dataclass(frozen=True, slots=True)
-class RuleText:
-    """One rule of the limiter."""
-
-    gone: ClassVar[dict[str, str]] = {
-        "durable": "it was never released and is gone: remove it; a client that must know what has arrived uses confirms",
-        "answer": "it was never released and is gone: remove it; of RocketMQ only one-way sends wait in the spool",
-    }
-    name: str = setting(Name("orders"), REQUIRED, "Name of the rule in metrics, refusals and live changes.")
-    match: Any = setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")
-    per: str = setting(
-        Choice(*PER), "topic", "There is one bucket per this; exchange and vhost are AMQP's, group and namespace RocketMQ's."
-    )
-    limit: LimitText = setting(Section(LimitText), LimitText(), "How much may pass.")
-    algorithm: str = setting(
-        Choice(*ALGORITHMS, not_yet=NOT_YET.get("algorithm", ())),
-        "token_bucket",
-        "How the limit is kept. pacing: messages one interval apart, without a burst; warm_up: rising from a third of the limit after "
-        "idleness; concurrency: a number of requests in flight; adaptive: as many as the broker's latency allows; lag: as fast as "
-        "consumers keep up.",
-    )
-    adaptive: AdaptiveText | None = setting(Section(AdaptiveText), None, "Of algorithm adaptive; default: {at_least: 4, start: 20}.")
-    warm_up: WarmUpText | None = setting(Section(WarmUpText), None, "Of algorithm warm_up; default: {over: 10s}.")
-    lag: LagText | None = setting(
-        Section(LagText), None, "Of algorithm lag: the backlog that the rate follows. The limit's messages are then the highest rate."
-    )
-    breaker: BreakerText = setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")
-    action: str = setting(
-        Choice(*ACTIONS),
-        "reject",
-        "What happens to a message over the limit. block: the connection is not read until the message passes; close: the AMQP channel or "
-        "the RocketMQ connection is closed (where consumers are limited: the channel of a basic.get); spool: it waits as long as it "
-        "takes, on disk where memory would not do (of RocketMQ only one-way sends; others are refused).",
-    )
-    fallback: str = setting(Choice(*FALLBACKS), "delay", "What happens where reject has no answer (AMQP without confirms).")
-    reply: str = setting(Choice(*REPLIES), "flow_control", "The code that refuses RocketMQ clients: flow_control 215, system_busy 2.")
-    max_delay_ns: int = setting(
-        Duration("1s", "1ms", "8s"),
-        DEFAULT_MAX_DELAY_NS,
-        "With action delay: the longest time a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up "
-        "after 3s; at most 8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
-        key="max_delay",
-    )
-    spool_size: int | None = setting(
-        Size("1GiB", "1MiB", "1024GiB"),
-        None,
-        "With action spool: bytes of files for this rule's messages; then its clients are not read. Default: spool.max_size.",
-    )
-    max_age_ns: int | None = setting(
-        Duration("10min", "1s", "720h"),
-        None,
-        "With action spool: the longest time a message waits; then it is refused, or dropped where its channel has no confirms. Default: "
-        "as long as it takes. Messages of a transaction wait on.",
-        key="max_age",
-    )
-    drop_expired: bool = setting(
-        YesNo(),
-        False,
-        "With action spool: a message waits no longer than its own AMQP property expiration says; then it is given up as for max_age. "
-        "Leave it out where expiration is a delay, as with a queue that dead-letters what expires.",
-    )
-    routing_key_words: int | None = setting(
-        Whole(1, MAX_WORDS, 2),
-        None,
-        "AMQP topics whose routing keys agree in this many first words share a bucket; for keys with ids in them.",
-    )
-    ipv6_prefix: int | None = setting(
-        Whole(1, IPV6_BITS, 64),
-        None,
-        "With per: client: IPv6 addresses that agree in this many first bits are one client; default 64, because a host may take any of "
-        "them. 128: each address is one.",
-    )
-    scope: str | None = setting(
-        Choice(*SCOPES),
-        None,
-        "Where gateways form a fleet: fleet, all of them share this rule's buckets; gateway, each has its own. Default: fleet for "
-        "token_bucket, but for per: connection and a listener's cap.",
-    )
-    mode: str = setting(Choice(*MODES), "enforce", "enforce; shadow: evaluated and counted, never enforced; off.")
-    candidate: CandidateText | None = setting(
-        SomeCandidate(CandidateText),
-        None,
-        "A limit to try: judged beside the enforced one and counted; `sluice rules promote` enforces it.",
-    )
-
-    weight: float = setting(
-        Weight(MAX_WEIGHT),
-        1.0,
-        "The topic's weight in a listener's cap (a rule with per: listener): when the cap binds, 3 gets three times what 1 gets.",
-    )
-    protected: bool = setting(YesNo(), False, "When a listener's cap binds, the topic is served before all unprotected ones.")
-    adapt: AdaptText | None = setting(
-        Section(AdaptText), None, "Of a listener's cap: it is tightened while its broker is overloaded; {} is all defaults."
-    )
+def kind_of(row: RuleSetting) -> Kind[Any]:
+    """How a setting of a rule is written."""
+    if row.choices:
+        return Choice(*row.choices, not_yet=NOT_YET.get(row.key, ()))
+    if row.kind == DURATION:
+        return Duration(row.example, row.least, row.most)
+    if row.kind == SIZE:
+        return Size(row.example, row.least, row.most)
+    if row.kind == WHOLE:
+        return Whole(row.least, row.most, row.example)
+    return YesNo() if row.kind == YES_NO else Weight(row.most)
 
 
-RULE_SETTINGS: Final = settings_of(RuleText)
+OWN_SETTINGS: Final[dict[str, dict[str, Any]]] = {  # field of `Rule` -> the settings that stand in its place, or after it
+    "name": {"name": setting(Name("orders"), REQUIRED, "Name of the rule in metrics, refusals and live changes.")},
+    "match": {"match": setting(Section(MatchText), MatchText(), "Which messages the rule is for; default: all.")},
+    "limit": {"limit": setting(Section(LimitText), LimitText(), "How much may pass.")},
+    "algorithm": {
+        "adaptive": setting(Section(AdaptiveText), None, "Of algorithm adaptive; default: {at_least: 4, start: 20}."),
+        "warm_up": setting(Section(WarmUpText), None, "Of algorithm warm_up; default: {over: 10s}."),
+        "lag": setting(
+            Section(LagText), None, "Of algorithm lag: the backlog that the rate follows. The limit's messages are then the highest rate."
+        ),
+    },
+    "open_for_ns": {"breaker": setting(Section(BreakerText), BreakerText(), "The circuit breaker of each key.")},
+    "candidate": {
+        "candidate": setting(
+            SomeCandidate(CandidateText),
+            None,
+            "A limit to try: judged beside the enforced one and counted; `sluice rules promote` enforces it.",
+        )
+    },
+    "protected": {
+        "adapt": setting(
+            Section(AdaptText), None, "Of a listener's cap: it is tightened while its broker is overloaded; {} is all defaults."
+        )
+    },
+}
+GONE: Final = {
+    "durable": "it was never released and is gone: remove it; a client that must know what has arrived uses confirms",
+    "answer": "it was never released and is gone: remove it; of RocketMQ only one-way sends wait in the spool",
+}
+
+
+def text_fields() -> Iterator[tuple[str, Any, Any]]:
+    """The settings of a rule, in the order of the fields of `Rule`."""
+    for each in fields(Rule):
+        row = RULE_SETTINGS.get(each.name)
+        if row is not None:
+            yield each.name, Any, setting(kind_of(row), row.default, row.doc, key=row.key)
+        for name, own in OWN_SETTINGS.get(each.name, {}).items():
+            yield name, Any, own
+
+
+RuleText: Any = make_dataclass("RuleText", text_fields(), frozen=True, slots=True, namespace={"gone": GONE})  # one rule of the limiter
+SETTINGS_OF_RULES: Final = settings_of(RuleText)
 LIMIT_SETTINGS: Final = settings_of(LimitText)
 SOME_LIMIT: Final = LimitText(messages=Rate(1))
 SOME_CONCURRENCY: Final = LimitText(concurrent=MAX_CONCURRENT)
 
 
-def some_limit(text: RuleText) -> LimitText:
+def some_limit(text: Any) -> LimitText:
     """A limit that fits the rule's algorithm."""
     return SOME_CONCURRENCY if text.algorithm in COUNTING else SOME_LIMIT
 
@@ -292,7 +236,7 @@ class RuleKind(Kind[Rule]):
         return self.section.schema()
 
 
-def faults(text: RuleText, location: SourceLocation) -> Iterator[RuleError]:
+def faults(text: Any, location: SourceLocation) -> Iterator[RuleError]:
     """All faults that the limiter finds in the rule, at most one per field."""
     reported: set[str] = set()
     while True:
@@ -308,7 +252,7 @@ def faults(text: RuleText, location: SourceLocation) -> Iterator[RuleError]:
             return
 
 
-def without(text: RuleText, error: RuleError) -> RuleText:
+def without(text: Any, error: RuleError) -> Any:
     """The rule without the field of `error`, so that the next fault is found."""
     outer, _, inner = error.field.partition(".")
     if outer == "algorithm":
@@ -321,7 +265,7 @@ def without(text: RuleText, error: RuleError) -> RuleText:
     if outer == "match" and inner != "client" and match.protocol is None and fields_of_several_protocols(match):
         # Which protocol was meant, and so what fits it, is not known.
         text = replace(text, per="topic", reply="flow_control", max_delay_ns=DEFAULT_MAX_DELAY_NS)
-    field, known = RULE_SETTINGS[outer]
+    field, known = SETTINGS_OF_RULES[outer]
     value: Any = known.default
     if inner:
         part: Any = getattr(text, field)
@@ -335,7 +279,7 @@ def fields_of_several_protocols(match: Any) -> bool:
     return len(given) > 1
 
 
-def readable(text: RuleText, unread: list[str]) -> RuleText:
+def readable(text: Any, unread: list[str]) -> Any:
     """The rule with acceptable values in the fields that could not be read, whose faults are reported already."""
     if not text.name:
         text = replace(text, name="unread")
@@ -353,17 +297,16 @@ def _means_limit(field: str) -> bool:
     outer, _, inner = field.partition(".")
     if outer == "limit":
         return suggestion(inner.partition(".")[0], LIMIT_SETTINGS) != "burst"
-    return outer not in RULE_SETTINGS and (outer in LIMIT_SETTINGS or suggestion(outer, RULE_SETTINGS) == "limit")
+    return outer not in SETTINGS_OF_RULES and (outer in LIMIT_SETTINGS or suggestion(outer, SETTINGS_OF_RULES) == "limit")
 
 
-def rule_of(text: RuleText, location: SourceLocation) -> Rule:
+def rule_of(text: Any, location: SourceLocation) -> Rule:
     """The rule that `text` describes; raises RuleError."""
     limit = text.limit
     tokens = limit.burst if isinstance(limit.burst, BurstText) else BurstText()
     return Rule(
         name=text.name,
         match=Match(**{name: getattr(text.match, name) for name in MATCH_KEYS}),
-        per=text.per,
         limit=Limit(
             messages=limit.messages,
             bytes=limit.bytes,
@@ -377,23 +320,10 @@ def rule_of(text: RuleText, location: SourceLocation) -> Rule:
             adapt=adapt_of(text.adapt),
             lag=lag_of(text.lag),
         ),
-        algorithm=text.algorithm,
         open_for_ns=text.breaker.open_for_ns,
-        action=text.action,
-        reply=text.reply,
-        max_delay_ns=text.max_delay_ns,
-        mode=text.mode,
         candidate=candidate_of(text.candidate),
-        weight=text.weight,
-        protected=text.protected,
         place=f"{location.file.rpartition('/')[2]}:{location.line}" if location.line else location.file,
-        fallback=text.fallback,
-        routing_key_words=text.routing_key_words,
-        ipv6_prefix=text.ipv6_prefix,
-        spool_size=text.spool_size,
-        max_age_ns=text.max_age_ns,
-        drop_expired=text.drop_expired,
-        scope=text.scope,
+        **{name: getattr(text, name) for name in RULE_SETTINGS},
     )
 
 
@@ -433,7 +363,7 @@ def candidate_text(candidate: LimitChange | None) -> CandidateText | None:
     return CandidateText(candidate.messages, candidate.bytes, burst)
 
 
-def text_of(rule: Rule) -> RuleText:
+def text_of(rule: Rule) -> Any:
     """The inverse of `rule_of`, but for the location; the breaker is the one in force."""
     limit = rule.limit
     burst: int | BurstText | None = limit.burst_ns
@@ -442,28 +372,14 @@ def text_of(rule: Rule) -> RuleText:
     return RuleText(
         name=rule.name,
         match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_KEYS} | {"listener": rule.match.listeners() or None}),
-        per=rule.per,
         limit=LimitText(limit.messages, limit.bytes, burst, limit.concurrent),
-        algorithm=rule.algorithm,
         adaptive=None if limit.at_least is None and limit.start is None else AdaptiveText(limit.at_least, limit.start),
         warm_up=WarmUpText(limit.warm_up_ns) if limit.warm_up_ns else None,
         lag=lag_text(limit.lag),
         breaker=BreakerText(rule.breaker_ns()),
-        action=rule.action,
-        fallback=rule.fallback,
-        reply=rule.reply,
-        max_delay_ns=rule.max_delay_ns,
-        routing_key_words=rule.routing_key_words,
-        ipv6_prefix=rule.ipv6_prefix,
-        spool_size=rule.spool_size,
-        max_age_ns=rule.max_age_ns,
-        drop_expired=rule.drop_expired,
-        scope=rule.scope,
-        mode=rule.mode,
         candidate=candidate_text(rule.candidate),
-        weight=rule.weight,
-        protected=rule.protected,
         adapt=adapt_text(limit.adapt),
+        **{name: getattr(rule, name) for name in RULE_SETTINGS},
     )
 
 

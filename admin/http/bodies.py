@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import msgspec.structs
@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from admin.http.problems import Fault, ProblemError, invalid, suggestion
 from admin.store.state import NO_CANDIDATE, Burst, StoredCandidate, StoredOverride, format_time, live, parse_time
-from limiter.rules.rule import RuleError
+from limiter.rules.rule import RULE_SETTINGS, RuleError
 from limiter.units import (
     format_byte_rate,
     format_duration,
@@ -77,7 +77,14 @@ class LimitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | UnsetType | None = UNSET
 
 
-class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+if TYPE_CHECKING:
+    SettingsBody = msgspec.Struct
+else:  # the settings of a rule that are one word or number
+    settings = [(row.key, row.json_type | UnsetType, UNSET) for row in RULE_SETTINGS.values()]
+    SettingsBody = msgspec.defstruct("SettingsBody", settings, frozen=True)
+
+
+class RuleBody(SettingsBody, frozen=True, forbid_unknown_fields=True):
     """A whole rule, with the members that it has in the rules file, and its place among the others: `position` (first or last), or `before`
     or `after` the rule of a name. Without one it takes the place of the file's rule of its name, or is first.
 
@@ -86,27 +93,12 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str | UnsetType = UNSET
     match: dict[str, str] | UnsetType = UNSET
-    per: str | UnsetType = UNSET
     limit: dict[str, Any] | UnsetType = UNSET
-    algorithm: str | UnsetType = UNSET
     adaptive: dict[str, Any] | UnsetType = UNSET
     warm_up: dict[str, Any] | UnsetType = UNSET
     lag: dict[str, Any] | UnsetType = UNSET
     breaker: dict[str, Any] | UnsetType = UNSET
-    action: str | UnsetType = UNSET
-    fallback: str | UnsetType = UNSET
-    reply: str | UnsetType = UNSET
-    max_delay: str | UnsetType = UNSET
-    routing_key_words: int | UnsetType = UNSET
-    ipv6_prefix: int | UnsetType = UNSET
-    spool_size: str | UnsetType = UNSET
-    max_age: str | UnsetType = UNSET
-    drop_expired: bool | UnsetType = UNSET
-    scope: str | UnsetType = UNSET
-    mode: str | UnsetType = UNSET
     candidate: dict[str, Any] | UnsetType = UNSET
-    weight: float | UnsetType = UNSET
-    protected: bool | UnsetType = UNSET
     adapt: dict[str, Any] | UnsetType = UNSET
     position: str | UnsetType | None = UNSET
     before: str | UnsetType | None = UNSET

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from admin.store.state import StoredOverride, StoredRule
 from admin.views.limit_views import CandidateUsage, LimitText, not_enforced
+from limiter.rules.rows import DURATION, SIZE
+from limiter.rules.rule import RULE_SETTINGS
 from limiter.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from limiter.limits import Adapt, Lag
+    from limiter.rules.rows import RuleSetting
     from limiter.rules.rule import Rule
 
 
@@ -33,7 +37,32 @@ class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str = ""
 
 
-class RuleView(msgspec.Struct, frozen=True):
+def setting_field(row: RuleSetting) -> tuple[Any, ...]:
+    """A setting of a rule as a field of its view."""
+    if row.default is None:
+        return row.key, row.json_type | None, None
+    return (row.key, row.json_type) if row.json_type is str else (row.key, row.json_type, row.default)
+
+
+def shown_settings(rule: Rule) -> dict[str, Any]:
+    """The settings of `rule` that are one word or number."""
+    found = {}
+    for name, row in RULE_SETTINGS.items():
+        value, form = getattr(rule, name), FORMS.get(row.kind)
+        found[row.key] = value if value is None or form is None else form(value)
+    return found
+
+
+FORMS: Final[dict[str, Callable[[Any], str]]] = {DURATION: format_duration, SIZE: format_size}
+if TYPE_CHECKING:
+
+    class SettingsView(msgspec.Struct, frozen=True, kw_only=True):
+        mode: str
+else:
+    SettingsView = msgspec.defstruct("SettingsView", map(setting_field, RULE_SETTINGS.values()), frozen=True, kw_only=True)
+
+
+class RuleView(SettingsView, frozen=True, kw_only=True):
     """A rule: as it holds, as the file has it, and its live change. `unfit`: why a live change does not hold.
 
     `live`: the rule was added live, by whom, until when and in which place; `file_limit` is then its own without its live change, and
@@ -45,37 +74,22 @@ class RuleView(msgspec.Struct, frozen=True):
 
     name: str
     place: str
-    per: str
     match: dict[str, str]
-    algorithm: str
     limit: LimitText
-    action: str
-    reply: str
-    mode: str
     open_for: str
-    max_delay: str
-    fallback: str
     file_limit: LimitText
     origin: str
-    routing_key_words: int | None = None
-    ipv6_prefix: int | None = None
-    spool_size: str | None = None
-    max_age: str | None = None
-    drop_expired: bool = False
     override: StoredOverride | None = None
     unfit: str | None = None
     candidate: LimitText | None = None
     candidate_usage: CandidateUsage | None = None
-    weight: float = 1
-    protected: bool = False
     adapt: Adaptation | None = None
     lag: Followed | None = None
-    scope: str | None = None
     live: StoredRule | None = None
     in_file: bool = True
     text: dict[str, Any] | None = None
     would_refuse: int | None = None
-    remarks: list[str] = []
+    remarks: list[str] = msgspec.field(default_factory=list)
 
 
 class RuleList(msgspec.Struct, frozen=True):
@@ -93,35 +107,21 @@ def rule_view(
 ) -> RuleView:
     match = rule.match
     return RuleView(
+        **shown_settings(rule),
         name=rule.name,
         place=rule.place,
-        per=rule.per,
         match={name: match.text_of(name) for name in match.given()},
-        algorithm=rule.algorithm,
         limit=LimitText.of_rule(rule),
-        action=rule.action,
-        reply=rule.reply,
-        mode=rule.mode,
         open_for=format_duration(rule.breaker_ns()),
-        max_delay=format_duration(rule.max_delay_ns),
-        fallback=rule.fallback,
         file_limit=LimitText.of_rule(file_rule),
         origin="override" if live is not None or (stored is not None and unfit is None) else "file",
         live=live,
         in_file=in_file,
-        routing_key_words=rule.routing_key_words,
-        ipv6_prefix=rule.ipv6_prefix,
-        spool_size=None if rule.spool_size is None else format_size(rule.spool_size),
-        max_age=None if rule.max_age_ns is None else format_duration(rule.max_age_ns),
-        drop_expired=rule.drop_expired,
         override=stored,
         unfit=unfit,
         candidate=LimitText.of_candidate(rule.candidate_limit()),
-        weight=rule.weight,
-        protected=rule.protected,
         adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),
         lag=None if rule.limit.lag is None else followed(rule.limit.lag),
-        scope=rule.scope,
         remarks=not_enforced(rule, f"rule {rule.name}"),
     )
 

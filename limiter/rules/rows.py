@@ -1,7 +1,9 @@
-"""Rows: what is known of a key of a rule's `match` beside its type.
+"""Rows: what is known of a key of a rule's `match`, and of a setting of a rule, beside its type.
 
 Each field of `limiter.rules.rule.Match` is made by `match_key()`. From these rows follow how a rule is matched, covered and explained, the
-rules file with its schema and reference, the options of `sluice limits get` and `why`, and the parameters of the API.
+rules file with its schema and reference, the options of `sluice limits get` and `why`, and the parameters of the API. Settings of `Rule`
+that are one word or number are made by `rule_setting()`: the rules file, what the API takes and shows, and the options of
+`sluice rules add` follow.
 
 Plain values, never compiled, as `limiter/protocols.py`.
 """
@@ -17,6 +19,12 @@ WORDS: Final = "words"  # words as of AMQP's routing keys, else as a name
 LISTENERS: Final = "listeners"  # one name or several; a message whose listener is not known meets all
 NETWORK: Final = "network"  # an address, or a network
 CHOICE: Final = "choice"  # one of some words
+
+DURATION: Final = "duration"  # of settings: in ns
+SIZE: Final = "size"  # in bytes
+WHOLE: Final = "whole"
+YES_NO: Final = "yes or no"
+WEIGHT: Final = "weight"  # a number above 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +55,35 @@ def match_keys(match: type[Any]) -> dict[str, MatchKey]:
     """The keys of `Match`, by their names."""
     rows = {each.name: each.metadata["row"] for each in dataclasses.fields(match)}
     return {name: dataclasses.replace(row, subject=row.subject or name) for name, row in rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetting:
+    """One setting of a rule. `key`: its name in the file and the API."""
+
+    key: str
+    kind: str
+    default: Any
+    doc: str
+    choices: tuple[str, ...] = ()
+    example: Any = ""
+    least: Any = ""  # as people write it, as `example` and `most`
+    most: Any = ""
+
+    @property
+    def json_type(self) -> type:
+        """Of its value in JSON."""
+        return {WHOLE: int, YES_NO: bool, WEIGHT: float}.get(self.kind, str)
+
+
+def rule_setting(
+    kind: str, default: Any, doc: str, *, key: str = "", choices: tuple[str, ...] = (), example: Any = "", least: Any = "", most: Any = ""
+) -> Any:
+    """A field of `Rule`. Without `key` the file has its own name."""
+    return field(default=default, metadata={"row": RuleSetting(key, kind, default, doc, choices, example, least, most)})
+
+
+def rule_settings(rule: type[Any]) -> dict[str, RuleSetting]:
+    """The settings of `Rule`, by the names of its fields."""
+    rows = {each.name: each.metadata["row"] for each in dataclasses.fields(rule) if "row" in each.metadata}
+    return {name: dataclasses.replace(row, key=row.key or name) for name, row in rows.items()}

@@ -22,7 +22,21 @@ from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_chang
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
-from limiter.rules.rows import LISTENERS, NETWORK, WORDS, match_key, match_keys
+from limiter.rules.rows import (
+    CHOICE,
+    DURATION,
+    LISTENERS,
+    NETWORK,
+    SIZE,
+    WEIGHT,
+    WHOLE,
+    WORDS,
+    YES_NO,
+    match_key,
+    match_keys,
+    rule_setting,
+    rule_settings,
+)
 
 if TYPE_CHECKING:
     from limiter.protocols import ProtocolNames
@@ -199,36 +213,96 @@ class Rule:
 
     name: str
     match: Match = Match()
-    per: str = "topic"
+    per: str = rule_setting(
+        CHOICE, "topic", "There is one bucket per this; exchange and vhost are AMQP's, group and namespace RocketMQ's.", choices=PER
+    )
     limit: Limit = UNLIMITED
-    algorithm: str = "token_bucket"
+    algorithm: str = rule_setting(
+        CHOICE,
+        "token_bucket",
+        "How the limit is kept. pacing: messages one interval apart, without a burst; warm_up: rising from a third of the limit after "
+        "idleness; concurrency: a number of requests in flight; adaptive: as many as the broker's latency allows; lag: as fast as "
+        "consumers keep up.",
+        choices=tuple(ALGORITHMS),
+    )
     open_for_ns: int | None = None
-    action: str = "reject"
-    reply: str = "flow_control"
-    max_delay_ns: int = DEFAULT_MAX_DELAY_NS
-    mode: str = "enforce"
+    action: str = rule_setting(
+        CHOICE,
+        "reject",
+        "What happens to a message over the limit. block: the connection is not read until the message passes; close: the AMQP channel or "
+        "the RocketMQ connection is closed (where consumers are limited: the channel of a basic.get); spool: it waits as long as it "
+        "takes, on disk where memory would not do (of RocketMQ only one-way sends; others are refused).",
+        choices=ACTIONS,
+    )
+    fallback: str = rule_setting(CHOICE, "delay", "What happens where reject has no answer (AMQP without confirms).", choices=FALLBACKS)
+    reply: str = rule_setting(
+        CHOICE, "flow_control", "The code that refuses RocketMQ clients: flow_control 215, system_busy 2.", choices=REPLIES
+    )
+    max_delay_ns: int = rule_setting(
+        DURATION,
+        DEFAULT_MAX_DELAY_NS,
+        "With action delay: the longest time a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up "
+        "after 3s; at most 8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
+        key="max_delay", example="1s", least="1ms", most="8s",
+    )  # fmt: skip
+    spool_size: int | None = rule_setting(
+        SIZE,
+        None,
+        "With action spool: bytes of files for this rule's messages; then its clients are not read. Default: spool.max_size.",
+        example="1GiB", least="1MiB", most="1024GiB",
+    )  # fmt: skip
+    max_age_ns: int | None = rule_setting(
+        DURATION,
+        None,
+        "With action spool: the longest time a message waits; then it is refused, or dropped where its channel has no confirms. Default: "
+        "as long as it takes. Messages of a transaction wait on.",
+        key="max_age", example="10min", least="1s", most="720h",
+    )  # fmt: skip
+    drop_expired: bool = rule_setting(
+        YES_NO,
+        False,
+        "With action spool: a message waits no longer than its own AMQP property expiration says; then it is given up as for max_age. "
+        "Leave it out where expiration is a delay, as with a queue that dead-letters what expires.",
+    )
+    routing_key_words: int | None = rule_setting(
+        WHOLE,
+        None,
+        "AMQP topics whose routing keys agree in this many first words share a bucket; for keys with ids in them.",
+        example=2, least=1, most=MAX_WORDS,
+    )  # fmt: skip
+    ipv6_prefix: int | None = rule_setting(
+        WHOLE,
+        None,
+        "With per: client: IPv6 addresses that agree in this many first bits are one client; default 64, because a host may take any of "
+        "them. 128: each address is one.",
+        example=64, least=1, most=IPV6_BITS,
+    )  # fmt: skip
+    scope: str | None = rule_setting(
+        CHOICE,
+        None,
+        "Where gateways form a fleet: fleet, all of them share this rule's buckets; gateway, each has its own. Default: fleet for "
+        "token_bucket, but for per: connection and a listener's cap.",
+        choices=SCOPES,
+    )
+    mode: str = rule_setting(CHOICE, "enforce", "enforce; shadow: evaluated and counted, never enforced; off.", choices=MODES)
     candidate: LimitChange | None = None
-    weight: float = 1
-    protected: bool = False
+    weight: float = rule_setting(
+        WEIGHT,
+        1.0,
+        "The topic's weight in a listener's cap (a rule with per: listener): when the cap binds, 3 gets three times what 1 gets.",
+        most=MAX_WEIGHT,
+    )
+    protected: bool = rule_setting(YES_NO, False, "When a listener's cap binds, the topic is served before all unprotected ones.")
     place: str = ""
-    fallback: str = "delay"
-    routing_key_words: int | None = None
-    scope: str | None = None
-    ipv6_prefix: int | None = None
-    spool_size: int | None = None
-    max_age_ns: int | None = None
-    drop_expired: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
             raise RuleError("name", "a rule needs a name; metrics, refusals and live changes call it by that")
-        check_choice("per", self.per, PER)
-        check_choice("algorithm", self.algorithm, tuple(ALGORITHMS))
-        check_choice("action", self.action, ACTIONS)
+        for name, row in RULE_SETTINGS.items():
+            value = getattr(self, name)
+            if row.choices and value is not None:
+                check_choice(row.key, value, row.choices)
         check_action(self.action, self.match.spoken())
-        check_choice("fallback", self.fallback, FALLBACKS)
-        check_choice("reply", self.reply, REPLIES)
-        check_choice("mode", self.mode, MODES)
         check_times(self.open_for_ns, self.max_delay_ns, self.match.spoken())
         spoken = PROTOCOL_NAMES.get(self.match.spoken() or "")
         if spoken is not None and self.per not in COMMON_LEVELS and self.per not in spoken.levels:
@@ -256,8 +330,6 @@ class Rule:
         check_spool(self.spool_size, self.max_age_ns)
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
-        if self.scope is not None:
-            check_choice("scope", self.scope, SCOPES)
         if self.scope == "fleet" and not self.is_fleets():
             what = "a listener's cap" if self.is_cap() else f"algorithm: {self.algorithm}"
             if self.per == "connection":
@@ -290,6 +362,9 @@ class Rule:
         patient = self.action in PATIENT or self.match.operation == "consume" or not has_burst(self.algorithm) or self.is_cap()
         patient = patient or self.algorithm in COUNTING  # the next answer may free a slot at once
         return 0 if patient else DEFAULT_OPEN_FOR_NS
+
+
+RULE_SETTINGS: Final = rule_settings(Rule)
 
 
 def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
