@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 import trio.abc
 
-from admin import log
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, addresses_of, bound, text_of, token_files
 from admin.authentication.auth import Actor, Role, Tokens
 from admin.authentication.authentication import Authentication
@@ -39,14 +38,15 @@ from admin.http.server import ReceiveBody, Server
 from admin.http.slices import own_turn
 from admin.http.spreadsheet import export, wants_csv
 from admin.http.tls import Handshakes
-from admin.line_brake import LineBrake
 from admin.log_level import LiveLogLevel
 from admin.quota_watch import QuotaWatch
 from admin.store.changes import Author, WriteFailedError
 from admin.stream_hub import StreamHub
 from admin.views.glance import Glance
 from admin.views.marks import Marks
+from common import log
 from common.descriptors import own_share
+from limiter.limits import SECOND
 
 if TYPE_CHECKING:
     from admin.access import Bind
@@ -87,7 +87,7 @@ class Admin:
         self._router = Router(ROUTES)
         self._requests: dict[tuple[str, str, int], int] = {}  # (template, method, status); bounded by the routes
         self.authentication = Authentication(tokens, store, clock)
-        self._refusals_audited = LineBrake(REFUSALS_PER_SECOND)
+        self._refusals_audited = log.LineLimiter(REFUSALS_PER_SECOND)
         self.quota_watch = QuotaWatch(gateway, store, wall_clock)
         share = own_share()
         self.hub = StreamHub(gateway, Glance(gateway, store), clock, share.streams)
@@ -265,7 +265,7 @@ class Admin:
             return
         if route is not None and route.answers_session and problem.status in NO_GOOD_TOKEN:
             return  # `Authentication.failed` has written it
-        unaudited = self._refusals_audited.admit(self._clock())
+        unaudited = self._refusals_audited.admit(self._clock() // SECOND)
         if unaudited < 0:
             return
         outcome = "refused" if problem.status < 500 else "failed"

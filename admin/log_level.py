@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from admin import log
 from admin.store.state import format_time
 from admin.views.views import LogLevelNow
+from common import log
 
 if TYPE_CHECKING:
     from admin.ports import Gateway

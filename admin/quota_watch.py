@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 from msgspec.structs import replace as with_fields
 
-from admin import log
 from admin.http.problems import ProblemError
 from admin.store.changes import Author, WriteFailedError
 from admin.store.state import QUOTAS, SHADOW, PublishedQuotas, StateError, format_time, parse_time
 from admin.views.views import Realised, RealisedTopic
+from common import log
 
 if TYPE_CHECKING:
     from admin.ports import Gateway, Sample

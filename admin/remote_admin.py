@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from admin import log
 from admin.context import limits_in_use
 from admin.endpoints.limits import MAX_NAME_BYTES
 from admin.http.bodies import ChangeContext, LimitBody, override
 from admin.http.problems import ProblemError
 from admin.store.changes import Author, WriteFailedError
 from admin.store.state import StoredOverride, key_of, key_target, parse_time
+from common import log
 from limiter.limits import per_second
 from limiter.protocols import ROCKETMQ
 from limiter.rules.rule import RuleError

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from admin import log
 from admin.http.problems import ProblemError
+from common import log
 from common.descriptors import WHOLE
 
 if TYPE_CHECKING:

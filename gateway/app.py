@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gateway import log, systemd
+from common import log
+from gateway import systemd
 from gateway.assembly import assemble
 from gateway.broker_load.adaptive_caps import AdaptiveCaps
 from gateway.broker_load.lag_watch import LagWatch, logins_of

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateway import log, systemd
+from common import log
+from gateway import systemd
 from gateway.lifecycle.process import raise_descriptor_limit
 from gateway.lifecycle.signals import Signals
 from gateway.lifecycle.watchdog import Watchdog

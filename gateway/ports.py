@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from common import log
     from config import Settings
-    from gateway import log
     from gateway.counting.access_log import AccessLog
     from gateway.counting.accounts import Accounts
     from gateway.counting.histogram import Histogram

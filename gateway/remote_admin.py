@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.protocols.rocketmq.limit_requests import NO_PERMISSION, SUCCESS, SYSTEM_ERROR, LimitRequest, build_answer
 from gateway.protocols.rocketmq.refusals import SYSTEM_BUSY
 from gateway.protocols.rocketmq.requests import GatewayRequest

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from admin.remote_admin import LimitRequestService
+from common import log
 from config.effective import values_with_origins
-from gateway import log
 from gateway.alerting.webhooks import Webhooks
 from gateway.app import Gateway
 from gateway.clock import now_ns

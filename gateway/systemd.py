@@ -16,7 +16,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Final
 
-from gateway import log
+from common import log
 
 FIRST: Final = 3  # SD_LISTEN_FDS_START
 VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")

@@ -178,7 +178,7 @@ def _lines_of_the_log_are_described() -> Iterator[None]:
     logger.addHandler(check)
     yield
     logger.removeHandler(check)
-    assert not check.unlike, f"not in gateway/telemetry/log_events.py: {sorted(check.unlike)}"
+    assert not check.unlike, f"not in docs/reference/log_events.py: {sorted(check.unlike)}"
 
 
 @pytest.fixture(autouse=True)

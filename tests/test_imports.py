@@ -56,7 +56,7 @@ judge
 """,
     "gateway": """
 build clock
-log systemd admission
+systemd admission
 counting transport
 pipeline spool waiting
 protocols

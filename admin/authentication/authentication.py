@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from admin import log
 from admin.authentication.auth import OWN_TOKEN, Actor, FailureBrake, FoundToken, Role, bearer
 from admin.authentication.sessions import Sessions, secrets_of
 from admin.authentication.sign_in_code import SignInCode
 from admin.http.boundary import READS, comes_from_here, denies_to_come_from_here
 from admin.http.problems import ProblemError
-from admin.line_brake import SECOND, LineBrake
 from admin.store.changes import Author
+from common import log
+from limiter.limits import SECOND
 
 if TYPE_CHECKING:
     from admin.authentication.auth import Tokens
@@ -44,8 +44,8 @@ class Authentication:
         self._store = store
         self._clock = clock
         self._brake = FailureBrake()
-        self._failures_audited = LineBrake(FAILURES_PER_SECOND)
-        self._sign_ins_audited = LineBrake(SIGN_INS_PER_SECOND)
+        self._failures_audited = log.LineLimiter(FAILURES_PER_SECOND)
+        self._sign_ins_audited = log.LineLimiter(SIGN_INS_PER_SECOND)
 
     async def actor(self, head: Head, address: str, needed: Role | None, action: str, request_id: str, *, cookies: bool) -> Actor:
         """The actor behind a request; raises ProblemError 401, 429 after too many failures, 403 for a change that another origin asks for.
@@ -89,7 +89,7 @@ class Authentication:
         self.failures += 1
         now = self._clock()
         wait = self._brake.fail(address, now)
-        unaudited = self._failures_audited.admit(now)
+        unaudited = self._failures_audited.admit(now // SECOND)
         if unaudited >= 0:
             detail = f"401 no good token; {unaudited} more since the line before" if unaudited else "401 no good token"
             log.event(logging.WARNING, "admin_unauthorised", client=address, request_id=request_id, suppressed=unaudited)
@@ -133,7 +133,7 @@ class Authentication:
         await self._audit(author, action)
 
     async def _audit(self, author: Author, action: str, how: str = "") -> None:
-        unaudited = self._sign_ins_audited.admit(self._clock())
+        unaudited = self._sign_ins_audited.admit(self._clock() // SECOND)
         if unaudited >= 0:
             more = f"{unaudited} more since the line before" if unaudited else ""
             await self._store.note(author, action, "done", "; ".join(text for text in (how, more) if text))

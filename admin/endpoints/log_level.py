@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from admin import log
 from admin.authentication.auth import Role
 from admin.context import Context
 from admin.http.bodies import LogLevelBody, decode
@@ -13,6 +12,7 @@ from admin.http.problems import Fault, invalid, suggestion
 from admin.http.routing import Answer, Parameter, Route
 from admin.log_level import LEVELS
 from admin.views.views import LogLevelNow
+from common import log
 from limiter.units import parse_from_now
 
 MAX_FOR_S: Final = 30 * 86_400  # seconds; longer is a setting

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import trio
 
-from admin import log
 from admin.authentication.auth import Role
 from admin.context import Context
 from admin.http import scrape_formats
@@ -18,6 +17,7 @@ from admin.http.routing import DRY_RUN, Answer, Parameter, Route
 from admin.ports import ReloadFailedError
 from admin.store.state import format_time
 from admin.views.views import Done, Live, Ready, Started
+from common import log
 
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus 3 refuses a scrape without a type
 ORIGINS: Final = Parameter(

@@ -29,7 +29,6 @@ from typing import Final, TypeAlias
 import trio
 import trio.abc
 
-from admin import log
 from admin.http.exchange import Deadlines, Exchange, SlowPeerError
 from admin.http.first_look import FirstLook
 from admin.http.parsing import Head, RefusedError
@@ -37,6 +36,7 @@ from admin.http.peer import Peer, peer_of, speaks_tcp
 from admin.http.places import Places
 from admin.http.routing import Answer
 from admin.http.tls import HandshakeError, Handshakes
+from common import log
 from common.descriptors import WHOLE
 
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

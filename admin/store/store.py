@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 from msgspec.structs import replace as with_fields
 
-from admin import log
 from admin.http.side_thread import beside
 from admin.store import recovery
 from admin.store.audit_chain import AuditReport, verify_audit
@@ -70,6 +69,7 @@ from admin.store.state import (
     live,
     parse_time,
 )
+from common import log
 from common.durable_files import UNWRITABLE, FileSystem, ReadOnlyFiles
 from common.durable_files import replace as replace_file
 from limiter.rules.rule import TRIED_BY, fitting

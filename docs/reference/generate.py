@@ -20,6 +20,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 import click  # noqa: E402  -- run as a script, the repository is not on the path before
+import log_events  # noqa: E402
 
 from admin import openapi  # noqa: E402
 from admin.endpoints import ROUTES  # noqa: E402
@@ -36,7 +37,7 @@ from config.sections import ListOf, OneOrMore, OrElse, Section, Setting  # noqa:
 from config.settings import ROOT as SETTINGS  # noqa: E402
 from gateway.close_causes import COMMON  # noqa: E402
 from gateway.protocols import PROTOCOLS  # noqa: E402
-from gateway.telemetry import log_events, metrics  # noqa: E402
+from gateway.telemetry import metrics  # noqa: E402
 from limiter.rules.actions import ACTION_RECORDS  # noqa: E402
 
 WIDTH: Final = 140  # characters of a line of prose
@@ -112,7 +113,7 @@ def log_events_page() -> str:
     fields = [(code(name), meaning) for name, meaning in (log_events.ALWAYS | log_events.OFTEN).items()]
     return page(
         "Log events",
-        "`gateway/telemetry/log_events.py`",
+        "`docs/reference/log_events.py`",
         prose(
             "The gateway logs to stderr, one event a line: JSON, or `key=value` with `log.format: text`. `log.level` says from which level "
             "on. Search a log by `event`: its names are stable, as the fields' are. A field without a value is left out."

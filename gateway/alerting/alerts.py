@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from common import log
 from common.shell_words import joined
-from gateway import log
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import parts_of_path
 

@@ -20,11 +20,11 @@ from urllib.parse import unquote
 
 import trio
 
+from common import log
 from common.regular_files import read_regular
 from common.tls.certificates import TlsFileError
 from config.http_urls import UrlParts, parts_of, webhook_url_in_file
 from config.tls_files import webhook_hop
-from gateway import log
 from gateway.alerting.http_post import Answer, NoAnswerError, post
 from gateway.alerting.payloads import alertmanager_alert, webhook_alert, webhook_message
 from gateway.alerting.pending import Pending

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from gateway import log
+from common import log
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BLOCKED, SLOW_CONFIRMS
 from limiter.units import format_limit

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from common import log
 from common.regular_files import read_secret
-from gateway import log
 from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from gateway.counting.histogram import Histogram
 from gateway.event_loop.batch_routing import unjudged_messages

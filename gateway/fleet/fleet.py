@@ -28,8 +28,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from common import log
 from config.urls import shown_url
-from gateway import log
 from gateway.counting.histogram import Histogram
 from gateway.fleet.figures import Told, believed
 from gateway.fleet.outages import REASONS, OwnerGoneError

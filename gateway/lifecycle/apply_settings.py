@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from gateway.counting.access_log import Rolling
 from gateway.event_loop.memory_limit import found_limit

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from gateway.ports import RunningGateway
 from gateway.session import description

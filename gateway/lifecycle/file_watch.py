@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from admin.ports import ReloadFailedError
+from common import log
 from config.hung_files import READ_S, hung_file
-from gateway import log
 from gateway.lifecycle.scheduling import SupervisedLoop
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from limiter.buckets.packed_buckets import ROW_BYTES, SECRET_BYTES
 

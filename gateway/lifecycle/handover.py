@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.lifecycle import signals
 from gateway.lifecycle.next_process import NextProcess
 from gateway.lifecycle.takeover import TakeoverPoint

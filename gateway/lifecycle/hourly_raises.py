@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import HourlyDemand
 from gateway.lifecycle.scheduling import SupervisedLoop, run_cooperatively, tick_time

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from common import log
 from common.log_files.compression import ZSTD_EXTRA, chosen
 from common.log_files.keeper import Order, Report, read_report
-from gateway import log
 from gateway.lifecycle.scheduling import SupervisedLoop
 from limiter.units import format_size
 

@@ -24,7 +24,8 @@ from typing import Final
 
 import trio
 
-from gateway import log, systemd
+from common import log
+from gateway import systemd
 from gateway.lifecycle import signals
 from gateway.lifecycle.takeover import STARTED_TO_TAKE_OVER
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from gateway.lifecycle.scheduling import SupervisedLoop, next_tick, run_cooperatively, tick_time
 from gateway.ports import RunningGateway

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from common import log
 from config.lints import few_files
 from config.tls_files import ending
-from gateway import log
 from gateway.build import build
 from gateway.lifecycle.first_steps import SignInLink, first_steps
 from gateway.lifecycle.reload import reload_on_hangup

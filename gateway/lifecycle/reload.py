@@ -24,12 +24,13 @@ import trio
 
 from admin.authentication.auth import TokenError
 from admin.ports import ReloadFailedError
+from common import log
 from common.tls.certificates import TlsFileError
 from config import diff, reload, reloading
 from config.hung_files import READ_S, hung_file
 from config.problems import ConfigError, ConfigProblem
 from config.tls_files import ending
-from gateway import log, systemd
+from gateway import systemd
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.listeners.factory import Protection, apply_tls, changed_tls, log_ending_certificates, read_tls, with_derived
 from gateway.ports import LastReload

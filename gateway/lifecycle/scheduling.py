@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from gateway import log
+from common import log
 
 REST: Final = 2  # times as long as a slice of a list for operators took, messages go first; a guess
 MAX_REST_S: Final = 0.01  # seconds; after one slice

@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.lifecycle import stacks
 
 STOPS: Final = (signal.SIGTERM, signal.SIGINT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.spool import UNWRITABLE
 from gateway.spool.left_behind import clear_left_behind
 

@@ -45,7 +45,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from admin.http.unix_socket import UnixSocket
-from gateway import log, systemd
+from common import log
+from gateway import systemd
 from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.systemd import Inheritance
 

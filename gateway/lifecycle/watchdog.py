@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateway import log, systemd
+from common import log
+from gateway import systemd
 from gateway.lifecycle import stacks
 from gateway.lifecycle.scheduling import next_tick
 from gateway.lifecycle.signals import finish

@@ -22,9 +22,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from common import log
 from config.addresses import Address
 from config.port_ranges import VIP
-from gateway import log
 from gateway.listeners.broker_addresses import parse, reaches
 from gateway.listeners.broker_ports import MAX_NAME_CHARS, Broker, BrokerPort, BrokerPortsFile
 from gateway.listeners.factory import like, listener_of

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.admission import CAUSES, RefusedError
 from gateway.listeners.tls_handshake import TlsHandshakeError
 from gateway.listeners.unreachable import SHORTAGES, UnreachableError

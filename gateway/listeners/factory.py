@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from common import log
 from common.descriptors import room_for_connections
 from common.tls.certificates import TlsFileError
 from common.tls.context import Hop, Texts
 from config.checks import brokers_room
 from config.tls_files import hops
-from gateway import log
 from gateway.admission import ConnectionLimits, ConnectionSlots
 from gateway.listeners.listener import Listener
 from gateway.listeners.upstreams import Upstreams

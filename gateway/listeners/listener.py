@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import trio
 
+from common import log
 from common.tls.context import Hop
-from gateway import log
 from gateway.admission import Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots
 from gateway.clock import now_ns
 from gateway.listeners.connection_errors import Refusal, RefusalLog, refusal_of

@@ -32,8 +32,8 @@ from typing import Final
 
 import trio
 
+from common import log
 from common.tls.context import Hop
-from gateway import log
 from gateway.listeners.connecting import CONNECT_TIMEOUT_S, connect, exchange, greet, hint
 from gateway.listeners.hold_down import GOOD_EVERY_S, HoldDown
 from gateway.listeners.unreachable import (

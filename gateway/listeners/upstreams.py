@@ -19,8 +19,8 @@ from typing import Final
 
 import trio
 
+from common import log
 from common.tls.context import Hop
-from gateway import log
 from gateway.listeners.unreachable import SparedError, UnreachableError
 from gateway.listeners.upstream import Upstream
 from gateway.protocols.question import Question

@@ -14,8 +14,8 @@ import logging
 import socket
 from collections.abc import Iterable
 
+from common import log
 from config.port_ranges import VIP
-from gateway import log
 from gateway.listeners.listener import Listener
 
 

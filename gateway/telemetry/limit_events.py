@@ -23,7 +23,7 @@ import logging
 import time
 from typing import Final
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from gateway.telemetry.refused_clients import consumer_group
 from limiter.buckets.bucket import OVERFLOW, Bucket

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from datetime import UTC, datetime
 from typing import Final
 
-from gateway.log import logger
+from common.log import LineLimiter, logger, moment
 
 MAX_EVENTS: Final = 2000  # events; kept, some 1 MB; a guess
 MAX_PER_SECOND: Final = 20  # events; of one kind, as the log writes them
@@ -35,7 +34,7 @@ class RecentEvents(logging.Handler):
         self.forgotten = 0  # the highest number that is not kept any more
         self._kept: dict[int, JSONObject] = {}
         self._by_kind: dict[str, deque[int]] = {}
-        self._windows: dict[str, list[int]] = {}  # event -> [second, events in it, left out]
+        self._limiter = LineLimiter(MAX_PER_SECOND)
         self._taken = 0  # the number up to which `take_new` has handed over
 
     def __enter__(self) -> RecentEvents:
@@ -48,29 +47,15 @@ class RecentEvents(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.getMessage()
-        left_out = self._admit(kind, int(record.created))
+        left_out = self._limiter.admit(int(record.created), kind)
         if left_out < 0:
             return
-        when = datetime.fromtimestamp(record.created, UTC)
         fields = {name: bounded(value) for name, value in getattr(record, "fields", {}).items() if value is not None}
         if left_out:
             fields["suppressed"] = left_out
         if record.exc_info and record.exc_info[0] is not None:
             fields["err"] = f"{record.exc_info[0].__name__}; the log has the traceback"
-        ts = f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
-        self.add({"ts": ts, "level": record.levelname.lower(), "event": kind, **fields})
-
-    def _admit(self, kind: str, second: int) -> int:
-        """How many events of this kind were left out before this one; -1 to leave this one out too."""
-        window = self._windows.setdefault(kind, [second, 0, 0])
-        if window[0] != second:
-            window[0], window[1] = second, 0
-        window[1] += 1
-        if window[1] > MAX_PER_SECOND:
-            window[2] += 1
-            return -1
-        left_out, window[2] = window[2], 0
-        return left_out
+        self.add({"ts": moment(record.created), "level": record.levelname.lower(), "event": kind, **fields})
 
     def add(self, event: JSONObject) -> None:
         """Number an event (`ts`, `level`, `event` and its fields) and keep it."""

@@ -23,10 +23,10 @@ import re
 import threading
 from typing import TYPE_CHECKING, Final
 
+from common import log
 from common.masking import masked
 from config.tracing_packages import OTEL_EXTRA, read_headers
 from config.urls import HIDDEN, shown_url
-from gateway import log
 from gateway.build import VERSION
 from gateway.clock import now_ns
 from gateway.pipeline.conversation import DROPPED, REFUSED

@@ -10,8 +10,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from common import log
 from config.addresses import Address
-from gateway import log
 from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
 from gateway.build import build

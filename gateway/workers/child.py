@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from gateway import log
+from common import log
 from gateway.clock import now_ns
 from gateway.workers import scrapes
 from gateway.workers.wire import (

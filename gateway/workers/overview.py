@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
-from gateway import log
+from common import log
 from gateway.build import build
 from gateway.clock import now_ns
 from gateway.telemetry import collector, exposition, spool, status

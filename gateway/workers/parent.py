@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from common import log
 from config.effective import values_with_origins
-from gateway import log, systemd
+from gateway import systemd
 from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name

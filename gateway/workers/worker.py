@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 import trio
 
+from common import log
 from common.tls.certificates import TlsFileError
 from common.tls.context import Texts
 from config import ConfigError, Settings
 from config.reloading import merged
-from gateway import log
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of

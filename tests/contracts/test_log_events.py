@@ -1,14 +1,14 @@
-"""The table of log events (`gateway/telemetry/log_events.py`) is what the code logs: every event, its levels, its fields."""
+"""The table of log events (`docs/reference/log_events.py`) is what the code logs: every event, its levels, its fields."""
 
 from __future__ import annotations
 
 import re
 from itertools import chain
 
+import log_events  # of docs/reference: `support.log_calls` has put it on the path
 import pytest
 
-from gateway.telemetry.log_events import ALWAYS, LOG_EVENTS, SECTIONS, LogEvent
-from support.log_calls import Place, places
+from support.log_calls import ALWAYS, LOG_EVENTS, Place, places
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def test_every_event_in_the_code_is_in_the_table_with_its_levels_and_fields(code
     assert len(code) > 100
     for place in code:
         names = described(place.event)
-        assert names, f"describe {place.event} of {place.where} in gateway/telemetry/log_events.py"
+        assert names, f"describe {place.event} of {place.where} in docs/reference/log_events.py"
         for name in names:
             assert place.levels <= set(LOG_EVENTS[name].levels), f"{place.event} in {place.where}"
             assert place.fields <= {*LOG_EVENTS[name].fields, *ALWAYS}, f"{place.event} in {place.where}"
@@ -33,10 +33,10 @@ def test_every_event_in_the_code_is_in_the_table_with_its_levels_and_fields(code
 
 def test_every_event_in_the_table_is_in_the_code(code: list[Place]) -> None:
     assert set(LOG_EVENTS) <= set(chain.from_iterable(described(place.event) for place in code))
-    assert len(LOG_EVENTS) == sum(map(len, SECTIONS.values()))
+    assert len(LOG_EVENTS) == sum(map(len, log_events.SECTIONS.values()))
 
 
-def described_in_whole_sentences(name: str, event: LogEvent) -> bool:
+def described_in_whole_sentences(name: str, event: log_events.LogEvent) -> bool:
     return (
         re.fullmatch(r"[a-z]+(_[a-z]+)+|[a-z]+", name) is not None
         and re.fullmatch(r"[A-Z`].*\.", event.meaning) is not None

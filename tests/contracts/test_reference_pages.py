@@ -12,8 +12,8 @@ import pytest
 
 from gateway.close_causes import COMMON
 from gateway.protocols import PROTOCOLS
-from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.metrics import METRICS
+from support.log_calls import LOG_EVENTS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"

@@ -212,7 +212,7 @@ def test_a_loop_that_hangs_hears_the_second_signal_all_the_same(tmp_path: Path) 
     """The first one waits for the loop, which sleeps for ever."""
     program = (
         "import signal, time, trio\n"
-        "from gateway import log\n"
+        "from common import log\n"
         "from gateway.lifecycle.signals import Signals, first_stop\n"
         "async def main():\n"
         "    async with trio.open_nursery() as nursery:\n"

@@ -18,7 +18,8 @@ from support.supervision import Supervisor
 
 HEIR = """
 import json, os
-from gateway import log, systemd
+from common import log
+from gateway import systemd
 handler = log.start("debug", "json")
 inheritance = systemd.inherit()
 found = {"variables": [name for name in os.environ if name.startswith("LISTEN_")], "inherited": repr(inheritance)}

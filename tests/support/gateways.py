@@ -266,7 +266,7 @@ class Gateway:
             raise
         code = self.stop()
         assert code == 0, f"sluice ended with {code} after SIGTERM\n{self.log()[-3000:]}"
-        assert not faults_of_lines(self.log()), "not in gateway/telemetry/log_events.py"
+        assert not faults_of_lines(self.log()), "not in docs/reference/log_events.py"
 
     # ---- its admin API -----------------------------------------------------------------------------------------------
 

@@ -30,11 +30,11 @@ from gateway.clock import now_ns
 from gateway.close_causes import COMMON
 from gateway.protocols import PROTOCOLS
 from gateway.standalone import Standalone
-from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin
 from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
+from support.log_calls import LOG_EVENTS
 from support.wires.wires import Wires
 
 ROOT: Final = Path(__file__).parents[2]

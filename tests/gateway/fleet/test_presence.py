@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from common import log
 from config.known_settings import FleetRedis
-from gateway import log
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.presence import EPOCH_US, Belief, Presence, proof, proven

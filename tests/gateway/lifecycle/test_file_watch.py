@@ -12,9 +12,9 @@ import pytest
 import trio
 import trio.testing
 
+from common import log
 from config import load
 from config.hung_files import READ_S
-from gateway import log
 from gateway.lifecycle import file_watch
 from support.gateways import Gateway
 from support.processes import LOOPBACK, free_ports, wait_until

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # a gateway for each
 # What a process does at its start: signals are taken, SIGUSR2 comes, and then the settings say whether there is a takeover.
 PROGRAM = """\
 import os, signal, sys, time, trio
-from gateway import log
+from common import log
 from gateway.lifecycle import signals
 from gateway.lifecycle.next_process import NextProcess
 

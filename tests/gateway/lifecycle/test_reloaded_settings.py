@@ -17,10 +17,10 @@ import trio
 
 from admin.ports import ReloadFailedError
 from admin.store.store import Store
+from common import log
 from config import load
 from config.known_settings import Listener
 from config.reloading import merged
-from gateway import log
 from gateway.lifecycle import reload as lifecycle_reload
 from gateway.listeners import factory
 from gateway.standalone import Standalone

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow  # processes that hang
 PATIENCE_S = 1.5
 PROGRAM = """\
 import itertools, sys, time, trio
-from gateway import log
+from common import log
 from gateway.lifecycle.signals import Signals
 from gateway.lifecycle.watchdog import Watchdog
 

@@ -528,7 +528,7 @@ def test_the_files_are_not_read_for_a_broker(house: Callable[..., House], tmp_pa
 
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     said: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr("gateway.log.event", lambda _level, name, **fields: said.append((name, fields)))
+    monkeypatch.setattr("common.log.event", lambda _level, name, **fields: said.append((name, fields)))
     return said
 
 

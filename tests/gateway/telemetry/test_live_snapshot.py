@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from admin.store.store import Store
+from common import log
 from config import load
-from gateway import log
 from gateway.standalone import Standalone
 from gateway.telemetry import live_snapshot, refused_clients, status
 from gateway.workers import summing

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import log
+from common import log
 from gateway.telemetry import recent_events
 from gateway.telemetry.recent_events import MAX_EVENTS, MAX_LIST, MAX_PER_SECOND, MAX_TEXT, RecentEvents
 

@@ -14,8 +14,9 @@ import trio
 import trio.testing
 
 from admin.store.store import Store
+from common import log
 from config import load
-from gateway import log, systemd
+from gateway import systemd
 from gateway.telemetry import status
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child

@@ -17,8 +17,9 @@ import trio.testing
 
 from admin.dashboard import PAGES
 from admin.store.store import Store
+from common import log
 from config import load
-from gateway import log, systemd
+from gateway import systemd
 from gateway.clock import now_ns
 from gateway.lifecycle.takeover import Takeover, TakeoverError
 from gateway.telemetry import exposition

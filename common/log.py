@@ -41,7 +41,7 @@ class QueueHandler(logging.Handler):
         self.always = always  # fields of every line
         self.dropped = 0
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
-        self._windows: dict[str, list[int]] = {}  # event -> [second, lines in it, suppressed]
+        self._limiter = LineLimiter(MAX_LINES_PER_SECOND)
         self._told = 0  # of those dropped
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
@@ -49,7 +49,7 @@ class QueueHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         fields = getattr(record, "fields", {})
         event = record.getMessage()
-        suppressed = self._admit(event, int(record.created))
+        suppressed = self._limiter.admit(int(record.created), event)
         if suppressed < 0:
             return
         if suppressed:
@@ -77,19 +77,6 @@ class QueueHandler(logging.Handler):
                     self._lines.put_nowait(line)
                 except queue.Full:
                     self.dropped += 1
-
-    def _admit(self, event: str, second: int) -> int:
-        """How many lines of this event were suppressed before this one; -1 to suppress this one too."""
-        window = self._windows.setdefault(event, [second, 0, 0])
-        if window[0] != second:
-            window[0] = second
-            window[1] = 0
-        window[1] += 1
-        if window[1] > MAX_LINES_PER_SECOND:
-            window[2] += 1
-            return -1
-        suppressed, window[2] = window[2], 0
-        return suppressed
 
     def _format(self, record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
         fields = {**self.always, **fields}
@@ -164,13 +151,13 @@ def level_of(handler: QueueHandler) -> str:
 
 
 def set_level(handler: QueueHandler, level: str) -> None:
-    """Write lines of this level and above. Events of level info are made in any case: `telemetry/recent_events.py` keeps them."""
+    """Write lines of this level and above. Events of level info are made in any case: `gateway/telemetry/recent_events.py` keeps them."""
     handler.setLevel(level.upper())
     logger.setLevel(min(handler.level, logging.INFO))
 
 
 def event(level: int, name: str, **fields: object) -> None:
-    """Log one event: a stable snake_case name and its fields; fields that are None are left out."""
+    """Log one event: a stable snake_case name and its fields; fields that are None are left out. Never give it a token or a header."""
     if logger.isEnabledFor(level):
         logger.log(level, name, extra={"fields": {key: value for key, value in fields.items() if value is not None}})
 
@@ -178,6 +165,26 @@ def event(level: int, name: str, **fields: object) -> None:
 def failure(name: str, error: BaseException, **fields: object) -> None:
     """Log an exception with its traceback."""
     logger.error(name, exc_info=error, extra={"fields": fields})
+
+
+class LineLimiter:
+    """At most so many lines of each kind in a second; the others are counted."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._windows: dict[str, list[int]] = {}  # kind -> [second, lines in it, left out]
+
+    def admit(self, second: int, kind: str = "") -> int:
+        """How many lines of this kind were left out before this one; -1 to leave this one out too."""
+        window = self._windows.setdefault(kind, [second, 0, 0])
+        if window[0] != second:
+            window[0], window[1] = second, 0
+        window[1] += 1
+        if window[1] > self._per_second:
+            window[2] += 1
+            return -1
+        left_out, window[2] = window[2], 0
+        return left_out
 
 
 class LogThrottle:
