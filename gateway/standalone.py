@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from admin.alerting.webhooks import Webhooks
 from admin.remote_admin import LimitRequestService
 from common import log
 from config.effective import values_with_origins
-from gateway.alerting.webhooks import Webhooks
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of

@@ -50,7 +50,7 @@ OF_THE_RUN = ("probe", "rabbitmq", "rocketmq")  # the fixtures that start them; 
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 # Classes that stand in for compiled ones can do so there alone.
 ONCE = (
-    "tests/admin/test_openapi_fuzz.py", "tests/bench/test_calls.py", "tests/deploy/", "tests/docs/", "tests/gateway/alerting/",
+    "tests/admin/test_openapi_fuzz.py", "tests/bench/test_calls.py", "tests/deploy/", "tests/docs/", "tests/admin/alerting/",
     "tests/cli/", "tests/common/log_files/", "tests/gateway/pipeline/actions/", "tests/gateway/pipeline/handlers/test_rate_limit.py",
     "tests/gateway/waiting/test_stage.py", "tests/gateway/spool/test_paged_tails.py", "tests/config/", "tests/mutants/",
     "tests/test_imports.py", "tests/test_references.py", "tests/test_site.py",

@@ -35,6 +35,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/lifecycle/reload.py": (*ALLOWED["gateway"], "admin.authentication.auth", "admin.ports"),
     "gateway/lifecycle/takeover.py": (*ALLOWED["gateway"], "admin.http.unix_socket"),
     "gateway/workers/parent.py": (*ALLOWED["gateway"], "admin"),
+    "admin/alerting": (*ALLOWED["admin"], "config", "gateway.build"),  # it is given the limits that are over, and knows no gateway
     "cli/audit.py": (*ALLOWED["cli"], "admin"),  # it checks the journals without a gateway
     "spark_jobs/nights": (*ALLOWED["spark_jobs"], "limiter.limits", "limiter.units"),  # a plan is read by people
     "spark_jobs/backtest": (*ALLOWED["spark_jobs"], "limiter"),  # it replays logs through the limiter itself, not through a model of it
@@ -67,7 +68,6 @@ ports
 broker_load
 telemetry
 lifecycle
-alerting
 app
 standalone
 workers
@@ -86,7 +86,6 @@ PAIRS = {
     ("admin.http.exchange", "admin.http.server"): "the server answers what an exchange reads",
 }
 OUTER_RING = (
-    "alerting/",
     "app.py",
     "broker_load/",
     "event_loop/event_loop.py",

@@ -15,9 +15,9 @@ import trio
 
 from admin.access import ADMIN_PORT, PROBES_PORT, Access, bound
 from admin.authentication.sign_in_code import VALID_MINUTES
+from common.supervised_loop import SupervisedLoop
 from config.tls_files import admin_hop
 from gateway.lifecycle.first_steps import SignInLink
-from gateway.lifecycle.scheduling import SupervisedLoop
 
 if TYPE_CHECKING:
     import ssl

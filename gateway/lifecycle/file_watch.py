@@ -22,8 +22,8 @@ import trio
 
 from admin.ports import ReloadFailedError
 from common import log
+from common.supervised_loop import SupervisedLoop
 from config.hung_files import READ_S, hung_file
-from gateway.lifecycle.scheduling import SupervisedLoop
 
 if TYPE_CHECKING:
     from config import Settings

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from common import log
+from common.supervised_loop import SupervisedLoop
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import HourlyDemand
-from gateway.lifecycle.scheduling import SupervisedLoop, run_cooperatively, tick_time
+from gateway.lifecycle.scheduling import run_cooperatively, tick_time
 from limiter.rules.hourly_raise import HourlyRaise
 
 if TYPE_CHECKING:

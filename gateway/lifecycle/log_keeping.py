@@ -19,7 +19,7 @@ import trio
 from common import log
 from common.log_files.compression import ZSTD_EXTRA, chosen
 from common.log_files.keeper import Order, Report, read_report
-from gateway.lifecycle.scheduling import SupervisedLoop
+from common.supervised_loop import SupervisedLoop
 from limiter.units import format_size
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """What a running gateway does beside carrying messages: deadlines several times a second, bookkeeping once a second.
 
 Each is a task of its own, so that one that waits (for a broker that does not answer) keeps no other from its time. A round that fails is
-a line in the log, never the end of the task or of the gateway (`scheduling.SupervisedLoop`).
+a line in the log, never the end of the task or of the gateway (`SupervisedLoop`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from common import log
+from common.supervised_loop import SupervisedLoop
 from gateway.clock import now_ns
-from gateway.lifecycle.scheduling import SupervisedLoop, next_tick, run_cooperatively, tick_time
+from gateway.lifecycle.scheduling import next_tick, run_cooperatively, tick_time
 from gateway.ports import RunningGateway
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""How work beside the messages shares the event loop with them: at common ticks, in slices, and with faults that end one round only.
+"""How work beside the messages shares the event loop with them: at common ticks, and in slices.
 
 Each time the process wakes costs 100 to 400 µs of processor, cold caches and trio's own turn included, whatever is done then. So tasks
 that look around a few times a second do it at the same moments, the whole multiples of TICK_S: one waking serves them all. One timer does,
@@ -8,21 +8,16 @@ instructions (2026-11).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator
-from types import TracebackType
 from typing import Final, TypeVar
 
 import trio
-
-from common import log
 
 REST: Final = 2  # times as long as a slice of a list for operators took, messages go first; a guess
 MAX_REST_S: Final = 0.01  # seconds; after one slice
 T = TypeVar("T")
 
 TICK_S: Final = 0.25  # seconds; between two ticks, for deadlines and heartbeats: heartbeats are at least 1 s apart
-FAULT_EVERY_S: Final = 10.0  # seconds; between two log lines of a loop that fails in every round; a guess
 
 
 def tick_time(wait_s: float = TICK_S) -> float:
@@ -65,39 +60,6 @@ async def next_tick() -> float:
         ticker = SharedTicker()
         _ticker.set(ticker)
     return await ticker.wait()
-
-
-class SupervisedLoop:
-    """A task's endless loop: `with` it around each round, so that a fault ends that round only.
-
-    A fault is logged with its traceback, at most once in FAULT_EVERY_S, with the number of rounds that failed since the last line.
-    """
-
-    def __init__(self, task: str, event: str = "housekeeping_failed") -> None:
-        self.task = task
-        self.event = event
-        self.failed = 0  # rounds, since the last line
-        self._logged_at = -FAULT_EVERY_S
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if not isinstance(error, Exception):  # None, or cancelled
-            return False
-        self.fail(error)
-        return True
-
-    def fail(self, error: Exception) -> None:
-        self.failed += 1
-        now = time.monotonic()
-        if now - self._logged_at >= FAULT_EVERY_S:
-            log.failure(self.event, error, task=self.task, rounds=self.failed)
-            self._logged_at = now
-            self.failed = 0
-
-    def __repr__(self) -> str:
-        return f"<SupervisedLoop {self.task} failed={self.failed}>"
 
 
 async def run_cooperatively(slices: Iterator[None]) -> None:

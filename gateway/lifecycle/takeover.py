@@ -46,8 +46,8 @@ import trio
 
 from admin.http.unix_socket import UnixSocket
 from common import log
+from common.supervised_loop import SupervisedLoop
 from gateway import systemd
-from gateway.lifecycle.scheduling import SupervisedLoop
 from gateway.systemd import Inheritance
 
 if TYPE_CHECKING:

@@ -184,7 +184,7 @@ class LimitEvents:
         self._ticked_at = now
 
     def over(self) -> list[JSONObject]:
-        """Every limit that has reached (`limit_reached`) and not recovered, as `gateway/alerting/alerts.py` reads it."""
+        """Every limit that has reached (`limit_reached`) and not recovered, as `admin/alerting/alerts.py` reads it."""
         return [described(episode, identity[-1]) for identity, episode in self._over.items() if episode.told]
 
 

@@ -34,10 +34,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from admin.alerting.webhooks import Webhooks
 from common import log
+from common.supervised_loop import SupervisedLoop
 from config.effective import values_with_origins
 from gateway import systemd
-from gateway.alerting.webhooks import Webhooks
 from gateway.clock import now_ns
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.lifecycle.admin_server import AdminServer
@@ -51,7 +52,7 @@ from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
 from gateway.lifecycle.reload import Reloads
-from gateway.lifecycle.scheduling import SupervisedLoop, result_cooperatively, run_cooperatively
+from gateway.lifecycle.scheduling import result_cooperatively, run_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of

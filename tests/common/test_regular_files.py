@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from admin.alerting.hook import CannotPostError, authorization, url_of
 from common.regular_files import MAX_SECRET_BYTES, read_secret
 from common.tls.certificates import MAX_FILE_BYTES, TlsFileError, read_text
 from config.known_settings import FleetRedis, RedisTls
 from config.tracing_packages import read_headers
-from gateway.alerting.hook import CannotPostError, authorization, url_of
 from gateway.fleet.outages import OwnerGoneError
 from gateway.fleet.redis_link import options_of, password_of
 

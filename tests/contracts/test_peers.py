@@ -10,14 +10,14 @@ import pytest
 import trio
 from botocore.config import Config
 
+from admin.alerting import http_post
+from admin.alerting.http_post import NoAnswerError
 from cli.client import AdminClient
 from cli.exits import CommandError
 from common.log_files import s3, webhdfs
 from common.log_files.targets import TargetError
 from config.http_urls import parts_of
 from config.known_settings import FleetRedis, Tracing
-from gateway.alerting import http_post
-from gateway.alerting.http_post import NoAnswerError
 from gateway.broker_load.amqp import AmqpSource
 from gateway.broker_load.rocketmq import RocketmqSource
 from gateway.broker_load.source import BacklogError, Source

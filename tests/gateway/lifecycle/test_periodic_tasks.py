@@ -18,6 +18,7 @@ import trio.testing
 from admin.store.changes import Author
 from admin.store.state import StoredOverride, format_time
 from admin.store.store import Store
+from common.supervised_loop import SupervisedLoop
 from config import load
 from gateway.clock import now_ns
 from gateway.lifecycle.drain import release_held
@@ -30,7 +31,7 @@ from gateway.lifecycle.periodic_tasks import (
     probe_lag,
     watch_lag,
 )  # fmt: skip
-from gateway.lifecycle.scheduling import TICK_S, SupervisedLoop, next_tick, tick_time
+from gateway.lifecycle.scheduling import TICK_S, next_tick, tick_time
 from gateway.listeners.upstream import ANSWER_S, PROBE_EVERY_S, Upstream
 from gateway.listeners.upstreams import Upstreams
 from gateway.pipeline.held_budget import HeldBudget

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.alerting.alerts import ALERT_NAME
+from admin.alerting.alerts import ALERT_NAME
 
 if TYPE_CHECKING:
-    from gateway.alerting.alerts import Alert
+    from admin.alerting.alerts import Alert
 
 NO_TIME: Final = "0001-01-01T00:00:00Z"  # Go's zero time: `endsAt` of what is firing
 REPEATS_TO_END: Final = 4  # times repeat_every, after which Alertmanager takes an alert for resolved; as Prometheus has it

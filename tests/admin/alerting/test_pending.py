@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.alerting.alerts import Alert, Key
-from gateway.alerting.pending import MAX_PER_POST, MAX_RESOLVED, Pending
+from admin.alerting.alerts import Alert, Key
+from admin.alerting.pending import MAX_PER_POST, MAX_RESOLVED, Pending
 from support.overruns import GATEWAY, SINCE, overrun
 
 

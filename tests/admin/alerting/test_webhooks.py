@@ -16,11 +16,11 @@ import pytest
 import trio
 import trio.testing
 
+from admin.alerting import hook as hooks
+from admin.alerting import webhooks as hub
+from admin.alerting.hook import FAILED, MAX_PAUSE_S, OK, REJECTED, Hook, Sender, api_url
+from admin.alerting.webhooks import FINISH_S, MAX_FIRING, Webhooks
 from config import Settings, load
-from gateway.alerting import hook as hooks
-from gateway.alerting import webhooks as hub
-from gateway.alerting.hook import FAILED, MAX_PAUSE_S, OK, REJECTED, Hook, Sender, api_url
-from gateway.alerting.webhooks import FINISH_S, MAX_FIRING, Webhooks
 from support.overruns import GATEWAY, SINCE, overrun
 from support.processes import LOOPBACK, free_ports
 from support.receivers import Dripper, Receiver

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from gateway.alerting.alerts import Alert, Key
+    from admin.alerting.alerts import Alert, Key
 
 MAX_PER_POST: Final = 64  # alerts; in one post, some 100 kB; a guess
 MAX_RESOLVED: Final = 1000  # alerts; resolved, and waiting for a receiver that is away; a guess

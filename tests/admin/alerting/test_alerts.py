@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gateway.alerting.alerts import MAX_LABEL_CHARS, RUNBOOK, Alert, fingerprint, labels_of, merged, safe
-from gateway.alerting.payloads import NO_TIME, alertmanager_alert, webhook_alert, webhook_message
+from admin.alerting.alerts import MAX_LABEL_CHARS, RUNBOOK, Alert, fingerprint, labels_of, merged, safe
+from admin.alerting.payloads import NO_TIME, alertmanager_alert, webhook_alert, webhook_message
 from support.overruns import GATEWAY, SINCE, overrun
 
 ROOT = Path(__file__).parents[3]

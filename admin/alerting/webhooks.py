@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateway.alerting.alerts import STOPPED, Alert, Facts, Key, merged
-from gateway.alerting.hook import Hook, Sender
-from gateway.lifecycle.scheduling import SupervisedLoop
+from admin.alerting.alerts import STOPPED, Alert, Facts, Key, merged
+from admin.alerting.hook import Hook, Sender
+from common.supervised_loop import SupervisedLoop
 
 if TYPE_CHECKING:
     from config import Settings
-    from gateway.telemetry.exposition import Samples
+
+    Samples = dict[str, list[tuple[tuple[str, ...], float]]]  # of metrics, by name: the values of its labels, and the number
 
 MAX_FIRING: Final = 1000  # alerts; at once; as many limits as have lines of their own in the log of one process
 LOOK_S: Final = 1.0  # seconds; between two looks at what is over its limit

@@ -20,25 +20,25 @@ from urllib.parse import unquote
 
 import trio
 
+from admin.alerting.http_post import Answer, NoAnswerError, post
+from admin.alerting.payloads import alertmanager_alert, webhook_alert, webhook_message
+from admin.alerting.pending import Pending
 from common import log
 from common.regular_files import read_regular
+from common.supervised_loop import SupervisedLoop
 from common.tls.certificates import TlsFileError
 from config.http_urls import UrlParts, parts_of, webhook_url_in_file
 from config.tls_files import webhook_hop
-from gateway.alerting.http_post import Answer, NoAnswerError, post
-from gateway.alerting.payloads import alertmanager_alert, webhook_alert, webhook_message
-from gateway.alerting.pending import Pending
 from gateway.build import VERSION
-from gateway.lifecycle.scheduling import SupervisedLoop
 
 if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
+    from admin.alerting.alerts import Alert, Key
+    from admin.alerting.payloads import JSONObject
+    from admin.alerting.pending import Batch
     from config.known_settings import Webhook
-    from gateway.alerting.alerts import Alert, Key
-    from gateway.alerting.payloads import JSONObject
-    from gateway.alerting.pending import Batch
 
 POST_PAUSE_S: Final = 1.0  # seconds; between two posts to one receiver: what changes meanwhile is told at once
 MAX_PAUSE_S: Final = 60.0  # seconds; between two tries while a receiver is away; a guess
