@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from kept import RESULTS, before, keep
 
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
-from gateway.spool.queue_files import SEGMENT_BYTES
-from gateway.spool.records import decode, encode
+from gateway.waiting.disk.queue_files import SEGMENT_BYTES
+from gateway.waiting.disk.records import decode, encode
+from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, Job, WaitingDisk
 from limiter.keys import Key, Origin
 from limiter.rules.subject import Sender
 from limiter.topics import rocketmq_topic
@@ -52,11 +52,11 @@ class Store(Protocol):
 
 
 class Segments:
-    """sluice's own (`gateway/spool/disk.py`), on the caller's thread."""
+    """sluice's own (`gateway/waiting/disk/waiting_disk.py`), on the caller's thread."""
 
     def __init__(self, folder: Path, *, committed: bool) -> None:
         self.committed = committed
-        self.disk = SpoolDisk(folder, 1 << 50, 1 << 25, threads=False)
+        self.disk = WaitingDisk(folder, 1 << 50, 1 << 25, threads=False)
         self.places: list[Job] = []
         self.name, self.size = self.disk.new_name(), 0
 

@@ -17,7 +17,7 @@ from cli.tables import TableColumn, column
 from cli.verb import Group, Remote, remote
 from common import figures
 from common.failures import USAGE
-from gateway.spool import UNWRITABLE
+from gateway.waiting.disk import UNWRITABLE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.topics import topic_of_parts

@@ -50,12 +50,12 @@ from gateway.session.ending import close_gracefully, send_close
 from gateway.session.session import Session
 from gateway.session.shared import Shared
 from gateway.session.states import CLOSING
-from gateway.spool.disk import SpoolDisk
 from gateway.telemetry import exposition
 from gateway.telemetry.client_ranking import ClientRanking
 from gateway.telemetry.limit_events import LimitEvents
 from gateway.telemetry.refused_clients import RefusedClients
 from gateway.telemetry.topic_limits import TopicLimits
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.bypass import Bypass
 from limiter.executor import Executor
 
@@ -166,11 +166,11 @@ class Gateway:
         self.event_loop = EventLoop(self.sweeper)
         self.listening = listeners_of(settings, texts)
         slots = next(iter(self.listening.values())).admission.slots  # all listeners have the same
-        self.spool = SpoolDisk(spool_directory(settings), *spool_settings_of(settings))
-        self.shared.spool = self.spool
+        self.disk = WaitingDisk(spool_directory(settings), *spool_settings_of(settings))
+        self.shared.disk = self.disk
         self.shared.make_room = self._make_room
-        self.spool_watch = SpoolWatch(self.spool)
-        self.sweeper.take_spool(self.spool)
+        self.spool_watch = SpoolWatch(self.disk)
+        self.sweeper.take_disk(self.disk)
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
         self.sweeper.watch_volume(self.shared, self.check_memory)
         self.brokers = brokers_of(settings, self.listening)

@@ -67,7 +67,7 @@ def assemble(
     context = ConversationContext(
         shared.judge, config.name, address[0], address[1], config.max_frame, shared.hold_bytes, number, permit, config.others_pass,
         client.certificate_user, upstream.lends_certificate, config.sends_proxy, config.routes,
-        frozenset() if config.remote_admin is None else config.remote_admin.codes, broker_greeted, shared.spool,
+        frozenset() if config.remote_admin is None else config.remote_admin.codes, broker_greeted, shared.disk,
     )  # fmt: skip
     conversation = PROTOCOLS[config.protocol].conversation(context)
     reader = Credit(shared.credit_initial, shared.credit_more_after)  # messages the reader may pass on to the limiter

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
     from gateway.remote_admin import RemoteAdmin
     from gateway.session.shared import Shared
-    from gateway.spool.disk import SpoolDisk
+    from gateway.waiting.disk.waiting_disk import WaitingDisk
     from limiter.executor import Executor
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
@@ -64,7 +64,7 @@ class RunningGateway(Protocol):
     access_log: AccessLog | None
     sweeper: Sweeper
     event_loop: EventLoop
-    spool: SpoolDisk
+    disk: WaitingDisk
     memory: MemoryWatermark
     memory_limit: MemoryLimit
     listening: dict[str, Listener]  # by name; those of a name server's brokers too

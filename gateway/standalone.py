@@ -136,10 +136,10 @@ class Standalone:
         return self.gateway.close_connection(connection, reason)
 
     def spool(self) -> dict[str, object]:
-        return spool.figures(self.gateway.spool)
+        return spool.figures(self.gateway.disk)
 
     async def spooled_topics(self) -> list[dict[str, object]]:
-        return await collect_cooperatively(spool.topics(self.gateway.spool, now_ns()))
+        return await collect_cooperatively(spool.topics(self.gateway.disk, now_ns()))
 
     def clients(self) -> list[dict[str, object]]:
         return status.clients(self.gateway)
@@ -257,7 +257,7 @@ class Standalone:
             partial(expire_changes, self.store),
             partial(reload_on_change, lambda: self.gateway.settings, self.reload),
             partial(keep_fill_levels, self.fill_levels),
-            partial(clear_spool, self.gateway.spool.directory),
+            partial(clear_spool, self.gateway.disk.directory),
             self.log_keeping.run,
             self.hourly_raises.run,
             partial(self.webhooks.run, self.gateway.drain_requested),

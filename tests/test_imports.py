@@ -59,7 +59,7 @@ judge
 build clock
 systemd admission
 counting transport
-pipeline spool waiting
+pipeline waiting
 protocols
 close_causes session
 assembly event_loop fleet remote_admin

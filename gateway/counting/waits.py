@@ -1,8 +1,8 @@
 """How long messages lately waited for a limit, topic by topic: histograms of the last half minute to minute.
 
 Fed where a held message passes or is given up, so the way of a message that nothing holds does not come here. Two generations of half a
-minute each: what is older is forgotten with its generation, and no look at the table is needed. Not counted: what waited in a spool
-(`docs/spooling.md` has figures of its own), and deliveries.
+minute each: what is older is forgotten with its generation, and no look at the table is needed. Not counted: what waited where a rule pages
+(that has figures of its own), and deliveries.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from gateway.session.heartbeats import PAUSE_NS
 from gateway.session.session import Session
 from gateway.session.shared import Shared
 from gateway.session.states import CLOSING, OVER
-from gateway.spool.disk import SpoolDisk
-from gateway.spool.queue import SpoolQueue
 from gateway.transport.channel_states import READ_EOF, READ_OPEN, WRITE_FAILED
+from gateway.waiting.disk.queue import PagedQueue
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.executor import QUEUED, Executor, Submission
 from limiter.limits import NEVER
 from limiter.request import Request
@@ -81,8 +81,8 @@ class Sweeper:
         self._shared: Shared | None = None
         self._check: Callable[[int], None] | None = None
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
-        self._spool: SpoolDisk | None = None
-        self._spool_fd = -1
+        self._disk: WaitingDisk | None = None
+        self._disk_fd = -1
         self._wake_fd = executor.fileno()
         if self._wake_fd >= 0:
             self._epoll.register(self._wake_fd, select.EPOLLIN | select.EPOLLET)
@@ -207,8 +207,8 @@ class Sweeper:
         if descriptor == self._call_fd:
             self.called = True
             return
-        if descriptor == self._spool_fd:
-            self._collect_spooled()
+        if descriptor == self._disk_fd:
+            self._collect_paged()
             return
         session = self._by_descriptor[descriptor]
         if session is None:
@@ -228,19 +228,19 @@ class Sweeper:
             session.queued = True
             self._ready.append(session)
 
-    def take_spool(self, spool: SpoolDisk) -> None:
-        """From now on sessions go on when the spool has written or read what is theirs."""
-        self._spool = spool
-        self._spool_fd = spool.fileno()
-        self._epoll.register(self._spool_fd, select.EPOLLIN | select.EPOLLET)
+    def take_disk(self, disk: WaitingDisk) -> None:
+        """From now on sessions go on when the disk has written or read what is theirs."""
+        self._disk = disk
+        self._disk_fd = disk.fileno()
+        self._epoll.register(self._disk_fd, select.EPOLLIN | select.EPOLLET)
 
-    def _collect_spooled(self) -> None:
-        """Hand what the spool's threads have done to the sessions it belongs to."""
-        spool = self._spool
-        assert spool is not None
-        for job in spool.collect():
+    def _collect_paged(self) -> None:
+        """Hand what the disk's threads have done to the sessions it belongs to."""
+        disk = self._disk
+        assert disk is not None
+        for job in disk.collect():
             queue = job.owner
-            assert isinstance(queue, SpoolQueue)
+            assert isinstance(queue, PagedQueue)
             session = self.sessions.get(queue.connection)
             try:
                 queue.done(job)
@@ -254,12 +254,12 @@ class Sweeper:
         self.offer_room()
 
     def offer_room(self) -> None:
-        """Let those go on that found no room in the spool: there may be some."""
-        spool = self._spool
-        assert spool is not None
-        for _ in range(len(spool.out_of_room)):
-            waiting = spool.out_of_room.popleft()
-            assert isinstance(waiting, SpoolQueue)
+        """Let those go on that found no room on the disk: there may be some."""
+        disk = self._disk
+        assert disk is not None
+        for _ in range(len(disk.out_of_room)):
+            waiting = disk.out_of_room.popleft()
+            assert isinstance(waiting, PagedQueue)
             waiting.room_again()
 
     def _take_timers(self, now: int) -> None:

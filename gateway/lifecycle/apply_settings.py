@@ -35,8 +35,8 @@ def apply_settings(gateway: RunningGateway) -> None:
     shared.credit_more_after = settings.credit.more_after
     shared.credit_bytes = settings.credit.bytes
     shared.hold_bytes = settings.memory.per_connection
-    if shared.spool is not None:
-        shared.spool.take_settings(*spool_settings_of(settings))
+    if shared.disk is not None:
+        shared.disk.take_settings(*spool_settings_of(settings))
         gateway.sweeper.offer_room()
     gateway.memory.take_watermarks(*watermarks_of(settings))
     gateway.memory_limit.limit = memory_limit_of(settings)
@@ -80,7 +80,7 @@ def spool_directory(settings: Settings) -> Path:
 
 
 def spool_settings_of(settings: Settings) -> tuple[int, int, int, int]:
-    """What `SpoolDisk.take_settings` takes."""
+    """What `WaitingDisk.take_settings` takes."""
     mark = settings.disk.low_watermark
     return settings.spool.max_size // settings.gateway.workers, settings.memory.target, mark.size, mark.share
 

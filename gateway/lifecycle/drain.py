@@ -89,7 +89,7 @@ async def drain(gateway: Gateway, asked: int) -> None:
     gateway.event_loop.stop()
     gateway.sweeper.close()
     gateway.executor.close(1.0)
-    await trio.to_thread.run_sync(gateway.spool.close, 1.0)
+    await trio.to_thread.run_sync(gateway.disk.close, 1.0)
     if gateway.fill_levels is not None:
         await trio.to_thread.run_sync(gateway.fill_levels.save)
     accounts.fold(now_ns())

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from common import log
-from gateway.spool import UNWRITABLE
-from gateway.spool.left_behind import clear_left_behind
+from gateway.waiting.disk import UNWRITABLE
+from gateway.waiting.disk.left_behind import clear_left_behind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.spool.disk import SpoolDisk
+    from gateway.waiting.disk.waiting_disk import WaitingDisk
 
 OVER: Final = "nothing is to be done: it is written again"
 UNREADABLE: Final = "give the gateway's user the folder and all in it (chown)"
@@ -43,7 +43,7 @@ async def clear_spool(directory: Path, *, tells: bool = True) -> None:
 class SpoolWatch:
     """Looks at one process's spool on each tick."""
 
-    def __init__(self, disk: SpoolDisk) -> None:
+    def __init__(self, disk: WaitingDisk) -> None:
         self._disk = disk
         self._told = ""  # the trouble that the log has
 

@@ -8,7 +8,7 @@ from gateway.pipeline.routes import Routes
 
 if TYPE_CHECKING:
     from gateway.admission import ConnectionPermit
-    from gateway.spool.disk import SpoolDisk
+    from gateway.waiting.disk.waiting_disk import WaitingDisk
     from limiter.judge import Judge
 
 
@@ -21,6 +21,7 @@ class ConversationContext:
         "client",
         "client_port",
         "connection",
+        "disk",
         "hold_bytes",
         "judge",
         "lends_certificate",
@@ -31,7 +32,6 @@ class ConversationContext:
         "permit",
         "routes",
         "sends_proxy",
-        "spool",
     )
 
     def __init__(
@@ -51,7 +51,7 @@ class ConversationContext:
         routes: Routes | None = None,
         own_codes: frozenset[int] = frozenset(),
         broker_greeted: bool = False,  # noqa: FBT001, FBT002
-        spool: SpoolDisk | None = None,
+        disk: WaitingDisk | None = None,
     ) -> None:
         self.judge = judge  # for `origin`, `key` and `release` only; conversations never judge
         self.listener = listener
@@ -68,4 +68,4 @@ class ConversationContext:
         self.own_codes = own_codes  # requests that the gateway answers itself (RocketMQ)
         self.broker_greeted = broker_greeted  # the broker has the protocol header already (`Opening.header`): the client's is not passed on
         self.routes = routes  # of a name server's listener
-        self.spool = spool  # where parts wait that a rule spools; None: in memory
+        self.disk = disk  # where parts wait that are too much for memory; None: none do

@@ -26,9 +26,9 @@ class HeldBudget:
         self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
         self.held_messages = 0  # in held parts
         self.held_polls = 0  # requests for messages that a rule keeps here; no messages, and given up without harm at a close
-        self.spool_queues = 0  # of its ordering keys, those with something in the spool; each may keep its share of memory
-        self.spool_writing = 0  # of `held_bytes`, those on their way to the disk
-        self.spooled_bytes = 0  # of held parts that are on disk only, and not in `held_bytes`; `held_messages` counts them
+        self.paged_queues = 0  # of its ordering keys, those with something to page; each may keep its share of memory
+        self.paging_bytes = 0  # of `held_bytes`, those on their way to the disk
+        self.paged_bytes = 0  # of held parts that are on disk only, and not in `held_bytes`; `held_messages` counts them
         self.parked_messages = 0  # deliveries that a rule keeps from the client
 
     def hold_back(self, *, yes: bool) -> None:

@@ -7,7 +7,7 @@ messages in each second cost. What is found becomes a compact `SpanRecord`; `gat
 second (`SpanRecorder.take`) and does the rest on a thread. No clock is read for the budget: taking the records renews it.
 
 A held message has its record from when it begins to wait until it is forwarded, refused or given up. A spooled one may wait in a file, for
-minutes, among a million others: it is looked at when it leaves, and says itself since when it has waited (`Held.spooled_at`). Bounds:
+minutes, among a million others: it is looked at when it leaves, and says itself since when it has waited (`Held.paged_at`). Bounds:
 MAX_RECORDS that wait to be taken, MAX_WAITING of held messages; what is beyond is counted.
 """
 
@@ -47,8 +47,8 @@ class SpanRecord:
         self.size: int = part.size
         self.at = at  # of a held message: its number among the requests of its part
         self.connection = connection
-        self.spooled = part.spooled_at() != 0
-        self.began = part.spooled_at() if self.spooled else now  # monotonic
+        self.spooled = part.paged_at() != 0
+        self.began = part.paged_at() if self.spooled else now  # monotonic
         self.ended_at = time.time_ns()
         self.started_at = self.ended_at - max(0, now - self.began)
         self.outcome = outcome
@@ -124,7 +124,7 @@ class MessageSpans:
 
     def settle(self, part: Part, outcome: int, now: int, *, first: bool) -> None:
         """An action has settled `part`; `first`: it was not held before."""
-        if part.spooled_at() != 0:
+        if part.paged_at() != 0:
             if outcome != HELD:
                 self._look(part, outcome, now, part.count)
         elif first:
@@ -163,7 +163,7 @@ class MessageSpans:
             self._end(records, ABANDONED, now_ns())
         elif part.end == part.start:  # messages in a file, which nobody reads any more
             self.recorder.not_looked_at += part.count
-        elif part.spooled_at() != 0:
+        elif part.paged_at() != 0:
             self._look(part, ABANDONED, now_ns(), part.count)
 
     def close(self) -> None:

@@ -20,20 +20,20 @@ REQUEST: Final = 1  # `count` requests alike, judged
 BODY: Final = 2  # continues the last request of its ordering key, and shares its fate
 
 
-POSTPONED: Final = 1  # what `Part.unjudged` may be: what is before it in its line is spooled, and it is judged when its turn comes
-EXPIRED: Final = 2  # it is given up: it has waited in the spool for longer than its rule allows, or would overtake what does
+POSTPONED: Final = 1  # what `Part.unjudged` may be: what is before it in its line is paged, and it is judged when its turn comes
+EXPIRED: Final = 2  # it is given up: it has waited for longer than its rule allows, or would overtake what does
 
 
 class Held:
     """What a part has that waits for a limit, or behind one that does."""
 
-    __slots__ = ("blocking", "due", "in_spool", "since", "spooled_at")
+    __slots__ = ("blocking", "counted", "due", "paged_at", "since")
 
     def __init__(self) -> None:
         self.due = 0  # monotonic ns at which it is judged again; 0: it only waits for those before it
         self.since = 0  # monotonic ns; when a limit began to hold it; 0: none does
-        self.spooled_at = 0  # monotonic ns; when it began to wait in a spool, or behind what does; 0: it does not
-        self.in_spool = False  # it is counted among what waits in the spool (`gateway/spool/waiting_messages.py`)
+        self.paged_at = 0  # monotonic ns; when it began to wait where a rule pages, or behind what does; 0: it does not
+        self.counted = False  # it is counted among what waits so (`gateway/waiting/disk/waiting_messages.py`)
         self.blocking = False  # its client is not read meanwhile
 
 
@@ -96,9 +96,9 @@ class Part(Request):
             held = self.held = Held()
         return held
 
-    def spooled_at(self) -> int:
-        """When it began to wait in a spool, or behind what does (monotonic ns); 0: it does not."""
-        return 0 if self.held is None else self.held.spooled_at
+    def paged_at(self) -> int:
+        """When it began to wait where a rule pages, or behind what does (monotonic ns); 0: it does not."""
+        return 0 if self.held is None else self.held.paged_at
 
     def split_into(self, head: Part) -> None:
         """`head` is the first `head.count` requests of this part, which pass; this one keeps the rest, and the refusal."""
@@ -111,8 +111,8 @@ class Part(Request):
         if held is not None:
             copy = head.begin_hold()
             copy.since = held.since
-            copy.spooled_at = held.spooled_at
-            copy.in_spool = held.in_spool
+            copy.paged_at = held.paged_at
+            copy.counted = held.counted
         head.again = self.again
         head.prepaid = self.prepaid
         head.flight = self.flight

@@ -27,9 +27,9 @@ def bottleneck(session: Session, now: int) -> str:
     """
     if session.reports.broker_blocked:
         return "broker_blocked"
-    if session.spool_full():
+    if session.disk_full():
         return "spool"
-    if session.spool_waits_for_broker():
+    if session.disk_waits_for_broker():
         return "broker"
     if session.budget.waiting():
         return "limit"
@@ -86,7 +86,7 @@ def describe(session: Session, now: int) -> dict[str, object]:
         "backlog_to_broker": session.upstream.backlog,
         "held_messages": session.budget.held_messages,
         "held_bytes": session.budget.held_bytes,
-        "spooled_bytes": session.budget.spooled_bytes,
+        "spooled_bytes": session.budget.paged_bytes,
         "held_deliveries": session.budget.parked_messages,
         "held_delivery_bytes": session.budget.parked_bytes,
         "messages_forwarded": session.forward.messages,
@@ -142,14 +142,14 @@ def _spool_stage(session: Session) -> dict[str, object] | None:
     or the disk is slower than the client). In memory is all that rules hold of the connection, as `held_bytes` says it.
     """
     budget = session.budget
-    if budget.spool_queues == 0:
+    if budget.paged_queues == 0:
         part = session.conversation.lines.first_waiting()
-        if part is None or part.held is None or not part.held.in_spool:
+        if part is None or part.held is None or not part.held.counted:
             return None
-    stage = "disk" if budget.spooled_bytes > 0 or budget.spool_writing > 0 else "memory"
-    if session.spool_full():
+    stage = "disk" if budget.paged_bytes > 0 or budget.paging_bytes > 0 else "memory"
+    if session.disk_full():
         stage = "full"
-    return {"stage": stage, "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
+    return {"stage": stage, "memory_bytes": budget.held_bytes, "disk_bytes": budget.paged_bytes}
 
 
 def _seconds(ns: int) -> float:

@@ -184,7 +184,7 @@ class Session:
         if self.state >= CLOSING:
             return NEVER
         held_due = self.budget.next_due
-        if held_due < NEVER and (self.batch is not None or self.spool_waits_for_broker()):
+        if held_due < NEVER and (self.batch is not None or self.disk_waits_for_broker()):
             held_due = NEVER
         return min(held_due, self.budget.ask_due if self.deliveries.batch is None else NEVER)
 
@@ -257,7 +257,7 @@ class Session:
         self.freed = 0
         soon = now if freed == 0 else now + REJUDGE_WITHIN_NS
         budget = self.budget
-        if budget.next_due <= soon and not self.spool_waits_for_broker():
+        if budget.next_due <= soon and not self.disk_waits_for_broker():
             batch = Batch(self, b"", now)
             if budget.next_due <= now:
                 batch.parts = conversation.lines.take_due(now, MAX_DUE_PER_TURN)
@@ -345,27 +345,27 @@ class Session:
         held = budget.held_bytes + budget.reply_bytes
         if self.shared.memory_full:  # a large frame that has begun since then waits for its place (`memory_watermark.py`)
             return held > 0 or (not pending and self.full_due == 0 and self.decode.undecoded() >= LARGE_FRAME_BYTES)
-        if budget.spool_writing > 0 and self._spool_over():
+        if budget.paging_bytes > 0 and self._disk_over():
             return True
-        return held >= self.shared.hold_bytes + (self._spool_allowance() if budget.spool_queues else 0)
+        return held >= self.shared.hold_bytes + (self._disk_allowance() if budget.paged_queues else 0)
 
-    def _spool_over(self) -> bool:
-        """Whether the spool has more in memory than it should: what is on its way to the disk goes first."""
-        spool = self.shared.spool
-        return spool is not None and spool.paging.over()
+    def _disk_over(self) -> bool:
+        """Whether the disk's queues have more in memory than it should: what is on its way to the disk goes first."""
+        disk = self.shared.disk
+        return disk is not None and disk.paging.over()
 
-    def _spool_allowance(self) -> int:
-        """Bytes in memory that queues of the spool may have beyond `hold_bytes`: what is about to leave, what is about to be written."""
-        spool = self.shared.spool
-        return 0 if spool is None else 3 * self.budget.spool_queues * spool.share()
+    def _disk_allowance(self) -> int:
+        """Bytes in memory that queues of the disk may have beyond `hold_bytes`: what is about to leave, what is about to be written."""
+        disk = self.shared.disk
+        return 0 if disk is None else 3 * self.budget.paged_queues * disk.share()
 
-    def spool_waits_for_broker(self) -> bool:
-        """Whether what comes out of the spool waits because the broker does not take it: memory would fill from the disk."""
-        return self.budget.spool_queues > 0 and (self.upstream.backlog > self.shared.credit_bytes or self.forward.credit.credit <= 0)
+    def disk_waits_for_broker(self) -> bool:
+        """Whether what comes from the disk waits because the broker does not take it: or memory would fill."""
+        return self.budget.paged_queues > 0 and (self.upstream.backlog > self.shared.credit_bytes or self.forward.credit.credit <= 0)
 
-    def spool_full(self) -> bool:
-        """Whether the client is not read because the spool does not take what it sends fast enough, or not at all."""
-        return self.budget.spool_queues > 0 and self._full()
+    def disk_full(self) -> bool:
+        """Whether the client is not read because the disk does not take what it sends fast enough, or not at all."""
+        return self.budget.paged_queues > 0 and self._full()
 
     def _send(self, now: int) -> None:
         client = self.client

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.counting.accounts import Accounts
 from gateway.pipeline.message_spans import SpanRecorder
-from gateway.spool.disk import SpoolDisk
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Shared:
         # Called with a session whose client was refused by a limit on connections (`Reports.full`)
         self.make_room: Callable[[object], None] | None = None
         self.spans: SpanRecorder | None = None  # None: nothing is traced
-        self.spool: SpoolDisk | None = None  # where messages wait that a rule spools; None: in memory
+        self.disk: WaitingDisk | None = None  # where messages wait that are too much for memory; None: none do
         self.unchecked_bytes = 0  # read from either side since memory was last summed up (`gateway/event_loop/memory_watermark.py`)
         self.patience_divisor = 1  # time-outs are so much shorter while memory is scarce
         self.standing_still = False  # no client that is in is read: the next process takes over, and limits are to be one over both

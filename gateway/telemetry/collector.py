@@ -48,7 +48,7 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         broker_flow_lines(gateway, sums),
         route_lines(gateway),
         topic_lines(gateway.accounts),
-        family("sluice_topic_spooled_messages", spool.topic_samples(gateway.spool, gateway.accounts.shown)),
+        family("sluice_topic_spooled_messages", spool.topic_samples(gateway.disk, gateway.accounts.shown)),
         gateway.topic_limits.lines(gateway.rule_source.rules()),
         limiter_lines(gateway, sums),
     ]
@@ -82,7 +82,7 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         ]
     parts += [
         memory_lines(gateway),
-        spool.metric_lines(gateway.spool),
+        spool.metric_lines(gateway.disk),
         single("sluice_log_lines_dropped_total", gateway.log_handler.dropped),
         process_lines(),
         families(others),

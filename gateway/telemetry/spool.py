@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.counting.accounts import OTHER, PRODUCE, Place
-from gateway.spool import UNWRITABLE
 from gateway.telemetry.exposition import Sample, families
+from gateway.waiting.disk import UNWRITABLE
 
 if TYPE_CHECKING:
-    from gateway.spool.disk import SpoolDisk
-    from gateway.spool.waiting_messages import Waiting
+    from gateway.waiting.disk.waiting_disk import WaitingDisk
+    from gateway.waiting.disk.waiting_messages import Waiting
 
 MAX_TOPICS_PER_SLICE: Final = 200  # topics; described between two turns of the event loop: 0.2 ms; a guess
 COUNTS: Final = (  # summed over workers
@@ -23,7 +23,7 @@ COUNTS: Final = (  # summed over workers
 )  # fmt: skip
 
 
-def figures(disk: SpoolDisk) -> dict[str, object]:
+def figures(disk: WaitingDisk) -> dict[str, object]:
     """The spool of this process as a whole; what is counted, since the start. `trouble`: why it cannot be written."""
     return {
         "directory": str(disk.directory),
@@ -41,7 +41,7 @@ def figures(disk: SpoolDisk) -> dict[str, object]:
     }
 
 
-def is_full(disk: SpoolDisk) -> bool:
+def is_full(disk: WaitingDisk) -> bool:
     """Whether something that is to be written finds no room below `spool.max_size`."""
     return bool(disk.out_of_room)
 
@@ -59,7 +59,7 @@ def summed(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def topics(disk: SpoolDisk, now: int) -> Iterator[list[dict[str, object]]]:
+def topics(disk: WaitingDisk, now: int) -> Iterator[list[dict[str, object]]]:
     """The topics that wait, in slices. One that has gone meanwhile is told as it was."""
     known = [(*place, waiting) for place, waiting in disk.waiting.topics.items()]
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
@@ -96,13 +96,13 @@ def summed_topics(views: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]
     return list(found.values())
 
 
-def spooled(disk: SpoolDisk, protocol: str, topic: str, operation: str) -> int:
+def spooled(disk: WaitingDisk, protocol: str, topic: str, operation: str) -> int:
     """Messages of a topic that wait in the spool."""
     waiting = disk.waiting.topics.get((protocol, topic)) if operation == PRODUCE else None
     return 0 if waiting is None else waiting.messages
 
 
-def metric_lines(disk: SpoolDisk) -> Iterator[str]:
+def metric_lines(disk: WaitingDisk) -> Iterator[str]:
     """The metrics of the spool as a whole. They are read now."""
     return families({
         "sluice_spool_bytes": [((), disk.used)],
@@ -117,7 +117,7 @@ def metric_lines(disk: SpoolDisk) -> Iterator[str]:
     })  # fmt: skip
 
 
-def topic_samples(disk: SpoolDisk, shown: Iterable[Place]) -> list[Sample]:
+def topic_samples(disk: WaitingDisk, shown: Iterable[Place]) -> list[Sample]:
     """`sluice_topic_spooled_messages`: of each topic with series of its own, the sum of all others under `__other__`."""
     samples: list[Sample] = []
     others = dict(disk.waiting.messages_by_protocol)  # of all that have ever spooled something
@@ -129,7 +129,7 @@ def topic_samples(disk: SpoolDisk, shown: Iterable[Place]) -> list[Sample]:
     return [*samples, *(((protocol, OTHER, PRODUCE), messages) for protocol, messages in others.items())]
 
 
-def warnings(disk: SpoolDisk) -> list[str]:
+def warnings(disk: WaitingDisk) -> list[str]:
     """What is wrong with the spool, and the way out."""
     found = []
     if disk.trouble:

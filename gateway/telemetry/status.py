@@ -73,7 +73,7 @@ def status(gateway: Gateway) -> dict[str, object]:
         "memory_full": gateway.shared.memory_full,
         "memory": gateway.memory.describe(),
         "memory_limit": memory_limit(gateway),
-        "spool": spool.figures(gateway.spool),
+        "spool": spool.figures(gateway.disk),
         "warnings": warnings(gateway),
         "access_log": None
         if gateway.access_log is None
@@ -124,7 +124,7 @@ def warnings(gateway: Gateway) -> list[str]:
             f"disk: {access_log.free_bytes} bytes are free (disk.low_watermark: {gateway.settings.disk.low_watermark}); the access log is "
             f"not written, {access_log.lost_lines} lines are lost so far; free some space"
         )
-    found += spool.warnings(gateway.spool)
+    found += spool.warnings(gateway.disk)
     if gateway.fleet is not None and not gateway.fleet.reachable():
         found.append(gateway.fleet.warning())
     return found
@@ -267,7 +267,7 @@ def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
         "shadow_refused": totals.shadow_refused,
         "waiting": totals.waiting,
         "wait_p99_ms": gateway.accounts.waits.p99_ms(place, now),
-        "spooled": spool.spooled(gateway.spool, *place),
+        "spooled": spool.spooled(gateway.disk, *place),
         "bytes": totals.bytes,
         "received_per_second": round(totals.rates[0], 3),
         "forwarded_per_second": round(totals.rates[1], 3),

@@ -1,1 +1,1 @@
-"""What waits: lines of held parts, in memory and behind that on disk (`gateway/spool/`), the same for every protocol."""
+"""What waits: lines of held parts, in memory and behind that on disk (`disk/`), the same for every protocol."""

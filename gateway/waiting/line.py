@@ -7,13 +7,13 @@ nothing is held, or the first held part is a request without a verdict, due at i
 A batch takes requests from the front (`take`). While they are away with the judge, `taken` counts them. The first of them that must wait
 again makes the others come back behind it, in order (`returned`), those with a verdict as `paid`.
 
-Where a rule spools (`spool`), only the first are in `parts`. The rest waits in the line's `SpoolQueue`, on disk if it is much.
+Where a rule pages, only the first are in `parts`. The rest waits in the line's `PagedQueue` (`paged`), on disk if it is much.
 """
 
 from __future__ import annotations
 
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.spool.queue import SpoolQueue
+from gateway.waiting.disk.queue import PagedQueue
 from gateway.waiting.due_queue import DueLine
 from limiter.limits import NEVER
 
@@ -21,7 +21,7 @@ from limiter.limits import NEVER
 class Line(DueLine):
     """One connection's, of one name. `Lines` keeps those in which something waits."""
 
-    __slots__ = ("name", "parts", "refill_at", "returned", "spool", "spooled_answers", "taken", "turn")
+    __slots__ = ("name", "paged", "paged_answers", "parts", "refill_at", "returned", "taken", "turn")
 
     def __init__(self, name: object) -> None:
         super().__init__()
@@ -29,22 +29,22 @@ class Line(DueLine):
         self.parts: list[Part] = []  # held; the first comes next
         self.taken = 0  # held parts that are with the judge
         self.returned: list[Part] = []
-        self.spool: SpoolQueue | None = None  # what waits behind `parts`, once a rule with `action: spool` has held something
-        self.refill_at = 0  # so many of `parts` are left when more is taken out of the spool
-        self.spooled_answers: list[Part] = []  # in the spool: what is answered even when all is given up (`Lines.is_answered`)
+        self.paged: PagedQueue | None = None  # what waits behind `parts`, once a rule that pages has held something
+        self.refill_at = 0  # so many of `parts` are left when more is taken out of `paged`
+        self.paged_answers: list[Part] = []  # in `paged`: what is answered even when all is given up (`Lines.is_answered`)
         self.turn = 0  # among the connection's lines: the lowest comes first
 
     def waits(self) -> bool:
         """Whether what is settled now must go behind something else."""
-        return len(self.returned) > 0 if self.taken else len(self.parts) > 0 or self.spools()
+        return len(self.returned) > 0 if self.taken else len(self.parts) > 0 or self.pages()
 
-    def spools(self) -> bool:
-        """Whether something waits in the spool."""
-        return self.spool is not None and not self.spool.empty()
+    def pages(self) -> bool:
+        """Whether something waits in `paged`."""
+        return self.paged is not None and not self.paged.empty()
 
     def idle(self) -> bool:
         """Whether nothing of it waits, nor is with the judge."""
-        return not (self.parts or self.taken or self.spools())
+        return not (self.parts or self.taken or self.pages())
 
     def due(self) -> int:
         """When the first held part is to be judged again."""

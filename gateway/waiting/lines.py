@@ -7,8 +7,8 @@
 Several lines may be due at the same moment: those that have just had something come last (`end_turn`), however little room there is. While
 the upstream stands within a frame that flows through (`HeldBudget.frame_left`), nothing is let go: it would land in the middle of it.
 
-Where a rule spools, most of what a line holds is in its `SpoolQueue` (`gateway/spool/queue.py`), and `Line.parts` has what comes next.
-It is filled up again when half of that is gone.
+Where a rule pages, most of what a line holds is in its `PagedQueue` (`disk/queue.py`), and `Line.parts` has what comes next. It is filled
+up again when half of that is gone.
 
 Writes `held_bytes`, `held_messages`, `blocking` and `next_due` of the budget, which the session goes by. What a part costs are its bytes
 and `overhead` for its objects, or many small ones would take several times the budget.
@@ -24,7 +24,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, EXPIRED, POSTPONED, REQUEST, Part
 from gateway.pipeline.reports import Reports
-from gateway.spool.queue import SpoolQueue
+from gateway.waiting.disk.queue import PagedQueue
 from gateway.waiting.due_queue import DueQueue
 from gateway.waiting.line import Line
 from limiter.keys import Key
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 IN_MEMORY: Final = 0  # how a part is held
 BLOCKING: Final = 1  # and its client is not read until it is settled
-SPOOLED: Final = 2  # and what comes behind it waits on disk where it is too much for memory
+PAGED: Final = 2  # and what comes behind it waits on disk where it is too much for memory
 
 
 class Lines:
     """Those of one connection. A protocol's subclass says what has an order, what can be held, and how what has waited goes on."""
 
     def __init__(self, context: ConversationContext, budget: HeldBudget, reports: Reports, overhead: int = 0) -> None:
-        self.has_spooled = False  # a rule has spooled something of this connection
+        self.has_paged = False  # a rule has spooled something of this connection
         self.context = context
         self.budget = budget
         self.reports = reports
@@ -89,8 +89,8 @@ class Lines:
         """How long `part`, which has a reservation, may be kept before it is refused; ns."""
         return self.patience_ns
 
-    def spools(self, part: Part) -> bool:
-        """Whether `part` may wait in a spool, and behind what does."""
+    def may_page(self, part: Part) -> bool:
+        """Whether `part` may wait on disk, and behind what does."""
         return True
 
     def would_overtake(self, part: Part) -> bool:
@@ -145,15 +145,15 @@ class Lines:
     def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
         """Keep `part`, which was refused, until `due` (monotonic ns), when it is judged again. False, changing nothing, where it cannot be.
 
-        `manner`: BLOCKING and SPOOLED as well. In a spool, which takes what the client sends, nothing blocks before its turn comes.
+        `manner`: BLOCKING and PAGED as well. In a spool, which takes what the client sends, nothing blocks before its turn comes.
         """
         line = self.line_for(part)
         if line is None:
             return False
-        if manner == SPOOLED:
-            if not self.spools(part):
+        if manner == PAGED:
+            if not self.may_page(part):
                 return False
-            self._begin_spool(line, part)
+            self._begin_paging(line, part)
         self.keep(line, part, due, blocking=manner == BLOCKING)
         return True
 
@@ -172,19 +172,19 @@ class Lines:
         line = self.line_for(part)
         if line is None:
             return False
-        spool = line.spool
-        if spool is None:
+        paged = line.paged
+        if paged is None:
             self.keep(line, part, 0)
             return True
-        for run, lifetime in self.lifetimes(part) if spool.drop_expired else [(part, NEVER)]:
-            run.deadline = min(now + spool.max_age_ns, now + lifetime, NEVER)
+        for run, lifetime in self.lifetimes(part) if paged.drop_expired else [(part, NEVER)]:
+            run.deadline = min(now + paged.max_age_ns, now + lifetime, NEVER)
             self.keep(line, run, 0)
         return True
 
     def waits_behind(self, part: Part) -> bool:
         """Whether `part`, which has just come, waits behind what is spooled: then it is judged when its turn comes (`postpone`)."""
         line = self.line_of(part)
-        return line is not None and line.spool is not None and line.taken == 0 and line.waits() and self.spools(part)
+        return line is not None and line.paged is not None and line.taken == 0 and line.waits() and self.may_page(part)
 
     def mark_unjudged(self, parts: list[Part], now: int) -> None:
         """Mark what is not judged now: what waits behind something spooled (it would take the tokens of what is before it), and what is
@@ -203,11 +203,11 @@ class Lines:
     def may_expire(self, part: Part) -> bool:
         """Whether `part`, which was spooled, is given up when its `deadline` has come: `refuse` or `drop` settle it."""
         line = self.line_of(part)
-        return line is not None and line.spool is not None and self.spools(part)
+        return line is not None and line.paged is not None and self.may_page(part)
 
     def end_wait(self, part: Part) -> None:
         """`part` goes on or is given up: it does not wait in the spool any more, if it did."""
-        disk = self.context.spool
+        disk = self.context.disk
         if disk is not None and part.held is not None:
             disk.waiting.end(part)
 
@@ -223,8 +223,8 @@ class Lines:
 
     def _place(self, line: Line, part: Part, due: int) -> list[Part]:
         """Hold `part` behind the others of its line, or, where it was taken from there, in its old place. Returns what `settle` does."""
-        if line.spool is not None:
-            line.spool.waiting.begin(part)
+        if line.paged is not None:
+            line.paged.waiting.begin(part)
         if line.taken:
             if (part.end - part.start) * 2 < len(part.data):  # copied when half of it is gone, not for each request
                 part.copy_out()
@@ -236,7 +236,7 @@ class Lines:
         budget.held_bytes += self.cost_of(part)
         if part.kind == REQUEST:
             budget.held_messages += part.count * part.messages
-        if self._add_to_spool(line, part):
+        if self._page(line, part):
             return []
         part.begin_hold().due = due
         line.parts.append(part)
@@ -318,11 +318,11 @@ class Lines:
                     part = held.pop(0)
                     self.count_out(part)
                     free.append(part)
-                if line.spool is None or not self._refill(line):
+                if line.paged is None or not self._refill(line):
                     break
-            if not held and not line.spools():
+            if not held and not line.pages():
                 self.by_name.pop(line.name, None)
-                line.spool = None
+                line.paged = None
             self._set_due(line)
         if self.taken == 0:
             self.update_due()
@@ -382,46 +382,46 @@ class Lines:
 
     # ---- the spool -------------------------------------------------------------------------------------------------
 
-    def _begin_spool(self, line: Line, part: Part) -> None:
+    def _begin_paging(self, line: Line, part: Part) -> None:
         """What comes in `line` from now on waits in its spool, if there is one, behind what is held there, by the rule of `part`."""
-        disk = self.context.spool
+        disk = self.context.disk
         if disk is None:
             return
-        self.has_spooled = True
-        if line.spool is None:
-            ready = partial(self.spool_ready, line)
+        self.has_paged = True
+        if line.paged is None:
+            ready = partial(self.paged_ready, line)
             key_of = partial(self.key_of, line)
-            line.spool = SpoolQueue(disk, self.budget, self.context.connection, part.ordering_key, key_of, self.cost_of, ready)
+            line.paged = PagedQueue(disk, self.budget, self.context.connection, part.ordering_key, key_of, self.cost_of, ready)
             for held in line.parts:
-                line.spool.waiting.begin(held)
+                line.paged.waiting.begin(held)
         if part.rule is not None:
-            line.spool.take_rule(part.rule)
+            line.paged.take_rule(part.rule)
 
     def follows_limits(self) -> bool:
         """Whether it is to hear of other limits by `limits_changed`."""
-        return self.has_spooled
+        return self.has_paged
 
     def limits_changed(self) -> None:
         """Other rules are in force: what has passed by those before, and still waits in a spool or behind what does, is judged by these."""
         for line in self.by_name.values():
-            if line.spool is not None:
+            if line.paged is not None:
                 for held in (*line.returned, *line.parts):
                     held.forget_verdict()
-                line.spool.forget_verdicts()
+                line.paged.forget_verdicts()
 
-    def _add_to_spool(self, line: Line, part: Part) -> bool:
+    def _page(self, line: Line, part: Part) -> bool:
         """Put `part` behind what waits in the line's spool, or begin that where enough waits in memory; whether it is there."""
-        spool = line.spool
-        if spool is None or not self.may_leave_memory(part):
+        paged = line.paged
+        if paged is None or not self.may_leave_memory(part):
             return False
-        if spool.empty():
+        if paged.empty():
             if not line.parts:
                 return False
             last = line.parts[-1]
             if last.kind == BODY and last.size > 0:  # it continues a frame, and those are not parted
                 return False
             front = 0
-            most = spool.disk.share()
+            most = paged.disk.share()
             for held in line.parts:
                 front += self.cost_of(held)
                 if front >= most:
@@ -429,34 +429,34 @@ class Lines:
             if front < most:
                 return False
         self._unblock(part)  # a file does not say so
-        spool.add(part)
+        paged.add(part)
         if part.kind != REQUEST and self.is_answered(part):
-            line.spooled_answers.append(part)
+            line.paged_answers.append(part)
         return True
 
     def _refill(self, line: Line) -> bool:
         """Take what is next out of the line's spool, if half of what was taken before is gone; whether anything was there."""
-        spool = line.spool
-        if spool is None or len(line.parts) > line.refill_at or spool.empty():
+        paged = line.paged
+        if paged is None or len(line.parts) > line.refill_at or paged.empty():
             return False
-        parts = spool.take()
+        parts = paged.take()
         for part in parts:
-            if line.spooled_answers and part.kind != REQUEST and self.is_answered(part):
-                line.spooled_answers.pop(0)
+            if line.paged_answers and part.kind != REQUEST and self.is_answered(part):
+                line.paged_answers.pop(0)
             line.parts.append(self.restore(part))
         if not parts:
             return False
         line.refill_at = len(line.parts) // 2
-        spool.read_next()
+        paged.read_next()
         return True
 
-    def spool_ready(self, line: Line) -> None:
+    def paged_ready(self, line: Line) -> None:
         """What is next in the line's spool has been read, or is damaged."""
-        spool = line.spool
-        if spool is None:
+        paged = line.paged
+        if paged is None:
             return
-        if spool.damage:
-            self.damage = self.damage or f"{self.describe(line)}: what waited in this gateway's spool cannot be read back: {spool.damage}"
+        if paged.damage:
+            self.damage = self.damage or f"{self.describe(line)}: what waited in this gateway's spool cannot be read back: {paged.damage}"
             self.update_due()
         elif line.taken == 0 and not line.parts and self._refill(line):
             self.make_due(line)
@@ -468,24 +468,24 @@ class Lines:
         parts = line.forget_held()
         for part in parts:
             self.count_out(part)
-        parts.extend(self._forget_spooled(line))
+        parts.extend(self._forget_paged(line))
         if line.taken == 0:
             self.by_name.pop(line.name, None)
         self._set_due(line)
         self.update_due()
         return parts
 
-    def _forget_spooled(self, line: Line) -> list[Part]:
+    def _forget_paged(self, line: Line) -> list[Part]:
         """Give up what waits in the spool: its messages, and what is answered all the same."""
-        spool = line.spool
-        if spool is None:
+        paged = line.paged
+        if paged is None:
             return []
-        parts = spool.forget()
-        line.spool = None
+        parts = paged.forget()
+        line.paged = None
         for part in parts:
             self.budget.held_messages -= part.count
-        parts.extend(line.spooled_answers)
-        line.spooled_answers = []
+        parts.extend(line.paged_answers)
+        line.paged_answers = []
         return parts
 
     def forget_all(self) -> list[Part]:
@@ -493,7 +493,7 @@ class Lines:
         parts: list[Part] = []
         for line in self.by_name.values():
             parts.extend(line.forget_held())
-            parts.extend(self._forget_spooled(line))
+            parts.extend(self._forget_paged(line))
         for part in parts:
             self.end_wait(part)
         self.by_name.clear()

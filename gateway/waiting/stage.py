@@ -91,7 +91,7 @@ class Wait(Handler):
         """What is before `part` in its line is spooled: it is judged when its turn comes."""
         part.unjudged = 0
         part.deadline = NEVER
-        part.begin_hold().spooled_at = now
+        part.begin_hold().paged_at = now
         count_held(part)
         if not self.lines.postpone(part, now):  # closed meanwhile
             self.conversation.admit(part)
@@ -132,8 +132,8 @@ class Wait(Handler):
         spools = rule is not None and rule.action == "spool"
         if spools:
             held = part.begin_hold()
-            if held.spooled_at == 0 and held.since == 0:
-                held.spooled_at = now  # before it is held, since it may be written to a file at once
+            if held.paged_at == 0 and held.since == 0:
+                held.paged_at = now  # before it is held, since it may be written to a file at once
         outcome = apply_action(self.conversation, part, now)
         if spans is not None and part.reservation is None:
             spans.settle(part, outcome, now, first=first)
@@ -154,13 +154,13 @@ class Wait(Handler):
             return
         if part.deadline != 0:
             spans.let_go(part, now)
-        if part.passed > 0 and part.spooled_at() != 0:
+        if part.passed > 0 and part.paged_at() != 0:
             spans.let_go_spooled(part, now)
 
     def _end_hold(self, part: Part, now: int) -> None:
         """`part`, which has waited, passes."""
         self._note_wait(part, now)
-        part.begin_hold().spooled_at = 0
+        part.begin_hold().paged_at = 0
 
     def _note_wait(self, part: Part, now: int) -> None:
         """Count how long a limit held `part`, if one did, which is over."""
@@ -171,7 +171,7 @@ class Wait(Handler):
             held.since = 0
 
     def _count_expired(self, part: Part) -> None:
-        disk = self.conversation.context.spool
+        disk = self.conversation.context.disk
         if disk is not None:
             disk.expired += part.count * part.messages
 

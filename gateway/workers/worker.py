@@ -310,8 +310,8 @@ class Worker:
             case "over":
                 return encoded(self.gateway.limit_events.over())
             case "spool":
-                waiting = list(chain.from_iterable(spool.topics(self.gateway.spool, now_ns())))
-                return encoded({"figures": spool.figures(self.gateway.spool), "topics": waiting})
+                waiting = list(chain.from_iterable(spool.topics(self.gateway.disk, now_ns())))
+                return encoded({"figures": spool.figures(self.gateway.disk), "topics": waiting})
             case "listeners":
                 return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
             case "status":

@@ -11,7 +11,7 @@ from pathlib import Path
 from fuzz.blind import in_memory
 
 from gateway.pipeline.actions.table import ACTIONS
-from gateway.spool.disk import SpoolDisk
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from support.wires.conversations import Talk, bytewise, randomly
 
 LARGEST_HELD = 1 << 20  # bytes; Talk's budget
@@ -31,9 +31,9 @@ def letters_of(actions: Iterable[str]) -> dict[str, str]:
 LETTERS = letters_of(ACTIONS)
 
 
-def spool_disk() -> SpoolDisk:
+def spool_disk() -> WaitingDisk:
     """A disk for one talk, which `check_memory` closes."""
-    return SpoolDisk(own_folder(), 1 << 20, 1, threads=False, least=SPOOLED_IN_MEMORY, most=SPOOLED_IN_MEMORY)
+    return WaitingDisk(own_folder(), 1 << 20, 1, threads=False, least=SPOOLED_IN_MEMORY, most=SPOOLED_IN_MEMORY)
 
 
 class Script:

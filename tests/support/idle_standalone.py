@@ -32,7 +32,7 @@ def idle_standalone(directory: Path, more: str = "") -> Iterator[Standalone]:
     try:
         yield made
     finally:
-        made.gateway.spool.close(1.0)
+        made.gateway.disk.close(1.0)
         made.gateway.sweeper.close()
         made.gateway.executor.close(5)
         store.close()

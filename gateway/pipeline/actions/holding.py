@@ -97,9 +97,7 @@ def wait_until(conversation: Conversation, part: Part, now: int, deadline: int, 
     False when that time has come, or where the protocol cannot hold this one.
     """
     first = part.deadline == 0
-    if (
-        part.again and not first
-    ):  # else what it has is of having waited unjudged in the spool (`Lines.postpone`), where another rule may have put it
+    if part.again and not first:  # else what it has is of having waited unjudged (`Lines.postpone`), where another rule may have put it
         deadline = part.deadline
     if now >= deadline:
         return False

@@ -12,7 +12,7 @@ from gateway.pipeline.actions.holding import wait, wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
 from gateway.pipeline.parts import EXPIRED, Part
-from gateway.waiting.lines import SPOOLED
+from gateway.waiting.lines import PAGED
 from limiter.buckets.bucket import Bucket
 from limiter.keys import Key
 from limiter.limits import NEVER
@@ -34,7 +34,7 @@ def spool(conversation: Conversation, part: Part, now: int) -> int:
 
 
 def _hold(conversation: Conversation, part: Part, now: int, deadline: int) -> int:
-    if wait_until(conversation, part, now, deadline, SPOOLED):
+    if wait_until(conversation, part, now, deadline, PAGED):
         return HELD
     part.unjudged = EXPIRED if 0 < deadline <= now else 0
     outcome = reject(conversation, part, now)

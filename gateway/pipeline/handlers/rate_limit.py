@@ -2,7 +2,7 @@
 
 `carry` gathers what needs a verdict and keeps the batch; the event loop submits the requests of all sessions of a sweep at once, and the
 batch goes on when the judge has written the verdicts into its parts. What waits behind
-something spooled is not judged before its turn (`Lines.mark_unjudged`).
+something paged is not judged before its turn (`Lines.mark_unjudged`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RateLimit(Handler):
 
     def carry(self, batch: Batch) -> bool:
         parts = batch.parts
-        if self.lines.has_spooled:
+        if self.lines.has_paged:
             self.lines.mark_unjudged(parts, batch.now)
         asking = 0
         for part in parts:

@@ -101,12 +101,12 @@ class HeldParts(Lines):
     def patience_with(self, part: Part) -> int:
         return PATIENCE_NS
 
-    def spools(self, part: Part) -> bool:
+    def may_page(self, part: Part) -> bool:
         return part.reservation is None  # a basic.get is judged all the same
 
     def may_expire(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
-        return channel is not None and channel.line.spool is not None and not channel.tx
+        return channel is not None and channel.line.paged is not None and not channel.tx
 
     def key_of(self, line: Line, data: bytes) -> Key | None:
         return self.client_stream.publishes.key_of(data)
@@ -121,7 +121,7 @@ class HeldParts(Lines):
 
     def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
         line = self.line_for(part)
-        if line is not None and line.spool is not None and part.reservation is not None:
+        if line is not None and line.paged is not None and part.reservation is not None:
             self.deliveries.gets.goes_unjudged(part)
             due = 0
         held = super().hold(part, due, manner)
@@ -212,10 +212,10 @@ class HeldParts(Lines):
         return parts
 
     def follows_limits(self) -> bool:
-        return self.has_spooled or self.deliveries.consumers.follows
+        return self.has_paged or self.deliveries.consumers.follows
 
     def limits_changed(self) -> None:
-        if self.has_spooled:
+        if self.has_paged:
             super().limits_changed()
         self.windows.limits_changed()
 

@@ -6,7 +6,7 @@
             ─►  any other channel           ─►  UNABLE: a publish nobody confirms would be lost without a word, and one taken out of
                                                 a transaction would break it. The rule's fallback says what happens instead
             ─►  something is held before it ─►  LATER: an answer must not overtake
-    hold    ─►  held; block: and the client is not read meanwhile; spool: and what comes behind it goes to the disk when it is much
+    hold    ─►  held; block: and the client is not read meanwhile; paged: and what comes behind it goes to the disk when it is much
     close   ─►  channel.close to both sides (`channel_close.py`)
     drop    ─►  nowhere, where no answer was promised
 

@@ -4,7 +4,7 @@ Requests and answers are matched by `opaque`, not by order. So there is one orde
 refused, or wait, while the others pass.
 
     client's bytes ── Frames ──► parts ──► (verdicts) ──► outbox ── Outstanding
-                                            │ hold: HeldSends, Polls    refuse: build_refusals, empty_answer    spool: SpoolQueue
+                                            │ hold: HeldSends, Polls    refuse: build_refusals, empty_answer    paged: PagedQueue
     client ◄──────────── BrokerStream ◄─────┴───────────────────── broker's bytes
 
 * Sends and consumer send-backs become `Sends`, one part per run of like ones; pulls and pops become `Poll` (see `polls.py`).

@@ -66,13 +66,13 @@ class HeldSends(Lines):
         assert terms is not None
         return terms.patience_ns
 
-    def spools(self, part: Part) -> bool:
-        """One-way sends alone: for all others the answer would come too late (`docs/spooling.md`)."""
+    def may_page(self, part: Part) -> bool:
+        """One-way sends alone: for all others the answer would come too late."""
         return isinstance(part, Sends) and part.one_way
 
     def would_overtake(self, part: Part) -> bool:
         line = self.by_name.get(part.key)
-        if not isinstance(part, Sends) or (part.one_way and not part.streamed) or line is None or line.spool is None:
+        if not isinstance(part, Sends) or (part.one_way and not part.streamed) or line is None or line.paged is None:
             return False
         if line.parts:  # what it would overtake waits for this
             first = line.parts[0]
@@ -90,7 +90,7 @@ class HeldSends(Lines):
         return part if isinstance(part, Sends) else restored(part)  # it may not have left memory
 
     def may_leave_memory(self, part: Part) -> bool:
-        """What comes once something is spooled (`postpone`), which is one-way. Not what was judged in the batch with the first of it: its
+        """What comes once something is paged (`postpone`), which is one-way. Not what was judged in the batch with the first of it: its
         client may wait for an answer."""
         return part.rule is None and part.passed == 0
 

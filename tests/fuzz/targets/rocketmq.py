@@ -262,7 +262,7 @@ def talk_of(data: bytes) -> Talk:
                 talk.tick()
         talk.wait(60 * SECOND)
         conversation = talk.conversation
-        spooled = LONGEST_SPOOLED if conversation.lines.has_spooled else 0
+        spooled = LONGEST_SPOOLED if conversation.lines.has_paged else 0
         while conversation.budget.held_messages and spooled:
             talk.work()
             talk.wait(60 * SECOND)

@@ -52,7 +52,7 @@ async def test_the_time_of_a_drain_runs_from_the_request_for_it() -> None:
     gateway = SimpleNamespace(
         settings=SimpleNamespace(drain=Drain()),
         listening={}, accounts=Accounts(), sweeper=floor, event_loop=SimpleNamespace(wake=done, stop=done),
-        executor=SimpleNamespace(close=done), spool=SimpleNamespace(close=done), fill_levels=None, access_log=None, handed_over=False,
+        executor=SimpleNamespace(close=done), disk=SimpleNamespace(close=done), fill_levels=None, access_log=None, handed_over=False,
     )  # fmt: skip
     with trio.fail_after(30):
         await drain(cast(Gateway, gateway), now_ns() - Drain().timeout_ns)

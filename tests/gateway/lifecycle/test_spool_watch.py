@@ -10,17 +10,17 @@ from typing import Any, cast
 import pytest
 
 from gateway.lifecycle.spool_watch import SpoolWatch, clear_spool
-from gateway.spool.disk import LOCK, WRITE, Job, SpoolDisk
+from gateway.waiting.disk.waiting_disk import LOCK, WRITE, Job, WaitingDisk
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
-    found = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
+def disk(tmp_path: Path) -> Iterator[WaitingDisk]:
+    found = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
     yield found
     found.close(1.0)
 
 
-def test_trouble_and_its_end_are_told_once_each(disk: SpoolDisk, caplog: pytest.LogCaptureFixture) -> None:
+def test_trouble_and_its_end_are_told_once_each(disk: WaitingDisk, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     watch = SpoolWatch(disk)
     watch.look()

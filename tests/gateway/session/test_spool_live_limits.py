@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from pamqp import commands
 
-from gateway.spool.disk import SpoolDisk
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
@@ -38,7 +38,7 @@ def changed(rule: Rule, action: str = "spool") -> Rule:
     return replace(rule, limit=NOTHING, action=action)
 
 
-def enforce(wires: Wires, disk: SpoolDisk, *rules: Rule) -> None:
+def enforce(wires: Wires, disk: WaitingDisk, *rules: Rule) -> None:
     wires.enforce(RuleSet(rules))
     elapse(wires, disk, 1)
 
@@ -47,7 +47,7 @@ def published(data: bytes, topic: str = "orders") -> int:
     return sum(isinstance(each.value, commands.Basic.Publish) and each.value.routing_key == topic for each in amqp.read(data))
 
 
-def amqp_client(wires: Wires, disk: SpoolDisk, *, confirms: bool = False) -> Link:
+def amqp_client(wires: Wires, disk: WaitingDisk, *, confirms: bool = False) -> Link:
     """A client whose messages wait."""
     link = Link(wires, confirms=(1,) if confirms else ())
     for _ in range(COUNT // 10):
@@ -57,7 +57,7 @@ def amqp_client(wires: Wires, disk: SpoolDisk, *, confirms: bool = False) -> Lin
     return link
 
 
-def waits(disk: SpoolDisk, topic: tuple[str, str]) -> int:
+def waits(disk: WaitingDisk, topic: tuple[str, str]) -> int:
     waiting = disk.waiting.topics.get(topic)
     return 0 if waiting is None else waiting.messages
 
@@ -152,7 +152,7 @@ def test_a_live_drop_tears_no_transaction(tmp_path: Path) -> None:
         assert amqp.names(said)[-1] == "Tx.Commit"
 
 
-def clicks(wires: Wires, disk: SpoolDisk, say: Callable[[bytes], None]) -> None:
+def clicks(wires: Wires, disk: WaitingDisk, say: Callable[[bytes], None]) -> None:
     for first in range(0, COUNT, 10):
         say(
             b"".join(

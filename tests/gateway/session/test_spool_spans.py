@@ -10,8 +10,8 @@ from pamqp import commands, header
 
 from gateway.pipeline.conversation import REFUSED
 from gateway.pipeline.message_spans import ABANDONED, FORWARDED, SpanRecord, SpanRecorder
-from gateway.spool.disk import SpoolDisk
 from gateway.telemetry.span_export import attributes, name_of
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
@@ -60,7 +60,7 @@ def traced(wires: Wires, per_second: int = 10_000) -> SpanRecorder:
     return recorder
 
 
-def on_disk(wires: Wires, disk: SpoolDisk) -> bool:
+def on_disk(wires: Wires, disk: WaitingDisk) -> bool:
     wires.run()
     work(disk)
     wires.run()

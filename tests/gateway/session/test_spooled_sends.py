@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from gateway.spool.disk import SpoolDisk
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from support.rocketmq.frames import heartbeat, read_response, response, send, split_frames
@@ -32,7 +32,7 @@ def one_way(number: int, topic: str = "orders", size: int = 200) -> bytes:
     return send(topic, struct.pack(">Q", number) + bytes(size - 8), opaque=number, one_way=True)
 
 
-def say(wires: Wires, disk: SpoolDisk, client: socket.socket, count: int) -> None:
+def say(wires: Wires, disk: WaitingDisk, client: socket.socket, count: int) -> None:
     """So many one-way sends, in reads of ten: those of one read are one part."""
     for first in range(0, count, 10):
         client.sendall(b"".join(map(one_way, range(first, min(first + 10, count)))))
@@ -59,7 +59,7 @@ def test_one_way_sends_wait_on_disk_and_pass_at_the_limit_in_order(tmp_path: Pat
         client, broker = wires.connect("rocketmq")
         say(wires, disk, client, 100)
         assert disk.written > 10_000
-        assert wires.session().budget.spooled_bytes > 10_000
+        assert wires.session().budget.paged_bytes > 10_000
         passed = numbers(wires.received(broker))
         elapse(wires, disk, 2)
         passed += numbers(wires.received(broker))
@@ -68,7 +68,7 @@ def test_one_way_sends_wait_on_disk_and_pass_at_the_limit_in_order(tmp_path: Pat
         assert passed + numbers(wires.received(broker)) == list(range(100))
         assert wires.received(client) == b""
         budget = wires.session().budget
-        assert (budget.held_bytes, budget.spooled_bytes, budget.held_messages, budget.spool_queues) == (0, 0, 0, 0)
+        assert (budget.held_bytes, budget.paged_bytes, budget.held_messages, budget.paged_queues) == (0, 0, 0, 0)
         assert disk.waiting.topics == {}
         assert 80 <= wires.totals("rocketmq", "orders")["delayed"] <= 90, "each that waited once, also those behind others"
         work(disk)
@@ -167,7 +167,7 @@ def test_a_full_disk_stops_the_sender_of_one_way_sends(tmp_path: Path) -> None:
         client.setblocking(False)
         sent = 0
         found: list[int] = []
-        while not wires.session().spool_full():  # long before the last: at a limit of 20/s
+        while not wires.session().disk_full():  # long before the last: at a limit of 20/s
             sent += client.send(data[sent : sent + 40_000])
             wires.run()
             work(disk)

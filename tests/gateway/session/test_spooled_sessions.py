@@ -13,7 +13,7 @@ import pytest
 from gateway.clock import now_ns
 from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
 from gateway.session import description
-from gateway.spool.disk import READ, WRITE, SpoolDisk
+from gateway.waiting.disk.waiting_disk import READ, WRITE, WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
@@ -33,9 +33,9 @@ def spooled(rate: Rate) -> Rule:
 @contextmanager
 def spooling(directory: Path, *rules: Rule) -> Iterator[Wires]:
     with Wires(*rules) as wires:
-        disk = SpoolDisk(directory / "spool", 1 << 30, 1 << 20)
-        wires.shared.spool = disk
-        wires.sweeper.take_spool(disk)
+        disk = WaitingDisk(directory / "spool", 1 << 30, 1 << 20)
+        wires.shared.disk = disk
+        wires.sweeper.take_disk(disk)
         yield wires
         disk.close(5)
 
@@ -116,9 +116,9 @@ def test_while_the_spool_has_too_much_in_memory_a_sender_whose_messages_are_bein
     """A disk that takes nothing for a while. `memory.per_connection` would let the sender go on."""
     memory, size = 64 << 10, 4_000
     with Wires(spooled(Rate(1)), hold_bytes=16 << 20) as wires:
-        disk = SpoolDisk(tmp_path / "spool", 1 << 30, memory, threads=False)
-        wires.shared.spool = disk
-        wires.sweeper.take_spool(disk)
+        disk = WaitingDisk(tmp_path / "spool", 1 << 30, memory, threads=False)
+        wires.shared.disk = disk
+        wires.sweeper.take_disk(disk)
         link = Link(wires)
         message = amqp.publish(1, "limited", bytes(size))
         link.client.setblocking(False)
@@ -156,29 +156,29 @@ def stage(link: Link) -> object:
 def test_the_stage_of_the_spool_is_told_beside_credit(tmp_path: Path) -> None:
     """In memory, on its way to the disk, on disk, full, and gone again."""
     with Wires(spooled(Rate(1)), hold_bytes=1 << 20) as wires:
-        disk = SpoolDisk(tmp_path / "spool", 64 << 10, 64 << 10, threads=False)
-        wires.shared.spool = disk
-        wires.sweeper.take_spool(disk)
+        disk = WaitingDisk(tmp_path / "spool", 64 << 10, 64 << 10, threads=False)
+        wires.shared.disk = disk
+        wires.sweeper.take_disk(disk)
         link = Link(wires)
         assert stage(link) is None
         budget = link.session.budget
         link.say(amqp.publish(1, "limited") * 10)
         wires.run()
-        assert budget.spool_queues == 0, "a burst that the spool's queue has not even begun with"
+        assert budget.paged_queues == 0, "a burst that the spool's queue has not even begun with"
         assert stage(link) == {"stage": "memory", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
         for _ in range(2):
             link.say(amqp.publish(1, "limited", bytes(1_000)) * 25)
             wires.run()
-        assert budget.spool_writing > 0
+        assert budget.paging_bytes > 0
         assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
         while disk.work(WRITE):
             pass
         wires.run()
-        assert budget.spooled_bytes > 5_000
-        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
+        assert budget.paged_bytes > 5_000
+        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": budget.paged_bytes}
         with suppress(TimeoutError):
             link.say(amqp.publish(1, "limited", bytes(1_000)) * 5_000)
-        assert stage(link) == {"stage": "full", "memory_bytes": budget.held_bytes, "disk_bytes": budget.spooled_bytes}
+        assert stage(link) == {"stage": "full", "memory_bytes": budget.held_bytes, "disk_bytes": budget.paged_bytes}
         wires.judge.replace(RuleSet(()))
         for _ in range(100_000):
             wires.elapse(0.25)
@@ -188,5 +188,5 @@ def test_the_stage_of_the_spool_is_told_beside_credit(tmp_path: Path) -> None:
             if stage(link) is None:
                 break
         assert stage(link) is None
-        assert (budget.held_bytes, budget.spooled_bytes, disk.paging.total()) == (0, 0, 0)
+        assert (budget.held_bytes, budget.paged_bytes, disk.paging.total()) == (0, 0, 0)
         disk.close(0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.spool.disk import WRITE, Job, SpoolDisk
 from gateway.standalone import Standalone
 from gateway.telemetry import spool
+from gateway.waiting.disk.waiting_disk import WRITE, Job, WaitingDisk
 from gateway.workers import scrapes
 from gateway.workers.named_series import all_named
 from support.idle_standalone import idle_standalone
@@ -26,8 +26,8 @@ def standalone(tmp_path: Path) -> Iterator[Standalone]:
 
 
 @pytest.fixture
-def disk(standalone: Standalone) -> SpoolDisk:
-    return standalone.gateway.spool
+def disk(standalone: Standalone) -> WaitingDisk:
+    return standalone.gateway.disk
 
 
 def scraped(standalone: Standalone) -> dict[str, float]:
@@ -36,7 +36,7 @@ def scraped(standalone: Standalone) -> dict[str, float]:
     return {series: number for name, family in families.items() if "spool" in name for series, number in family.series.items()}
 
 
-async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: WaitingDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "MAX_TOPICS_PER_SLICE", 2)
     for number, name in enumerate(("a", "b", "c"), 1):
         disk.waiting.count("amqp", name, number, 100 * number)
@@ -54,7 +54,7 @@ async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: Sp
     }
 
 
-async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Standalone, disk: SpoolDisk) -> None:
+async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Standalone, disk: WaitingDisk) -> None:
     disk.waiting.count("amqp", ORDERS[1], 7, 700)
     standalone.gateway.accounts.totals(*ORDERS)
     standalone.gateway.accounts.totals("amqp", ORDERS[1], "consume")
@@ -67,10 +67,10 @@ async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Sta
     assert standalone.warnings() == []
 
 
-def test_a_spool_that_cannot_be_written_is_a_warning_and_a_metric(standalone: Standalone, disk: SpoolDisk) -> None:
+def test_a_spool_that_cannot_be_written_is_a_warning_and_a_metric(standalone: Standalone, disk: WaitingDisk) -> None:
     disk.directory.parent.mkdir(exist_ok=True)
     disk.directory.write_text("a file where the directory should be")
-    writer = SpoolDisk(disk.directory, 1, 1, threads=False)  # the same, without threads that would wait
+    writer = WaitingDisk(disk.directory, 1, 1, threads=False)  # the same, without threads that would wait
     writer.submit(Job(None, WRITE, "1"))
     writer.work(WRITE)
     disk.trouble = writer.trouble
@@ -83,14 +83,14 @@ def test_a_spool_that_cannot_be_written_is_a_warning_and_a_metric(standalone: St
     assert scraped(standalone)["sluice_spool_blocked"] == 0
 
 
-def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, disk: SpoolDisk) -> None:
+def test_a_full_spool_is_a_warning_that_names_its_size(standalone: Standalone, disk: WaitingDisk) -> None:
     disk.used = 16 << 20
     disk.out_of_room.append(object())
     (warning,) = standalone.warnings()
     assert warning.startswith("spool: it is full (16777216 of 16777216 bytes, spool.max_size); ")
 
 
-def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(standalone: Standalone, disk: SpoolDisk) -> None:
+def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(standalone: Standalone, disk: WaitingDisk) -> None:
     standalone.gateway.accounts.totals(*ORDERS)
     disk.waiting.count("amqp", ORDERS[1], 7, 700)
     disk.waiting.count("amqp", "%2F/hidden/", 5, 500)
@@ -103,7 +103,7 @@ def test_a_scrape_has_the_spool_and_the_topics_shown_and_all_others_in_one(stand
     }  # fmt: skip
 
 
-def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk) -> None:
+def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: WaitingDisk) -> None:
     standalone.gateway.accounts.totals(*ORDERS).received = 9
     disk.waiting.count("amqp", ORDERS[1], 7, 700)
     disk.used, disk.trouble = 4096, "No space left on device: /spool"
@@ -116,7 +116,7 @@ def test_workers_are_summed_in_a_scrape(standalone: Standalone, disk: SpoolDisk)
     assert (series['sluice_spool_blocked{worker="1"}'], series['sluice_spool_blocked{worker="2"}']) == (1, 0)
 
 
-def test_workers_are_summed_in_a_list(standalone: Standalone, disk: SpoolDisk) -> None:
+def test_workers_are_summed_in_a_list(standalone: Standalone, disk: WaitingDisk) -> None:
     disk.waiting.count("amqp", "a", 2, 200)
     disk.waiting.topics["amqp", "a"].since = 0
     views = list(spool.topics(disk, 3_000_000_000))

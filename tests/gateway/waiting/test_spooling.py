@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.protocols import PROTOCOLS
-from gateway.spool.disk import SpoolDisk
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
@@ -37,7 +37,7 @@ def spools(messages: int = 1, *, drop_expired: bool = False, max_age_ns: int | N
 class Client:
     """One that sends numbered messages to topics, on one AMQP channel with confirms or as one-way sends."""
 
-    def __init__(self, protocol: str, disk: SpoolDisk, *rules: Rule) -> None:
+    def __init__(self, protocol: str, disk: WaitingDisk, *rules: Rule) -> None:
         self.protocol, self.disk = protocol, disk
         self.talk = Talk(protocol, *rules, disk=disk)
         if protocol == "amqp":
@@ -79,8 +79,8 @@ class Client:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
-    found = SpoolDisk(tmp_path / "spool", 1 << 30, 1, threads=False, least=3_000, most=3_000)
+def disk(tmp_path: Path) -> Iterator[WaitingDisk]:
+    found = WaitingDisk(tmp_path / "spool", 1 << 30, 1, threads=False, least=3_000, most=3_000)
     yield found
     found.close(1.0)
 
@@ -93,7 +93,7 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return found
 
 
-def test_all_passes_at_the_limit_and_in_order_and_nothing_is_left(protocol: str, disk: SpoolDisk) -> None:
+def test_all_passes_at_the_limit_and_in_order_and_nothing_is_left(protocol: str, disk: WaitingDisk) -> None:
     client = Client(protocol, disk, spools(max_age_ns=None))
     client.send(*range(40))
     client.talk.work()
@@ -101,18 +101,18 @@ def test_all_passes_at_the_limit_and_in_order_and_nothing_is_left(protocol: str,
     budget = client.talk.conversation.budget
     assert budget.held_messages == client.waiting()[0] == 39
     assert client.waiting()[1] > 20
-    assert budget.spooled_bytes > 0
-    assert budget.spool_queues == 1
+    assert budget.paged_bytes > 0
+    assert budget.paged_queues == 1
     client.wait(5.05)
     assert client.arrived() == [1, 2, 3, 4, 5]
     client.send(40)
     client.wait(36)
     assert client.arrived() == list(range(6, 41))
-    assert (budget.held_messages, budget.held_bytes, budget.spooled_bytes, budget.spool_queues) == (0, 0, 0, 0)
+    assert (budget.held_messages, budget.held_bytes, budget.paged_bytes, budget.paged_queues) == (0, 0, 0, 0)
     assert (client.waiting(), disk.used, disk.used_by) == ((0, 0), 0, {})
 
 
-def test_what_waits_is_given_up_when_it_is_as_old_as_its_rule_allows_and_not_before(protocol: str, disk: SpoolDisk) -> None:
+def test_what_waits_is_given_up_when_it_is_as_old_as_its_rule_allows_and_not_before(protocol: str, disk: WaitingDisk) -> None:
     """The first is held by the rule, those behind it wait unjudged; the last come three seconds later."""
     client = Client(protocol, disk, spools(0))
     client.send(*range(20))
@@ -134,7 +134,7 @@ def test_what_waits_is_given_up_when_it_is_as_old_as_its_rule_allows_and_not_bef
         assert client.talk.to_client == b"", "one-way sends are dropped"
 
 
-def test_other_topics_pass_meanwhile_where_nothing_binds_them(protocol: str, disk: SpoolDisk) -> None:
+def test_other_topics_pass_meanwhile_where_nothing_binds_them(protocol: str, disk: WaitingDisk) -> None:
     matches = {"amqp": Match(routing_key="orders"), "rocketmq": Match(topic="orders")}
     client = Client(protocol, disk, replace(spools(0), match=matches.get(protocol, Match())))
     client.send(1)
@@ -143,7 +143,7 @@ def test_other_topics_pass_meanwhile_where_nothing_binds_them(protocol: str, dis
     assert client.arrived() == ([2] if protocol == "rocketmq" else []), "a channel is one order, the toy's connection another"
 
 
-def test_a_message_waits_no_longer_than_it_is_of_use_where_the_rule_says_so(disk: SpoolDisk) -> None:
+def test_a_message_waits_no_longer_than_it_is_of_use_where_the_rule_says_so(disk: WaitingDisk) -> None:
     """Also one that waits behind others, and has not been judged."""
     client = Client("amqp", disk, spools(0, drop_expired=True))
     client.send(1, ttl_ms=2_000)
@@ -154,7 +154,7 @@ def test_a_message_waits_no_longer_than_it_is_of_use_where_the_rule_says_so(disk
         assert client.waiting()[0] == left
 
 
-def test_limits_that_are_changed_hold_for_what_waits(protocol: str, disk: SpoolDisk) -> None:
+def test_limits_that_are_changed_hold_for_what_waits(protocol: str, disk: WaitingDisk) -> None:
     client = Client(protocol, disk, spools(0, max_age_ns=None))
     client.send(*range(30))
     client.wait(1)
@@ -172,7 +172,7 @@ def test_limits_that_are_changed_hold_for_what_waits(protocol: str, disk: SpoolD
     assert client.waiting() == (0, 0)
 
 
-def test_what_waits_of_a_client_that_is_gone_is_counted_as_given_up(protocol: str, disk: SpoolDisk) -> None:
+def test_what_waits_of_a_client_that_is_gone_is_counted_as_given_up(protocol: str, disk: WaitingDisk) -> None:
     client = Client(protocol, disk, spools(0, max_age_ns=None))
     client.send(*range(30))
     client.talk.work()
@@ -180,12 +180,12 @@ def test_what_waits_of_a_client_that_is_gone_is_counted_as_given_up(protocol: st
     assert sum(part.count * part.messages for part in parts if part.key is not None) == 30
     assert {part.key.text.rpartition("/")[2] for part in parts if part.key is not None} == {"orders"}
     budget = client.talk.conversation.budget
-    assert (client.waiting(), budget.held_messages, budget.held_bytes, budget.spooled_bytes) == ((0, 0), 0, 0, 0)
+    assert (client.waiting(), budget.held_messages, budget.held_bytes, budget.paged_bytes) == ((0, 0), 0, 0, 0)
     client.talk.work()
     assert (disk.used, client.talk.conversation.abandon()) == (0, [])
 
 
-def test_a_send_that_wants_an_answer_or_is_too_large_to_wait_does_not_pass_by_what_waits(disk: SpoolDisk) -> None:
+def test_a_send_that_wants_an_answer_or_is_too_large_to_wait_does_not_pass_by_what_waits(disk: WaitingDisk) -> None:
     client = Client("rocketmq", disk, spools(0))
     client.send(1, 2)
     client.talk.client(rocketmq.send("orders", b"asked", opaque=77))
@@ -197,7 +197,7 @@ def test_a_send_that_wants_an_answer_or_is_too_large_to_wait_does_not_pass_by_wh
     assert client.arrived() == []
 
 
-def test_the_very_first_that_is_spooled_waits_as_all_others(protocol: str, disk: SpoolDisk) -> None:
+def test_the_very_first_that_is_spooled_waits_as_all_others(protocol: str, disk: WaitingDisk) -> None:
     client = Client(protocol, disk, spools(0))
     client.send(1)
     assert client.waiting() == (1, 0)
@@ -210,7 +210,7 @@ def test_the_very_first_that_is_spooled_waits_as_all_others(protocol: str, disk:
     assert client.arrived() == []
 
 
-def test_nothing_passes_by_the_very_first_that_is_spooled(disk: SpoolDisk) -> None:
+def test_nothing_passes_by_the_very_first_that_is_spooled(disk: WaitingDisk) -> None:
     client = Client("rocketmq", disk, spools(1))
     client.send(1, 2)
     client.talk.now += SECOND
@@ -220,7 +220,7 @@ def test_nothing_passes_by_the_very_first_that_is_spooled(disk: SpoolDisk) -> No
     assert client.arrived() == [1]
 
 
-def test_a_send_that_is_judged_with_the_first_that_is_spooled_keeps_its_answer(disk: SpoolDisk) -> None:
+def test_a_send_that_is_judged_with_the_first_that_is_spooled_keeps_its_answer(disk: WaitingDisk) -> None:
     """It waits behind that in memory: a file does not say who waits for an answer."""
     limit = Limit(bytes=Rate(4_000), bytes_burst=4_000)
     client = Client("rocketmq", disk, Rule("slow", Match(), limit=limit, action="spool", open_for_ns=0, max_age_ns=None))
@@ -237,7 +237,7 @@ def test_a_send_that_is_judged_with_the_first_that_is_spooled_keeps_its_answer(d
     assert client.talk.conversation.settled()
 
 
-def test_what_blocks_its_client_does_so_when_its_turn_comes_and_not_for_good(disk: SpoolDisk) -> None:
+def test_what_blocks_its_client_does_so_when_its_turn_comes_and_not_for_good(disk: WaitingDisk) -> None:
     """Another rule than that which spools holds it; it waits behind what that one has spooled, and is written to the disk."""
     limit = Limit(messages=Rate(5), messages_burst=1)
     block = Rule("block", Match(routing_key="bills"), limit=limit, action="block", open_for_ns=0)

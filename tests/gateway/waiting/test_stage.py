@@ -6,7 +6,7 @@ import pytest
 
 from gateway.pipeline.conversation import DROPPED, UNABLE
 from gateway.pipeline.parts import Part
-from gateway.spool.disk import SpoolDisk
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import NEVER
 from support.wires.recorded import MS, NOW, Desk
 
@@ -120,14 +120,14 @@ def test_what_a_rule_in_shadow_would_refuse_and_what_passes_unjudged_are_counted
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """A rule that spools, for 500 ms, and something of the connection is."""
     found = Desk("spool", max_age_ns=500 * MS)
-    found.conversation.lines.has_spooled = True
-    found.conversation.context.spool = SpoolDisk(tmp_path_factory.mktemp("spool"), 1 << 20, 1 << 20, threads=False)
+    found.conversation.lines.has_paged = True
+    found.conversation.context.disk = WaitingDisk(tmp_path_factory.mktemp("spool"), 1 << 20, 1 << 20, threads=False)
     return found
 
 
 def expired(desk: Desk) -> int:
-    assert desk.conversation.context.spool is not None
-    return desk.conversation.context.spool.expired
+    assert desk.conversation.context.disk is not None
+    return desk.conversation.context.disk.expired
 
 
 def test_what_waits_behind_something_spooled_is_not_judged_before_its_turn(desk: Desk) -> None:
@@ -136,11 +136,11 @@ def test_what_waits_behind_something_spooled_is_not_judged_before_its_turn(desk:
     desk.reader.spend(100, NOW)
     assert [said[:2] for said in desk.settle(part, first)] == [("postpone", part), ("admit", first)]
     assert desk.asked == [first]
-    assert (part.unjudged, part.deadline, part.spooled_at(), desk.key.tally.delayed) == (0, NEVER, NOW, 10)
+    assert (part.unjudged, part.deadline, part.paged_at(), desk.key.tally.delayed) == (0, NEVER, NOW, 10)
     assert desk.reader.credit == 11
     part.passed = 2
     assert [said[:2] for said in desk.settle(part, now=NOW + MS)] == [("admit", part)], "it has waited, and is asked for no more"
-    assert part.spooled_at() == 0
+    assert part.paged_at() == 0
 
 
 def test_what_would_pass_by_something_spooled_is_refused_and_not_for_its_age(desk: Desk) -> None:
@@ -160,19 +160,19 @@ def test_what_would_pass_by_something_spooled_is_refused_and_not_for_its_age(des
 def test_what_is_too_old_is_given_up_and_counted(desk: Desk, age_ms: int) -> None:
     part = desk.part(0, 2, messages=5)
     assert [what for what, *_ in desk.settle(part)] == ["spool"]
-    assert (part.spooled_at(), held_since(part), part.deadline) == (NOW, 0, NOW + 500 * MS)
+    assert (part.paged_at(), held_since(part), part.deadline) == (NOW, 0, NOW + 500 * MS)
     desk.reader.spend(50, NOW)
     credit = desk.reader.credit
     said = desk.settle(part, now=NOW + age_ms * MS)
     assert [what for what, *_ in said] == (["spool"] if age_ms == 499 else ["refuse expired"])
     assert (expired(desk), desk.reader.credit) == (0 if age_ms == 499 else 10, credit)
-    assert part.spooled_at() == NOW
+    assert part.paged_at() == NOW
 
 
 def test_what_became_too_old_while_it_was_with_the_judge_is_counted_too(desk: Desk) -> None:
     part = desk.part(0, 3)
     part.deadline, part.again = NOW, True
-    part.begin_hold().spooled_at = NOW - 500 * MS
+    part.begin_hold().paged_at = NOW - 500 * MS
     desk.conversation.unable = {"expire"}  # then only the action finds it out
     assert desk.settle(part) == [("refuse expired", part, 3)]
     assert (expired(desk), part.unjudged) == (3, 0)
@@ -180,7 +180,7 @@ def test_what_became_too_old_while_it_was_with_the_judge_is_counted_too(desk: De
 
 def test_a_delay_that_ends_in_a_refusal_gives_nothing_of_the_spool_up(desk: Desk) -> None:
     delayed = Desk("delay", max_delay_ns=500 * MS)
-    delayed.conversation.context.spool = desk.conversation.context.spool
+    delayed.conversation.context.disk = desk.conversation.context.disk
     part = delayed.part()
     delayed.settle(part)
     assert delayed.settle(part, now=NOW + 500 * MS) == [("refuse", part, 1)]

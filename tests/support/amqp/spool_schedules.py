@@ -11,9 +11,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST
-from gateway.spool.disk import READ, WRITE, SpoolDisk
-from gateway.spool.queue import SpoolQueue
-from gateway.waiting.lines import SPOOLED
+from gateway.waiting.disk.queue import PagedQueue
+from gateway.waiting.disk.waiting_disk import READ, WRITE, WaitingDisk
+from gateway.waiting.lines import PAGED
 from support.amqp.confirm_schedules import Schedule
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ class SpoolSchedule(Schedule):
 
     def __init__(self, random: Random, channels: int, acts: int, directory: Path, unrest: float = 0.0) -> None:
         least = random.choice((1, 500, 1_500))
-        self.disk = SpoolDisk(directory, random.choice((4_000, 1 << 20)), 1, threads=False, least=least, most=least)
+        self.disk = WaitingDisk(directory, random.choice((4_000, 1 << 20)), 1, threads=False, least=least, most=least)
         self.unrest = unrest  # how often other rules come in force
         super().__init__(random, channels, acts)
-        self.conversation.context.spool = self.disk
+        self.conversation.context.disk = self.disk
         self.eager = random.random()  # how often the disk is quick
         self.hurry = random.choice((0.0, 0.2))  # how often a message has waited for too long when its turn comes
 
@@ -56,27 +56,27 @@ class SpoolSchedule(Schedule):
         """As `gateway.event_loop.sweeper` does."""
         for job in self.disk.collect():
             queue = job.owner
-            assert isinstance(queue, SpoolQueue)
+            assert isinstance(queue, PagedQueue)
             queue.done(job)
         for _ in range(len(self.disk.out_of_room)):
             waiting = self.disk.out_of_room.popleft()
-            assert isinstance(waiting, SpoolQueue)
+            assert isinstance(waiting, PagedQueue)
             waiting.room_again()
 
     def _look(self, batch: list[Part]) -> None:
         """As `gateway.pipeline.handlers.rate_limit` does."""
-        if self.conversation.lines.has_spooled:
+        if self.conversation.lines.has_paged:
             for part in batch:
                 if part.kind == REQUEST and self.conversation.lines.waits_behind(part):
                     part.unjudged = POSTPONED
 
     def _refuse(self, part: Part, whim: float) -> None:
-        if whim < 0.7 and self.conversation.lines.hold(part, self.now + 1 + int(whim * 10), SPOOLED):
+        if whim < 0.7 and self.conversation.lines.hold(part, self.now + 1 + int(whim * 10), PAGED):
             return
         super()._refuse(part, whim)
 
     def _take_due(self) -> None:
-        if self.unrest and self.conversation.lines.has_spooled and self.random.random() < self.unrest:
+        if self.unrest and self.conversation.lines.has_paged and self.random.random() < self.unrest:
             self.conversation.lines.limits_changed()
         if not self.batch and self.conversation.budget.next_due <= self.now:
             self.batch = self.conversation.lines.take_due(self.now, 1 + int(self.random.random() * 8))
@@ -92,7 +92,7 @@ class SpoolSchedule(Schedule):
     def _finish(self) -> None:
         self._play_out()
         assert (self.disk.used, self.disk.queues, self.disk.waiting.topics) == (0, 0, {}), "something of the spool stays"
-        assert (self.conversation.budget.spooled_bytes, self.conversation.budget.spool_queues) == (0, 0)
+        assert (self.conversation.budget.paged_bytes, self.conversation.budget.paged_queues) == (0, 0)
         self.disk.close(0)
         assert not list(self.disk.directory.rglob("*")), "files stay"
 

@@ -15,8 +15,8 @@ from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.parts import EXPIRED, POSTPONED, REQUEST
 from gateway.pipeline.routes import Routes
 from gateway.protocols import PROTOCOLS
-from gateway.spool.disk import READ, WRITE
-from gateway.spool.queue import SpoolQueue
+from gateway.waiting.disk.queue import PagedQueue
+from gateway.waiting.disk.waiting_disk import READ, WRITE
 from limiter.judge import Judge
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gateway.pipeline.conversation import Conversation
     from gateway.pipeline.parts import Part
-    from gateway.spool.disk import SpoolDisk
+    from gateway.waiting.disk.waiting_disk import WaitingDisk
     from limiter.request import Request
 
 SECOND = 1_000_000_000
@@ -91,13 +91,13 @@ class Talk:
         hold_bytes: int = HOLD_BYTES,
         room: int = 512,
         routes: Routes | None = None,
-        disk: SpoolDisk | None = None,
+        disk: WaitingDisk | None = None,
     ) -> None:
         self.judge = judge or Judge(RuleSet(rules))
         self.conversation: Conversation = PROTOCOLS[protocol].conversation(
             ConversationContext(self.judge, "listener", "10.0.0.7", 40_000, max_frame, hold_bytes, routes=routes or Ports())
         )
-        self.disk = self.conversation.context.spool = disk
+        self.disk = self.conversation.context.disk = disk
         self.outcomes: Counter[tuple[str, int]] = Counter()  # by action: what became of the parts that it was applied to
         self.room = room
         self.now = 1_000 * SECOND
@@ -160,7 +160,7 @@ class Talk:
                 assert key is not None
                 group = None if key.group is None else key.group.decode()
                 self.requests.extend([(key.text, group, part.messages, part.size)] * part.count)
-        if conversation.lines.has_spooled:
+        if conversation.lines.has_paged:
             conversation.lines.mark_unjudged(parts, self.now)
         requests: list[Request] = [part for part in parts if part.kind == REQUEST and not part.paid and part.unjudged == 0]
         self.judge.decide(requests, self.now)
@@ -191,11 +191,11 @@ class Talk:
         disk = self.disk
         while disk is not None and (disk.work(WRITE) or disk.work(READ)):
             for job in disk.collect():
-                assert isinstance(job.owner, SpoolQueue)
+                assert isinstance(job.owner, PagedQueue)
                 job.owner.done(job)
             for _ in range(len(disk.out_of_room)):
                 waiting = disk.out_of_room.popleft()
-                assert isinstance(waiting, SpoolQueue)
+                assert isinstance(waiting, PagedQueue)
                 waiting.room_again()
 
     def wait(self, nanoseconds: int) -> None:

@@ -10,7 +10,7 @@ from gateway.pipeline.conversation import REFUSED, Conversation
 from gateway.pipeline.handlers.rate_limit import RateLimit
 from gateway.pipeline.parts import EXPIRED, REQUEST, Part
 from gateway.pipeline.pipeline import Batch
-from gateway.waiting.lines import BLOCKING, IN_MEMORY, SPOOLED, Lines
+from gateway.waiting.lines import BLOCKING, IN_MEMORY, PAGED, Lines
 from gateway.waiting.stage import Wait
 from limiter.buckets.bucket import Bucket
 from limiter.credit import Credit
@@ -73,7 +73,7 @@ class RecordedLines(Lines):
 
     def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
         self.recorded.turns_had[part] = self.had_turn
-        return self.recorded.can({IN_MEMORY: "hold", BLOCKING: "block", SPOOLED: "spool"}[manner], part, due)
+        return self.recorded.can({IN_MEMORY: "hold", BLOCKING: "block", PAGED: "spool"}[manner], part, due)
 
     def postpone(self, part: Part, now: int) -> bool:
         return self.recorded.can("postpone", part, now)

@@ -108,7 +108,7 @@ class Wires:
         for session in self.sweeper.sessions.values():
             if keys_change:
                 session.conversation.rules_changed()
-            if session.conversation.lines.has_spooled:
+            if session.conversation.lines.has_paged:
                 session.conversation.lines.limits_changed()
 
     def session(self, number: int = 1) -> Session:

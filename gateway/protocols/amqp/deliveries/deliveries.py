@@ -98,7 +98,7 @@ class Deliveries:
             self.leaving.leave(channel)
             self.requests.forget(channel.number)
             self.ends.close_by_client(channel)
-        if method == BASIC_GET and channel.line.spool is None:
+        if method == BASIC_GET and channel.line.paged is None:
             return self.gets.ask(channel, arguments)
         return Part(PLAIN, channel.number, instead, 0, len(instead)) if instead else None
 

@@ -5,7 +5,7 @@ with get-empty, as if the queue were empty, or with `action: close` its channel 
 the message stays with the broker. One that passes has
 reserved a message (`limiter.reservation`), which the broker's answer settles: a get-empty costs nothing.
 
-Where its channel has something in the spool it goes to the broker in its place, unjudged, and what it brings is judged on its way back.
+Where its channel has something on disk it goes to the broker in its place, unjudged, and what it brings is judged on its way back.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_what_waits_behind_something_spooled_or_would_overtake_it_is_not_judged(
     batch.parts = [behind, overtaking, asked]
     assert not desk.limit.carry(batch)
     assert batch.requests == batch.parts, "nothing is spooled"
-    desk.conversation.lines.has_spooled = True
+    desk.conversation.lines.has_paged = True
     assert not desk.limit.carry(batch)
     assert (batch.requests, behind.unjudged, overtaking.unjudged, asked.unjudged) == ([asked], POSTPONED, EXPIRED, 0)
     batch.parts = [behind]

@@ -14,20 +14,20 @@ import pytest
 
 from gateway.clock import now_ns
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.spool.disk import DELETE, LOCK, OWN, READ, WRITE, Job, SpoolDisk
-from gateway.spool.left_behind import clear_left_behind
-from gateway.spool.records import encode
+from gateway.waiting.disk.left_behind import clear_left_behind
+from gateway.waiting.disk.records import encode
+from gateway.waiting.disk.waiting_disk import DELETE, LOCK, OWN, READ, WRITE, Job, WaitingDisk
 from support.processes import HANG_S, wait_until
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SpoolDisk]:
-    found = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
+def disk(tmp_path: Path) -> Iterator[WaitingDisk]:
+    found = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
     yield found
     found.close(1.0)
 
 
-def test_messages_are_counted_by_topic_and_in_all(disk: SpoolDisk) -> None:
+def test_messages_are_counted_by_topic_and_in_all(disk: WaitingDisk) -> None:
     disk.waiting.count("amqp", "a", 3, 300)
     disk.waiting.count("amqp", "b", 1, 50)
     disk.waiting.count("amqp", "a", -1, -100)
@@ -37,7 +37,7 @@ def test_messages_are_counted_by_topic_and_in_all(disk: SpoolDisk) -> None:
     assert (list(disk.waiting.topics), disk.waiting.messages) == ([("amqp", "a")], 2)
 
 
-def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: SpoolDisk) -> None:
+def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: WaitingDisk) -> None:
     before = now_ns()
     disk.waiting.count("amqp", "a", 1, 10)
     since = disk.waiting.topics["amqp", "a"].since
@@ -49,7 +49,7 @@ def test_a_topic_has_waited_since_its_first_message_that_found_none_of_it(disk: 
     assert disk.waiting.topics["amqp", "a"].since >= since
 
 
-def test_a_rule_has_room_up_to_its_own_bytes_and_all_rules_up_to_the_spool_s(disk: SpoolDisk) -> None:
+def test_a_rule_has_room_up_to_its_own_bytes_and_all_rules_up_to_the_spool_s(disk: WaitingDisk) -> None:
     disk.add("a", 300)
     disk.used = 400
     assert disk.room_for(100, "a", 400)
@@ -63,7 +63,7 @@ def test_a_rule_has_room_up_to_its_own_bytes_and_all_rules_up_to_the_spool_s(dis
     assert disk.room_for(400, "a", 400)
 
 
-def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: SpoolDisk) -> None:
+def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: WaitingDisk) -> None:
     """The client whose message could not be written had gone; until the next write, the spool would have been said to be broken."""
     disk.directory.write_text("a file where the directory should be")
     first, second = (Job(None, WRITE, "1", at) for at in (0, 10))
@@ -83,12 +83,12 @@ def test_the_trouble_is_over_when_nobody_waits_for_the_write_that_failed(disk: S
 def test_a_spool_that_is_closed_leaves_no_descriptor_open_and_no_file(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
-        closed = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+        closed = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20)
         closed.close(HANG_S)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def tried(disk: SpoolDisk, kind: int, name: str, offset: int = 0, length: int = 0) -> Job:
+def tried(disk: WaitingDisk, kind: int, name: str, offset: int = 0, length: int = 0) -> Job:
     """A job, tried once. What is written is one message of a thousand bytes."""
     parts = [Part(REQUEST, 1, bytes(1_000), 0, 1_000)] if kind == WRITE else []
     job = Job(None, kind, name, offset, length, parts)
@@ -101,7 +101,7 @@ WRITTEN = len(encode([Part(REQUEST, 1, bytes(1_000), 0, 1_000)]))  # bytes
 
 
 def test_what_a_queue_may_have_in_memory_is_its_part_of_a_third_within_what_a_batch_may_be(tmp_path: Path) -> None:
-    disk = SpoolDisk(tmp_path, 1 << 20, 3_000, threads=False, least=10, most=400)
+    disk = WaitingDisk(tmp_path, 1 << 20, 3_000, threads=False, least=10, most=400)
     found = []
     for disk.queues in (0, 1, 2, 4, 5, 100, 101):
         found.append(disk.share())
@@ -111,7 +111,7 @@ def test_what_a_queue_may_have_in_memory_is_its_part_of_a_third_within_what_a_ba
 
 @pytest.mark.parametrize("mark", ["bytes", "share"])
 def test_nothing_is_written_that_leaves_less_free_than_the_low_watermark(
-    disk: SpoolDisk, mark: str, monkeypatch: pytest.MonkeyPatch
+    disk: WaitingDisk, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """The larger of the two holds. Of 4,000 blocks of 50 bytes, 100 thousandths are 20,000."""
     free = [20_000 + 50 * (WRITTEN // 50)]
@@ -120,7 +120,7 @@ def test_nothing_is_written_that_leaves_less_free_than_the_low_watermark(
         """Blocks of 50 bytes, read a mebibyte at a time; root alone may have more of them."""
         return os.statvfs_result((1 << 20, 50, 4_000, 1 << 40, free[0] // 50, 0, 0, 0, 0, 255))
 
-    monkeypatch.setattr("gateway.spool.disk.os.statvfs", statvfs)
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.statvfs", statvfs)
     disk.take_settings(1 << 20, 1 << 20, *((20_000, 99) if mark == "bytes" else (19_999, 100)))
     job = tried(disk, WRITE, "1")
     assert disk.trouble == f"less than disk.low_watermark (20000 bytes) free: {disk.directory}"
@@ -131,7 +131,7 @@ def test_nothing_is_written_that_leaves_less_free_than_the_low_watermark(
     assert not disk.work(WRITE), "it is not written again"
 
 
-def test_a_write_that_failed_half_way_is_repeated_in_the_same_place(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_failed_half_way_is_repeated_in_the_same_place(disk: WaitingDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk takes a hundred bytes at a time, and is full once."""
     calls: list[int] = []
 
@@ -142,7 +142,7 @@ def test_a_write_that_failed_half_way_is_repeated_in_the_same_place(disk: SpoolD
         return write(descriptor, data[:100], at)
 
     write = os.pwrite
-    monkeypatch.setattr("gateway.spool.disk.os.pwrite", pwrite)
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pwrite", pwrite)
     job = tried(disk, WRITE, "1", offset=7)
     assert disk.trouble == f"No space left on device: {disk.directory}"
     assert disk.work(WRITE)
@@ -151,12 +151,12 @@ def test_a_write_that_failed_half_way_is_repeated_in_the_same_place(disk: SpoolD
     assert file.read_bytes() == bytes(7) + encode(job.parts)
 
 
-def test_what_is_read_is_the_range_that_was_asked_for_as_far_as_there_is_one(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_is_the_range_that_was_asked_for_as_far_as_there_is_one(disk: WaitingDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tried(disk, WRITE, "1")
     tried(disk, WRITE, "1", offset=WRITTEN)
     whole = encode(first.parts) * 2
     read = os.pread
-    monkeypatch.setattr("gateway.spool.disk.os.pread", lambda descriptor, count, at: read(descriptor, min(count, 300), at))
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pread", lambda descriptor, count, at: read(descriptor, min(count, 300), at))
     assert tried(disk, READ, "1", 10, 1_500).data == whole[10:1_510]
     assert tried(disk, READ, "1", WRITTEN, 5_000).data == whole[WRITTEN:]
     assert disk.read == 1_500 + WRITTEN
@@ -172,7 +172,7 @@ def open_in(folder: Path) -> int:
     return found
 
 
-def test_no_job_leaves_a_descriptor_open_whether_or_not_it_failed(disk: SpoolDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_leaves_a_descriptor_open_whether_or_not_it_failed(disk: WaitingDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -181,15 +181,15 @@ def test_no_job_leaves_a_descriptor_open_whether_or_not_it_failed(disk: SpoolDis
     assert before == 1, "the lock"
     for kind in (WRITE, READ, DELETE, READ):
         tried(disk, kind, "1", length=100)
-    monkeypatch.setattr("gateway.spool.disk.os.pwrite", refuse)
-    monkeypatch.setattr("gateway.spool.disk.os.pread", refuse)
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pwrite", refuse)
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pread", refuse)
     tried(disk, READ, "1", length=100)
     tried(disk, WRITE, "2")
     assert disk.trouble.startswith("Input/output error")
     assert open_in(disk.directory) == before
 
 
-def test_a_deletion_that_failed_keeps_its_bytes_counted_and_is_tried_again_after_the_next(disk: SpoolDisk) -> None:
+def test_a_deletion_that_failed_keeps_its_bytes_counted_and_is_tried_again_after_the_next(disk: WaitingDisk) -> None:
     disk.used = 2_000
     tried(disk, WRITE, "1")
     (file,) = disk.directory.glob("*/1")
@@ -210,7 +210,7 @@ def test_a_deletion_that_failed_keeps_its_bytes_counted_and_is_tried_again_after
 
 
 def test_a_process_has_its_own_directory_that_nobody_else_may_look_into(tmp_path: Path) -> None:
-    disk = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
+    disk = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20, threads=False)
     assert not disk.directory.exists(), "nothing was written"
     assert tried(disk, READ, "1").data == b""
     tried(disk, WRITE, "1")
@@ -224,7 +224,7 @@ def test_a_process_has_its_own_directory_that_nobody_else_may_look_into(tmp_path
 
 
 def test_threads_that_cannot_be_started_are_tried_again_with_the_next_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+    disk = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20)
     allowed = threading.Thread.start
 
     def start(thread: threading.Thread) -> None:
@@ -252,7 +252,7 @@ def test_threads_that_cannot_be_started_are_tried_again_with_the_next_job(tmp_pa
 
 
 def test_a_disk_that_hangs_does_not_keep_the_end_and_its_files_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SpoolDisk(tmp_path / "spool", 1 << 20, 1 << 20)
+    disk = WaitingDisk(tmp_path / "spool", 1 << 20, 1 << 20)
     begun, goes_on = threading.Event(), threading.Event()
 
     def pwrite(descriptor: int, data: memoryview, at: int) -> int:
@@ -261,7 +261,7 @@ def test_a_disk_that_hangs_does_not_keep_the_end_and_its_files_stay(tmp_path: Pa
         return write(descriptor, data, at)
 
     write = os.pwrite
-    monkeypatch.setattr("gateway.spool.disk.os.pwrite", pwrite)
+    monkeypatch.setattr("gateway.waiting.disk.waiting_disk.os.pwrite", pwrite)
     disk.submit(Job(None, WRITE, "1", parts=[Part(REQUEST, 1, b"x", 0, 1)]))
     assert begun.wait(HANG_S)
     closing = threading.Thread(target=disk.close, args=(0.01,), daemon=True)

@@ -1,4 +1,4 @@
-"""SpoolQueue: parts that wait behind others of their ordering key, in order; what does not fit into memory is on disk.
+"""PagedQueue: parts that wait behind others of their ordering key, in order; what does not fit into memory is on disk.
 
 ::
 
@@ -26,12 +26,12 @@ from typing import Final
 
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import BODY, REQUEST, Part
-from gateway.spool.batches import Batch
-from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
-from gateway.spool.paging import PageableQueue
-from gateway.spool.queue_files import QueueFiles
-from gateway.spool.records import BATCH, RECORD, DamagedError, decode
-from gateway.spool.waiting_messages import counts_of
+from gateway.waiting.disk.batches import Batch
+from gateway.waiting.disk.paging import PageableQueue
+from gateway.waiting.disk.queue_files import QueueFiles
+from gateway.waiting.disk.records import BATCH, RECORD, DamagedError, decode
+from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, Job, WaitingDisk
+from gateway.waiting.disk.waiting_messages import counts_of
 from limiter.keys import Key
 from limiter.limits import NEVER
 from limiter.rules.rule import Rule
@@ -39,12 +39,12 @@ from limiter.rules.rule import Rule
 ENDLESS: Final = 1 << 62  # bytes; a rule without a size of its own
 
 
-class SpoolQueue(PageableQueue):
+class PagedQueue(PageableQueue):
     """One ordering key's, of one connection."""
 
     def __init__(
         self,
-        disk: SpoolDisk,
+        disk: WaitingDisk,
         budget: HeldBudget,
         connection: int,
         ordering_key: int,
@@ -74,7 +74,7 @@ class SpoolQueue(PageableQueue):
         self.read_ahead: list[Part] = []  # read, not yet taken out
         self.read_cost = 0  # bytes of memory of the two
         self.waits_for_room = False
-        self.rule = ""  # that spools what stands first here
+        self.rule = ""  # whose action it is, of what stands first here
         self.rule_bytes = ENDLESS  # that it may have on disk, over all queues
         self.max_age_ns = NEVER  # how long a message may wait
         self.drop_expired = False  # nor longer than it says itself
@@ -90,7 +90,7 @@ class SpoolQueue(PageableQueue):
         """Put `part`, which owns its bytes (`copy_out`), at the end."""
         if self.empty():
             self.disk.queues += 1
-            self.budget.spool_queues += 1
+            self.budget.paged_queues += 1
         cost = self.cost_of(part)
         self.tail.append(part)
         self.tail_cost += cost
@@ -102,7 +102,7 @@ class SpoolQueue(PageableQueue):
             self.write_tail()
 
     def take_rule(self, rule: Rule) -> None:
-        """`rule` spools what stands first: its bounds hold for what comes from now on."""
+        """`rule` has paged what stands first: its bounds hold for what comes from now on."""
         self.rule = rule.name
         self.rule_bytes = ENDLESS if rule.spool_size is None else rule.spool_size
         self.max_age_ns = NEVER if rule.max_age_ns is None else rule.max_age_ns
@@ -154,7 +154,7 @@ class SpoolQueue(PageableQueue):
             self.waiting.end(part)
         gone = [counts_of(in_memory)]
         for batch in [*self.stored] if self.reading is None else [self.reading, *self.stored]:
-            self.budget.spooled_bytes -= batch.size
+            self.budget.paged_bytes -= batch.size
             self.waiting.forget(batch.counts)
             self.files.consume(batch)
             gone.append(batch.counts)
@@ -212,7 +212,7 @@ class SpoolQueue(PageableQueue):
         batch.parts = job.parts = []
         self._count_writing(-batch.cost)
         self.budget.held_bytes -= batch.cost
-        self.budget.spooled_bytes += batch.size
+        self.budget.paged_bytes += batch.size
         batch.counts = counts_of(parts)
         self.waiting.stored(batch.counts)
         self.stored.append(batch)
@@ -232,7 +232,7 @@ class SpoolQueue(PageableQueue):
             return
         self.reading = None
         self.read_job = None
-        self.budget.spooled_bytes -= batch.size
+        self.budget.paged_bytes -= batch.size
         self.read_ahead = parts
         if batch.rules != self.rules:
             forget_all_verdicts(parts)
@@ -292,16 +292,16 @@ class SpoolQueue(PageableQueue):
     def _count_writing(self, size: int) -> None:
         """So much more memory, or (below zero) less, is of what is on its way to the disk."""
         self.paging.writing += size
-        self.budget.spool_writing += size
+        self.budget.paging_bytes += size
 
     def _end_use(self) -> None:
         """Nothing waits any more."""
         self.disk.queues -= 1
-        self.budget.spool_queues -= 1
+        self.budget.paged_queues -= 1
         self.files.end_segment()
 
     def __repr__(self) -> str:
-        return f"<SpoolQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"
+        return f"<PagedQueue {self.ordering_key} stored={len(self.stored)} writing={len(self.writing)} tail={len(self.tail)}>"
 
 
 def forget_all_verdicts(parts: list[Part]) -> None:

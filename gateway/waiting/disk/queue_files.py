@@ -1,6 +1,6 @@
 """QueueFiles: the files of one queue. Batches are written to the last one; a file is deleted as a whole, when nothing of it is needed.
 
-Everything here is called on the event loop. The work itself is a `Job` of the spool's threads (`disk.py`).
+Everything here is called on the event loop. The work itself is a `Job` of the disk's threads (`waiting_disk.py`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.pipeline.parts import Part
-from gateway.spool.batches import Batch, Segment
-from gateway.spool.disk import DELETE, READ, WRITE, Job, SpoolDisk
+from gateway.waiting.disk.batches import Batch, Segment
+from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, Job, WaitingDisk
 
 SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is deleted as a whole, when all of it was read (a guess)
 
@@ -17,7 +17,7 @@ SEGMENT_BYTES: Final = 16 << 20  # after which a new file begins; a file is dele
 class QueueFiles:
     """Of one queue, which owns the jobs: it hands them back where they change what is here."""
 
-    def __init__(self, disk: SpoolDisk, owner: object) -> None:
+    def __init__(self, disk: WaitingDisk, owner: object) -> None:
         self.disk = disk
         self.owner = owner
         self.segment: Segment | None = None  # that is being written

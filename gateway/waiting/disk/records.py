@@ -3,7 +3,7 @@
 ::
 
     batch    magic 4 | crc32 4 of all that follows | bytes that follow 4 | records 4 | record ...
-    record   kind 1 | flags 1 | count 4 | messages 4 | size 8 | deadline 8 | spooled at 8 | bytes of data 4 | data
+    record   kind 1 | flags 1 | count 4 | messages 4 | size 8 | deadline 8 | paged at 8 | bytes of data 4 | data
 
 Numbers are big-endian. A batch holds whole frames only, so reading it back never leaves the broker within a frame. The key of a record is
 not written: the protocol reads it from the data, as it did when the bytes came in, so a record needs no place in memory.
@@ -40,7 +40,7 @@ def encode(parts: list[Part]) -> bytes:
         flags = (COMPLETE if part.complete else 0) | (PAID if part.paid else 0) | (PREPAID if part.prepaid else 0)
         flags |= (AGAIN if part.again else 0) | (UNANSWERED if part.unanswered else 0)
         length = part.end - part.start
-        pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, part.spooled_at(), length))
+        pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, part.paged_at(), length))
         pieces.append(part.data if length == len(part.data) else part.data[part.start : part.end])
     body = b"".join(pieces)
     count = len(parts)
@@ -62,7 +62,7 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
     parts: list[Part] = []
     at = BATCH.size
     for _ in range(count):
-        kind, flags, requests, messages, size, deadline, spooled_at, data_length = RECORD.unpack_from(batch, at)
+        kind, flags, requests, messages, size, deadline, paged_at, data_length = RECORD.unpack_from(batch, at)
         at += RECORD.size
         data = batch[at : at + data_length]
         at += data_length
@@ -74,6 +74,6 @@ def decode(batch: bytes, ordering_key: int, key_of: Callable[[bytes], Key | None
         part.again = flags & AGAIN != 0
         part.unanswered = flags & UNANSWERED != 0
         part.deadline = deadline
-        part.begin_hold().spooled_at = spooled_at
+        part.begin_hold().paged_at = paged_at
         parts.append(part)
     return parts

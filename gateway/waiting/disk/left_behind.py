@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from gateway.spool.disk import LOCK, OWN, empty
+from gateway.waiting.disk.waiting_disk import LOCK, OWN, empty
 
 KEPT: Final = (".durable", ".removed")  # how names end of what that build would still need
 

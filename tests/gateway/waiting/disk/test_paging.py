@@ -6,9 +6,9 @@ from pathlib import Path
 
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.spool.disk import READ, WRITE, SpoolDisk
-from gateway.spool.paging import Paging
-from gateway.spool.queue import SpoolQueue
+from gateway.waiting.disk.paging import Paging
+from gateway.waiting.disk.queue import PagedQueue
+from gateway.waiting.disk.waiting_disk import READ, WRITE, WaitingDisk
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.rules.rule_set import RuleSet
@@ -37,16 +37,16 @@ class Queues:
     """Many queues over a disk whose jobs are done by hand."""
 
     def __init__(self, directory: Path, memory: int = MEMORY, size: int = 1 << 30) -> None:
-        self.disk = SpoolDisk(directory, size, memory, threads=False)
+        self.disk = WaitingDisk(directory, size, memory, threads=False)
         self.budgets: list[HeldBudget] = []
-        self.queues: list[SpoolQueue] = []
+        self.queues: list[PagedQueue] = []
         self.sent: list[int] = []
         self.most = 0  # bytes that were in memory at once
 
-    def begin(self) -> SpoolQueue:
+    def begin(self) -> PagedQueue:
         self.budgets.append(HeldBudget())
         self.sent.append(0)
-        queue = SpoolQueue(self.disk, self.budgets[-1], len(self.queues) + 1, 1, key_of, cost_of, lambda: None)
+        queue = PagedQueue(self.disk, self.budgets[-1], len(self.queues) + 1, 1, key_of, cost_of, lambda: None)
         self.queues.append(queue)
         return queue
 
@@ -68,7 +68,7 @@ class Queues:
             pass
         for job in self.disk.collect():
             queue = job.owner
-            assert isinstance(queue, SpoolQueue)
+            assert isinstance(queue, PagedQueue)
             queue.done(job)
             self.most = max(self.most, self.held())
 
@@ -110,7 +110,7 @@ def test_a_thousand_queues_filled_one_after_the_other_stay_within_the_memory_and
     assert min(first) > rest - queues.disk.least
     for at in range(1_000):
         assert queues.take_all(at) == list(range(queues.sent[at]))
-    assert (queues.held(), queues.disk.paging.total(), sum(budget.spool_writing for budget in queues.budgets)) == (0, 0, 0)
+    assert (queues.held(), queues.disk.paging.total(), sum(budget.paging_bytes for budget in queues.budgets)) == (0, 0, 0)
     assert not any(queues.disk.paging.classes)
     queues.disk.close(0)
 
@@ -151,7 +151,7 @@ def test_a_full_spool_is_not_asked_again_and_again_and_goes_on_when_there_is_roo
     queues.disk.max_bytes = 1 << 30
     for _ in range(len(queues.disk.out_of_room)):
         queue = queues.disk.out_of_room.popleft()
-        assert isinstance(queue, SpoolQueue)
+        assert isinstance(queue, PagedQueue)
         queue.room_again()
     queues.add(0)
     queues.work(WRITE)

@@ -1,4 +1,4 @@
-"""Paging: what all queues of the spool have in memory is kept near `memory.target`; the largest goes to the disk first.
+"""Paging: what all paged queues have in memory is kept near `memory.target`; the largest goes to the disk first.
 
 A queue writes its `tail` by itself once that is as large as its share. A share becomes smaller as queues become more, and tails that were
 made before keep their size; so all together may be more than `memory.target`. Once what is in memory comes to two thirds of it, tails are
@@ -32,7 +32,7 @@ class PageableQueue:
 
 
 class Paging:
-    """Of one process's spool. Bytes of memory, as budgets count them."""
+    """Of one process. Bytes of memory, as budgets count them."""
 
     def __init__(self, target: int, least: int) -> None:
         self.least = least  # that are worth a batch
@@ -51,7 +51,7 @@ class Paging:
         self.low = self.target // 2
 
     def total(self) -> int:
-        """All that the spool has in memory."""
+        """All that is in memory."""
         return self.tails + self.writing + self.read_ahead
 
     def over(self) -> bool:

@@ -16,10 +16,10 @@ import pytest
 
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import REQUEST, Part
-from gateway.spool.disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, SpoolDisk
-from gateway.spool.left_behind import clear_left_behind
-from gateway.spool.queue import SpoolQueue
-from gateway.spool.queue_files import SEGMENT_BYTES
+from gateway.waiting.disk.left_behind import clear_left_behind
+from gateway.waiting.disk.queue import PagedQueue
+from gateway.waiting.disk.queue_files import SEGMENT_BYTES
+from gateway.waiting.disk.waiting_disk import MAX_BATCH_BYTES, MIN_BATCH_BYTES, WaitingDisk
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER, Limit, Rate
@@ -54,10 +54,10 @@ class Bench:
     """A disk, a queue, and the loop's part."""
 
     def __init__(self, directory: Path, *, size: int = 1 << 30, memory: int = 1, most: int = MAX_BATCH_BYTES) -> None:
-        self.disk = SpoolDisk(directory, size, memory, most=most)
+        self.disk = WaitingDisk(directory, size, memory, most=most)
         self.budget = HeldBudget()
         self.ready = 0
-        self.queue = SpoolQueue(self.disk, self.budget, 1, 1, key_of, cost_of, self._on_ready)
+        self.queue = PagedQueue(self.disk, self.budget, 1, 1, key_of, cost_of, self._on_ready)
 
     def _on_ready(self) -> None:
         self.ready += 1
@@ -102,7 +102,7 @@ class Bench:
         return [path for path in self.disk.directory.rglob("*") if path.is_file() and path.name != "lock"]
 
     def holds_nothing(self) -> bool:
-        return (self.budget.held_bytes, self.budget.spooled_bytes, self.budget.spool_queues, self.disk.waiting.topics) == (0, 0, 0, {})
+        return (self.budget.held_bytes, self.budget.paged_bytes, self.budget.paged_queues, self.disk.waiting.topics) == (0, 0, 0, {})
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_long_one_comes_back_in_order_and_leaves_no_file(bench: Bench) -> None
             bench.turn()
     bench.wait(lambda: not bench.queue.writing, "all is written")
     assert bench.budget.held_bytes < 2 * MIN_BATCH_BYTES
-    assert bench.budget.spooled_bytes > 50_000 * 100 - MIN_BATCH_BYTES
+    assert bench.budget.paged_bytes > 50_000 * 100 - MIN_BATCH_BYTES
     assert bench.disk.waiting.topics[KEY.origin.protocol, KEY.text].messages == 50_000
     assert bench.take(50_000) == list(range(50_000))
     assert bench.holds_nothing()
@@ -160,7 +160,7 @@ def test_a_message_on_disk_takes_less_than_32_bytes_of_memory(tmp_path: Path) ->
         tracemalloc.stop()
     per_message = (used - bench.queue.tail_cost) / count
     assert per_message < 32, f"{per_message:.1f} bytes"
-    assert bench.budget.spooled_bytes > count * 1_000
+    assert bench.budget.paged_bytes > count * 1_000
     bench.queue.forget()
     bench.disk.close(5)
 
@@ -214,7 +214,7 @@ def test_what_is_given_up_is_counted_and_deleted(bench: Bench) -> None:
 
 def test_a_queue_that_is_given_up_takes_its_own_part_of_a_topic_along(bench: Bench) -> None:
     """Two connections publish to one topic, and one of them ends."""
-    other = SpoolQueue(bench.disk, HeldBudget(), 2, 1, key_of, cost_of, lambda: None)
+    other = PagedQueue(bench.disk, HeldBudget(), 2, 1, key_of, cost_of, lambda: None)
     for number in range(3):
         bench.add(message(number, 100))
     one = message(0, 1_000)
@@ -386,7 +386,7 @@ def test_what_a_killed_process_has_left_is_deleted_and_nothing_of_a_living_one(b
     program = f"""
 import os, signal
 from pathlib import Path
-from tests.gateway.spool.test_queue import Bench, message
+from tests.gateway.waiting.disk.test_queue import Bench, message
 bench = Bench(Path({str(tmp_path / "spool")!r}))
 for number in range(1000):
     bench.add(message(number))

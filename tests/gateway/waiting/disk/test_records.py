@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.pipeline.parts import BODY, PLAIN, REQUEST, Part
-from gateway.spool.records import BATCH, RECORD, DamagedError, decode, encode
+from gateway.waiting.disk.records import BATCH, RECORD, DamagedError, decode, encode
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.rules.rule_set import RuleSet
@@ -31,7 +31,7 @@ def parts(draw: st.DrawFn) -> Part:
     part = Part(kind, 3, data, start, len(data), KEY if kind == REQUEST else None, *counts, draw(st.booleans()))
     part.paid, part.prepaid, part.again, part.unanswered = (draw(st.booleans()) for _ in range(4))
     part.deadline = draw(st.integers(0, (1 << 62) - 1))
-    part.begin_hold().spooled_at = draw(st.integers(0, (1 << 62) - 1))
+    part.begin_hold().paged_at = draw(st.integers(0, (1 << 62) - 1))
     return part
 
 
@@ -47,7 +47,7 @@ def seen(part: Part) -> tuple[object, ...]:
         part.size,
         flags,
         part.deadline,
-        part.spooled_at(),
+        part.paged_at(),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.spool.paging import CLASSES, PageableQueue, Paging
+from gateway.waiting.disk.paging import CLASSES, PageableQueue, Paging
 
 
 class Tail(PageableQueue):

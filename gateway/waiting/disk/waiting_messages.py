@@ -1,7 +1,7 @@
-"""WaitingMessages: what waits because a rule spools, by topic, in memory and on disk. Of one process.
+"""WaitingMessages: what waits because a rule pages, by topic, in memory and on disk. Of one process.
 
 A part counts from when its rule holds it, or what is before it in its order, until it goes on or is given up; it says itself whether it
-does (`Held.in_spool`). What is on disk only has no parts: a batch keeps the counts of those that it had.
+does (`Held.counted`). What is on disk only has no parts: a batch keeps the counts of those that it had.
 
 Everything here is called on the event loop.
 """
@@ -54,17 +54,17 @@ class WaitingMessages:
         if part.kind != REQUEST or key is None or part.reservation is not None:
             return
         held = part.begin_hold()
-        if held.in_spool:
+        if held.counted:
             return
-        held.in_spool = True
+        held.counted = True
         self.count(key.origin.protocol, key.text, messages_of(part), size_of(part))
 
     def end(self, part: Part) -> None:
         """`part`, in memory, goes on or is given up."""
         key = part.key
         held = part.held
-        if held is not None and held.in_spool and key is not None:
-            held.in_spool = False
+        if held is not None and held.counted and key is not None:
+            held.counted = False
             self.count(key.origin.protocol, key.text, -messages_of(part), -size_of(part))
 
     def stored(self, counts: dict[str, KeyCount]) -> None:

@@ -1,10 +1,10 @@
-"""What a queue of the spool is made of: batches of parts, and the files they stand in."""
+"""What a paged queue is made of: batches of parts, and the files they stand in."""
 
 from __future__ import annotations
 
 from gateway.pipeline.parts import Part
-from gateway.spool.disk import Job
-from gateway.spool.waiting_messages import KeyCount
+from gateway.waiting.disk.waiting_disk import Job
+from gateway.waiting.disk.waiting_messages import KeyCount
 
 
 class Batch:
@@ -19,7 +19,7 @@ class Batch:
         self.segment = segment
         self.job = job  # its write
         self.rule = rule  # which it counts for
-        self.rules = rules  # `SpoolQueue.rules` when it was written
+        self.rules = rules  # `PagedQueue.rules` when it was written
         self.counts: dict[str, KeyCount] = {}  # its messages, once they are on disk only
         self.offset = job.offset  # in its file
         self.taken = False  # before it was written

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.spool.disk import LOCK
-from gateway.spool.left_behind import clear_left_behind
+from gateway.waiting.disk.left_behind import clear_left_behind
+from gateway.waiting.disk.waiting_disk import LOCK
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ from queue import SimpleQueue
 from typing import Final
 
 from gateway.pipeline.parts import Part
-from gateway.spool.paging import Paging
-from gateway.spool.records import encode
-from gateway.spool.waiting_messages import WaitingMessages
+from gateway.waiting.disk.paging import Paging
+from gateway.waiting.disk.records import encode
+from gateway.waiting.disk.waiting_messages import WaitingMessages
 
 MAX_BATCH_BYTES: Final = 262_144  # of memory; one read of a socket: a file is opened for each batch (a guess)
 MIN_BATCH_BYTES: Final = 4_096  # with thousands of queues (a guess)
@@ -65,7 +65,7 @@ class Job:
         return f"<Job {('write', 'read', 'delete')[self.kind]} {self.name} at {self.offset}>"
 
 
-class SpoolDisk:
+class WaitingDisk:
     """The files of one process's spool. Bytes; every method but the threads' is called on the loop."""
 
     def __init__(
@@ -331,7 +331,7 @@ class SpoolDisk:
         self.read += len(job.data)
 
     def __repr__(self) -> str:
-        return f"<SpoolDisk {self.directory} used={self.used}/{self.max_bytes} {self.trouble}>"
+        return f"<WaitingDisk {self.directory} used={self.used}/{self.max_bytes} {self.trouble}>"
 
 
 def empty(own: Path) -> None:
