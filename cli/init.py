@@ -244,7 +244,7 @@ def write(directory: Path, plan: Plan) -> Settings:
 
 def next_steps(directory: Path, plan: Plan, settings: Settings) -> Iterator[str]:
     """What to type now."""
-    from gateway.lifecycle.first_steps import command, example_limit
+    from cli.first_steps import command, example_limit
 
     sluice = command()
     yield f"Written and checked: {' and '.join(str(directory / name) for name in FILES)}"

@@ -49,6 +49,7 @@ def run(
 
     With --protocol, --bind and --upstream no file is needed, and none is read.
     """
+    from cli.first_steps import first_steps
     from gateway.main import run as run_gateway
 
     flags = taken_flags(options)
@@ -62,7 +63,7 @@ def run(
         given: str | CommandLine = CommandLine(protocol or "", bind or "", upstreams, limits, Path.cwd())
     else:
         given = config_file(config, file)
-    ctx.exit(run_gateway(loaded(given, flags)))
+    ctx.exit(run_gateway(loaded(given, flags), first_steps))
 
 
 @click.command(cls=Verb, example="sluice check config/sluice.yaml --strict\nsluice check -c config/sluice.yaml")

@@ -18,6 +18,7 @@ from gateway.lifecycle.watchdog import Watchdog
 if TYPE_CHECKING:
     from admin.store.store import Store
     from config import Settings
+    from gateway.control_plane import FirstSteps
     from gateway.lifecycle.takeover import Takeover
 
 
@@ -30,21 +31,22 @@ def composed(
     handler: log.QueueHandler,
     inheritance: systemd.Inheritance,
     signals: Signals,
-    takeover: Takeover | None = None,
+    takeover: Takeover | None,
+    first_steps: FirstSteps,
 ) -> Callable[[], Awaitable[None]]:
     """What runs the gateway: it alone, or the parent of its workers."""
     if settings.gateway.workers == 1:
         from gateway.standalone import Standalone
 
-        return Standalone(settings, store, handler, inheritance, takeover).run
+        return Standalone(settings, store, handler, inheritance, takeover, first_steps).run
     from gateway.workers.parent import Parent
 
-    parent = signals.group = Parent(settings, store, handler, inheritance, takeover)
+    parent = signals.group = Parent(settings, store, handler, inheritance, takeover, first_steps)
     return parent.run
 
 
-def run(settings: Settings) -> int:
-    """Run a gateway until it is told to stop; the process's exit code."""
+def run(settings: Settings, first_steps: FirstSteps) -> int:
+    """Run a gateway until it is told to stop; the process's exit code. `first_steps` are told to the person at the terminal."""
     from admin.authentication.auth import TokenError
     from admin.store.clock_steps import since_boot
     from admin.store.store import Store, StoreError
@@ -79,7 +81,7 @@ def run(settings: Settings) -> int:
                 observing=takeover is not None,
             )
             with Watchdog(place.watchdog_ns, handler) as watchdog:
-                trio.run(watchdog.around, composed(settings, store, handler, inheritance, signals, takeover))
+                trio.run(watchdog.around, composed(settings, store, handler, inheritance, signals, takeover, first_steps))
     except (OSError, StoreError, TakeoverError) as error:
         log.event(logging.CRITICAL, "cannot_start", err=str(error))
         return 1

@@ -29,6 +29,7 @@ ALLOWED = {
 }
 COMPOSERS = {  # these files put the rooms together or serve the command line; and one room that has the limiter judge
     "gateway/main.py": (*ALLOWED["gateway"], "admin"),
+    "gateway/control_plane.py": (*ALLOWED["gateway"], "admin"),
     "gateway/standalone.py": (*ALLOWED["gateway"], "admin"),
     "gateway/lifecycle/admin_server.py": (*ALLOWED["gateway"], "admin"),
     "gateway/lifecycle/file_watch.py": (*ALLOWED["gateway"], "admin.ports"),
@@ -68,7 +69,7 @@ ports
 broker_load
 telemetry
 lifecycle
-app
+app control_plane
 standalone
 workers
 main
@@ -87,6 +88,7 @@ PAIRS = {
 }
 OUTER_RING = (
     "app.py",
+    "control_plane.py",
     "broker_load/",
     "event_loop/event_loop.py",
     "lifecycle/",

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -17,7 +17,6 @@ from admin.access import ADMIN_PORT, PROBES_PORT, Access, bound
 from admin.authentication.sign_in_code import VALID_MINUTES
 from common.supervised_loop import SupervisedLoop
 from config.tls_files import admin_hop
-from gateway.lifecycle.first_steps import SignInLink
 
 if TYPE_CHECKING:
     import ssl
@@ -32,6 +31,13 @@ if TYPE_CHECKING:
     from gateway.systemd import Inheritance
 
 RETRY_S: Final = 1.0  # seconds; after a fault that ended the admin server; a guess
+
+
+class SignInLink(NamedTuple):
+    """A link to the dashboard that signs a browser in, once, within `minutes`."""
+
+    url: str
+    minutes: int
 
 
 class AdminServer:

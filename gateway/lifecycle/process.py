@@ -15,7 +15,6 @@ from common import log
 from config.lints import few_files
 from config.tls_files import ending
 from gateway.build import build
-from gateway.lifecycle.first_steps import SignInLink, first_steps
 from gateway.lifecycle.reload import reload_on_hangup
 from gateway.lifecycle.signals import first_stop
 from gateway.listeners.factory import log_ending_certificates
@@ -45,21 +44,14 @@ def freeze_heap() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def log_started(
-    settings: Settings,
-    listeners: Iterable[Listener],
-    began: float,
-    sign_in_link: Callable[[], SignInLink | None],
-    workers: int | None = None,
-) -> None:
-    """The lines of a gateway that serves from now on. `began` is monotonic seconds. `sign_in_link` is asked where a person reads it."""
+def log_started(settings: Settings, listeners: Iterable[Listener], began: float, workers: int | None) -> None:
+    """The lines of a gateway that serves from now on. `began` is monotonic seconds."""
     for listener in listeners:
         log.event(logging.INFO, "listening", **status.listening(listener))
     log_ending_certificates(ending(settings))
     for problem in few_files(settings):
         log.event(logging.WARNING, "few_open_files", err=problem.message, remedy=problem.remedy)
     log.event(logging.INFO, "started", after_ms=round((time.monotonic() - began) * 1e3), build=build().kind, workers=workers)
-    log.tell(first_steps(settings, sign_in_link))
 
 
 async def watch_signals(

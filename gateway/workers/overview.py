@@ -38,7 +38,7 @@ class Parent(Protocol):
     settings: Settings
     log_keeping: LogKeeping
     boot: str
-    started: float  # seconds, monotonic
+    began: float  # seconds, monotonic
     draining: bool
     took_over_at: float | None  # Unix time, in seconds
     reloads: Reloads
@@ -72,7 +72,7 @@ def summed_status(parent: Parent) -> dict[str, object]:
         "python": facts.python,
         "boot": parent.boot,
         "pid": os.getpid(),
-        "uptime_seconds": round(time.monotonic() - parent.started, 3),
+        "uptime_seconds": round(time.monotonic() - parent.began, 3),
         "ready": not parent.ready(),
         "not_ready_because": parent.ready(),
         "draining": parent.draining,

@@ -17,7 +17,7 @@ others notice nothing.
 What operators see is gathered from the workers when they ask (`gather`), within GATHER_S; a worker that does not answer in time is shown
 as it was. Of connections only the numbers are gathered, and those of a page are described after that (`overview.describe_connections`).
 
-`standalone.py` is its counterpart for one process: an admin endpoint that asks something new of a gateway needs it in both.
+What it has as `standalone.py` has it, is `control_plane.py`'s.
 """
 
 from __future__ import annotations
@@ -34,34 +34,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from admin.alerting.webhooks import Webhooks
 from common import log
 from common.supervised_loop import SupervisedLoop
-from config.effective import values_with_origins
 from gateway import systemd
 from gateway.clock import now_ns
+from gateway.control_plane import ControlPlane
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
-from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.apply_settings import spool_directory
 from gateway.lifecycle.drain import AFTER_S
-from gateway.lifecycle.file_watch import reload_on_change
-from gateway.lifecycle.fill_levels import FillLevelsFile
-from gateway.lifecycle.handover import Handover
-from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
-from gateway.lifecycle.log_keeping import LogKeeping
-from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
-from gateway.lifecycle.process import freeze_heap, log_started, watch_signals
-from gateway.lifecycle.reload import Reloads
+from gateway.lifecycle.hourly_raises import Sources
+from gateway.lifecycle.process import watch_signals
 from gateway.lifecycle.scheduling import result_cooperatively, run_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
 from gateway.telemetry import exposition, glance, live_snapshot, spool
-from gateway.telemetry.glance import RecentOverhead
-from gateway.telemetry.recent_events import RecentEvents
-from gateway.telemetry.series import SeriesStore
-from gateway.telemetry.topic_limits import messages_limit
 from gateway.workers import named_series, overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
@@ -77,6 +65,7 @@ from limiter.leases.owner import LeaseOwner
 if TYPE_CHECKING:
     from admin.store.store import Store
     from config import Settings
+    from gateway.control_plane import FirstSteps
     from gateway.lifecycle.takeover import Takeover
     from gateway.listeners.broker_listeners import BrokerListeners
     from limiter.rules.rule_set import RuleSet
@@ -109,8 +98,8 @@ NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that t
 }
 
 
-class Parent:
-    """A running gateway of several processes. Implements `admin.ports.Gateway`."""
+class Parent(ControlPlane):
+    """A running gateway of several processes (`ControlPlane`). Implements `admin.ports.Gateway`."""
 
     def __init__(
         self,
@@ -119,54 +108,39 @@ class Parent:
         log_handler: log.QueueHandler,
         inheritance: systemd.Inheritance,
         takeover: Takeover | None = None,
+        first_steps: FirstSteps = lambda *_: (),
     ) -> None:
-        """With `takeover` the store only observes: another process serves until everything here is built and open (`run`)."""
+        judge = Judge(store.rules(), settings.limiter.max_keys)
+        judge.make_buckets_with(BucketFactory(settings.gateway.workers, None))
+        super().__init__(settings, store, judge, secrets.token_hex(4), inheritance, takeover, first_steps)
         self.settings = settings
-        self.inheritance = inheritance
-        self._takeover = takeover
         self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
         self._may_begin = trio.Event()  # workers: the state is this process's
+        if takeover is None:
+            self._may_begin.set()
         self._committed = False  # of a takeover: from then on another worker takes the place of one that cannot start
-        self.store = store
         self.log_handler = log_handler
-        self.boot = secrets.token_hex(4)
-        self.recent_events = RecentEvents(self.boot)
-        self.started = time.monotonic()
         self.draining = False
         self.drain_requested = trio.Event()
-        self.reloads = Reloads(store)
         self._told = store.rules()  # what the workers have, or will have as soon as they begin
-        self.judge = Judge(self._told, settings.limiter.max_keys)
-        self.judge.make_buckets_with(BucketFactory(settings.gateway.workers, None))
-        self.fill_levels = FillLevelsFile(settings.gateway.state_directory, self.judge)
-        if takeover is None:
-            self.fill_levels.restore()
-            self._may_begin.set()
-        self.log_keeping = LogKeeping(settings)
         self.owner = LeaseOwner()
-        self.hourly_raises = HourlyRaises(store, lambda: self.settings.quotas, self._demand)
         self.listening = listeners_of(settings)
         self.brokers: dict[str, BrokerListeners] = {}  # none: `settings.checks` refuses a name server's listener here
         self.children: dict[int, Child] = {}  # by place
         self.replaced = 0
         self.retired_topics = RetiredTopics()
         self.retired_families: scrapes.Families = {}  # of workers that have ended, without what `named_series` have
-        self.recent_overhead = RecentOverhead(exposition.OVERHEAD_BUCKETS)
         self.seconds = SummedSeconds()
-        self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self.named_series = named_series.all_named()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
-        self.admin_server = AdminServer(self, store, settings)
-        self.handover = Handover(store, self.admin_server, self.fill_levels, self)
-        self.webhooks = Webhooks(settings, lambda: chain.from_iterable(self.views(OVER)))
-        self.reloads.members += [
-            self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
-        ]  # fmt: skip
-        self.reloads.members.append(lambda new: partial(self.series.resize, new.admin.series_topics))
+        self._govern(self, lambda: chain.from_iterable(self.views(OVER)))
         self.counts = SharedCounts.made(settings.gateway.workers)
-        self._begun = False
         self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
         self._enforced: list[tuple[Child, trio.Event]] = []
+
+    @property
+    def governed(self) -> Parent:
+        return self
 
     # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
 
@@ -228,9 +202,6 @@ class Parent:
             because = ["has not reported its state yet"] if status is None else status["not_ready_because"]
             reasons += [f"worker {child.worker}: {reason}" for reason in because]
         return reasons
-
-    def begun(self) -> bool:
-        return self._begun
 
     def warnings(self) -> list[str]:
         states = [(child.worker, child.reported.get("status") or {}) for child in self.serving()]
@@ -298,9 +269,6 @@ class Parent:
         missing = [worker for worker in range(1, self.settings.gateway.workers + 1) if worker not in self.seconds.seen]
         return {**found, "missing": missing if self.series.most else []}
 
-    def received_lately(self, place: tuple[str, str, str], seconds: int) -> list[float | None]:
-        return self.series.received(place, seconds)
-
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.serving()]
         scrapes.forget_gone_rules(self.retired_families, [families for _, families in living])
@@ -308,30 +276,12 @@ class Parent:
         workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.named_series, now_ns()))
         return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families(more)))
 
-    def configuration(self) -> dict[str, object]:
-        return self.settings.describe()
-
-    def origins(self) -> list[dict[str, object]]:
-        return values_with_origins(self.settings)
-
-    def log_level(self) -> str:
-        return log.level_of(self.log_handler)
-
-    def configured_log_level(self) -> str:
-        return self.settings.log.level
-
     def set_log_level(self, level: str) -> None:
-        log.set_level(self.log_handler, level)
+        super().set_log_level(level)
         self._tell_all(LogLevel(level))
 
-    async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
-        """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError.
-
-        The workers read none of them: they are told what was found.
-        """
-        return await self.reloads.reload(self, dry_run=dry_run)
-
     def reloaded(self) -> None:
+        """The workers read no files: they are told what was found."""
         number = next(self.request_numbers)
         self._forget_done()
         message = Reload(number, described(self.settings), self._texts())
@@ -358,9 +308,6 @@ class Parent:
     def _forget_done(self) -> None:
         self._enforced = [(child, done) for child, done in self._enforced if not done.is_set()]
 
-    def drain(self) -> None:
-        self.drain_requested.set()
-
     # ---- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -386,21 +333,9 @@ class Parent:
                     await self._take_over(self._takeover)
             await self._gather(list(GATHERED))
             await nursery.start(self.admin_server.run)
-            nursery.start_soon(expire_changes, self.store)
-            nursery.start_soon(reload_on_change, lambda: self.settings, self._reload_everywhere)
-            nursery.start_soon(keep_fill_levels, self.fill_levels)
-            nursery.start_soon(clear_spool, spool_directory(self.settings))
-            nursery.start_soon(self.log_keeping.run)
-            nursery.start_soon(self._every_second)
-            nursery.start_soon(self.hourly_raises.run)
-            nursery.start_soon(self.webhooks.run, self.drain_requested)
-            for task in self.handover.tasks(self.settings.gateway, self._passed_sockets, lambda: self.draining):
+            for task in (*self.tasks(), self._every_second):
                 nursery.start_soon(task)
-            self._begun = True
-            if self._takeover is not None:
-                await trio.to_thread.run_sync(self._takeover.confirm)
-            freeze_heap()
-            log_started(self.settings, self.listening.values(), self.started, self.admin_server.sign_in_link, self.settings.gateway.workers)
+            await self._say_started(self.settings.gateway.workers)
             systemd.notify("READY=1")
             await self.drain_requested.wait()
             if not self.handover.asked:
@@ -422,12 +357,7 @@ class Parent:
         if late.cancelled_caught:
             raise TakeoverError(f"not all workers have started within {UP_S:g} s; the running gateway goes on; try again")
         self._committed = True
-        await trio.to_thread.run_sync(takeover.commit)
-        self.store.take()
-        self._told = self.store.rules()
-        self.judge.replace(self._told, now_ns())
-        self.fill_levels.restore()
-        self.took_over_at = time.time()
+        await super()._take_over(takeover)
         self._may_begin.set()
 
     def stand_still(self) -> None:
@@ -446,7 +376,6 @@ class Parent:
                 child.send(message)
 
     def _passed_sockets(self) -> list[socket.socket]:
-        """All that listen, for the next process."""
         return [*chain.from_iterable(self._sockets.values()), *self.admin_server.sockets()]
 
     def _open(self) -> None:
@@ -626,10 +555,6 @@ class Parent:
                 path.rename(path.with_suffix(""))
             except OSError as error:
                 log.event(logging.ERROR, "access_log_failed", err=f"cannot close {path.name}: {error.strerror}")
-
-    async def _reload_everywhere(self) -> None:
-        await self.reload()
-        await self.in_force()
 
 
 def group_member(name: str, family: int, address: Any) -> socket.socket:

@@ -6,8 +6,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from cli.verb import DEFAULT_ADMIN
 from common.shell_words import quoted
 from config.command_line import NAME as COMMAND_LINE
 from gateway.build import build
@@ -15,16 +16,9 @@ from limiter.units import format_limit
 
 if TYPE_CHECKING:
     from config import Settings
+    from gateway.lifecycle.admin_server import SignInLink
 
 MAX_LISTENERS_SHOWN: Final = 3  # listeners; more are a configuration that is no newcomer's; a guess
-DEFAULT_ADMIN: Final = "http://127.0.0.1:9180"  # where the command line looks for a gateway by itself
-
-
-class SignInLink(NamedTuple):
-    """A link to the dashboard that signs a browser in, once, within `minutes`."""
-
-    url: str
-    minutes: int
 
 
 def first_steps(settings: Settings, sign_in_link: Callable[[], SignInLink | None]) -> Iterator[str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from cli import first_steps as first_steps_module
+from cli.first_steps import first_steps
 from config import CommandLine, Settings, load
 from gateway.build import Build
-from gateway.lifecycle import first_steps as first_steps_module
-from gateway.lifecycle.first_steps import first_steps
 
 CONFIGURATION = """\
 version: 1
@@ -78,7 +78,7 @@ def test_a_file_with_one_rule_is_said_in_plain_words_too(tmp_path: Path, rules: 
 
 def test_the_first_change_is_of_the_tutorials_queue(tmp_path: Path) -> None:
     settings = load(CommandLine("amqp", "127.0.0.1:5670", ("127.0.0.1:5672",), ("500/s",), tmp_path))
-    tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text()
+    tutorial = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
     (offered,) = [line for line in first_steps(settings, lambda: None) if " limits set " in line]
     key = offered[offered.index("limits set ") : offered.index(" --messages")]
     assert key == "limits set amqp / amq.default orders"
