@@ -3,7 +3,7 @@
 A library's time-out is for one read. A peer that drips holds the thread for ever, and one that sends without end fills the memory. So the
 library gets sockets that count: `bounded` makes such a class of a connection's class. A TLS handshake has the library's own time-out.
 
-An exchange that trio can cancel as a whole does not need it (`alerting/http_post.py`).
+An exchange that trio can cancel as a whole does not need it (`admin/alerting/http_post.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ of files, which are deleted as a whole and hold records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.counting.accounts import OTHER, PRODUCE, Place
 from gateway.telemetry.exposition import Sample, families
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from gateway.waiting.disk.waiting_messages import Waiting
 
 MAX_TOPICS_PER_SLICE: Final = 200  # topics; described between two turns of the event loop: 0.2 ms; a guess
-COUNTS: Final = (  # summed over workers
-    "size_bytes", "used_bytes", "messages", "disk_messages", "topics", "written_bytes", "read_bytes", "damaged_batches", "expired",
-)  # fmt: skip
 
 
 def figures(disk: WaitingDisk) -> dict[str, object]:
@@ -46,19 +43,6 @@ def is_full(disk: WaitingDisk) -> bool:
     return bool(disk.out_of_room)
 
 
-def summed(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of several workers as one: those of one that cannot write its part say so for all. {} of none."""
-    found = list(several)
-    if not found:
-        return {}
-    return {
-        **found[0],
-        **{name: sum(each[name] for each in found) for name in COUNTS},
-        "full": any(each["full"] for each in found),
-        "trouble": next((each["trouble"] for each in found if each["trouble"]), None),
-    }
-
-
 def topics(disk: WaitingDisk, now: int) -> Iterator[list[dict[str, object]]]:
     """The topics that wait, in slices. One that has gone meanwhile is told as it was."""
     known = [(*place, waiting) for place, waiting in disk.waiting.topics.items()]
@@ -76,24 +60,6 @@ def _topic(protocol: str, text: str, waiting: Waiting, now: int) -> dict[str, ob
         "disk_bytes": waiting.disk_bytes,
         "waiting_seconds": round(max(0, now - waiting.since) / 1e9, 3),
     }
-
-
-def summed_topics(views: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The topics that wait in several workers, each once; the wait is the longest of any worker."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for view in views:
-        for item in view:
-            place = item["protocol"], item["topic"]
-            known = found.get(place)
-            if known is None:
-                found[place] = item
-                continue
-            found[place] = {
-                **item,
-                **{name: known[name] + item[name] for name in ("messages", "bytes", "disk_messages", "disk_bytes")},
-                "waiting_seconds": max(known["waiting_seconds"], item["waiting_seconds"]),
-            }
-    return list(found.values())
 
 
 def spooled(disk: WaitingDisk, protocol: str, topic: str, operation: str) -> int:

@@ -17,7 +17,7 @@ import trio
 from common import log
 from gateway.build import build
 from gateway.clock import now_ns
-from gateway.telemetry import collector, exposition, spool, status
+from gateway.telemetry import collector, exposition, status
 from gateway.workers import summing
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def summed_status(parent: Parent) -> dict[str, object]:
         "fleet": None,
         "memory_full": any(each["memory_full"] for each in views),
         "memory_limit": max((each["memory_limit"] for each in views if "memory_limit" in each), key=nearest_its_limit, default=None),
-        "spool": spool.summed(each["spool"] for each in views if "spool" in each) or None,
+        "spool": summing.spools(each["spool"] for each in views if "spool" in each) or None,
         "warnings": parent.warnings(),
         "access_log": None if parent.settings.access_log is None else summing.logs([each["access_log"] for each in views]),
         "limits": {

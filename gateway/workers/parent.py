@@ -36,6 +36,7 @@ import trio
 
 from common import log
 from common.supervised_loop import SupervisedLoop
+from config.worker_settings import described
 from gateway import systemd
 from gateway.clock import now_ns
 from gateway.control_plane import ControlPlane
@@ -49,12 +50,11 @@ from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import BACKLOG, cannot_bind
-from gateway.telemetry import exposition, glance, live_snapshot, spool
+from gateway.telemetry import exposition, glance, live_snapshot
 from gateway.workers import named_series, overview, scrapes, summing
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.retired_topics import RetiredTopics
-from gateway.workers.settings_text import described
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.summed_seconds import SummedSeconds
 from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload, StandStill
@@ -225,10 +225,10 @@ class Parent(ControlPlane):
         return False
 
     def spool(self) -> dict[str, object]:
-        return spool.summed(view["figures"] for view in self.views("spool"))
+        return summing.spools(view["figures"] for view in self.views("spool"))
 
     async def spooled_topics(self) -> list[dict[str, object]]:
-        return spool.summed_topics(view["topics"] for view in self.views("spool"))
+        return summing.spooled_topics(view["topics"] for view in self.views("spool"))
 
     def clients(self) -> list[dict[str, object]]:
         return summing.clients(self.views("clients"))

@@ -1,4 +1,4 @@
-"""Adds up the views of several workers: topics, listeners and access logs as `GET /v1/...` shows them.
+"""Adds up the views of several workers: topics, clients, listeners, spools and access logs as `GET /v1/...` shows them.
 
 Each view is a list of objects or one object, as `telemetry/status.py` has made it in a worker. Counts are added, other values are chosen
 by name. `overview.py` shows what comes of it; `scrapes.py` does the same for metrics.
@@ -6,7 +6,10 @@ by name. `overview.py` shows what comes of it; `scrapes.py` does the same for me
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
+from functools import reduce
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN
@@ -32,15 +35,21 @@ def place(item: JSONObject) -> tuple[str, str, str]:
     return item["protocol"], item["topic"], item["operation"]
 
 
+def by_place(
+    views: Iterable[Iterable[JSONObject]], place_of: Callable[[JSONObject], Any], merged: Callable[[JSONObject, JSONObject], JSONObject]
+) -> list[JSONObject]:
+    """One object of all that are about the same, in the order in which they come."""
+    found: dict[Any, JSONObject] = {}
+    for item in chain.from_iterable(views):
+        where = place_of(item)
+        known = found.get(where)
+        found[where] = item if known is None else merged(known, item)
+    return list(found.values())
+
+
 def topics(views: list[list[JSONObject]]) -> list[JSONObject]:
     """One object per topic and operation."""
-    found: dict[tuple[str, str, str], JSONObject] = {}
-    for view in views:
-        for item in view:
-            where = place(item)
-            known = found.get(where)
-            found[where] = item if known is None else topic(known, item)
-    return list(found.values())
+    return by_place(views, place, topic)
 
 
 def topic_numbers(views: list[list[JSONObject]], name: str | None) -> Generator[None, None, dict[tuple[str, str, str], float]]:
@@ -57,11 +66,8 @@ def topic_numbers(views: list[list[JSONObject]], name: str | None) -> Generator[
 
 
 def topic(one: JSONObject, other: JSONObject) -> JSONObject:
-    clients: dict[str, JSONObject] = {}
-    for client in (*one["clients"], *other["clients"]):
-        known = clients.get(client["client"])
-        clients[client["client"]] = client if known is None else {**add(known, client), "client": client["client"]}
-    worst = sorted(clients.values(), key=lambda client: (-client["refused_per_second"], -client["refused"], client["client"]))
+    clients = by_place([one["clients"], other["clients"]], itemgetter("client"), add)
+    worst = sorted(clients, key=lambda client: (-client["refused_per_second"], -client["refused"], client["client"]))
     return {
         **add(one, other),
         **{name: one[name] for name in ("protocol", "topic", "operation", "group")},
@@ -73,13 +79,7 @@ def topic(one: JSONObject, other: JSONObject) -> JSONObject:
 
 def clients(views: list[list[JSONObject]]) -> list[JSONObject]:
     """One object per client: of an address and user at a listener."""
-    found: dict[tuple[Any, ...], JSONObject] = {}
-    for view in views:
-        for item in view:
-            where = tuple(item[name] for name in ("protocol", "listener", "client", "user"))
-            known = found.get(where)
-            found[where] = item if known is None else client(known, item)
-    return list(found.values())
+    return by_place(views, itemgetter("protocol", "listener", "client", "user"), client)
 
 
 def client(one: JSONObject, other: JSONObject) -> JSONObject:
@@ -106,12 +106,7 @@ SETTINGS: Final = ("max_connections", "max_connections_per_address", "max_connec
 
 def listeners(views: list[list[JSONObject]]) -> list[JSONObject]:
     """One object per listener. Its broker can be reached where all workers reach it."""
-    found: dict[str, JSONObject] = {}
-    for view in views:
-        for item in view:
-            known = found.get(item["name"])
-            found[item["name"]] = item if known is None else listener(known, item)
-    return list(found.values())
+    return by_place(views, itemgetter("name"), listener)
 
 
 def listener(one: JSONObject, other: JSONObject) -> JSONObject:
@@ -127,24 +122,32 @@ def listener(one: JSONObject, other: JSONObject) -> JSONObject:
         "upstream_reachable": False if False in reached else None if None in reached else True,
         "upstream_error": one["upstream_error"] or other["upstream_error"],
         "upstream_reason": one["upstream_reason"] or other["upstream_reason"],
-        "upstreams": upstreams(one["upstreams"], other["upstreams"]),
+        "upstreams": by_place([one["upstreams"], other["upstreams"]], itemgetter("address"), upstream),
     }
 
 
 STATES: Final = ("down", "held", "untried", "up")  # of an address, the worst first
 
 
-def upstreams(one: list[JSONObject], other: list[JSONObject]) -> list[JSONObject]:
-    """A listener's addresses, each in the worst of the workers' states. It is the preferred one where it is that of the first worker."""
-    found = {each["address"]: each for each in one}
-    for each in other:
-        known = found.get(each["address"])
-        if known is None:
-            found[each["address"]] = each
-            continue
-        worst = min(known, each, key=lambda item: STATES.index(item["state"]))
-        found[each["address"]] = {**worst, "preferred": known["preferred"], "connections": known["connections"] + each["connections"]}
-    return list(found.values())
+def upstream(one: JSONObject, other: JSONObject) -> JSONObject:
+    """One of a listener's addresses, in the worst of the workers' states. It is the preferred one where it is that of the first worker."""
+    worst = min(one, other, key=lambda item: STATES.index(item["state"]))
+    return {**worst, "preferred": one["preferred"], "connections": one["connections"] + other["connections"]}
+
+
+def spools(views: Iterable[JSONObject]) -> JSONObject:
+    """The spool's figures: where one worker cannot write its part, that is said for all. {} of none."""
+    none: JSONObject = {}
+    return reduce(add, views, none)
+
+
+def spooled_topics(views: Iterable[list[JSONObject]]) -> list[JSONObject]:
+    """One object per topic that waits; the wait is the longest of any worker."""
+    return by_place(views, itemgetter("protocol", "topic"), spooled_topic)
+
+
+def spooled_topic(one: JSONObject, other: JSONObject) -> JSONObject:
+    return {**add(one, other), "waiting_seconds": max(one["waiting_seconds"], other["waiting_seconds"])}
 
 
 def logs(views: list[JSONObject]) -> JSONObject:

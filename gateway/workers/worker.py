@@ -26,6 +26,7 @@ from common.tls.certificates import TlsFileError
 from common.tls.context import Texts
 from config import ConfigError, Settings
 from config.reloading import merged
+from config.worker_settings import settings_of
 from gateway.app import Gateway
 from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
@@ -41,7 +42,6 @@ from gateway.telemetry.moving_topics import SecondsToReport
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
-from gateway.workers.settings_text import settings_of
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.wire import (
     FOR_WORKERS,

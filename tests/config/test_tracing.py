@@ -12,7 +12,7 @@ import pytest
 
 from config import ConfigError, lint, lints, load
 from config.tracing_packages import missing_package
-from gateway.workers.settings_text import described
+from config.worker_settings import described
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}\n"
 URL = "http://127.0.0.1:4318/v1/traces"

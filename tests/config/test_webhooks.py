@@ -14,7 +14,7 @@ from config import ConfigError, diff, lint, load
 from config.addresses import Address
 from config.http_urls import parts_of
 from config.reloading import merged
-from gateway.workers.settings_text import described, settings_of
+from config.worker_settings import described, settings_of
 from support.tls import Authority
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:5672, upstream: 127.0.0.1:5673}\n"

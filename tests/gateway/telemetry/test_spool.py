@@ -10,7 +10,7 @@ import pytest
 from gateway.standalone import Standalone
 from gateway.telemetry import spool
 from gateway.waiting.disk.waiting_disk import WRITE, Job, WaitingDisk
-from gateway.workers import scrapes
+from gateway.workers import scrapes, summing
 from gateway.workers.named_series import all_named
 from support.idle_standalone import idle_standalone
 
@@ -124,9 +124,9 @@ def test_workers_are_summed_in_a_list(standalone: Standalone, disk: WaitingDisk)
     disk.waiting.count("amqp", "b", 1, 100)
     disk.trouble = "No space left on device: /spool"
     views += spool.topics(disk, 2_000_000_000)
-    assert {item["topic"]: (item["messages"], item["bytes"], item["waiting_seconds"]) for item in spool.summed_topics(views)} == {
+    assert {item["topic"]: (item["messages"], item["bytes"], item["waiting_seconds"]) for item in summing.spooled_topics(views)} == {
         "a": (4, 400, 3.0), "b": (1, 100, 0.0),
     }  # fmt: skip
-    whole = spool.summed([first, spool.figures(disk)])
+    whole = summing.spools([first, spool.figures(disk)])
     assert (whole["messages"], whole["size_bytes"], whole["trouble"]) == (5, 32 << 20, disk.trouble)
-    assert spool.summed([]) == {}
+    assert summing.spools([]) == {}

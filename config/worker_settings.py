@@ -6,7 +6,8 @@ import json
 import os
 from typing import Final, cast
 
-from config import Settings, load
+from config.load import load
+from config.settings import Settings
 
 MIB: Final = 1 << 20
 LEAST: Final = {"limit": 64 * MIB}  # bytes; what a setting of `memory` takes at least, if not 1 MiB

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config import load
-from gateway.workers.settings_text import described, settings_of
+from config.worker_settings import described, settings_of
 
 MIB = 1 << 20
 
