@@ -32,7 +32,6 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/control_plane.py": (*ALLOWED["gateway"], "admin"),
     "gateway/standalone.py": (*ALLOWED["gateway"], "admin"),
     "gateway/lifecycle/admin_server.py": (*ALLOWED["gateway"], "admin"),
-    "gateway/lifecycle/file_watch.py": (*ALLOWED["gateway"], "admin.ports"),
     "gateway/lifecycle/reload.py": (*ALLOWED["gateway"], "admin.authentication.auth", "admin.ports"),
     "gateway/lifecycle/takeover.py": (*ALLOWED["gateway"], "admin.http.unix_socket"),
     "gateway/workers/parent.py": (*ALLOWED["gateway"], "admin"),

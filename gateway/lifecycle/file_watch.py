@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
-from admin.ports import ReloadFailedError
 from common import log
 from common.supervised_loop import SupervisedLoop
 from config.hung_files import READ_S, hung_file
+from gateway.lifecycle.reload import reload_or_go_on
 
 if TYPE_CHECKING:
     from config import Settings
@@ -123,14 +123,5 @@ async def reload_on_change(settings: Callable[[], Settings], reload: Callable[[]
             changed = [] if found is None else changes.seen(found)
             if changed:
                 log.event(logging.INFO, "files_changed", files=changed)
-                await _reload(reload)
+                await reload_or_go_on(reload)
         await trio.sleep(LOOK_EVERY_S)
-
-
-async def _reload(reload: Callable[[], Awaitable[object]]) -> None:
-    try:
-        await reload()
-    except ReloadFailedError:
-        pass  # logged where it happened; the last good configuration stays
-    except Exception as error:  # a fault in reading a file must not end what serves
-        log.failure("reload_failed", error)

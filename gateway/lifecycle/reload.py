@@ -208,13 +208,17 @@ async def reload_on_hangup(
         task_status.started()
         async for _ in hangups:
             systemd.notify("RELOADING=1")
-            try:
-                await reload()
-            except ReloadFailedError:
-                pass  # logged where it happened; the last good configuration stays
-            except Exception as error:  # a fault in reading a file must not end what serves
-                log.failure("reload_failed", error)
+            await reload_or_go_on(reload)
             systemd.notify("READY=1")
+
+
+async def reload_or_go_on(reload: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await reload()
+    except ReloadFailedError:
+        pass  # logged where it happened; the last good configuration stays
+    except Exception as error:  # a fault in reading a file must not end what serves
+        log.failure("reload_failed", error)
 
 
 @contextmanager

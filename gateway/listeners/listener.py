@@ -108,11 +108,11 @@ class Listener:
         if inherited is not None:
             self.sock = inherited
             return
-        self.sock = _listen(self.bind, self.name)
+        self.sock = listen(self.bind, self.name)
 
     def open_vip(self, port: int, inherited: socket.socket | None = None) -> None:
         """Listen on `port` as well. Raises OSError with the address in its message."""
-        self.vip_sock = inherited if inherited is not None else _listen((self.bind[0], port), self.name)
+        self.vip_sock = inherited if inherited is not None else listen((self.bind[0], port), self.name)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -298,25 +298,26 @@ class Listener:
         return f"<Listener {state} {self.name} {self.protocol} {self.address} active={self.active} arriving={self.arriving}>"
 
 
-def _listen(bind: tuple[str, int], name: str) -> socket.socket:
-    """A socket that listens there. Raises OSError with the address in its message."""
-    sock = socket.socket(socket.AF_INET6 if ":" in bind[0] else socket.AF_INET, socket.SOCK_STREAM)
+def listen(address: tuple[Any, ...], name: str, *, shared: bool = False) -> socket.socket:
+    """A socket that listens there (`address` as the socket module has it), `shared`: one of several on this address, among which the kernel
+    spreads clients. Raises OSError with the address in its message.
+    """
+    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.setblocking(False)
-        sock.bind(bind)
+        sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise cannot_bind(error, name, bind) from error
+        raise _cannot_bind(error, name, address) from error
     return sock
 
 
-def cannot_bind(error: OSError, name: str, address: Sequence[Any]) -> OSError:
-    """The error of binding listener `name`, with the address in its message and, for the usual causes, the way out.
-
-    `address` is as the socket module has it: of four parts with IPv6.
-    """
+def _cannot_bind(error: OSError, name: str, address: Sequence[Any]) -> OSError:
+    """The error of binding listener `name`, with the address in its message and, for the usual causes, the way out."""
     host, port = address[:2]
     return OSError(error.errno, f"listener {name}: cannot bind {host}:{port}: {error.strerror}{REMEDIES.get(error.errno or 0, '')}")
 

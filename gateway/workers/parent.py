@@ -49,7 +49,7 @@ from gateway.lifecycle.scheduling import result_cooperatively, run_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
-from gateway.listeners.listener import BACKLOG, cannot_bind
+from gateway.listeners.listener import listen
 from gateway.telemetry import exposition, glance, live_snapshot
 from gateway.workers import named_series, overview, scrapes, summing
 from gateway.workers import rules as rule_sets
@@ -391,9 +391,8 @@ class Parent(ControlPlane):
             listener.open()  # alone on its address: another program that listens there is found now, as without workers
             assert listener.sock is not None
             address = listener.sock.getsockname()
-            family = listener.sock.family
             listener.sock.close()
-            self._sockets[name] = [group_member(name, family, address) for _ in range(workers)]
+            self._sockets[name] = [listen(address, name, shared=True) for _ in range(workers)]
             listener.sock = self._sockets[name][0]
 
     def _inherited_at(self, bind: tuple[str, int]) -> list[socket.socket]:
@@ -555,21 +554,6 @@ class Parent(ControlPlane):
                 path.rename(path.with_suffix(""))
             except OSError as error:
                 log.event(logging.ERROR, "access_log_failed", err=f"cannot close {path.name}: {error.strerror}")
-
-
-def group_member(name: str, family: int, address: Any) -> socket.socket:
-    """One of several sockets that listen on one address. Raises OSError."""
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.setblocking(False)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise cannot_bind(error, name, address) from error
-    return sock
 
 
 async def wait_any(*events: trio.Event) -> None:
