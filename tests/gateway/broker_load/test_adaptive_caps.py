@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from admin.store.store import Store
 from admin.views.limit_views import usage_of
-from config import load
 from gateway.broker_load.adaptive_caps import LEARN_S, MIN_SAMPLES, AdaptiveCaps, BrokerLoad, ConfirmPace, describe
 from gateway.clock import now_ns
 from gateway.lifecycle import periodic_tasks
@@ -23,6 +20,7 @@ from gateway.standalone import Standalone
 from limiter.limits import Adapt
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
+from support.idle_standalone import idle, written
 from support.models.asking import SECOND, Limit, Rate, Rule, ask, judge_of, key_of
 
 BEGIN = 5 * SECOND
@@ -210,19 +208,10 @@ rules:
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
     """One that is not running: the tests take its turns. Its cap is in use."""
-    file = tmp_path / "sluice.yaml"
-    file.write_text(CONFIGURATION)
-    settings = load(file)
-    store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
-    made = Standalone(settings, store, cast(Any, SimpleNamespace(dropped=0)))
-    try:
+    with idle(written(tmp_path, CONFIGURATION)) as made:
         origin = made.judge.origin("rocketmq", "rocket", "10.0.0.7", None)
         ask(made.judge, made.judge.key(origin, b"orders", rocketmq_topic(b"orders")), now_ns())
         yield made
-    finally:
-        made.gateway.sweeper.close()
-        made.gateway.executor.close(5)
-        store.close()
 
 
 def test_a_busy_answer_of_the_broker_shows_everywhere_after_the_next_tick(standalone: Standalone) -> None:

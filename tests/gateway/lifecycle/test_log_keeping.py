@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from admin.store.store import Store
 from common.log_files.compression import chunks
 from common.log_files.keeper import Order, Report, be_quiet
 from common.log_files.marks import Shipments
@@ -21,8 +17,8 @@ from config import load
 from config.lints import lint
 from gateway.lifecycle import log_keeping
 from gateway.lifecycle.log_keeping import LogKeeping
-from gateway.standalone import Standalone
 from gateway.telemetry.exposition import families
+from support.idle_standalone import idle, written
 from support.log_files import NOON, log_file, log_text
 
 CONFIGURATION = """
@@ -143,11 +139,7 @@ def test_unshipped_files_are_shown_once_something_is_shipped(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("log", ["{directory: log}", "off"])
 def test_a_gateway_shows_what_is_kept(tmp_path: Path, log: str) -> None:
-    file = tmp_path / "sluice.yaml"
-    file.write_text(CONFIGURATION.format(log=log))
-    settings = load(file)
-    with contextlib.closing(Store.open(settings.gateway.state_directory, settings.rules, time.time)) as store:
-        standalone = Standalone(settings, store, cast(Any, SimpleNamespace(dropped=0)))
+    with idle(written(tmp_path, CONFIGURATION.format(log=log))) as standalone:
         standalone.log_keeping.take(Report(held_files=1, held_bytes=7, bytes=70))
         told = "".join(standalone.metrics({}))
         assert ("\nsluice_access_log_bytes 70\n" in told) == (log != "off")

@@ -17,9 +17,7 @@ import trio.testing
 
 from admin.store.changes import Author
 from admin.store.state import StoredOverride, format_time
-from admin.store.store import Store
 from common.supervised_loop import SupervisedLoop
-from config import load
 from gateway.clock import now_ns
 from gateway.lifecycle.drain import release_held
 from gateway.lifecycle.periodic_tasks import (
@@ -46,6 +44,7 @@ from limiter.request import Request
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
 from support.admin.admin_client import Clock
+from support.idle_standalone import idle
 from support.rocketmq import frames as rocketmq
 from support.tls import Authority
 from support.wires.conversations import Talk, rule
@@ -73,21 +72,15 @@ def configure(directory: Path, upstream: str = "127.0.0.1:1", more: str = "") ->
 @contextlib.contextmanager
 def standalone_of(file: Path, clock: Clock | None = None) -> Iterator[Standalone]:
     """A gateway that is not running: the test starts those of its tasks it is about."""
-    settings = load(file)
-    store = Store.open(settings.gateway.state_directory, settings.rules, clock or time.time)
-    standalone = Standalone(settings, store, cast(Any, None))
-    store.enforce = standalone.enforce  # as the admin API does
-    gateway = standalone.gateway
-    for listener in gateway.listening.values():
-        listener.open()
-    try:
-        yield standalone
-    finally:
-        for listener in standalone.gateway.listening.values():
-            listener.close()
-        standalone.gateway.sweeper.close()
-        gateway.executor.close(5)
-        store.close()
+    with idle(file, clock or time.time) as standalone:
+        listeners = standalone.gateway.listening.values()
+        for listener in listeners:
+            listener.open()
+        try:
+            yield standalone
+        finally:
+            for listener in listeners:
+                listener.close()
 
 
 @contextlib.asynccontextmanager

@@ -5,10 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import trio
@@ -17,10 +15,10 @@ import trio.testing
 from admin.ports import ReloadFailedError
 from admin.store.changes import Author
 from admin.store.state import StoredOverride
-from admin.store.store import Store
-from config import Settings, load
+from config import Settings
 from gateway.lifecycle import reload
 from gateway.standalone import Standalone
+from support.idle_standalone import idle
 
 CONFIGURATION = """
 gateway: {state_directory: state}
@@ -42,15 +40,9 @@ def write(directory: Path, rate: str) -> Path:
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
     """Its rule allows 1/s; the file says 2/s by now. It is not running."""
-    settings = load(write(tmp_path, "1"))
-    store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
-    made = Standalone(settings, store, cast(Any, None))
-    store.enforce = made.enforce
-    write(tmp_path, "2")
-    yield made
-    made.gateway.sweeper.close()
-    made.gateway.executor.close(5)
-    store.close()
+    with idle(write(tmp_path, "1")) as made:
+        write(tmp_path, "2")
+        yield made
 
 
 def limit(standalone: Standalone) -> str:

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import trio
 
 from admin.ports import ReloadFailedError
-from admin.store.store import Store
 from common import log
 from config import load
 from config.known_settings import Listener
@@ -26,6 +24,7 @@ from gateway.listeners import factory
 from gateway.standalone import Standalone
 from gateway.transport.trusted_proxies import TrustedProxies
 from limiter.units import parse_rate
+from support.idle_standalone import idle
 
 LISTENER = "{name: one, protocol: amqp, bind: 127.0.0.1:0, upstream: 127.0.0.1:9%s}"
 
@@ -39,14 +38,9 @@ def write(folder: Path, listener: str = "", more: str = "", tokens: str = "") ->
 @pytest.fixture
 def standalone(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Standalone]:
     """A gateway; by indirect parametrization, with more in its configuration."""
-    settings = load(write(tmp_path, more=getattr(request, "param", "")))
-    store = Store.open(settings.gateway.state_directory, settings.rules, time.time)
     handler = log.start("info", "json")
-    made = Standalone(settings, store, handler)
-    yield made
-    made.gateway.sweeper.close()
-    made.gateway.executor.close(5)
-    store.close()
+    with idle(write(tmp_path, more=getattr(request, "param", "")), handler=handler) as made:
+        yield made
     handler.close()
     log.logger.handlers.clear()
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from admin.store.store import Store
-from common import log
-from config import load
 from gateway.standalone import Standalone
 from gateway.telemetry import live_snapshot, refused_clients, status
 from gateway.workers import summing
+from support.idle_standalone import idle, written
 
 CONFIGURATION = """\
 gateway: {name: one, state_directory: state}
@@ -25,14 +22,8 @@ access_log: off
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
-    file = tmp_path / "sluice.yaml"
-    file.write_text(CONFIGURATION)
-    settings = load(file, {})
-    store = Store.open(settings.gateway.state_directory, settings.rules)
-    handler = log.QueueHandler(StringIO(), "json", {})
-    yield Standalone(settings, store, handler)
-    store.close()
-    handler.close()
+    with idle(written(tmp_path, CONFIGURATION)) as made:
+        yield made
 
 
 def result(slices: Generator[None, None, dict[str, Any]]) -> tuple[dict[str, Any], int]:

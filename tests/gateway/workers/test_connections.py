@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,12 @@ import pytest
 import trio
 import trio.testing
 
-from admin.store.store import Store
-from common import log
-from config import load
-from gateway import systemd
 from gateway.telemetry import status
 from gateway.workers import rules as rule_sets
-from gateway.workers.child import Child
 from gateway.workers.overview import DESCRIBE_S
-from gateway.workers.parent import Parent
-from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Close, Describe, Described, Ready, StateReport, listen
+from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Close, Describe, Described, StateReport, listen
 from gateway.workers.worker import Worker, encoded
+from support.idle_standalone import idle_parent, written
 from support.wires.wires import Wires
 
 CONFIGURATION = """\
@@ -39,24 +33,14 @@ class Gateways:
     """A parent and two workers, each with its own sessions: the first 1, 2 and 3, the second 11, 12 and 13."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        file = folder / "sluice.yaml"
-        file.write_text(CONFIGURATION)
-        settings = load(file, {})
-        store = Store.open(settings.gateway.state_directory, settings.rules)
-        stack.callback(store.close)
-        handler = log.QueueHandler(StringIO(), "json", {})
-        stack.callback(handler.close)
-        self.parent = Parent(settings, store, handler, systemd.Inheritance([]))
+        self.parent = parent = stack.enter_context(idle_parent(written(folder, CONFIGURATION)))
         self.workers: dict[int, Worker] = {}
-        for worker in (1, 2):
-            child = self.parent.children[worker] = Child(worker, 0, self.parent.judge, self.parent.owner)
-            child.begun = True
-            child.take(Ready(4711))
+        for worker in parent.children:
             ends = socket.socketpair()
             for end in ends:
                 stack.callback(end.close)
-            begin = Begin(worker, 2, 0, "boot", "", {}, 0, rule_sets.encode(store.rules()))
-            self.workers[worker] = Worker(begin, settings, handler, ends[0])
+            begin = Begin(worker, 2, 0, "boot", "", {}, 0, rule_sets.encode(parent.store.rules()))
+            self.workers[worker] = Worker(begin, parent.settings, parent.log_handler, ends[0])
             gateway = self.workers[worker].gateway
             gateway.sweeper.close()
             stack.callback(gateway.executor.close, 5)

@@ -28,7 +28,7 @@ from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import announcement
 from gateway.workers.child import Child
 from gateway.workers.parent import ANSWER_S, GATHER_S, SILENT_S, Parent
-from gateway.workers.wire import FOR_WORKERS, Begin, Done, Frames, LogLevel, NewRaise, NewRules, Ready, StateReport, Up
+from gateway.workers.wire import FOR_WORKERS, Begin, Done, Frames, LogLevel, NewRaise, NewRules, StateReport, Up
 from limiter.judge import Judge
 from limiter.limits import Limit, LimitChange, Rate
 from limiter.request import Request
@@ -37,6 +37,7 @@ from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
 from support.expositions import series
+from support.idle_standalone import idle_parent, written
 
 CONFIGURATION = """\
 gateway: {name: several, workers: 2, state_directory: state}
@@ -48,19 +49,8 @@ access_log: off
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Iterator[Parent]:
-    file = tmp_path / "sluice.yaml"
-    file.write_text(CONFIGURATION)
-    settings = load(file, {})
-    store = Store.open(settings.gateway.state_directory, settings.rules)
-    handler = log.QueueHandler(StringIO(), "json", {})
-    made = Parent(settings, store, handler, systemd.Inheritance([]))
-    for worker in (1, 2):
-        child = made.children[worker] = Child(worker, 0, made.judge, made.owner)
-        child.begun = True
-        child.take(Ready(4711))
-    yield made
-    store.close()
-    handler.close()
+    with idle_parent(written(tmp_path, CONFIGURATION)) as made:
+        yield made
 
 
 def waiting(child: Child) -> list[int]:
