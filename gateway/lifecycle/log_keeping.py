@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from common import log
+from common import log, log_files
 from common.log_files.compression import ZSTD_EXTRA, chosen
 from common.log_files.keeper import Order, Report, read_report
 from common.supervised_loop import SupervisedLoop
@@ -85,7 +85,7 @@ class LogKeeping:
         """One round, in a child. Raises OSError, ValueError, TypeError where the child does not do its part."""
         with trio.move_on_after(MAX_ROUND_S) as late:
             ended = await trio.run_process(
-                [sys.executable, "-P", "-m", "common.log_files.keeper", json.dumps(asdict(order))],
+                [sys.executable, "-P", "-m", f"{log_files.__name__}.keeper", json.dumps(asdict(order))],
                 capture_stdout=True, capture_stderr=True, check=False, env=environment(), stdin=subprocess.DEVNULL,
             )  # fmt: skip
         if late.cancelled_caught:
