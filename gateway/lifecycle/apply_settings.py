@@ -8,7 +8,7 @@ from common import log
 from gateway.clock import now_ns
 from gateway.counting.access_log import Rolling
 from gateway.event_loop.memory_limit import found_limit
-from gateway.listeners.factory import limits_of, permission_of
+from gateway.listeners.factory import limits_of, take_entry
 from gateway.transport.trusted_proxies import TrustedProxies
 
 # Of the process's limit, at most: interpreter and heap take 50 MB, and what is read is held twice while it is put together. With a mark of
@@ -50,13 +50,7 @@ def apply_settings(gateway: RunningGateway) -> None:
 
 def apply_entry(listener: Listener, entry: Entry) -> None:
     """What a reload changes of a listener, but for its TLS (`factory.apply_tls`)."""
-    config = listener.config
-    config.max_frame = entry.max_frame
-    config.handshake_ns = entry.handshake_timeout_ns
-    config.frame_ns = entry.frame_timeout_ns
-    config.idle_ns = entry.idle_ns
-    config.others_pass = entry.other_protocols == "pass"
-    config.remote_admin = permission_of(entry)
+    take_entry(listener.config, entry)
     listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)
     listener.admission.take_limits(limits_of(entry), now_ns())
     if [upstream.address for upstream in listener.upstreams.members] != list(entry.upstreams):

@@ -53,16 +53,9 @@ def open_listeners(listening: Collection[Listener], inheritance: Inheritance) ->
 
 def listener_of(entry: Entry, slots: ConnectionSlots, protection: Protection) -> Listener:
     """The listener that `entry` describes, not open yet. Its files of TLS are not read."""
-    config = ListenerConfig(
-        entry.name,
-        entry.protocol,
-        entry.max_frame,
-        entry.handshake_timeout_ns,
-        entry.idle_ns,
-        entry.other_protocols == "pass",
-        entry.send_proxy_protocol == "v2",
-    )
-    config.remote_admin = permission_of(entry)
+    sends_proxy = entry.send_proxy_protocol == "v2"
+    config = ListenerConfig(entry.name, entry.protocol, entry.max_frame, entry.handshake_timeout_ns, sends_proxy=sends_proxy)
+    take_entry(config, entry)
     tls, upstream_tls = protection
     return Listener(
         config,
@@ -70,7 +63,7 @@ def listener_of(entry: Entry, slots: ConnectionSlots, protection: Protection) ->
         Upstreams.at(
             entry.name,
             entry.upstreams,
-            send_proxy=entry.send_proxy_protocol == "v2",
+            send_proxy=sends_proxy,
             tls=upstream_tls,
             question=PROTOCOLS[entry.protocol].question,
         ),
@@ -82,10 +75,15 @@ def listener_of(entry: Entry, slots: ConnectionSlots, protection: Protection) ->
     )
 
 
-def permission_of(entry: Entry) -> Permission | None:
-    """Who may view and change limits by RocketMQ requests."""
+def take_entry(config: ListenerConfig, entry: Entry) -> None:
+    """What a reload may change of it, too."""
+    config.max_frame = entry.max_frame
+    config.handshake_ns = entry.handshake_timeout_ns
+    config.frame_ns = entry.frame_timeout_ns
+    config.idle_ns = entry.idle_ns
+    config.others_pass = entry.other_protocols == "pass"
     remote = entry.remote_admin
-    return None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
+    config.remote_admin = None if remote is None else Permission(remote.allow, remote.access_keys, remote.legacy_codes)
 
 
 def limits_of(entry: Entry) -> ConnectionLimits:
