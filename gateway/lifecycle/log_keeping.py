@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from common import log, log_files
 from common.log_files.compression import ZSTD_EXTRA, chosen
 from common.log_files.keeper import Order, Report, read_report
 from common.supervised_loop import SupervisedLoop
+from gateway.lifecycle.child_processes import child_environment
 from limiter.units import format_size
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LogKeeping:
         with trio.move_on_after(MAX_ROUND_S) as late:
             ended = await trio.run_process(
                 [sys.executable, "-P", "-m", f"{log_files.__name__}.keeper", json.dumps(asdict(order))],
-                capture_stdout=True, capture_stderr=True, check=False, env=environment(), stdin=subprocess.DEVNULL,
+                capture_stdout=True, capture_stderr=True, check=False, env=child_environment(), stdin=subprocess.DEVNULL,
             )  # fmt: skip
         if late.cancelled_caught:
             self._fail(f"a round over {order.directory} took longer than {MAX_ROUND_S / 3600:.0f} h; is its disk there?")
@@ -153,8 +153,3 @@ class LogKeeping:
 
     def __repr__(self) -> str:
         return f"<LogKeeping of {self.order.directory if self.order else 'off'}>"
-
-
-def environment() -> dict[str, str]:
-    """What the child needs: this process's, with the path of the modules that it has found itself (as `workers.child`)."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

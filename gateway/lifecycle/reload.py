@@ -4,20 +4,17 @@ Reading and checking costs some 0.4 ms a rule (2 cores, 2026-11-22: 0.5 s for 1,
 messages would wait for so long. So a thread reads, compares, compiles the rules and opens the files of TLS, from values that nobody
 changes (settings are frozen). The caller puts the result in force on the loop's thread, in one piece.
 
-A thread alone is not enough: each time the loop gives the interpreter up for a system call it gets it back only when the reading thread
-lets go, by default after 5 ms, and a sweep makes hundreds of such calls. While something is read that time is SWITCH_S. The reading takes
-about as long as before.
+Quick switches (`common/quick_switches.py`) keep the loop from waiting for the thread; the reading takes about as long as without them.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 import trio
@@ -25,6 +22,7 @@ import trio
 from admin.authentication.auth import TokenError
 from admin.ports import ReloadFailedError
 from common import log
+from common.quick_switches import quick_switches
 from common.tls.certificates import TlsFileError
 from config import diff, reload, reloading
 from config.hung_files import READ_S, hung_file
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
     from limiter.rules.rule import Rule
 
-# Seconds. 20 system calls beside a reading: 13 ms with the default of 5 ms, 1.7 with 0.5, 0.1 with this (2026-11-22).
-NORMAL_S: Final = sys.getswitchinterval()
-SWITCH_S: Final = 0.0001
 MAX_THREADS: Final = 4  # readings that hang, for as long as their files do; further reloads fail without one; a guess
 
 Words = TypeVarTuple("Words")
@@ -219,14 +214,3 @@ async def reload_or_go_on(reload: Callable[[], Awaitable[object]]) -> None:
         pass  # logged where it happened; the last good configuration stays
     except Exception as error:  # a fault in reading a file must not end what serves
         log.failure("reload_failed", error)
-
-
-@contextmanager
-def quick_switches() -> Iterator[None]:
-    """Let threads take turns more often meanwhile. Not nested: the interval of before comes back."""
-    before = max(sys.getswitchinterval(), NORMAL_S)  # short just now where something else is under way beside the loop
-    sys.setswitchinterval(SWITCH_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ import trio
 
 from common import log
 from gateway.clock import now_ns
+from gateway.lifecycle.child_processes import child_environment, python
 from gateway.workers import scrapes
 from gateway.workers.wire import (
     FOR_PARENTS,
@@ -142,16 +142,13 @@ class Child:
     # ---- the process -------------------------------------------------------------------------------------------------
 
     async def live(self, descriptors: Sequence[int]) -> int:
-        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number).
-
-        Its modules are those of this process: `-P` keeps the current directory, where anybody may have put a folder `gateway`, out of it.
-        """
+        """Start it, and listen to it until it is over; its exit code (below 0: a signal's number)."""
         mine, theirs = socket.socketpair()
         with theirs:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-P", "-m", f"{__package__}.worker", str(theirs.fileno())],
+                python(f"{__package__}.worker", str(theirs.fileno())),
                 pass_fds=[theirs.fileno(), *descriptors],
-                env=environment(),
+                env=child_environment(),
                 stdin=subprocess.DEVNULL,
             )
         self.pid = process.pid
@@ -317,10 +314,3 @@ def leased_bucket(announced: BucketAnnounced) -> LeasedBucketRef:
     name = TopicName(announced.protocol, announced.vhost, announced.exchange, announced.topic)
     subject = Subject(name, announced.text, announced.sender, announced.group, announced.operation, announced.connection)
     return LeasedBucketRef(announced.identity, subject, overflow=announced.overflow)
-
-
-def environment() -> dict[str, str]:
-    """This process's environment, without what systemd means for it alone, and with the path of the modules that it has found itself."""
-    found = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET" and not name.startswith(("LISTEN_", "WATCHDOG_"))}
-    found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    return found

@@ -21,6 +21,7 @@ import msgspec
 import trio
 
 from common import log
+from common.quick_switches import quick_switches
 from common.supervised_loop import SupervisedLoop
 from common.tls.certificates import TlsFileError
 from common.tls.context import Texts
@@ -32,7 +33,6 @@ from gateway.clock import now_ns
 from gateway.counting.hourly_demand import readings_of
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
-from gateway.lifecycle.reload import quick_switches
 from gateway.lifecycle.signals import Signals, first_stop
 from gateway.lifecycle.watchdog import Watchdog
 from gateway.listeners.factory import Protection, apply_tls, read_tls

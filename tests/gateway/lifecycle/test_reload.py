@@ -15,6 +15,7 @@ import trio.testing
 from admin.ports import ReloadFailedError
 from admin.store.changes import Author
 from admin.store.state import StoredOverride
+from common import quick_switches
 from config import Settings
 from gateway.lifecycle import reload
 from gateway.standalone import Standalone
@@ -89,7 +90,7 @@ async def test_the_loop_has_its_turns_while_files_are_read(standalone: Standalon
         nursery.start_soon(standalone.reload)
         await disk.is_read()
         assert limit(standalone) == before, "in force only when all is read"
-        assert sys.getswitchinterval() == pytest.approx(reload.SWITCH_S)
+        assert sys.getswitchinterval() == pytest.approx(quick_switches.SWITCH_S)
         disk.done.release()
     assert limit(standalone) != before
     assert sys.getswitchinterval() == pytest.approx(usual)
