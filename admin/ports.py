@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from admin.recent_events import RecentEvents
 from limiter.judge import Judge
 from limiter.rules.rule_set import RuleSet
 
@@ -26,24 +27,6 @@ class ReloadFailedError(Exception):
     def __init__(self, errors: list[str]) -> None:
         super().__init__("\n".join(errors))
         self.errors = errors
-
-
-class RecentEvents(Protocol):
-    """The log's last events, in memory. They are numbered from 1 for good; an event's `id` is the boot and its number: `6f1c03aa-17`."""
-
-    @property
-    def boot(self) -> str: ...
-
-    @property
-    def last(self) -> int:
-        """The number of the latest event; 0: there is none yet."""
-
-    @property
-    def forgotten(self) -> int:
-        """The highest number that is not kept any more."""
-
-    def after(self, number: int) -> list[JSONObject]:
-        """The events kept whose number is above `number`, the oldest first."""
 
 
 class Gateway(Protocol):

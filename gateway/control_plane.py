@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from admin.alerting.webhooks import Webhooks
+from admin.recent_events import RecentEvents
+from admin.series_store import SeriesStore
 from common import log
 from config.effective import values_with_origins
 from gateway.lifecycle.admin_server import AdminServer
@@ -37,8 +39,6 @@ from gateway.lifecycle.reload import Reloadable, Reloads
 from gateway.lifecycle.spool_watch import clear_spool
 from gateway.telemetry import exposition
 from gateway.telemetry.glance import RecentOverhead
-from gateway.telemetry.recent_events import RecentEvents
-from gateway.telemetry.series import SeriesStore
 from gateway.telemetry.topic_limits import messages_limit
 
 if TYPE_CHECKING:

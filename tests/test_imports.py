@@ -35,6 +35,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
     "gateway/lifecycle/reload.py": (*ALLOWED["gateway"], "admin.authentication.auth", "admin.ports"),
     "gateway/lifecycle/takeover.py": (*ALLOWED["gateway"], "admin.http.unix_socket"),
     "gateway/workers/parent.py": (*ALLOWED["gateway"], "admin"),
+    "gateway/workers/worker.py": (*ALLOWED["gateway"], "admin.recent_events"),  # it hands over to the parent's what it has of its own
     "admin/alerting": (*ALLOWED["admin"], "config", "gateway.build"),  # it is given the limits that are over, and knows no gateway
     "cli/audit.py": (*ALLOWED["cli"], "admin"),  # it checks the journals without a gateway
     "spark_jobs/nights": (*ALLOWED["spark_jobs"], "limiter.limits", "limiter.units"),  # a plan is read by people

@@ -19,7 +19,7 @@ from admin.http.slices import own_turn
 from admin.views.views import EventsPage
 
 if TYPE_CHECKING:
-    from admin.ports import RecentEvents
+    from admin.recent_events import RecentEvents
     from admin.stream_hub import StreamHub
 
 JSONObject = dict[str, Any]

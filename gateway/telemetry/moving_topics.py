@@ -1,4 +1,4 @@
-"""The topics to which something happened in the last second, with their rates: rows for the series (`series.py`).
+"""The topics to which something happened in the last second, with their rates: rows for the series (`admin/series_store.py`).
 
 Once a second, after the accounts have worked out the rates. Those that moved are on a list of the accounts; those where messages wait,
 held by a limit, while nothing moves, are remembered here. So it costs nothing for topics at rest, however many.
@@ -11,13 +11,14 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.counting.accounts import Accounts, TopicTotals
-    from gateway.telemetry.series import Place, Row, Values
+    from gateway.counting.accounts import Accounts, Place, TopicTotals
 
 SLICE: Final = 200  # topics; between two turns of the event loop: 0.2 ms (measured 2026-11)
 KEPT: Final = 10  # seconds; that a worker keeps for a parent that does not ask; the oldest are given up
 
-Second = tuple[int, float, list["Row"]]  # when it began (since 1970), how long it took, what moved
+Values = tuple[float, ...]  # `admin.series_store.FIELDS`
+Row = tuple["Place", Values]
+Second = tuple[int, float, list[Row]]  # when it began (since 1970), how long it took, what moved
 
 
 class MovingTopics:

@@ -1,4 +1,4 @@
-"""Adds up what happened in each second, over all workers: rows for the series of their parent (`telemetry/series.py`).
+"""Adds up what happened in each second, over all workers: rows for the series of their parent (`admin/series_store.py`).
 
 All workers look at the same clock, and name a second by it. A second is closed once every worker that serves has reported it, or WAIT_S
 after the first one has: then it lacks those that were late.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gateway.telemetry.moving_topics import Second
-    from gateway.telemetry.series import Place, Values
+    from gateway.counting.accounts import Place
+    from gateway.telemetry.moving_topics import Second, Values
 
 WAIT_S: Final = 2.5  # seconds; a worker is asked once a second, and has a second to answer (a guess)
 MOST_OPEN: Final = 20  # seconds; that are not closed

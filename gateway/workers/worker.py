@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 import trio
 
+from admin.recent_events import RecentEvents
 from common import log
 from common.quick_switches import quick_switches
 from common.supervised_loop import SupervisedLoop
@@ -39,7 +40,6 @@ from gateway.listeners.factory import Protection, apply_tls, read_tls
 from gateway.systemd import Inheritance
 from gateway.telemetry import collector, exposition, spool, status
 from gateway.telemetry.moving_topics import SecondsToReport
-from gateway.telemetry.recent_events import RecentEvents
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.shared_counts import SharedCounts

@@ -9,10 +9,10 @@ from admin.access import Access
 from admin.app import Admin
 from admin.authentication.auth import TokenError
 from admin.ports import ReloadFailedError
+from admin.recent_events import RecentEvents
+from admin.series_store import SeriesStore
 from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition
-from gateway.telemetry.recent_events import RecentEvents
-from gateway.telemetry.series import SeriesStore
 from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
 from limiter.keys import Origin

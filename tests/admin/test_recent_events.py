@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from admin import recent_events
+from admin.recent_events import MAX_EVENTS, MAX_LIST, MAX_PER_SECOND, MAX_TEXT, RecentEvents
 from common import log
-from gateway.telemetry import recent_events
-from gateway.telemetry.recent_events import MAX_EVENTS, MAX_LIST, MAX_PER_SECOND, MAX_TEXT, RecentEvents
 
 
 @pytest.fixture

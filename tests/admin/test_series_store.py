@@ -1,4 +1,4 @@
-"""Series for charts: what is written down, how it is read, who has one, and what it costs (`gateway/telemetry/series.py`)."""
+"""Series for charts: what is written down, how it is read, who has one, and what it costs (`admin/series_store.py`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.counting.accounts import Accounts
-from gateway.telemetry.moving_topics import KEPT, MovingTopics, SecondsToReport
-from gateway.telemetry.series import (
+from admin.series_store import (
     CELL,
     COARSE,
     FIELDS,
@@ -25,6 +23,8 @@ from gateway.telemetry.series import (
     coded,
     decoded,
 )
+from gateway.counting.accounts import Accounts
+from gateway.telemetry.moving_topics import KEPT, MovingTopics, SecondsToReport
 from gateway.telemetry.topic_limits import messages_limit
 from limiter.judge import Judge
 from limiter.limits import Limit, Rate
