@@ -52,11 +52,11 @@ class SlowJudge:
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.handshake_done = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
         self.asked: list[int] = []
 
     def __call__(self, requests: list[Request], now: int) -> None:
-        self.handshake_done.release()
+        self.started.release()
         assert self.go.wait(PATIENCE_S)
         self.asked.append(now)
         for request in requests:
@@ -106,7 +106,7 @@ def test_all_come_back_judged_and_in_order() -> None:
 def test_a_slow_judge_stalls_nobody_and_a_full_queue_passes(slow: SlowJudge) -> None:
     executor = Executor(slow, threads=1, queue=3)
     executor.submit(submission(0))
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)  # it is being judged: the queue is empty
+    assert slow.started.acquire(timeout=PATIENCE_S)  # it is being judged: the queue is empty
     for owner in range(1, 4):
         executor.submit(submission(owner))
     assert executor.depth == 3
@@ -136,7 +136,7 @@ def test_a_full_queue_may_be_judged_inline(slow: SlowJudge) -> None:
 
     executor = Executor(judge, threads=1, queue=1, on_rejection="judge")
     executor.submit(submission(0))
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
+    assert slow.started.acquire(timeout=PATIENCE_S)
     executor.submit(submission(1))
     assert executor.submit(submission(2))
     (inline,) = executor.collect()
@@ -150,7 +150,7 @@ def test_a_full_queue_may_be_judged_inline(slow: SlowJudge) -> None:
 def test_the_queue_is_counted_in_requests_and_takes_a_large_one_when_empty(slow: SlowJudge) -> None:
     executor = Executor(slow, threads=1, queue=10)
     executor.submit(submission(0))
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
+    assert slow.started.acquire(timeout=PATIENCE_S)
     executor.submit(submission(1, requests=50))
     assert (executor.depth, executor.rejected) == (50, 0)
     executor.submit(submission(2))
@@ -229,8 +229,8 @@ def owners_of(done: list[Submission]) -> list[object]:
 def test_several_threads_have_sessions_of_their_own_and_one_flood_fills_one_queue(slow: SlowJudge) -> None:
     executor = Executor(slow, threads=2, queue=2, split=by_owner)
     assert not executor.submit(of(2, 3, 4))
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)  # each thread has its part: nobody waits behind the other's
+    assert slow.started.acquire(timeout=PATIENCE_S)
+    assert slow.started.acquire(timeout=PATIENCE_S)  # each thread has its part: nobody waits behind the other's
     assert not executor.submit(of(2, 4))  # thread 0's queue is full now
     assert executor.submit(of(6, 7)), "6 is turned away and done at once, 7 is queued"
     (rejected_after_drain,) = executor.collect()
@@ -314,7 +314,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.handshake_done = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
         self.judged = 0
         self.inline = 0
 
@@ -322,7 +322,7 @@ class Counted:
         if threading.current_thread() is threading.main_thread():
             self.inline += 1
         else:
-            self.handshake_done.release()
+            self.started.release()
             assert self.go.wait(PATIENCE_S)
         refuse(requests, now)
         self.judged += sum(request.count * request.messages for request in requests)
@@ -335,10 +335,10 @@ def test_beyond_its_share_of_the_last_seconds_nothing_passes_unjudged() -> None:
     executor = Executor(judge, queue=1, bound=Bypass(BypassBound(100_000, 10 * SECOND), lambda: judge.judged))
     executor.submit(Submission([Request(key(), 120, 1, 10)], 5 * SECOND, 0))
     collect(executor, 1)
-    assert judge.handshake_done.acquire(timeout=PATIENCE_S)
+    assert judge.started.acquire(timeout=PATIENCE_S)
     judge.go.clear()
     executor.submit(Submission([Request(key(), 1, 1, 10)], 6 * SECOND, 1))
-    assert judge.handshake_done.acquire(timeout=PATIENCE_S)
+    assert judge.started.acquire(timeout=PATIENCE_S)
     executor.submit(Submission([Request(key(), 1, 1, 10)], 6 * SECOND, 2))  # the queue is full
     ways = []
     for owner in range(6):
@@ -417,7 +417,7 @@ def test_whatever_goes_wrong_every_request_comes_back_once_and_each_session_goes
 def test_every_submission_comes_back_once_and_says_the_way_it_went(slow: SlowJudge) -> None:
     executor = Executor(slow, queue=1)
     executor.submit(submission(0))
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
+    assert slow.started.acquire(timeout=PATIENCE_S)
     executor.submit(submission(1))
     executor.submit(submission(2))
     slow.go.set()
@@ -683,7 +683,7 @@ def test_with_never_the_callers_thread_judges_nothing_however_quick_the_judge_is
 def test_with_never_what_finds_the_queue_full_and_may_not_pass_waits_there(slow: SlowJudge, settings: dict[str, Any]) -> None:
     executor = Executor(slow, threads=1, queue=1, inline=NEVER, **settings)
     executor.submit(submission(0))
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
+    assert slow.started.acquire(timeout=PATIENCE_S)
     for owner in range(1, 6):
         assert not executor.submit(submission(owner)), "the caller is not kept"
     assert (executor.collect(), executor.depth, executor.rejected) == ([], 5, 0), "what is queued is not turned away"
@@ -697,7 +697,7 @@ def test_with_never_what_finds_the_queue_full_and_may_not_pass_waits_there(slow:
 def test_with_never_a_full_queue_passes_within_the_bound_as_ever(slow: SlowJudge) -> None:
     executor = Executor(slow, threads=1, queue=1, inline=NEVER)
     executor.submit(submission(0))
-    assert slow.handshake_done.acquire(timeout=PATIENCE_S)
+    assert slow.started.acquire(timeout=PATIENCE_S)
     executor.submit(submission(1))
     assert executor.submit(submission(2))
     assert [(one.owner, one.way) for one in executor.collect()] == [(2, PASSED)]
