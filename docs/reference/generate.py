@@ -413,6 +413,13 @@ def advice_in_chinese() -> str:
     return es_module("cli/client_advice_zh.py", [CHINESE[each] for each in advice_texts()])
 
 
+def with_actions(language: int, name: str) -> str:
+    """The page's messages, in which the line after `action_reject_rocketmq` has the sentences of actions."""
+    says = [f"action_{each.name}: {json.dumps(each.page[language], ensure_ascii=False)}," for each in ACTION_RECORDS.values() if each.page]
+    before, after = r'(action_reject_rocketmq: "[^"]*",\n  ).*', rf"\g<1>{' '.join(says)}"
+    return re.sub(before, after, (ROOT / "admin" / "dashboard" / "messages" / name).read_text())
+
+
 FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what makes it
     "docs/reference/cli.md": cli_page,
     "docs/reference/client-libraries.md": client_libraries_page,
@@ -423,6 +430,8 @@ FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what
     "docs/reference/problem-types.md": problem_types_page,
     "docs/openapi.json": lambda: openapi.encoded(ROUTES).decode(),
     "admin/dashboard/advice_table.js": dashboard_advice,
+    "admin/dashboard/messages/en.js": lambda: with_actions(0, "en.js"),
+    "admin/dashboard/messages/zh.js": lambda: with_actions(1, "zh.js"),
     "admin/dashboard/messages/advice_en.js": advice_in_english,
     "admin/dashboard/messages/advice_zh.js": advice_in_chinese,
     "config/sluice.schema.json": lambda: text(schema()),

@@ -42,8 +42,8 @@ export default {
   set_quota: "Learned quota of {date}, over {rule}", published_by: "published by {by} at {at}", raised_this_hour: "raised for this hour by the last hour’s demand",
   set_file: "From {rule}, which names it", set_default: "From {rule}, as for all that it matches",
   action_shadow: "Nothing is refused: it is only counted.", action_consume: "Deliveries wait for their turn.", action_reject_amqp: "Messages over it are nacked; on a channel without confirms they wait.",
-  action_reject_rocketmq: "Messages over it are refused with code {code}.", action_delay: "Messages over it wait up to {max}, then they are refused.", action_block: "The connection is not read until the message may pass.",
-  action_drop: "Messages over it are swallowed and counted.", action_close: "The channel or connection is closed.", action_spool: "Publishers go on; messages over it wait on the gateway’s disk, and their answers come later.",
+  action_reject_rocketmq: "Messages over it are refused with code {code}.",
+  action_delay: "Messages over it wait up to {max}, then they are refused.", action_block: "The connection is not read until the message may pass.", action_drop: "Messages over it are swallowed and counted.", action_close: "The channel or connection is closed.", action_spool: "Publishers go on; messages over it wait on the gateway’s disk, and their answers come later.",
   usage_line: "{passed} passed, {refused} refused, {held} held", usage_shadow: "{n} of them would have been refused", would_refuse: "would refuse", set_mode_enforce: "enforced: refused or held beyond it", set_mode_shadow: "shadow: only counted, all passes", set_mode_off: "off: not even counted", breaker_open: "breaker open, {time} at a time",
   why_this: "Why this limit, and no other?", why_holds: "Rule {rule} ({place}) holds: {limit}.", why_none: "No rule limits it here.", why_lost: "{rule} ({place}), {limit}: {reason}", why_missed: "{rule} ({place}) does not match: {reason}",
   // changing a limit

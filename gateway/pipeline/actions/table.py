@@ -1,35 +1,26 @@
-"""What happens to refused messages: one action per file, named here (`docs/design/limiter.md` 4).
+"""What happens to refused messages: one action per file (`docs/design/limiter.md` 4).
 
 An action takes the conversation, the refused part (`part.rule` and `part.wait_ns` say by which rule and for how long) and the time, and
-settles every request of the part: told the client, held, or dropped, and counted as such. It returns which (`counting.py`). The names are
-those of `limiter.rules.actions.ACTION_RECORDS`.
+settles every request of the part: told the client, held, or dropped, and counted as such. It returns which (`counting.py`). Each record of
+`limiter.rules.actions.ACTION_RECORDS` has its function in a file of its name here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
-from gateway.pipeline.actions.block import block
-from gateway.pipeline.actions.close import close
-from gateway.pipeline.actions.delay import delay
-from gateway.pipeline.actions.drop import drop
 from gateway.pipeline.actions.hold_poll import hold_poll
 from gateway.pipeline.actions.reject import reject
-from gateway.pipeline.actions.spool import spool
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
+from limiter.rules.actions import ACTION_RECORDS
 
 Action = Callable[[Conversation, Part, int], int]
 
-ACTIONS: Final[dict[str, Action]] = {
-    "reject": reject,
-    "delay": delay,
-    "block": block,
-    "drop": drop,
-    "close": close,
-    "spool": spool,
-}
+ROOM: Final = __name__.rpartition(".")[0]
+ACTIONS: Final[dict[str, Action]] = {name: getattr(import_module(f"{ROOM}.{name}"), name) for name in ACTION_RECORDS}
 
 
 def apply_action(conversation: Conversation, part: Part, now: int) -> int:
