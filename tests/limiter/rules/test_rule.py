@@ -6,6 +6,7 @@ import pytest
 
 from limiter.limits import Adapt, Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
+from limiter.rules.actions import ACTIONS
 from limiter.rules.rule import Match, Override, Rule, RuleError, quota_over
 from support.cases import in_one_loop
 
@@ -82,7 +83,7 @@ FIVE = Limit(messages=Rate(5))
         (lambda: Rule("r", limit=FIVE, protected=True, match=Match(operation="consume")), "protected", "set it on a rule with per: topic"),
         (lambda: Rule("r", limit=FIVE, per="listener", open_for_ns=SECOND), "breaker.open_for", "which share its cap by weight"),
         (lambda: Rule("r", limit=Limit(messages=Rate(5), adapt=Adapt())), "adapt", "per: listener"),
-        (lambda: Override(action="hold"), "action", "known: reject, delay, block, drop, close"),
+        (lambda: Override(action="hold"), "action", f"known: {', '.join(ACTIONS)}"),
         (lambda: Override(messages=Rate(5), messages_burst=0), "burst", "say a rate of 0"),
         (lambda: Override(max_delay_ns=9 * SECOND), "max_delay", "0s to 8s"),
     ],
