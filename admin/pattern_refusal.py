@@ -9,6 +9,7 @@ import re
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
+from admin.http.bodies import LIMITING
 from common.shell_words import joined
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.patterns import EXACT, name_pattern, name_text, routing_key_pattern
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
     from limiter.topics import TopicName
 
-OPTIONS: Final = {  # members of a change that `rules add` takes as options of the same meaning
-    "messages": "--messages", "bytes": "--bytes", "burst": "--burst", "action": "--action", "mode": "--mode", "max_delay": "--max-delay",
-    "fallback": "--fallback", "reply": "--reply", "open_for": "--open-for", "expires": "--for", "reason": "--reason",
-}  # fmt: skip
+# Members of a change that `rules add` takes as options of the same meaning.
+OPTIONS: Final = {name: f"--{name.replace('_', '-')}" for name in (*LIMITING, "mode")} | {"expires": "--for", "reason": "--reason"}
 _UNNAMED: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 

@@ -20,9 +20,9 @@ from cli.tables import column
 from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common.failures import USAGE
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.actions import ACTIONS, FALLBACKS
 from limiter.rules.level_keys import CONSUME
-from limiter.rules.rule import MODES, REPLIES
+from limiter.rules.rows import DURATION, SIZE, WHOLE, YES_NO, RuleSetting
+from limiter.rules.rule import LIVE_SETTINGS, MODES
 from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size
 
 
@@ -45,6 +45,26 @@ def _expires(text: str) -> None:
         parse_from_now(text)
 
 
+METAVARS: Final = {DURATION: ("TIME", parse_duration), SIZE: ("SIZE", parse_size)}
+
+
+def setting_option(row: RuleSetting) -> Callable[..., Any]:
+    """The option of a setting of a rule."""
+    more: dict[str, Any] = {"type": row.json_type}
+    told = row.doc
+    if row.choices:
+        more = {"type": click.Choice(row.choices)}
+        told += f" Default: {row.default}." if row.default and not row.live else ""
+    elif row.kind == YES_NO:
+        more = {"is_flag": True}
+    elif row.kind == WHOLE:
+        more = {"type": click.IntRange(row.least, row.most), "metavar": "N"}
+    elif row.kind in METAVARS:
+        metavar, parse = METAVARS[row.kind]
+        more = {"metavar": metavar, "callback": checked(parse)}
+    return click.option(f"--{row.key.replace('_', '-')}", help=told, **more)
+
+
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a live change."""
     options = (
@@ -58,19 +78,10 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--concurrent", metavar="N", type=click.IntRange(min=1), help="Most requests in flight (algorithm concurrency or adaptive)."
         ),
-        click.option("--action", type=click.Choice(ACTIONS), help="What happens to messages over the limit."),
-        click.option(
-            "--fallback", type=click.Choice(FALLBACKS), help="What happens where reject has no answer: AMQP channels without confirms."
-        ),
-        click.option(
-            "--reply", type=click.Choice(REPLIES), help="The code that refuses RocketMQ clients: flow_control 215, system_busy 2."
-        ),
+        *(setting_option(row) for row in LIVE_SETTINGS.values() if row.key != "mode"),
         click.option("--mode", type=click.Choice(MODES), help="enforce (of a key: the default); shadow: counted, never enforced; off."),
         click.option(
             "--open-for", metavar="TIME", callback=checked(parse_duration), help="How long the breaker stays open; 0s: no breaker."
-        ),
-        click.option(
-            "--max-delay", metavar="TIME", callback=checked(parse_duration), help="With action delay: the longest that a message is held."
         ),
         click.option(
             "--candidate-messages",
@@ -94,9 +105,6 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
-
-
-LIVE: Final = ("action", "fallback", "reply", "mode", "max_delay")  # settings of a rule among them
 
 
 def _candidate(options: dict[str, Any]) -> dict[str, Any] | str | None:

@@ -12,7 +12,7 @@ import click
 from cli.client import AdminClient, Reply, path
 from cli.exits import CommandError
 from cli.explain import tried
-from cli.limits import LIVE, change_body, checked, keep_end, limit_options, report_end, report_remarks, report_replaced, show
+from cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, setting_option, show
 from cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
 from cli.literal_match import WholeName, command_with, unseen_name
 from cli.output import print_status
@@ -22,9 +22,7 @@ from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
 from limiter.protocols import OPERATIONS
-from limiter.rules.rows import DURATION, SIZE, WHOLE, YES_NO
 from limiter.rules.rule import MATCH_KEYS, PROTOCOLS, RULE_SETTINGS
-from limiter.units import parse_duration, parse_size
 
 
 def _limit(rule: dict[str, Any]) -> object:
@@ -176,26 +174,13 @@ def show_text(remote: Remote, name: str) -> None:
     report_remarks(reply)
 
 
-OPTIONS: Final = {row.key: row for row in RULE_SETTINGS.values() if row.key not in LIVE}  # settings that a live change does not have
-METAVARS: Final = {DURATION: ("TIME", parse_duration), SIZE: ("SIZE", parse_size)}
+OPTIONS: Final = {row.key: row for row in RULE_SETTINGS.values() if not row.live}
 
 
-def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that only whole rules have."""
-    for key, row in reversed(OPTIONS.items()):
-        more: dict[str, Any] = {"type": row.json_type}
-        told = row.doc
-        if row.choices:
-            more = {"type": click.Choice(row.choices)}
-            told += f" Default: {row.default}." if row.default else ""
-        elif row.kind == YES_NO:
-            more = {"is_flag": True}
-        elif row.kind == WHOLE:
-            more = {"type": click.IntRange(row.least, row.most), "metavar": "N"}
-        elif row.kind in METAVARS:
-            metavar, parse = METAVARS[row.kind]
-            more = {"metavar": metavar, "callback": checked(parse)}
-        command = click.option(f"--{key.replace('_', '-')}", help=told, **more)(command)
+    for row in reversed(OPTIONS.values()):
+        command = setting_option(row)(command)
     return command
 
 
@@ -208,7 +193,7 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--match", "matches", multiple=True, metavar="FIELD=PATTERN", help=f"Which messages; may be given again. Fields: {MATCHES}.")
 @click.option("--protocol", type=click.Choice(PROTOCOLS), help="The same as --match protocol=...")
 @click.option("--operation", type=click.Choice(OPERATIONS), help="The same as --match operation=...; default: produce.")
-@setting_options
+@own_options
 @limit_options
 @click.option("--before", metavar="RULE", help="Its place: right before this rule.")
 @click.option("--after", metavar="RULE", help="Its place: right after this rule.")

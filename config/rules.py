@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, make_dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from config.document import Node
 from config.kinds import JSON, Choice, Kind, Name, Reading, Text, Whole, YesNo
@@ -24,6 +24,8 @@ from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.rows import DURATION, LISTENERS, SIZE, WHOLE, YES_NO, MatchKey, RuleSetting
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, MATCH_KEYS, NOT_YET, RULE_SETTINGS, Match, Rule, RuleError
+
+T = TypeVar("T")
 
 MAX_LISTENERS: Final = 100  # names in one rule; a guess
 MAX_BURST: Final = 10**15  # tokens; as limiter.limits.MAX_PER_SECOND
@@ -303,25 +305,23 @@ def _means_limit(field: str) -> bool:
 def rule_of(text: Any, location: SourceLocation) -> Rule:
     """The rule that `text` describes; raises RuleError."""
     limit = text.limit
-    tokens = limit.burst if isinstance(limit.burst, BurstText) else BurstText()
+    tried = text.candidate
     return Rule(
         name=text.name,
         match=Match(**{name: getattr(text.match, name) for name in MATCH_KEYS}),
         limit=Limit(
             messages=limit.messages,
             bytes=limit.bytes,
-            messages_burst=tokens.messages,
-            bytes_burst=tokens.bytes,
-            burst_ns=limit.burst if isinstance(limit.burst, int) else None,
+            **burst_fields(limit.burst),
             concurrent=limit.concurrent,
             at_least=None if text.adaptive is None else text.adaptive.at_least,
             start=None if text.adaptive is None else text.adaptive.start,
             warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
-            adapt=adapt_of(text.adapt),
+            adapt=like(Adapt, text.adapt),
             lag=lag_of(text.lag),
         ),
         open_for_ns=text.breaker.open_for_ns,
-        candidate=candidate_of(text.candidate),
+        candidate=None if tried is None else LimitChange(tried.messages, tried.bytes, **burst_fields(tried.burst)),
         place=f"{location.file.rpartition('/')[2]}:{location.line}" if location.line else location.file,
         **{name: getattr(text, name) for name in RULE_SETTINGS},
     )
@@ -336,49 +336,39 @@ def lag_text(lag: Lag | None) -> LagText | None:
     return None if lag is None else LagText(lag.target, lag.slowest, lag.group or None, lag.queue or None)
 
 
-def adapt_of(text: AdaptText | None) -> Adapt | None:
-    return None if text is None else Adapt(text.floor, text.tighten, text.every_ns, text.recover)
+def like(kind: type[T], value: Any) -> T | None:
+    """A `kind` with the fields of `value`, which are called the same."""
+    return None if value is None else kind(**{each.name: getattr(value, each.name) for each in fields(value)})
 
 
-def adapt_text(adapt: Adapt | None) -> AdaptText | None:
-    """The inverse of `adapt_of`."""
-    return None if adapt is None else AdaptText(adapt.floor, adapt.tighten, adapt.every_ns, adapt.recover)
+def burst_fields(burst: int | BurstText | None) -> dict[str, int | None]:
+    """The fields of a limit, or of a change of one."""
+    if isinstance(burst, BurstText):
+        return {"messages_burst": burst.messages, "bytes_burst": burst.bytes}
+    return {"burst_ns": burst}
 
 
-def candidate_of(text: CandidateText | None) -> LimitChange | None:
-    if text is None:
-        return None
-    tokens = text.burst if isinstance(text.burst, BurstText) else BurstText()
-    burst_ns = text.burst if isinstance(text.burst, int) else None
-    return LimitChange(text.messages, text.bytes, tokens.messages, tokens.bytes, burst_ns)
-
-
-def candidate_text(candidate: LimitChange | None) -> CandidateText | None:
-    """The inverse of `candidate_of`."""
-    if candidate is None:
-        return None
-    burst: int | BurstText | None = candidate.burst_ns
-    if candidate.messages_burst is not None or candidate.bytes_burst is not None:
-        burst = BurstText(candidate.messages_burst, candidate.bytes_burst)
-    return CandidateText(candidate.messages, candidate.bytes, burst)
+def burst_text(limit: Limit | LimitChange) -> int | BurstText | None:
+    """The inverse of `burst_fields`."""
+    if limit.messages_burst is None and limit.bytes_burst is None:
+        return limit.burst_ns
+    return BurstText(limit.messages_burst, limit.bytes_burst)
 
 
 def text_of(rule: Rule) -> Any:
     """The inverse of `rule_of`, but for the location; the breaker is the one in force."""
     limit = rule.limit
-    burst: int | BurstText | None = limit.burst_ns
-    if limit.messages_burst is not None or limit.bytes_burst is not None:
-        burst = BurstText(limit.messages_burst, limit.bytes_burst)
+    tried = rule.candidate
     return RuleText(
         name=rule.name,
         match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_KEYS} | {"listener": rule.match.listeners() or None}),
-        limit=LimitText(limit.messages, limit.bytes, burst, limit.concurrent),
+        limit=LimitText(limit.messages, limit.bytes, burst_text(limit), limit.concurrent),
         adaptive=None if limit.at_least is None and limit.start is None else AdaptiveText(limit.at_least, limit.start),
         warm_up=WarmUpText(limit.warm_up_ns) if limit.warm_up_ns else None,
         lag=lag_text(limit.lag),
         breaker=BreakerText(rule.breaker_ns()),
-        candidate=candidate_text(rule.candidate),
-        adapt=adapt_text(limit.adapt),
+        candidate=None if tried is None else CandidateText(tried.messages, tried.bytes, burst_text(tried)),
+        adapt=like(AdaptText, limit.adapt),
         **{name: getattr(rule, name) for name in RULE_SETTINGS},
     )
 

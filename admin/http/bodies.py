@@ -18,7 +18,8 @@ from msgspec import UNSET, UnsetType
 
 from admin.http.problems import Fault, ProblemError, invalid, suggestion
 from admin.store.state import NO_CANDIDATE, Burst, StoredCandidate, StoredOverride, format_time, live, parse_time
-from limiter.rules.rule import RULE_SETTINGS, RuleError
+from limiter.rules.rows import DURATION
+from limiter.rules.rule import LIVE_SETTINGS, RULE_SETTINGS, RuleError
 from limiter.units import (
     format_byte_rate,
     format_duration,
@@ -107,7 +108,8 @@ class RuleBody(SettingsBody, frozen=True, forbid_unknown_fields=True):
     reason: str | UnsetType | None = UNSET
 
 
-LIMITING: Final = ("messages", "bytes", "burst", "concurrent", "action", "reply", "open_for", "max_delay", "fallback")
+WITHOUT_MODE: Final = [row for row in LIVE_SETTINGS.values() if row.key != "mode"]
+LIMITING: Final = ("messages", "bytes", "burst", "concurrent", "open_for", *(row.key for row in WITHOUT_MODE))
 OF_CHANGES: Final = frozenset(field.name for field in msgspec.structs.fields(LimitBody))
 OF_RULES_ALONE: Final = frozenset(field.name for field in msgspec.structs.fields(RuleBody)) - OF_CHANGES
 NOT_OF_THE_TEXT: Final = frozenset({"name", "position", "before", "after", "expires", "reason"})
@@ -250,12 +252,9 @@ def override(body: LimitBody, before: StoredOverride | None, change_context: Cha
         bytes=choose("bytes", lambda text: format_byte_rate(parse_byte_rate(text))),
         burst=choose("burst", _burst),
         concurrent=choose("concurrent", int),
-        action=choose("action", str),
-        reply=choose("reply", str),
         mode=choose("mode", str) if of_rule else mode_of(body, base),
         open_for=choose("open_for", _duration),
-        max_delay=choose("max_delay", _duration),
-        fallback=choose("fallback", str),
+        **{row.key: choose(row.key, _duration if row.kind == DURATION else str) for row in WITHOUT_MODE},
         candidate=choose("candidate", _candidate),
         expires=choose("expires", lambda text: expiry(text, change_context.now)),
         by=change_context.by,
@@ -264,21 +263,7 @@ def override(body: LimitBody, before: StoredOverride | None, change_context: Cha
     )
     if not faults:
         faults += limiter_faults(stored)
-    if not faults and not any(
-        (
-            stored.messages,
-            stored.bytes,
-            stored.burst,
-            stored.concurrent,
-            stored.action,
-            stored.reply,
-            stored.mode,
-            stored.open_for,
-            stored.max_delay,
-            stored.fallback,
-            stored.candidate,
-        )
-    ):
+    if not faults and msgspec.structs.replace(stored, expires=None, by="", at="", reason="") == StoredOverride():
         faults.append(Fault("", "it changes nothing; give at least one of messages, bytes, burst, action, mode, or DELETE the change"))
     if faults:
         raise invalid("the limit cannot be used", faults)

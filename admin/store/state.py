@@ -20,7 +20,8 @@ import msgspec
 from admin.store.journal import Change
 from admin.store.level_targets import is_level_target, level_key_of
 from limiter.limits import LimitChange
-from limiter.rules.rule import Override, RuleError
+from limiter.rules.rows import DURATION
+from limiter.rules.rule import LIVE_SETTINGS, Override, RuleError
 from limiter.topics import TopicName, parts_of_path, topic_of_parts
 from limiter.units import parse_byte_rate, parse_duration, parse_rate
 
@@ -126,12 +127,8 @@ def live(stored: StoredOverride) -> Override:
         bytes_burst=tokens.bytes,
         burst_ns=parse_duration(stored.burst) if isinstance(stored.burst, str) else None,
         concurrent=stored.concurrent,
-        action=stored.action,
-        reply=stored.reply,
         open_for_ns=read(stored.open_for, parse_duration),
-        max_delay_ns=read(stored.max_delay, parse_duration),
-        mode=stored.mode,
-        fallback=stored.fallback,
+        **{name: read(getattr(stored, row.key), parse_duration if row.kind == DURATION else str) for name, row in LIVE_SETTINGS.items()},
         candidate=None if stored.candidate is None else tried(stored.candidate),
         expires_at=read(stored.expires, parse_time),
         by=stored.by,

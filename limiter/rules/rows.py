@@ -32,9 +32,9 @@ class MatchKey:
     """One key of `match`. `subject`: the field of `limiter.rules.subject.Subject` that it is compared with."""
 
     doc: str
-    example: str
-    kind: str
-    subject: str
+    example: str = ""
+    kind: str = NAME
+    subject: str = ""  # "": its own name
     choices: tuple[str, ...] = ()
     sender: str = ""  # it says whose messages: the end of "for messages …". "": it says which messages
     metavar: str = "NAME"  # on the command line
@@ -42,13 +42,9 @@ class MatchKey:
     logged: bool = False  # in the access log
 
 
-def match_key(
-    doc: str, example: str = "", kind: str = NAME, *, subject: str = "", choices: tuple[str, ...] = (), sender: str = "",
-    metavar: str = "NAME", always: bool = False, logged: bool = False,
-) -> Any:  # fmt: skip
-    """A field of `Match`. Without `subject` it is compared with what has its own name."""
-    key = MatchKey(doc, example, CHOICE if choices else kind, subject, choices, sender, metavar, always, logged)
-    return field(default=None, metadata={"row": key})
+def match_key(doc: str, example: str = "", kind: str = NAME, **more: Any) -> Any:
+    """A field of `Match`."""
+    return field(default=None, metadata={"row": MatchKey(doc, example, kind, **more)})
 
 
 def match_keys(match: type[Any]) -> dict[str, MatchKey]:
@@ -69,6 +65,7 @@ class RuleSetting:
     example: Any = ""
     least: Any = ""  # as people write it, as `example` and `most`
     most: Any = ""
+    live: bool = False  # a live change of a limit may have it, too
 
     @property
     def json_type(self) -> type:
@@ -76,11 +73,9 @@ class RuleSetting:
         return {WHOLE: int, YES_NO: bool, WEIGHT: float}.get(self.kind, str)
 
 
-def rule_setting(
-    kind: str, default: Any, doc: str, *, key: str = "", choices: tuple[str, ...] = (), example: Any = "", least: Any = "", most: Any = ""
-) -> Any:
+def rule_setting(kind: str, default: Any, doc: str, *, key: str = "", **more: Any) -> Any:
     """A field of `Rule`. Without `key` the file has its own name."""
-    return field(default=default, metadata={"row": RuleSetting(key, kind, default, doc, choices, example, least, most)})
+    return field(default=default, metadata={"row": RuleSetting(key, kind, default, doc, **more)})
 
 
 def rule_settings(rule: type[Any]) -> dict[str, RuleSetting]:

@@ -41,6 +41,7 @@ from limiter.rules.rows import (
 if TYPE_CHECKING:
     from limiter.protocols import ProtocolNames
     from limiter.quota_snapshot import Quota
+    from limiter.rules.rows import RuleSetting
 
 PROTOCOLS: Final = tuple(PROTOCOL_NAMES)
 COMMON_LEVELS: Final = ("topic", "rule", "listener", "client", "user", "connection")  # that every protocol has
@@ -90,7 +91,7 @@ class Match:
     A key that not every protocol has (`limiter.protocols`) implies its protocol. No `operation` means produce.
     """
 
-    protocol: str | None = match_key(f"{' or '.join(PROTOCOLS)}.", choices=PROTOCOLS)
+    protocol: str | None = match_key(f"{' or '.join(PROTOCOLS)}.", kind=CHOICE, choices=PROTOCOLS)
     listener: str | tuple[str, ...] | None = match_key(
         "Name of a listener, exact or glob, or a list: any of them.", "rabbit", LISTENERS, sender="by this listener"
     )
@@ -118,8 +119,8 @@ class Match:
     )
     operation: str | None = match_key(
         "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused.",
-        choices=OPERATIONS,
-    )
+        kind=CHOICE, choices=OPERATIONS,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in self.given():
@@ -198,17 +199,12 @@ def protocols_having(fields: list[str]) -> list[ProtocolNames]:
 class Rule:
     """One rule: its match, the thing it keeps a bucket for (`per`), its limit, and the action for messages over it.
 
-    `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action is `delay` or `block`, because a
-    breaker would turn a short wait into a refusal. `max_delay_ns` may be up to 8 s where only AMQP can match, else 2.5 s.
-    `routing_key_words`: topics of one exchange whose routing keys agree in so many first words share a bucket; for keys that end in an id.
-    What consumers get (`operation: consume`) is held whatever the action (with `close` AMQP's basic.get ends in a channel error), with no
-    breaker by default. `fallback` is what happens where `reject` has no words (AMQP without confirms). `candidate` is judged beside the
-    limit and only counted
+    `open_for_ns` is the breaker's time; None means the default: 1 s, but no breaker where the action holds messages, because it would turn
+    a short wait into a refusal. What consumers get (`operation: consume`) is held whatever the action (with `close` AMQP's basic.get
+    ends in a channel error), with no breaker by default. `candidate` is judged beside the limit and only counted
     (`limiter.buckets.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
-    part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `scope` says
-    whose its buckets are where gateways form a fleet; None is the fleet's where that can be. `place` is where the rule stands
-    (`limits.yaml:7`). `spool_size` (bytes of files) and `max_age_ns` bound what `action: spool` lets wait; None: no bound of its own.
-    `drop_expired`: it waits no longer than each message says that it is of use. Raises RuleError.
+    part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `place` is
+    where the rule stands (`limits.yaml:7`). Raises RuleError.
     """
 
     name: str
@@ -232,18 +228,20 @@ class Rule:
         "What happens to a message over the limit. block: the connection is not read until the message passes; close: the AMQP channel or "
         "the RocketMQ connection is closed (where consumers are limited: the channel of a basic.get); spool: it waits as long as it "
         "takes, on disk where memory would not do (of RocketMQ only one-way sends; others are refused).",
-        choices=ACTIONS,
+        choices=ACTIONS, live=True,
+    )  # fmt: skip
+    fallback: str = rule_setting(
+        CHOICE, "delay", "What happens where reject has no answer (AMQP without confirms).", choices=FALLBACKS, live=True
     )
-    fallback: str = rule_setting(CHOICE, "delay", "What happens where reject has no answer (AMQP without confirms).", choices=FALLBACKS)
     reply: str = rule_setting(
-        CHOICE, "flow_control", "The code that refuses RocketMQ clients: flow_control 215, system_busy 2.", choices=REPLIES
+        CHOICE, "flow_control", "The code that refuses RocketMQ clients: flow_control 215, system_busy 2.", choices=REPLIES, live=True
     )
     max_delay_ns: int = rule_setting(
         DURATION,
         DEFAULT_MAX_DELAY_NS,
         "With action delay: the longest time a message is held before it is refused. At most 2.5s, because RocketMQ's clients give up "
         "after 3s; at most 8s for rules of AMQP alone, because Java's NIO clients give up a write after 10s, Bunny after 30s.",
-        key="max_delay", example="1s", least="1ms", most="8s",
+        key="max_delay", example="1s", least="1ms", most="8s", live=True,
     )  # fmt: skip
     spool_size: int | None = rule_setting(
         SIZE,
@@ -284,7 +282,7 @@ class Rule:
         "token_bucket, but for per: connection and a listener's cap.",
         choices=SCOPES,
     )
-    mode: str = rule_setting(CHOICE, "enforce", "enforce; shadow: evaluated and counted, never enforced; off.", choices=MODES)
+    mode: str = rule_setting(CHOICE, "enforce", "enforce; shadow: evaluated and counted, never enforced; off.", choices=MODES, live=True)
     candidate: LimitChange | None = None
     weight: float = rule_setting(
         WEIGHT,
@@ -298,10 +296,7 @@ class Rule:
     def __post_init__(self) -> None:
         if not self.name:
             raise RuleError("name", "a rule needs a name; metrics, refusals and live changes call it by that")
-        for name, row in RULE_SETTINGS.items():
-            value = getattr(self, name)
-            if row.choices and value is not None:
-                check_choice(row.key, value, row.choices)
+        check_choices(self, RULE_SETTINGS)
         check_action(self.action, self.match.spoken())
         check_times(self.open_for_ns, self.max_delay_ns, self.match.spoken())
         spoken = PROTOCOL_NAMES.get(self.match.spoken() or "")
@@ -365,6 +360,15 @@ class Rule:
 
 
 RULE_SETTINGS: Final = rule_settings(Rule)
+LIVE_SETTINGS: Final = {name: row for name, row in RULE_SETTINGS.items() if row.live}
+
+
+def check_choices(given: Rule | Override, rows: dict[str, RuleSetting]) -> None:
+    """Raise RuleError for a word that its setting does not have."""
+    for name, row in rows.items():
+        value = getattr(given, name)
+        if row.choices and value is not None:
+            check_choice(row.key, value, row.choices)
 
 
 def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
@@ -490,14 +494,7 @@ class Override:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if self.action is not None:
-            check_choice("action", self.action, ACTIONS)
-        if self.reply is not None:
-            check_choice("reply", self.reply, REPLIES)
-        if self.mode is not None:
-            check_choice("mode", self.mode, MODES)
-        if self.fallback is not None:
-            check_choice("fallback", self.fallback, FALLBACKS)
+        check_choices(self, LIVE_SETTINGS)
         if self.concurrent is not None and not 1 <= self.concurrent <= MAX_CONCURRENT:
             raise RuleError("concurrent", f"{self.concurrent} is outside 1 to {MAX_CONCURRENT}")
         check_times(
@@ -516,19 +513,10 @@ class Override:
     def over(self, rule: Rule) -> Rule:
         """`rule` with this change."""
         algorithm, limit = following(rule.algorithm, self.limit_over(rule.limit))
-        mode = rule.mode if self.mode is None else self.mode
-        return replace(
-            rule,
-            limit=limit,
-            algorithm=algorithm,
-            action=rule.action if self.action is None else self.action,
-            reply=rule.reply if self.reply is None else self.reply,
-            open_for_ns=rule.open_for_ns if self.open_for_ns is None else self.open_for_ns,
-            max_delay_ns=rule.max_delay_ns if self.max_delay_ns is None else self.max_delay_ns,
-            mode="off" if limit.limits_nothing() else mode,
-            fallback=rule.fallback if self.fallback is None else self.fallback,
-            candidate=self.candidate_over(rule),
-        )
+        said = {name: value for name in (*LIVE_SETTINGS, "open_for_ns") if (value := getattr(self, name)) is not None}
+        if limit.limits_nothing():
+            said["mode"] = "off"
+        return replace(rule, limit=limit, algorithm=algorithm, candidate=self.candidate_over(rule), **said)
 
     def candidate_over(self, rule: Rule) -> LimitChange | None:
         """The candidate of `rule` with this change: this one's, else the rule's."""

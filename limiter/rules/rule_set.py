@@ -207,27 +207,10 @@ class RuleSet:
     """
 
     __slots__ = (
-        "_index",
-        "_levels",
-        "_matchers",
-        "_name_patterns",
-        "_unruled",
-        "by_connection",
-        "file_rules",
-        "follows",
-        "generation",
-        "groups_topics",
-        "has_candidates",
-        "hourly",
-        "level_changes",
-        "next_expiry",
-        "overrides",
-        "quotas",
-        "revision",
-        "rule_overrides",
-        "rules",
-        "shadow_quotas",
-    )
+        "_index", "_levels", "_matchers", "_name_patterns", "_unruled", "by_connection", "file_rules", "follows", "generation",
+        "groups_topics", "has_candidates", "hourly", "level_changes", "next_expiry", "overrides", "quotas", "revision",
+        "rule_overrides", "rules", "shadow_quotas",
+    )  # fmt: skip
 
     def __init__(
         self,

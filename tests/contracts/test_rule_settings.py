@@ -9,7 +9,6 @@ import pytest
 
 from admin.http.bodies import RuleBody, decode, rule_text
 from admin.views.rule_views import rule_view
-from cli.limits import LIVE
 from cli.rules import OPTIONS, add
 from config.rule_texts import DEFAULTS, RuleTexts
 from limiter.rules.rows import DURATION, SIZE, WEIGHT, WHOLE, RuleSetting
@@ -40,7 +39,7 @@ def test_it_is_taken_kept_and_shown_as_it_was_given(field: str, row: RuleSetting
 
 @each_row
 def test_it_is_an_option_of_rules_add(field: str, row: RuleSetting) -> None:
-    assert (row.key in OPTIONS) != (row.key in LIVE)
+    assert (row.key in OPTIONS) != row.live
     assert row.key in {parameter.name for parameter in add.params}
 
 
