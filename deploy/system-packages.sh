@@ -38,7 +38,7 @@ for part in "$@"; do
     librabbitmq) echo '#include <amqp.h>' | cc -E - >/dev/null 2>&1 || missing="$missing librabbitmq-dev" ;;
     rabbitmq) [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server" ;;
     redis-server) command -v redis-server >/dev/null || missing="$missing redis-server" ;;
-    chromium) command -v chromium >/dev/null || missing="$missing chromium"
+    chromium) command -v chromium-headless-shell >/dev/null || missing="$missing chromium-headless-shell"
               [ -n "$(fc-list :lang=zh 2>/dev/null)" ] || missing="$missing fonts-wqy-microhei" ;; # for pictures of pages in Chinese
     rclone)   command -v rclone >/dev/null || missing="$missing rclone" ;;
     strace)   command -v strace >/dev/null || missing="$missing strace" ;;

@@ -1,4 +1,4 @@
-// A page of the dashboard in Debian's Chromium, with what must never happen on it counted: errors, policy violations, requests elsewhere.
+// A page of the dashboard in Debian's headless Chromium, with what must never happen on it counted: errors, policy violations, requests elsewhere.
 
 import readline from "node:readline";
 import { chromium } from "playwright-core";

@@ -1,4 +1,4 @@
-// What a person does on the dashboard, scenario by scenario. test_dashboard_in_browser.py starts a gateway for each of them.
+// What a person does on the dashboard, scenario by scenario. test_dashboard_in_browser.py starts the gateways.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";

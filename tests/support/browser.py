@@ -109,11 +109,17 @@ class Browser:
         file.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
 
+def chromium_program() -> str:
+    """Debian's Chromium without what draws windows for people: the same pages for half of the processor time."""
+    program = shutil.which("chromium-headless-shell")
+    assert program is not None, "no chromium-headless-shell: run `sh deploy/system-packages.sh chromium`"
+    return program
+
+
 @contextmanager
 def chromium(home: Path) -> Iterator[Browser]:
-    """A Chromium that keeps its profile in `home`. It is Debian's package; `sh deploy/system-packages.sh chromium` installs it."""
-    program = shutil.which("chromium")
-    assert program is not None, "no chromium: run `sh deploy/system-packages.sh chromium`"
+    """A Chromium that keeps its profile in `home`."""
+    program = chromium_program()
     theirs, writer = os.pipe()
     reader, answers = os.pipe()
     words = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{answers}', "bash", program, *FLAGS, f"--user-data-dir={home / 'profile'}"]
