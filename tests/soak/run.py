@@ -405,7 +405,8 @@ def soak(hours: float, every: Every, samples: list[Sample], say: Callable[[str],
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-soak-")))
         rabbitmq = stack.enter_context(RabbitMQ(folder / "rabbitmq"))
-        rocketmq = stack.enter_context(RocketMQ(folder / "rocketmq", advertised=LOOPBACK))
+        # New names are no topics of the broker: it would have as many files open for each, and not start again after an hour.
+        rocketmq = stack.enter_context(RocketMQ(folder / "rocketmq", {"autoCreateTopicEnable": "false"}, advertised=LOOPBACK))
         redis = stack.enter_context(RedisServer(folder / "redis"))
         rocketmq.create_topics(QUIET, NOISY)
         (collector_port,) = free_ports(1)
