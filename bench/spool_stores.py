@@ -34,7 +34,7 @@ from gateway.waiting.disk.queue_files import SEGMENT_BYTES
 from gateway.waiting.disk.records import decode, encode
 from gateway.waiting.disk.waiting_disk import DELETE, READ, WRITE, Job, WaitingDisk
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 
 MIB = 1 << 20

@@ -33,7 +33,7 @@ from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
 from limiter.limits import NEVER
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.fair_share.shared_bucket import TopicShare
     from limiter.new_names import NewNames
-    from limiter.rules.subject import Sender
+    from limiter.rules.sender import Sender
     from limiter.topics import TopicName
 
 MAX_SAID: Final = 3  # libraries, and names, of one origin; behind one address and user there is one application, or a few; a guess

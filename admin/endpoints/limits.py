@@ -27,7 +27,8 @@ from limiter.protocols import OPERATIONS, PROTOCOL_NAMES, spoken_behind
 from limiter.rules.explanation import explain
 from limiter.rules.rule import PROTOCOLS, SENDER_KEYS
 from limiter.rules.rule_set import UNRULED, Effective, RuleSet
-from limiter.rules.subject import ANYBODY, Sender, Subject
+from limiter.rules.sender import ANYBODY, Sender
+from limiter.rules.subject import Subject
 from limiter.topics import TopicName, topic_of_parts
 
 MAX_NAME_BYTES: Final = 255  # bytes; one part of a key; AMQP's short strings, and RocketMQ's longest topic (%RETRY% and a group)

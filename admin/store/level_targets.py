@@ -15,7 +15,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ, protocol_of_level
 from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE, LevelKey, plain_client
-from limiter.rules.subject import ANYBODY, Sender, Subject
+from limiter.rules.sender import ANYBODY, Sender
+from limiter.rules.subject import Subject
 from limiter.topics import TopicName, amqp_topic, parse_topic, parts_of_path, path_segment, rocketmq_topic
 
 PARTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {  # operation -> first word of the path -> the names of the parts after it

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 
 HEAD: Final = struct.Struct("!I")
 MAX_FRAME_BYTES: Final = 1 << 30  # bytes; far above 10,000 connections' states, below what a torn length would be; a guess

@@ -22,7 +22,7 @@ from limiter.topics import SEVERAL_PARTS, TopicName
 if TYPE_CHECKING:
     from limiter.buckets.ledger import Ledger
     from limiter.rules.rule_set import Effective, Identity, RuleSet
-    from limiter.rules.subject import Sender
+    from limiter.rules.sender import Sender
 
 KEYS_PER_ORIGIN: Final = 100_000  # keys, some 0.5 kB each; behind one address there may be many services; a guess
 UNNAMED: Final = "__other__"  # what those are counted as

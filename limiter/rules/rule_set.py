@@ -53,7 +53,8 @@ from limiter.rules.rule import (
     quota_over,
     reply_of,
 )
-from limiter.rules.subject import Sender, Subject
+from limiter.rules.sender import Sender
+from limiter.rules.subject import Subject
 
 if TYPE_CHECKING:
     from limiter.quota_snapshot import Quota

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.namespaces import namespace_of
 from limiter.rules.patterns import name_text, plain_address, split_words
+from limiter.rules.sender import ANYBODY, Sender
 from limiter.rules.system_topics import is_system_topic
 
 if TYPE_CHECKING:
     from limiter.topics import TopicName
 
 NAMESPACED: Final = frozenset(names.name for names in PROTOCOL_NAMES.values() if "namespace" in names.match_fields)
-
-
-class Sender(NamedTuple):
-    """Who sends, as far as it is known; each field is a key of a rule's `match`. A connection's messages have one and the same."""
-
-    listener: str | None = None  # None: any, as for a topic that was never used
-    client: str | None = None  # its address
-    user: str | None = None
-
-
-ANYBODY: Final = Sender()
 
 
 class Subject:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from limiter.rules.subject import Sender, Subject
+from limiter.rules.sender import Sender
+from limiter.rules.subject import Subject
 from limiter.topics import parse_topic
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.rules.matching import Matcher
 from limiter.rules.rows import LISTENERS, NETWORK, MatchKey
 from limiter.rules.rule import MATCH_KEYS, SENDER_KEYS, Match
-from limiter.rules.subject import Sender, Subject
+from limiter.rules.sender import Sender
+from limiter.rules.subject import Subject
 from limiter.topics import topic_of_parts
 
 each_key = pytest.mark.parametrize(("name", "key"), MATCH_KEYS.items(), ids=MATCH_KEYS)

@@ -32,7 +32,7 @@ from limiter.executor import (
 from limiter.keys import Key, Origin
 from limiter.limits import SECOND
 from limiter.request import Request, UnjudgedError
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 from support.cases import in_one_loop
 

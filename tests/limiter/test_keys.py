@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from limiter.keys import MAX_SAID, Origin, Tally
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 
 
 def test_the_peak_is_the_largest_sum_of_one_window() -> None:

@@ -32,7 +32,7 @@ from gateway.protocols import PROTOCOLS
 from gateway.standalone import Standalone
 from gateway.telemetry.metrics import METRICS
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 from support.log_calls import LOG_EVENTS
 from support.wires.wires import Wires

@@ -6,7 +6,7 @@ from gateway.pipeline.conversation import REFUSED
 from gateway.pipeline.message_spans import SpanRecord
 from gateway.pipeline.parts import REQUEST, Part
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.wires.conversations import rule
 

@@ -30,7 +30,7 @@ from gateway.counting.accounts import Accounts
 from gateway.counting.known_names import KNOWN_AFTER
 from gateway.counting.thinning import thin_out
 from limiter.keys import Key, Origin, Tally
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import amqp_topic, rocketmq_topic
 
 ROLLING = Rolling(300, 1 << 20, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.counting.access_log_lines import REST_S, SLICE_LINES, RunningSecond, Second, text_of
 from limiter.keys import Key, Origin, Tally
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 
 NOON = 1_795_262_400

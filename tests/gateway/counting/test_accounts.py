@@ -19,7 +19,7 @@ from gateway.counting.accounts import (
 from gateway.counting.hourly_demand import readings_of
 from gateway.counting.recent_rates import TICKS
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 
 ORIGIN = Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b"")

@@ -7,7 +7,7 @@ import pytest
 from gateway.counting.accounts import OTHER, SLICE_KEYS, Accounts, TopicTotals
 from gateway.counting.hourly_demand import HourlyDemand, Reading, readings_of
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 
 ORIGIN = Origin("rocketmq", Sender("rocket", "10.0.0.7", None), b"")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.counting.known_names import IDLE_S, KNOWN_AFTER, LOOK_S, MAX_KNOWN, KnownNames, name_of
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 
 NOON = 1_795_262_400

@@ -7,7 +7,7 @@ from typing import Any
 from gateway.counting.recent_rates import TICKS
 from gateway.telemetry.client_ranking import KEEP_S, MAX_CLIENTS, MAX_NEWCOMERS, MAX_TOPICS_OF_CLIENT, ClientRanking
 from limiter.keys import Key, Origin, Tally
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 
 PIKA: dict[str, object] = {"product": "Pika Python Client Library", "version": "1.4.4"}

@@ -9,7 +9,7 @@ from gateway.telemetry.collector import candidate_samples
 from gateway.telemetry.topic_metrics import topic_lines
 from limiter.buckets.candidate import CandidateCounts
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 from support.expositions import series
 

@@ -17,7 +17,7 @@ from gateway.telemetry.refused_clients import (
     retry_samples,
 )
 from limiter.keys import Key, Origin
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.expositions import series
 

@@ -36,7 +36,7 @@ from gateway.workers.wire import (
     frame,
     listen,
 )
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 
 FROM_PARENTS: list[Message] = [
     Begin(1, 2, 0, "6f1c", "{}", {"rabbit": 7}, 42, b"rules"),

@@ -13,7 +13,8 @@ from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
 from limiter.rules.explanation import MAX_SHOWN, Explanation, explain
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
-from limiter.rules.subject import Sender, Subject
+from limiter.rules.sender import Sender
+from limiter.rules.subject import Subject
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 ORDERS = rocketmq_topic(b"orders")

@@ -11,7 +11,8 @@ from limiter.rules.index import RuleIndex
 from limiter.rules.matching import Matcher
 from limiter.rules.patterns import Pattern, name_pattern, routing_key_pattern
 from limiter.rules.rule import Match
-from limiter.rules.subject import Sender, Subject
+from limiter.rules.sender import Sender
+from limiter.rules.subject import Subject
 from limiter.topics import TopicName, amqp_topic, rocketmq_topic
 
 letters = st.text("ab.*?#[]!-", max_size=9)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from limiter.rules.matching import Matcher
 from limiter.rules.rule import Match
+from limiter.rules.sender import Sender
 from limiter.rules.shadowed import contradiction, covers
-from limiter.rules.subject import Sender, Subject
+from limiter.rules.subject import Subject
 from limiter.topics import amqp_topic, rocketmq_topic
 from support.cases import in_one_loop
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.counting.access_log import MAX_QUEUED_UNKNOWN, AccessLog, Rolling
 from limiter.keys import Key, Origin, Tally
-from limiter.rules.subject import Sender
+from limiter.rules.sender import Sender
 from limiter.topics import rocketmq_topic
 from spark_jobs.days import Day
 from spark_jobs.log.parse import parse
