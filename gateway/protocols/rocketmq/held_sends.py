@@ -24,7 +24,7 @@ from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
 
-PART_OVERHEAD: Final = 1100  # bytes: part 304, place 48, opaques 64, bytes object 33, line 312, numbers and entries 340; one for each key
+PART_OVERHEAD: Final = 1100  # bytes: part 264, `Held` 72, opaques 64, bytes object 33, line 312, numbers and entries 340; one for each key
 PATIENCE_NS: Final = 2_500_000_000  # clients give a request up after 3 s (docs/design/limiter.md 4)
 
 
