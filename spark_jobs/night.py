@@ -25,7 +25,7 @@ from spark_jobs.method import guard, missing, scale
 from spark_jobs.method.decide import decide, floors, largest_of
 from spark_jobs.method.history import History
 from spark_jobs.method.memory import Floats, Memory
-from spark_jobs.method.outcomes import OUTCOMES, PUBLISHED, contenders, outcomes
+from spark_jobs.method.outcomes import PUBLISHED, contenders, outcomes
 from spark_jobs.method.peakiness import shape
 from spark_jobs.method.pins import Pin
 from spark_jobs.method.quotas import Told, quotas_of
@@ -175,6 +175,3 @@ def _about(night: Night, fleet: Mapping[str, Any], lists: Mapping[str, JSON]) ->
         "observed_seconds": newest.observed_seconds, "days": len(night.days), "previous_sha256": night.previous_sha256,
     }  # fmt: skip
     return {**found, **lists}
-
-
-EMPTY_OUTCOMES: Final = OUTCOMES.empty_table()

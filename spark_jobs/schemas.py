@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.types import ArrayType, BooleanType, DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, DoubleType, FloatType, LongType, StringType, StructField, StructType
 
 KEY: Final = ["protocol", "topic"]
 
@@ -13,20 +13,11 @@ CORRUPT: Final = "_corrupt_record"
 
 
 def _fields(**types: str) -> list[StructField]:
-    names = {"s": StringType, "i": IntegerType, "l": LongType, "d": DoubleType, "b": BooleanType}
+    names = {"s": StringType, "l": LongType, "d": DoubleType, "b": BooleanType}
     return [StructField(name, names[kind]()) for name, kind in types.items()]
 
 
-# docs/design/contract.md 6, version 1. A heartbeat line has `heartbeat` and neither topic nor counts.
-LINE: Final = StructType([
-    *_fields(v="i", ts="l", gateway="s", boot="s", seq="l", heartbeat="b"),
-    *_fields(protocol="s", topic="s", client="s", user="s", group="s", operation="s"),
-    *_fields(messages="l", bytes="l", refused_messages="l", refused_bytes="l", delayed_messages="l", dropped_messages="l"),
-    *_fields(bypassed_messages="l", shadow_refused_messages="l", max_100ms_messages="l", revision="l"),
-    StructField(CORRUPT, StringType()),
-])  # fmt: skip
-
-# Of these fields, what quotas need: the others are not parsed.
+# Of a line of the access log (`common/log_files/columns.py`), what quotas need: the other fields are not parsed.
 COUNTS: Final = (
     "messages", "bytes", "refused_messages", "refused_bytes", "delayed_messages", "dropped_messages", "max_100ms_messages",
 )  # fmt: skip

@@ -17,7 +17,7 @@ from pyarrow import json as pa_json
 
 VERSION: Final = 1
 _STRINGS: Final = ("gateway", "boot", "protocol", "topic", "client", "user", "group", "operation")
-_ORDER: Final = (  # as `spark_jobs/schemas.py` LINE
+_ORDER: Final = (  # docs/design/contract.md 6, version 1; a heartbeat has neither topic nor counts
     "v", "ts", "gateway", "boot", "seq", "heartbeat", "protocol", "topic", "client", "user", "group", "operation", "messages", "bytes",
     "refused_messages", "refused_bytes", "delayed_messages", "dropped_messages", "bypassed_messages", "shadow_refused_messages",
     "max_100ms_messages", "revision",

@@ -18,7 +18,6 @@ from common.log_files.marks import Counted, Shipments
 from common.log_files.names import HOUR_S, OPEN, LogFile, folder_of
 
 AUTO: Final = "auto"
-KEEP_UNTIL: Final = (AUTO, "shipped", "counted", "age")
 CORRUPT: Final = "corrupt"  # beside the log: lines that `sluice log compact` could not take
 
 
@@ -27,7 +26,7 @@ class Keep(NamedTuple):
 
     seconds: int
     size: int  # bytes
-    until: str  # one of KEEP_UNTIL
+    until: str  # AUTO, `shipped`, `counted` or `age`
 
 
 class Choice(NamedTuple):

@@ -43,11 +43,6 @@ def rate_of(step: float) -> float:
     return float(RATIO**step)
 
 
-def burst_of(rate: float, seconds: float) -> float:
-    """The burst of the bucket at this grid point, in tokens."""
-    return float(max(math.ceil(seconds * rate - 1e-9), MIN_BURST))
-
-
 class Surface(NamedTuple):
     """`losses[i, b]`: refused by a bucket of rate `RATIO ** (first_step + i)` and `BURSTS_S[b]` seconds of burst, of the day's `total`.
 

@@ -181,13 +181,8 @@ def _row(
     }
 
 
-def percentile_of_load(amount: Ints, share: float) -> float:
-    """The busiest second that is needed to cover `share` of all messages (or bytes), counted from the quiet seconds up."""
-    return percentiles_of_load(amount, (share,))[0]
-
-
 def percentiles_of_load(amount: Ints, shares: Sequence[float]) -> list[float]:
-    """`percentile_of_load` of each of `shares`, for one sort."""
+    """The busiest second that is needed to cover each of `shares` of all messages (or bytes), counted from the quiet seconds up."""
     ordered = np.sort(amount)
     sums = np.cumsum(ordered)
     at = np.searchsorted(sums, [each * float(sums[-1]) for each in shares], side="left")

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.days import Day
 from spark_jobs.schemas import TOPICS as SPARK_TOPICS
-from spark_jobs.state.topic_day import TOPICS, TopicSeconds, arrivals, demand, percentile_of_load, rows, surface_of
+from spark_jobs.state.topic_day import TOPICS, TopicSeconds, arrivals, demand, percentiles_of_load, rows, surface_of
 
 DAY = Day("2026-11-20")
 OBSERVED = 86_400
@@ -138,4 +138,4 @@ def test_gateways_share_the_counted_demand_by_what_passed() -> None:
 
 def test_percentiles_are_of_the_load() -> None:
     amount = np.array([1] * 50 + [50])
-    assert (percentile_of_load(amount, 0.5), percentile_of_load(amount, 0.51), percentile_of_load(amount, 0.99)) == (1, 50, 50)
+    assert percentiles_of_load(amount, (0.5, 0.51, 0.99)) == [1, 50, 50]
