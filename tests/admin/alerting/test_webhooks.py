@@ -351,20 +351,6 @@ async def test_what_fires_is_told_again_in_its_time(
     assert times[2] - times[1] == times[3] - times[2] == pytest.approx(repeat_s)
 
 
-async def test_a_fire_and_a_recovery_while_the_receiver_is_away_arrive_as_the_end_state(configured: Callable[..., Settings]) -> None:
-    over = [overrun("gone"), overrun("stays")]
-    with Receiver() as receiver:
-        receiver.status = 503
-        async with running(Webhooks(configured(f"url: {receiver.url}"), lambda: over)):
-            await until(lambda: len(receiver.posted) >= 1)
-            del over[0]
-            await until(lambda: any(alert["status"] == "resolved" for one in receiver.posted for alert in one.body["alerts"]))
-            receiver.status = 200
-            await until(lambda: bool(receiver.taken()))
-            (alerts,) = [body["alerts"] for body in receiver.taken()]
-            assert sorted((alert["labels"]["thing"], alert["status"]) for alert in alerts) == [("gone", "resolved"), ("stays", "firing")]
-
-
 async def test_a_receiver_that_is_away_keeps_no_other_from_its_alerts(configured: Callable[..., Settings]) -> None:
     with Receiver() as mute, Receiver() as receiver:
         mute.mute.set()

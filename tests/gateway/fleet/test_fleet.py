@@ -200,17 +200,6 @@ def test_flushed_keys_and_scripts_are_no_outage_and_no_burst(world: World, own_s
     assert [sum(member.fleet.failures.values()) for member in gateways.members] == [0, 0]
 
 
-def test_a_full_redis_is_an_outage_until_there_is_room(world: World, own_server: RedisServer) -> None:
-    gateways = world(2, limited(1000), server=own_server)
-    gateways.run(1000, [1, 1])
-    own_server.fill_up()
-    gateways.run(300, [1, 1])
-    assert [member.fleet.reason for member in gateways.members] == ["full", "full"]
-    own_server.make_room()
-    gateways.run(2000, [1, 1])
-    assert [member.fleet.reason for member in gateways.members] == ["", ""]
-
-
 def test_a_redis_that_hangs_costs_a_timeout_and_no_more(world: World, own_server: RedisServer) -> None:
     gateways = world(1, limited(1000), server=own_server, timeout_ms=30)
     gateways.run(500, [1])

@@ -108,19 +108,6 @@ def test_a_server_that_hangs_is_a_timeout_and_its_late_answer_is_never_read(
     assert owner.ask([ask_for("c", 7)]) == [Slice(7, 0, 93, 0)]
 
 
-def test_a_slow_server_is_a_timeout(own_server: RedisServer, owner_of: Callable[..., RedisOwner]) -> None:
-    """Every answer comes after 300 ms."""
-    owner = owner_of(fleet_settings(own_server.url, timeout_ms=30))
-    owner.ask([ask_for("a", 1)])
-    own_server.command("CLIENT", "PAUSE", 300)
-    assert reason(owner) == "timeout"
-    with pytest.raises(OwnerGoneError, match="timeout"):
-        owner.show()
-    with own_server.client() as patient:
-        patient.ping()  # answered when the pause is over
-    assert owner.ask([ask_for("b", 1)])[0].messages == 1
-
-
 def test_a_server_out_of_memory_is_full(own_server: RedisServer, owner_of: Callable[..., RedisOwner]) -> None:
     owner = owner_of(own_server.url)
     own_server.fill_up()
