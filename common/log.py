@@ -190,19 +190,19 @@ class LineLimiter:
 class LogThrottle:
     """Thins out log lines of one kind that may come in floods: the first at once, then at most one in `every_s`, with a count."""
 
-    __slots__ = ("_count", "_every_s", "_logged_at")
+    __slots__ = ("_every_s", "_logged_at", "count")
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._count = 0
+        self.count = 0  # since the last line
         self._logged_at = -every_s
 
     def due(self) -> int:
         """Count one more. Returns how many there were since the last line, this one included, or 0 while no line is due."""
-        self._count += 1
+        self.count += 1
         now = time.monotonic()
         if now - self._logged_at < self._every_s:
             return 0
         self._logged_at = now
-        count, self._count = self._count, 0
+        count, self.count = self.count, 0
         return count

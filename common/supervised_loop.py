@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 from typing import Final
 
@@ -20,8 +19,7 @@ class SupervisedLoop:
     def __init__(self, task: str, event: str = "housekeeping_failed") -> None:
         self.task = task
         self.event = event
-        self.failed = 0  # rounds, since the last line
-        self._logged_at = -FAULT_EVERY_S
+        self._throttle = log.LogThrottle(FAULT_EVERY_S)
 
     def __enter__(self) -> None:
         pass
@@ -33,12 +31,9 @@ class SupervisedLoop:
         return True
 
     def fail(self, error: Exception) -> None:
-        self.failed += 1
-        now = time.monotonic()
-        if now - self._logged_at >= FAULT_EVERY_S:
-            log.failure(self.event, error, task=self.task, rounds=self.failed)
-            self._logged_at = now
-            self.failed = 0
+        rounds = self._throttle.due()
+        if rounds:
+            log.failure(self.event, error, task=self.task, rounds=rounds)
 
     def __repr__(self) -> str:
-        return f"<SupervisedLoop {self.task} failed={self.failed}>"
+        return f"<SupervisedLoop {self.task} failed={self._throttle.count}>"

@@ -317,7 +317,7 @@ def test_failing_rounds_are_logged_once_in_a_while_and_cancellation_is_no_fault(
         with loop:
             raise ValueError("boom")
     (line,) = failures(caplog, "housekeeping_failed")
-    assert (line, loop.failed) == ({"task": "test", "rounds": 1}, 99)
+    assert (line, repr(loop)) == ({"task": "test", "rounds": 1}, "<SupervisedLoop test failed=99>")
     with pytest.raises(KeyboardInterrupt), loop:
         raise KeyboardInterrupt
 
