@@ -44,17 +44,24 @@ NUMBERS: Final[dict[str | None, Callable[[TopicTotals], float]]] = {
 }
 
 
-def status(gateway: Gateway) -> dict[str, object]:
-    """`GET /v1/status`."""
+def identity(name: str, boot: str, began: float) -> dict[str, object]:
+    """Which gateway this is, of which build, and which process of it; `began` is monotonic seconds."""
     facts = build()
     return {
-        "name": gateway.settings.gateway.name,
+        "name": name,
         "version": facts.version,
         "build": facts.kind,
         "python": facts.python,
-        "boot": gateway.boot,
+        "boot": boot,
         "pid": os.getpid(),
-        "uptime_seconds": round(time.monotonic() - gateway.started, 3),
+        "uptime_seconds": round(time.monotonic() - began, 3),
+    }
+
+
+def status(gateway: Gateway) -> dict[str, object]:
+    """`GET /v1/status`."""
+    return {
+        **identity(gateway.settings.gateway.name, gateway.boot, gateway.started),
         "taken_over_at": None if gateway.took_over_at is None else log.moment(gateway.took_over_at),
         "ready": not gateway.ready(),
         "not_ready_because": gateway.ready(),

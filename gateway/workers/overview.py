@@ -6,8 +6,6 @@ The counterpart of `telemetry/status.py`, which shows one process. Each worker a
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from common import log
-from gateway.build import build
 from gateway.clock import now_ns
 from gateway.telemetry import collector, exposition, status
 from gateway.workers import summing
@@ -62,17 +59,10 @@ class Parent(Protocol):
 
 def summed_status(parent: Parent) -> dict[str, object]:
     """`GET /v1/status`."""
-    facts = build()
     views: list[dict[str, Any]] = parent.views("status")
     loops = [each["event_loop"] for each in views]
     return {
-        "name": parent.settings.gateway.name,
-        "version": facts.version,
-        "build": facts.kind,
-        "python": facts.python,
-        "boot": parent.boot,
-        "pid": os.getpid(),
-        "uptime_seconds": round(time.monotonic() - parent.began, 3),
+        **status.identity(parent.settings.gateway.name, parent.boot, parent.began),
         "ready": not parent.ready(),
         "not_ready_because": parent.ready(),
         "draining": parent.draining,
