@@ -315,7 +315,7 @@ def test_run_gives_the_settings_to_the_gateway_and_ends_as_it_does(sluice: Any, 
     seen: list[Any] = []
     main = ModuleType("gateway.main")
 
-    def run(settings: object) -> int:
+    def run(settings: object, *_: object) -> int:
         seen.append(settings)
         return 9
 

@@ -150,7 +150,7 @@ def test_completion_of_an_unknown_shell_is_a_usage_error(sluice: Any) -> None:
     ("words", "heavy"),
     [
         (("check", "-c", "config/sluice.yaml"), ("unicodedata", "trio", "pyspark", "h11", "asyncio", "ssl")),
-        (("status", "--admin", "unix:/no/such.sock"), ("trio", "pyspark", "h11", "asyncio", "config", "limiter.rules")),
+        (("status", "--admin", "unix:/no/such.sock"), ("trio", "pyspark", "h11", "asyncio", "config", "limiter.rules.rule")),
     ],
 )
 def test_start_of_a_verb_imports_nothing_heavy(words: tuple[str, ...], heavy: tuple[str, ...]) -> None:
