@@ -15,6 +15,7 @@ from cli.exits import CommandError
 from cli.output import clean
 from limiter.protocols import AMQP, PROTOCOL_NAMES, ROCKETMQ
 from limiter.rules.level_keys import CONSUME, LEVEL_WORDS
+from limiter.rules.rule import MATCH_KEYS
 from limiter.topics import parts_of_path
 
 PATIENCE_S: Final = 1.0  # seconds; a shell waits for no longer
@@ -62,6 +63,15 @@ def complete_any_key(context: click.Context, parameter: click.Parameter, incompl
         return complete_key(context, parameter, incomplete)
     found = dict.fromkeys(key[len(parts)] for key in _keys(context, word) if len(key) > len(parts) and key[: len(parts)] == parts)
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def complete_match(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`FIELD=` for each key of a match; after that the words that it may have."""
+    name, equals, begun = incomplete.partition("=")
+    if equals:
+        choices = MATCH_KEYS[name].choices if name in MATCH_KEYS else ()
+        return [CompletionItem(f"{name}={word}") for word in choices if word.startswith(begun)]
+    return [CompletionItem(f"{each}=", help=key.doc) for each, key in MATCH_KEYS.items() if each.startswith(name)]
 
 
 def complete_connection(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

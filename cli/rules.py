@@ -12,6 +12,7 @@ import click
 from cli.client import AdminClient, Reply, path
 from cli.exits import CommandError
 from cli.explain import tried
+from cli.key_completion import complete_match
 from cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, setting_option, show
 from cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
 from cli.literal_match import WholeName, command_with, unseen_name
@@ -190,7 +191,10 @@ def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "sluice rules add slow-jobs --match queue='jobs.*' --match operation=consume --messages 20/s --before orders"
 )
 @click.argument("name")
-@click.option("--match", "matches", multiple=True, metavar="FIELD=PATTERN", help=f"Which messages; may be given again. Fields: {MATCHES}.")
+@click.option(
+    "--match", "matches", multiple=True, metavar="FIELD=PATTERN", help=f"Which messages; may be given again. Fields: {MATCHES}.",
+    shell_complete=complete_match,
+)  # fmt: skip
 @click.option("--protocol", type=click.Choice(PROTOCOLS), help="The same as --match protocol=...")
 @click.option("--operation", type=click.Choice(OPERATIONS), help="The same as --match operation=...; default: produce.")
 @own_options

@@ -6,6 +6,7 @@ import pytest
 
 from admin.endpoints.limits import KEY_PARAMETERS
 from cli.limits import get
+from cli.rules import add
 from cli.why import why
 from config.rules import MatchText
 from config.sections import settings_of
@@ -33,6 +34,16 @@ def test_what_a_sender_is_known_by_are_keys() -> None:
 @each_key
 def test_each_is_a_setting_with_its_sentence(name: str, key: MatchKey) -> None:
     assert settings_of(MatchText)[name][1].doc == key.doc
+
+
+@each_key
+def test_each_completes_in_a_shell(name: str, key: MatchKey) -> None:
+    asked = next(each for each in add.params if each.name == "matches")
+    with add.make_context("add", ["storm"], resilient_parsing=True) as context:
+        assert f"{name}=" in [each.value for each in asked.shell_complete(context, name[:2])]
+        assert [each.value for each in asked.shell_complete(context, f"{name}=")] == [f"{name}={word}" for word in key.choices]
+        for word in key.choices:
+            assert [each.value for each in asked.shell_complete(context, f"{name}={word[:3]}")] == [f"{name}={word}"]
 
 
 @pytest.mark.parametrize(("name", "key"), SENDER_KEYS.items(), ids=SENDER_KEYS)
