@@ -305,7 +305,7 @@ def _means_limit(field: str) -> bool:
 def rule_of(text: Any, location: SourceLocation) -> Rule:
     """The rule that `text` describes; raises RuleError."""
     limit = text.limit
-    tried = text.candidate
+    lag, tried = text.lag, text.candidate
     return Rule(
         name=text.name,
         match=Match(**{name: getattr(text.match, name) for name in MATCH_KEYS}),
@@ -318,22 +318,13 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
             start=None if text.adaptive is None else text.adaptive.start,
             warm_up_ns=0 if text.warm_up is None else text.warm_up.over_ns,
             adapt=like(Adapt, text.adapt),
-            lag=lag_of(text.lag),
+            lag=None if lag is None else Lag(lag.target, lag.slowest, lag.group or "", lag.queue or ""),
         ),
         open_for_ns=text.breaker.open_for_ns,
         candidate=None if tried is None else LimitChange(tried.messages, tried.bytes, **burst_fields(tried.burst)),
         place=f"{location.file.rpartition('/')[2]}:{location.line}" if location.line else location.file,
         **{name: getattr(text, name) for name in RULE_SETTINGS},
     )
-
-
-def lag_of(text: LagText | None) -> Lag | None:
-    return None if text is None else Lag(text.target, text.slowest, text.group or "", text.queue or "")
-
-
-def lag_text(lag: Lag | None) -> LagText | None:
-    """The inverse of `lag_of`."""
-    return None if lag is None else LagText(lag.target, lag.slowest, lag.group or None, lag.queue or None)
 
 
 def like(kind: type[T], value: Any) -> T | None:
@@ -358,14 +349,14 @@ def burst_text(limit: Limit | LimitChange) -> int | BurstText | None:
 def text_of(rule: Rule) -> Any:
     """The inverse of `rule_of`, but for the location; the breaker is the one in force."""
     limit = rule.limit
-    tried = rule.candidate
+    lag, tried = limit.lag, rule.candidate
     return RuleText(
         name=rule.name,
         match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_KEYS} | {"listener": rule.match.listeners() or None}),
         limit=LimitText(limit.messages, limit.bytes, burst_text(limit), limit.concurrent),
         adaptive=None if limit.at_least is None and limit.start is None else AdaptiveText(limit.at_least, limit.start),
         warm_up=WarmUpText(limit.warm_up_ns) if limit.warm_up_ns else None,
-        lag=lag_text(limit.lag),
+        lag=None if lag is None else LagText(lag.target, lag.slowest, lag.group or None, lag.queue or None),
         breaker=BreakerText(rule.breaker_ns()),
         candidate=None if tried is None else CandidateText(tried.messages, tried.bytes, burst_text(tried)),
         adapt=like(AdaptText, limit.adapt),

@@ -41,16 +41,13 @@ class MatchKey:
     always: bool = False  # known of each message
     logged: bool = False  # in the access log
 
+    def named(self, field: str) -> MatchKey:
+        return dataclasses.replace(self, subject=self.subject or field)
+
 
 def match_key(doc: str, example: str = "", kind: str = NAME, **more: Any) -> Any:
     """A field of `Match`."""
     return field(default=None, metadata={"row": MatchKey(doc, example, kind, **more)})
-
-
-def match_keys(match: type[Any]) -> dict[str, MatchKey]:
-    """The keys of `Match`, by their names."""
-    rows = {each.name: each.metadata["row"] for each in dataclasses.fields(match)}
-    return {name: dataclasses.replace(row, subject=row.subject or name) for name, row in rows.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +64,9 @@ class RuleSetting:
     most: Any = ""
     live: bool = False  # a live change of a limit may have it, too
 
+    def named(self, field: str) -> RuleSetting:
+        return dataclasses.replace(self, key=self.key or field)
+
     @property
     def json_type(self) -> type:
         """Of its value in JSON."""
@@ -78,7 +78,6 @@ def rule_setting(kind: str, default: Any, doc: str, *, key: str = "", **more: An
     return field(default=default, metadata={"row": RuleSetting(key, kind, default, doc, **more)})
 
 
-def rule_settings(rule: type[Any]) -> dict[str, RuleSetting]:
-    """The settings of `Rule`, by the names of its fields."""
-    rows = {each.name: each.metadata["row"] for each in dataclasses.fields(rule) if "row" in each.metadata}
-    return {name: dataclasses.replace(row, key=row.key or name) for name, row in rows.items()}
+def rows_of(kind: type[Any]) -> dict[str, Any]:
+    """The rows of `Match` or `Rule`, by the names of their fields."""
+    return {each.name: each.metadata["row"].named(each.name) for each in dataclasses.fields(kind) if "row" in each.metadata}

@@ -22,26 +22,12 @@ from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_chang
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
-from limiter.rules.rows import (
-    CHOICE,
-    DURATION,
-    LISTENERS,
-    NETWORK,
-    SIZE,
-    WEIGHT,
-    WHOLE,
-    WORDS,
-    YES_NO,
-    match_key,
-    match_keys,
-    rule_setting,
-    rule_settings,
-)
+from limiter.rules.rows import CHOICE, DURATION, LISTENERS, NETWORK, SIZE, WEIGHT, WHOLE, WORDS, YES_NO, match_key, rows_of, rule_setting
 
 if TYPE_CHECKING:
     from limiter.protocols import ProtocolNames
     from limiter.quota_snapshot import Quota
-    from limiter.rules.rows import RuleSetting
+    from limiter.rules.rows import MatchKey, RuleSetting
 
 PROTOCOLS: Final = tuple(PROTOCOL_NAMES)
 COMMON_LEVELS: Final = ("topic", "rule", "listener", "client", "user", "connection")  # that every protocol has
@@ -173,7 +159,7 @@ class Match:
         return having[0].name if len(having) == 1 else None
 
 
-MATCH_KEYS: Final = match_keys(Match)
+MATCH_KEYS: Final[dict[str, MatchKey]] = rows_of(Match)
 SENDER_KEYS: Final = {name: key for name, key in MATCH_KEYS.items() if key.sender}  # that say whose messages
 OF_SENDERS: Final = dict.fromkeys(SENDER_KEYS, None)  # what a match is without, that says not whose
 
@@ -359,7 +345,7 @@ class Rule:
         return 0 if patient else DEFAULT_OPEN_FOR_NS
 
 
-RULE_SETTINGS: Final = rule_settings(Rule)
+RULE_SETTINGS: Final[dict[str, RuleSetting]] = rows_of(Rule)
 LIVE_SETTINGS: Final = {name: row for name, row in RULE_SETTINGS.items() if row.live}
 
 
