@@ -35,7 +35,7 @@ from admin.http.preconditions import etag, require_stated
 from admin.http.problems import CONTENT_TYPE, ProblemError, not_found
 from admin.http.routing import JSON, ON, Answer, Request, Route, Router, parse_query
 from admin.http.server import ReceiveBody, Server
-from admin.http.slices import own_turn
+from admin.http.slices import yield_to_loop
 from admin.http.spreadsheet import export, wants_csv
 from admin.http.tls import Handshakes
 from admin.log_level import LiveLogLevel
@@ -193,7 +193,7 @@ class Admin:
                 403, "forbidden", f"this needs the role {route.role.word}; {request.actor.name} has {request.actor.role.word}"
             )
         if not route.at_once:
-            await own_turn()
+            await yield_to_loop()
         request = replace(request, query=parse_query(route, request.head.query))
         if route.conditional:
             require_stated(request)
@@ -226,10 +226,10 @@ class Admin:
         if route.columns and wants_csv(context.request):
             return await export(context, route)
         if not route.at_once:
-            await own_turn()
+            await yield_to_loop()
         answer = await route.handler(context)
         if answer.etag is None and route.method == "GET" and answer.content_type == JSON and route.template.startswith("/v1/"):
-            await own_turn()
+            await yield_to_loop()
             answer = replace(answer, etag=etag(answer.body))
         return answer
 

@@ -15,7 +15,7 @@ import click
 from cli.exits import CommandError
 from cli.output import clean
 from common.failures import INVALID, USAGE
-from common.figures import counted
+from common.figures import pluralise
 from config.hung_files import READ_S, hung_file
 from config.sources import FLAGS
 
@@ -118,7 +118,7 @@ def loaded(config: str | CommandLine, flags: dict[str, str]) -> Settings:
         for problem in error.errors:
             click.echo(by_line(str(problem)), err=True)
         what = config if isinstance(config, str) else "the command line"
-        raise CommandError(INVALID, f"{what}: {counted(len(error.errors), 'error')}") from None
+        raise CommandError(INVALID, f"{what}: {pluralise(len(error.errors), 'error')}") from None
 
 
 def by_line(text: str) -> str:

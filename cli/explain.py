@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cli.names import typed
-from common.figures import counted
+from common.figures import pluralise
 from limiter.rules.actions import ACTION_RECORDS
 from limiter.rules.rule import SENDER_KEYS
 from limiter.rules.rule_set import UNRULED
@@ -55,7 +55,7 @@ def held(level: JSONObject) -> str:
 
 
 def nothing(level: JSONObject) -> str:
-    return f"nothing holds ({counted(int(level.get('rules') or 0), 'rule')})"
+    return f"nothing holds ({pluralise(int(level.get('rules') or 0), 'rule')})"
 
 
 def at(item: JSONObject) -> str:

@@ -27,7 +27,7 @@ from cli.tables import TableColumn, column
 from cli.token_search import look_for_token
 from cli.verb import DEFAULT_ADMIN, Group, output_option, timeout_option
 from common.failures import CONFLICT, FAILED, OK, UNREACHABLE, USAGE
-from common.figures import counted
+from common.figures import pluralise
 
 CHANGES: Final = "/v1/live-changes"
 CHANGING: Final = {"limits": ("set", "unset"), "rules": ("set", "reset", "add", "remove", "promote")}  # what `apply` takes
@@ -216,7 +216,7 @@ def change_all(fleet: Fleet, words: Sequence[str], reason: str) -> int:
         print_status("nothing was changed elsewhere")
         return code
     if "--dry-run" in words:
-        print_status(f"{counted(len(others), 'other gateway')} would get the same")
+        print_status(f"{pluralise(len(others), 'other gateway')} would get the same")
         return OK
     strangers = [each for each in others if each.fault is None and each.live["digest"] != reference.live["digest"]]
     given = give(reference, [each for each in others if each not in strangers], reason)

@@ -15,7 +15,7 @@ from cli.names import typed_path
 from cli.output import print_status, summarise
 from cli.tables import TableColumn, column
 from cli.verb import DRY, Change, Group, Remote, changing, remote, report_change
-from common.figures import counted
+from common.figures import pluralise
 
 
 def _targets(item: dict[str, Any]) -> object:
@@ -46,7 +46,7 @@ def _in_short(stored: object) -> str:
     if not isinstance(stored, dict):
         return "none"
     if isinstance(stored.get("quotas"), int):
-        return counted(stored["quotas"], "quota")
+        return pluralise(stored["quotas"], "quota")
     rule = stored.get("rule")
     held = rule.get("limit") if isinstance(rule, dict) else stored
     limits = [str(held[name]) for name in ("messages", "bytes") if held.get(name)] if isinstance(held, dict) else []

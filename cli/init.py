@@ -18,7 +18,7 @@ from cli.init_files import Plan, changes_at_broker, host_of, limits_yaml, port_o
 from cli.output import clean, print_status
 from cli.verb import Verb
 from common.failures import FAILED, INVALID, NOT_FOUND, OK, USAGE
-from common.figures import counted
+from common.figures import pluralise
 from common.shell_words import quoted
 from config.command_line import every_address
 from config.listener_protocols import LISTENER_PROTOCOLS
@@ -124,7 +124,7 @@ def planned(sockets: list[tuple[str, int]], protocol: str | None, bind: str | No
 
 def chosen(sockets: list[tuple[str, int]], protocol: str | None, *, asks: bool) -> Broker | None:
     """The broker to stand in front of; None where it is another than those found. Raises CommandError."""
-    print_status(f"looking at {counted(len({port for _, port in sockets}), 'listening port')} of this host ...")
+    print_status(f"looking at {pluralise(len({port for _, port in sockets}), 'listening port')} of this host ...")
     found = [each for each in brokers(sockets) if protocol in (None, each.protocol)]
     for number, each in enumerate(found, 1):
         print_status(f"  {number}. {shown(each)}")

@@ -12,7 +12,7 @@ from cli.exits import CommandError
 from cli.output import clean, emit, print_status
 from cli.verb import Group, Remote, Verb, output_option, remote
 from common.failures import FAILED, INVALID, OK, USAGE
-from common.figures import counted
+from common.figures import pluralise
 from config.command_line import CommandLine
 from config.listener_protocols import LISTENER_PROTOCOLS
 
@@ -79,8 +79,8 @@ def check(ctx: click.Context, settings: Settings, strict: bool) -> None:  # noqa
         location = str(warning.location)
         click.echo(by_line(str(warning).replace(f"{location}: ", f"{location}: {'error' if strict else 'warning'}: ", 1)), err=True)
     if warnings and strict:
-        raise CommandError(INVALID, f"{counted(len(warnings), 'warning')}, and --strict")
-    counts = (counted(len(settings.listeners), "listener"), counted(len(settings.rules), "rule"), counted(len(warnings), "warning"))
+        raise CommandError(INVALID, f"{pluralise(len(warnings), 'warning')}, and --strict")
+    counts = (pluralise(len(settings.listeners), "listener"), pluralise(len(settings.rules), "rule"), pluralise(len(warnings), "warning"))
     print_status(f"{settings.file}: good; {', '.join(counts)}")
     ctx.exit(OK)
 
@@ -156,7 +156,7 @@ def diff_(ctx: click.Context, /, remote: Remote, file: str | None, other: str | 
         remote.emit(lines)
     for line in lines if remote.form == "table" else ():
         click.echo(clean(line))
-    print_status(f"{what}: {counted(len(lines), 'difference')}" if lines else f"{what}: no difference")
+    print_status(f"{what}: {pluralise(len(lines), 'difference')}" if lines else f"{what}: no difference")
     if lines and other is None:
         print_status("in force after `sluice reload`, or a restart: `sluice reload --dry-run` tells which")
     ctx.exit(FAILED if lines and exit_code else OK)

@@ -16,7 +16,7 @@ from cli.exits import CommandError
 from cli.output import columns, emit, print_status
 from cli.verb import Group, output_option
 from common.failures import FAILED, NOT_AUTHORISED, NOT_FOUND, OK, UNREACHABLE, USAGE
-from common.figures import counted
+from common.figures import pluralise
 from common.masking import masked
 from limiter.units import format_size, parse_duration
 
@@ -83,7 +83,7 @@ def compact(directory: Path, settle: float, form: str) -> int:
     if rows or form != "table":
         emit(form, rows, COMPACTED)
     faulty = sum(bool(each.fault) for each in done)
-    print_status(f"{counted(len(done) - faulty, 'hour')} compacted" + (f", {faulty} left as they are" if faulty else ""))
+    print_status(f"{pluralise(len(done) - faulty, 'hour')} compacted" + (f", {faulty} left as they are" if faulty else ""))
     return FAILED if faulty else OK
 
 
@@ -171,13 +171,14 @@ def one_round(directory: Path, target: Target, settle: float, form: str) -> int:
     except OSError as error:
         raise CommandError(FAILED, f"{error}; it needs to write marks into {directory}; the next run goes on") from None
     if foreign:
-        print_status(f"{counted(len(foreign), 'file')} no gateway has written, not shipped: {foreign[0]}" + (" ..." if foreign[1:] else ""))
+        more = " ..." if foreign[1:] else ""
+        print_status(f"{pluralise(len(foreign), 'file')} no gateway has written, not shipped: {foreign[0]}{more}")
     if form != "none" and (sent or form != "table"):
         emit(form, [shown_sent(each) for each in sent], SENT)
     faulty = sum(bool(each.fault) for each in sent)
     if sent or form != "none":
-        files = counted(sum(each.files for each in sent), "file")
-        print_status(f"{files} shipped to {target.url}" + (f", {counted(faulty, 'hour')} not" if faulty else ""))
+        files = pluralise(sum(each.files for each in sent), "file")
+        print_status(f"{files} shipped to {target.url}" + (f", {pluralise(faulty, 'hour')} not" if faulty else ""))
     return FAILED if faulty else OK
 
 

@@ -20,7 +20,7 @@ import click
 
 from cli import tables
 from cli.tables import AnyColumn, TableColumn, cell_width, column
-from common.figures import counted
+from common.figures import pluralise
 from common.unsafe_characters import UNSAFE, escaped
 
 _ANSI: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d).*?(?:\x07|\x1b\\\\|\x9c|$)|\x1b[@-_]")
@@ -197,7 +197,7 @@ def _table(items: list[dict[str, Any]], shown: Sequence[TableColumn], *, wide: b
         made = tables.plain([each.title for each in shown], rows) if wide else tables.fitted(shown, rows, terminal_width())
     head, *lines = made.lines
     out("\n".join([f"\x1b[1m{head}\x1b[0m" if colourful() else head, *lines]))
-    notes = [f"{counted(made.dropped, 'column')} more with -o wide"] if made.dropped else []
+    notes = [f"{pluralise(made.dropped, 'column')} more with -o wide"] if made.dropped else []
     notes += [f"{tables.ELLIPSIS} is whole with -o wide"] if made.shortened else []
     if notes:
         print_status("; ".join(notes))

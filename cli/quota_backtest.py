@@ -13,7 +13,7 @@ from cli.exits import CommandError
 from cli.output import Column, clean, emit, print_status
 from cli.verb import Verb
 from common.failures import FAILED, INVALID, USAGE
-from common.figures import counted
+from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot, SnapshotError, load
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _rules(file: Path | None) -> tuple[Rule, ...] | None:
         return load_rules(file)
     except ConfigError as error:
         raise CommandError(
-            INVALID, f"--limits: {file}: {counted(len(error.errors), 'error')}", [str(each) for each in error.errors]
+            INVALID, f"--limits: {file}: {pluralise(len(error.errors), 'error')}", [str(each) for each in error.errors]
         ) from None
 
 
@@ -168,6 +168,6 @@ def show(found: Backtest, form: str, topics: int) -> None:
         click.echo(f"\nMost refused by {clean(last)}:")
         emit("table", worst, TOPICS)
     how = "replayed from the log" if found.way == "exact" else "from the daily states, without breakers"
-    print_status(f"{counted(len(found.days), 'day')} from {found.first} to {found.last}, {how}")
+    print_status(f"{pluralise(len(found.days), 'day')} from {found.first} to {found.last}, {how}")
     for note in found.notes:
         print_status(f"note: {note}")

@@ -16,7 +16,7 @@ from cli.output import Column, clean, column, print_status
 from cli.quota_state import is_short, with_nights
 from cli.verb import Remote, Verb, reaching, remote
 from common.failures import FAILED, INVALID, NOT_FOUND, USAGE
-from common.figures import counted
+from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot, SnapshotError, load, read_snapshot
 from spark_jobs.nights.plan import shown_burst, shown_rate
 
@@ -135,7 +135,7 @@ def show(
         return
     remote.emit(document["quotas"], QUOTAS, stack=True)
     print_status(
-        f"{counted(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}"
+        f"{pluralise(len(snapshot.quotas), 'quota')}, computed {snapshot.computed_at} by {snapshot.code}, sha256 {snapshot.sha256()}"
     )
 
 
@@ -196,4 +196,4 @@ def report(
             output.write_bytes(reports[FORMS[output.suffix.lower()]])
         except OSError as error:
             raise CommandError(FAILED, f"{output}: {error.strerror}; nothing more was written") from None
-        print_status(f"{output}: {counted(len(snapshot.quotas), 'quota')}")
+        print_status(f"{output}: {pluralise(len(snapshot.quotas), 'quota')}")

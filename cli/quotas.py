@@ -22,7 +22,7 @@ from cli.quota_options import parameter_options, rail_options
 from cli.quota_report import report, show, snapshot_in, snapshot_of
 from cli.verb import Change, Group, Remote, Verb, changing, remote, report_change
 from common.failures import CONFLICT, FAILED, OK, POLICY, Failure
-from common.figures import counted
+from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot, dump
 from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, short_form
 from spark_jobs.nights.plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
@@ -107,9 +107,8 @@ def _show_plan(remote: Remote, found: QuotaPlan, seen: Reply, new: Snapshot) -> 
             shown = [*CHANGED[:-1], ("limit now", lambda item: now.get((item["protocol"], item["topic"]))), CHANGED[-1]]
         if changes:
             remote.emit(changes, shown, stack=True)
-        print_status(
-            f"{counted(len(changes), 'change')}; {counted(found.live, 'quota')} in force, {found.new} in the snapshot of {new.computed_at}"
-        )
+        in_force = pluralise(found.live, "quota")
+        print_status(f"{pluralise(len(changes), 'change')}; {in_force} in force, {found.new} in the snapshot of {new.computed_at}")
         for each in found.held:
             print_status(f"held: {held_text(each)}")
         for sentence in found.lowered:
@@ -214,12 +213,12 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
         ctx.exit(OK)
     if remote.form == "table" and (change.dry_run or not change.yes):
         _show_plan(remote, found, seen, new)
-    change.confirm(f"Publish {counted(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
+    change.confirm(f"Publish {pluralise(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
     data = dump(short_form(found.publish))
     reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=data, if_match=wanted, timeout_s=PUBLISH_TIMEOUT_S)
     if remote.form != "table":
         remote.emit(reply.body)
-    report_change(change, f"{counted(found.new, 'quota')} published", f"publish {counted(found.new, 'quota')}")
+    report_change(change, f"{pluralise(found.new, 'quota')} published", f"publish {pluralise(found.new, 'quota')}")
     report_remarks(reply)
 
 
@@ -248,7 +247,7 @@ def publication_text(record: dict[str, Any] | None) -> str:
     if record is None:
         return "none: the limits of the rules hold"
     of = record.get("date") or record.get("computed_at")
-    return f"those of {of} ({counted(record.get('quotas', 0), 'quota')}, published {record.get('at')}, sha256 {record.get('sha256')})"
+    return f"those of {of} ({pluralise(record.get('quotas', 0), 'quota')}, published {record.get('at')}, sha256 {record.get('sha256')})"
 
 
 @quotas.command(example="sluice quotas status\nsluice quotas status -o json")

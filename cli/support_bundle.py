@@ -22,7 +22,7 @@ from cli.exits import CommandError
 from cli.output import clean, emit, print_status
 from cli.verb import Remote, Verb, reaching
 from common.failures import FAILED, OK, UNREACHABLE
-from common.figures import counted
+from common.figures import pluralise
 
 MAX_ITEMS: Final = 2000  # items; of one list (topics, connections ...)
 MAX_LOG_LINES: Final = 2000  # lines; the last of the log file
@@ -157,8 +157,8 @@ def checked(file: Path) -> str:
     try:
         settings = load(file, os.environ)
     except ConfigError as error:
-        return f"{file}: {counted(len(error.errors), 'error')}\n" + "\n".join(problem.headline for problem in error.errors) + "\n"
-    lines = [f"{file}: good; {counted(len(settings.listeners), 'listener')}, {counted(len(settings.rules), 'rule')}"]
+        return f"{file}: {pluralise(len(error.errors), 'error')}\n" + "\n".join(problem.headline for problem in error.errors) + "\n"
+    lines = [f"{file}: good; {pluralise(len(settings.listeners), 'listener')}, {pluralise(len(settings.rules), 'rule')}"]
     lines += [f"warning: {warning.headline}" for warning in lint(settings)]
     lines += [f"{path} = {value}    ({settings.origin(path)})" for path, value in leaves(redacted(settings.describe()), "")]
     return "\n".join(lines) + "\n"

@@ -76,6 +76,6 @@ def _scaled(number: float, base: int, units: tuple[str, ...]) -> tuple[float, st
     return number, units[step]
 
 
-def counted(number: int, thing: str) -> str:
+def pluralise(number: int, thing: str) -> str:
     """`1 rule`, `2 rules`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -17,7 +17,7 @@ from spark_jobs.errors import EnvironmentFaultError, InsufficientInputError
 from spark_jobs.log.exclusions import Exclusion
 from spark_jobs.method.pins import read_pins
 from spark_jobs.parameters import Parameters
-from spark_jobs.report.words import counted
+from spark_jobs.report.words import pluralise
 from spark_jobs.session import spark_session
 from spark_jobs.sizing import UNKNOWN_BYTES, conf_options, lines_bytes, memory_option
 from spark_jobs.storage.choice import storage_for
@@ -126,7 +126,7 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
     if places.log.is_local:
         files = [(entry.name, entry.size) for entry in storage_for(places.log).files(places.log.child(f"dt={date}"))]
         log_bytes = lines_bytes(files)
-        known = f"{counted(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
+        known = f"{pluralise(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
         known = f"the log is at {places.log}"
     print(f"{date}: {known}; Spark takes half a minute before it reads", file=sys.stderr)

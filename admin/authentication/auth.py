@@ -216,7 +216,7 @@ def first_token(state_directory: Path) -> Path:
     return path
 
 
-class FailureBrake:
+class FailureRateLimiter:
     """Counts failed attempts per address: after FREE_FAILURES the next are answered 429, until some are forgotten.
 
     Of IPv6 the /64 is counted: one host has as many addresses in it as it likes.
@@ -237,7 +237,7 @@ class FailureBrake:
         return max(0, count - FREE_FAILURES) * FORGIVE_EVERY_NS
 
     def __repr__(self) -> str:
-        return f"<FailureBrake {len(self._failures)} addresses>"
+        return f"<FailureRateLimiter {len(self._failures)} addresses>"
 
 
 def counted_address(address: str) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from admin.authentication.auth import OWN_TOKEN, Actor, FailureBrake, FoundToken, Role, bearer
+from admin.authentication.auth import OWN_TOKEN, Actor, FailureRateLimiter, FoundToken, Role, bearer
 from admin.authentication.sessions import Sessions, secrets_of
 from admin.authentication.sign_in_code import SignInCode
 from admin.http.boundary import READS, comes_from_here, denies_to_come_from_here
@@ -43,7 +43,7 @@ class Authentication:
         self.failures = 0
         self._store = store
         self._clock = clock
-        self._brake = FailureBrake()
+        self._brake = FailureRateLimiter()
         self._failures_audited = log.LineLimiter(FAILURES_PER_SECOND)
         self._sign_ins_audited = log.LineLimiter(SIGN_INS_PER_SECOND)
 

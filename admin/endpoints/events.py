@@ -15,7 +15,7 @@ from admin.context import Context
 from admin.http.paging import DEFAULT, LIMIT
 from admin.http.problems import Fault, invalid
 from admin.http.routing import ON, Answer, Parameter, Request, Route
-from admin.http.slices import own_turn
+from admin.http.slices import yield_to_loop
 from admin.views.views import EventsPage
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class EventStream:
                 written = trio.current_time()
                 continue
             await hub.wait(wait)
-            await own_turn()
+            await yield_to_loop()
 
     def _new(self) -> bytes:
         """What this stream has not sent yet: at most EVENTS_PER_WRITE events, then the latest snapshot."""

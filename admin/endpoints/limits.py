@@ -15,8 +15,8 @@ from admin.http.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, QUERY, one_long_
 from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, invalid, not_found, pattern
 from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Parameter, Route
-from admin.http.side_thread import beside
-from admin.http.slices import own_turn
+from admin.http.side_thread import run_in_thread
+from admin.http.slices import yield_to_loop
 from admin.http.spreadsheet import FORMAT, LIMITS
 from admin.pattern_refusal import instead_of_pattern
 from admin.store.state import StoredOverride, key_target
@@ -118,7 +118,7 @@ async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBOD
     rules, revision, changed = context.store.rules(), context.store.revision, context.store.state.keys.get(key_target(name))
     found = holding(context, name, asked)
     tag = etag(configured(context, name, found if asked == OF_ANYBODY else None))
-    await own_turn()
+    await yield_to_loop()
     remarks = remarks_on(context, name, found)
     rates = await rates_of(context, {(name.protocol, effective.thing, operation) for operation, effective in found})
     things = (effective.thing for operation, effective in found if effective.per == "topic" and operation == "produce")
@@ -132,7 +132,7 @@ async def key_answer(context: Context, name: TopicName, asked: Asked = OF_ANYBOD
         now = rates.get((name.protocol, effective.thing, operation)) if effective.per == "topic" else None
         return level_of(effective, usage_of(state, now, context.seconds_at), operation)
 
-    await own_turn()
+    await yield_to_loop()
     view = KeyLimit(
         protocol=name.protocol,
         topic=topic,
@@ -167,7 +167,7 @@ async def explanation_of(rules: RuleSet, name: TopicName, asked: Asked, level: C
         if len(rules.rules) <= MAX_RULES_ON_LOOP:
             levels = explain(rules, subject)
         else:
-            levels = await beside(explain, rules, subject)
+            levels = await run_in_thread(explain, rules, subject)
         found += [explained(each, operation, None if each.effective is None else level(operation, each.effective)) for each in levels]
     return found
 
@@ -201,7 +201,7 @@ async def _write(context: Context, *, merge: bool) -> Answer:
         return [(target, override(body, before, change_context))], None
 
     done = await context.change(edit, body.reason if isinstance(body.reason, str) else "")
-    await own_turn()
+    await yield_to_loop()
     return Answer(done) if isinstance(done, Preview) else await key_answer(context, name)
 
 

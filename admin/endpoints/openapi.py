@@ -11,7 +11,7 @@ from admin.authentication.auth import Role
 from admin.context import Context
 from admin.http.preconditions import etag
 from admin.http.routing import Answer, Route, encode
-from admin.http.side_thread import beside
+from admin.http.side_thread import run_in_thread
 
 
 class Document:
@@ -25,7 +25,7 @@ class Document:
     async def answer(self, routes: list[Route]) -> Answer:
         async with self._making:
             if not self._written:
-                self._written = await beside(lambda: encode(openapi.document(routes)))
+                self._written = await run_in_thread(lambda: encode(openapi.document(routes)))
                 self._etag = etag(self._written)
         return Answer(self._written, etag=self._etag)
 

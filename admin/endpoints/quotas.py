@@ -21,7 +21,7 @@ from admin.http.bodies import ReasonBody, decode
 from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, ProblemError, invalid
 from admin.http.routing import WRITE_PARAMETERS, Answer, Parameter, Route
-from admin.http.side_thread import beside
+from admin.http.side_thread import run_in_thread
 from admin.http.spreadsheet import FORMAT
 from admin.quota_watch import way_back
 from admin.store.snapshots import Publication, publication
@@ -55,7 +55,7 @@ async def get(context: Context, target: str = QUOTAS) -> Answer:
 
 async def put(context: Context, target: str = QUOTAS) -> Answer:
     try:
-        published = await beside(lambda: publication(load(context.request.body)))
+        published = await run_in_thread(lambda: publication(load(context.request.body)))
     except SnapshotError as error:
         message = str(error).removeprefix(f"{error.path}: ")
         raise invalid("these quotas cannot be published", [Fault(pointer(error.path), message)]) from error

@@ -21,7 +21,7 @@ from admin.authentication.auth import counted_address
 from admin.http.parsing import CONTENT_SECURITY, MAX_HEAD, BodyFrame, RefusedError, check_head, parse_head
 from admin.http.places import FRESH, TOKEN, Claim
 from admin.http.routing import Answer, LiveBody, encode
-from admin.http.slices import own_turn
+from admin.http.slices import yield_to_loop
 
 if TYPE_CHECKING:
     from admin.http.first_look import FirstLook
@@ -156,7 +156,7 @@ class Exchange:
             await self._linger()
             return False
         self.requests += 1
-        await own_turn()
+        await yield_to_loop()
         body = Body(self, connection, BodyFrame(head.length), self._deadlines.body)
         answer = await self._respond(head, body.receive, self.peer)
         if isinstance(answer.body, LiveBody):
@@ -192,7 +192,7 @@ class Exchange:
         """Wait until the request may be worked on."""
         self._claim = claim
         await self._need_place()
-        await own_turn()
+        await yield_to_loop()
 
     async def _need_place(self) -> None:
         """Wait for a place, and end the connection where there is none."""
@@ -296,7 +296,7 @@ class Exchange:
         scope.cancel()
 
     async def _send(self, connection: h11.Connection, answer: Answer, method: str, *, close: bool) -> None:
-        await own_turn()
+        await yield_to_loop()
         headers = _headers(answer, close=close)
         if isinstance(answer.body, Iterator):
             await self._stream_out(connection, answer, headers, method)
@@ -304,7 +304,7 @@ class Exchange:
         body = answer.body
         if not isinstance(body, bytes):
             body = encode(body)
-            await own_turn()
+            await yield_to_loop()
         if answer.status not in WITHOUT_BODY:
             headers.append(("Content-Length", str(len(body))))
         out = connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_phrase(answer.status))) or b""

@@ -12,7 +12,7 @@ from common.quick_switches import quick_switches
 T = TypeVar("T")
 
 
-async def beside(work: Callable[..., T], *arguments: object) -> T:
+async def run_in_thread(work: Callable[..., T], *arguments: object) -> T:
     """The result of `work`, called on a thread."""
     with quick_switches():
         return await trio.to_thread.run_sync(lambda: work(*arguments))

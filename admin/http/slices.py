@@ -31,7 +31,7 @@ async def in_slices(work: Callable[[T], U], items: Sequence[T], per_slice: int) 
     return found
 
 
-async def own_turn() -> None:
+async def yield_to_loop() -> None:
     """Wait for a turn of the event loop in which no other request or stream is worked on; they take turns in the order they came.
 
     Eight streams that get the same snapshot would else make their messages one after another before the next message of a client is

@@ -23,7 +23,7 @@ import trio
 from admin.http.paging import MAX_ITEMS
 from admin.http.routing import Answer, Parameter
 from admin.http.scrape_formats import preferences
-from admin.http.side_thread import beside
+from admin.http.side_thread import run_in_thread
 from common.unsafe_characters import escaped
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ async def _parts(context: Context, route: Route) -> list[bytes]:
     rows = 0
     while True:
         answer = await route.handler(replace(context, request=replace(context.request, query=dict(query))))
-        body: Any = await beside(msgspec.json.decode, answer.body) if isinstance(answer.body, bytes) else answer.body
+        body: Any = await run_in_thread(msgspec.json.decode, answer.body) if isinstance(answer.body, bytes) else answer.body
         page: JSONObject = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
         items: Sequence[object] = page["items"] if "items" in page else page["quotas"]
-        parts += [await beside(_lines, route.columns, items[first : first + MAX_ITEMS]) for first in range(0, len(items), MAX_ITEMS)]
+        parts += [await run_in_thread(_lines, route.columns, items[first : first + MAX_ITEMS]) for first in range(0, len(items), MAX_ITEMS)]
         rows += len(items)
         if not whole or not page.get("next") or rows >= MOST_ROWS:
             return parts

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 from msgspec.structs import replace as with_fields
 
-from admin.http.side_thread import beside
+from admin.http.side_thread import run_in_thread
 from admin.store import recovery
 from admin.store.audit_chain import AuditReport, verify_audit
 from admin.store.changes import Author, Plan, StoreError, WriteFailedError
@@ -305,7 +305,7 @@ class Store:
         """
         async with self._turn:
             if self._content is not NO_FOLDER:
-                self._become(await beside(self._taken))
+                self._become(await run_in_thread(self._taken))
 
     def take(self, files: FileSystem | None = None) -> None:
         """Have the folder, which was only observed or was handed over, and read it anew: it may have changed.
@@ -547,7 +547,7 @@ class Store:
             await trio.lowlevel.cancel_shielded_checkpoint()
             entry = self._entry(author, action, "applied", reason, revision=plan.state.revision, changes=plan.changes)
             try:
-                self.state = await beside(self._commit, plan.state, entry, published)
+                self.state = await run_in_thread(self._commit, plan.state, entry, published)
             except OSError as error:
                 self._count_failure()
                 raise WriteFailedError(error, read_only=bool(self.read_only), way_out=WAYS_OUT.get(self.read_only, "")) from error
@@ -626,7 +626,7 @@ class Store:
         entry = self._entry(author, action, outcome, reason, detail=detail)
         async with self._turn:
             try:
-                await beside(self._add, entry)
+                await run_in_thread(self._add, entry)
             except OSError:
                 self._count_failure()
                 return False
@@ -703,7 +703,7 @@ class Store:
     async def entries(self, revisions: Sequence[int]) -> list[Entry]:
         """The history's entries of `revisions`; those no longer kept are left out."""
         async with self._turn:
-            found = await beside(lambda: [self._journal.entry(revision) for revision in revisions])
+            found = await run_in_thread(lambda: [self._journal.entry(revision) for revision in revisions])
         return [entry for entry in found if entry is not None]
 
     async def lines(self, before: int, count: int, wanted: Callable[[Entry], bool] = lambda _: True) -> list[Entry]:
@@ -714,7 +714,7 @@ class Store:
             return sorted(chain.from_iterable(both), key=attrgetter("sequence"), reverse=True)[:count]
 
         async with self._turn:
-            return await beside(read)
+            return await run_in_thread(read)
 
     async def changes(self, before: int, count: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
         """At most `count` changes that are `wanted`, of revisions below `before`, the latest first."""
@@ -723,7 +723,7 @@ class Store:
             return self._journal.holds(entry) and entry.revision < before and wanted(entry)
 
         async with self._turn:
-            return await beside(self._journal.lines, count, which)
+            return await run_in_thread(self._journal.lines, count, which)
 
     @property
     def _journals(self) -> tuple[Journal, Journal]:
@@ -732,15 +732,15 @@ class Store:
     async def verify(self) -> AuditReport:
         """Check the chains of both journals, as they are on the disk."""
         sequence = self.state.sequence
-        report = await beside(verify_audit, self.folder, sequence)
+        report = await run_in_thread(verify_audit, self.folder, sequence)
         if report.ok:
             return report
         async with self._turn:  # a file may have been rolled meanwhile: once more, with nobody writing
-            return await beside(verify_audit, self.folder, self.state.sequence)
+            return await run_in_thread(verify_audit, self.folder, self.state.sequence)
 
     async def snapshot(self, sha256: str) -> Publication | None:
         """A kept quota snapshot, or None where it is not kept any more; raises StateError where it is damaged."""
-        return await beside(self._snapshots.read, sha256)
+        return await run_in_thread(self._snapshots.read, sha256)
 
     async def edits_back_to(self, revision: int) -> list[Edit] | None:
         """The edits that restore the state as of `revision`; None where the history does not reach back so far."""

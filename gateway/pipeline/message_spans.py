@@ -47,8 +47,8 @@ class SpanRecord:
         self.size: int = part.size
         self.at = at  # of a held message: its number among the requests of its part
         self.connection = connection
-        self.spooled = part.paged_at() != 0
-        self.began = part.paged_at() if self.spooled else now  # monotonic
+        self.spooled = part.find_paged_at() != 0
+        self.began = part.find_paged_at() if self.spooled else now  # monotonic
         self.ended_at = time.time_ns()
         self.started_at = self.ended_at - max(0, now - self.began)
         self.outcome = outcome
@@ -124,7 +124,7 @@ class MessageSpans:
 
     def settle(self, part: Part, outcome: int, now: int, *, first: bool) -> None:
         """An action has settled `part`; `first`: it was not held before."""
-        if part.paged_at() != 0:
+        if part.find_paged_at() != 0:
             if outcome != HELD:
                 self._look(part, outcome, now, part.count)
         elif first:
@@ -163,7 +163,7 @@ class MessageSpans:
             self._end(records, ABANDONED, now_ns())
         elif part.end == part.start:  # messages in a file, which nobody reads any more
             self.recorder.not_looked_at += part.count
-        elif part.paged_at() != 0:
+        elif part.find_paged_at() != 0:
             self._look(part, ABANDONED, now_ns(), part.count)
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class Part(Request):
             held = self.held = Held()
         return held
 
-    def paged_at(self) -> int:
+    def find_paged_at(self) -> int:
         """When it began to wait where a rule pages, or behind what does (monotonic ns); 0: it does not."""
         return 0 if self.held is None else self.held.paged_at
 

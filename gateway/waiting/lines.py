@@ -389,7 +389,7 @@ class Lines:
             return
         self.has_paged = True
         if line.paged is None:
-            ready = partial(self.paged_ready, line)
+            ready = partial(self.take_paged, line)
             key_of = partial(self.key_of, line)
             line.paged = PagedQueue(disk, self.budget, self.context.connection, part.ordering_key, key_of, self.cost_of, ready)
             for held in line.parts:
@@ -450,7 +450,7 @@ class Lines:
         paged.read_next()
         return True
 
-    def paged_ready(self, line: Line) -> None:
+    def take_paged(self, line: Line) -> None:
         """What is next in the line's spool has been read, or is damaged."""
         paged = line.paged
         if paged is None:

@@ -154,7 +154,7 @@ class Wait(Handler):
             return
         if part.deadline != 0:
             spans.let_go(part, now)
-        if part.passed > 0 and part.paged_at() != 0:
+        if part.passed > 0 and part.find_paged_at() != 0:
             spans.let_go_spooled(part, now)
 
     def _end_hold(self, part: Part, now: int) -> None:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, Failure
-from common.figures import counted
+from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
 from spark_jobs.nights.gateways import ENFORCE, SHADOW, Gateway, Publication, pools, shared, whole_snapshot
@@ -180,7 +180,7 @@ class Nightly:
         first = (datetime.fromisoformat(options.date) - timedelta(days=options.remember_days)).strftime("%Y-%m-%d")
         missed = missed_days(days_of_log(self._log, options.log), nights.days_with_state(), options.date, first)
         if missed:
-            self._tell(f"{counted(len(missed), 'day')} of log not computed yet, oldest first: {', '.join(missed)}")
+            self._tell(f"{pluralise(len(missed), 'day')} of log not computed yet, oldest first: {', '.join(missed)}")
         for day in [*missed, options.date]:
             code = self._compute_day(day)
             if code == INSUFFICIENT and day != options.date:
@@ -240,9 +240,9 @@ class Nightly:
         publication.publish(to_publish)
         nights.write_json(options.date, APPLIED, self._record(publication, said))
         changes = (
-            f"{counted(len(found.publish.quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {len(found.held)} held"
+            f"{pluralise(len(found.publish.quotas), 'quota')} of {options.date}, {len(found.differences)} changed, {len(found.held)} held"
         )
-        return self._end(DONE, found, f"{changes}: {said} at {counted(len(self._gateways), 'gateway')}")
+        return self._end(DONE, found, f"{changes}: {said} at {pluralise(len(self._gateways), 'gateway')}")
 
     def _judge(self, publish: Snapshot) -> tuple[list[Judged], str]:
         """Tonight's quotas on the last days that the state knows, and that in words. A state that cannot be read stops nothing here."""

@@ -10,7 +10,7 @@ from spark_jobs.report.digest import Digest, has_moved
 from spark_jobs.report.facts import Side, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
 from spark_jobs.report.sentences import causes_text, change_text, dimensions_of, facts_line, gateways_text, quota_text, reason_of
-from spark_jobs.report.words import UNKNOWN, counted, rate, times
+from spark_jobs.report.words import UNKNOWN, pluralise, rate, times
 
 KEY: Final = (
     ("m", "M2 12V4H24V12z", "mean of the day"),
@@ -28,7 +28,7 @@ def cards(found: Digest) -> Iterator[str]:
     yield "<h2>Topics</h2><p class=quiet>"
     if left:
         yield f"The {len(found.charted)} topics with the biggest changes, the most refused and the most demand."
-        yield f"{counted(left, 'topic')} without a chart here: all are in the table below, and"
+        yield f"{pluralise(left, 'topic')} without a chart here: all are in the table below, and"
         yield "<code>sluice quotas show TOPIC</code> draws any of them."
     else:
         yield "All topics, those that matter first: the biggest changes, the most refused, the most demand."
@@ -48,7 +48,7 @@ def _card(topic: Topic) -> Iterator[str]:
     yield f"<section class=card><h3>{name_of(topic.protocol, topic.name)}{tagged}</h3>"
     said = [] if topic.status == "quota" and topic.sides and topic.sides[0].forecast is not None else [f"{reason_of(topic)}."]
     said += [f"Since the night before: {moved}."] if (moved := causes_text(topic)) else []
-    said += [] if topic.days is None else [f"Learned from {counted(topic.days, 'day')} with traffic."]
+    said += [] if topic.days is None else [f"Learned from {pluralise(topic.days, 'day')} with traffic."]
     yield f"<p class=small>{t(' '.join(said))}</p>"
     for at, side in enumerate(dimensions_of(topic)):
         if at:

@@ -24,7 +24,7 @@ from spark_jobs.report.sentences import (
     origin,
     warnings,
 )
-from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, counted, plain, rate, share, times
+from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, plain, pluralise, rate, share, times
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:@])")
 
@@ -91,10 +91,10 @@ def _changes(found: Digest) -> Iterator[str]:
         cells = [said(change_text(side)) if (side := topic.side(dimension)) is not None else "no quota" for dimension in DIMENSIONS]
         yield f"| {_name(topic)} | {cells[0]} | {cells[1]} | {said(change_reason(topic))} |"
     if len(found.changed) > MAX_CHANGES:
-        yield from ("", f"{counted(len(found.changed) - MAX_CHANGES, 'smaller change')} left out here; all are in report.json.")
+        yield from ("", f"{pluralise(len(found.changed) - MAX_CHANGES, 'smaller change')} left out here; all are in report.json.")
     if found.removed:
         named = ", ".join(f"{m(quota.topic, MAX_NAME_CHARS)} ({m(quota.protocol)})" for quota in found.removed[:MAX_LISTED])
-        yield from ("", f"{counted(len(found.removed), 'quota')} removed: {named}.")
+        yield from ("", f"{pluralise(len(found.removed), 'quota')} removed: {named}.")
 
 
 def _nights(dimension: str, seven: Nights | None, twenty_eight: Nights | None) -> Iterator[str]:

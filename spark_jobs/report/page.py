@@ -31,7 +31,7 @@ from spark_jobs.report.sentences import (
 )
 from spark_jobs.report.style import SCRIPT, STYLE
 from spark_jobs.report.table import table
-from spark_jobs.report.words import UNKNOWN, counted, share, three
+from spark_jobs.report.words import UNKNOWN, pluralise, share, three
 
 MAX_OPEN_CHANGES: Final = 15  # changes that stand there at once; the others open on a click (a guess: one screen)
 
@@ -110,14 +110,14 @@ def _changes(found: Digest) -> Iterator[str]:
         yield from _change_table(found.changed[:MAX_OPEN_CHANGES])
         if len(found.changed) > MAX_OPEN_CHANGES:
             more = found.changed[MAX_OPEN_CHANGES:MAX_CHANGES]
-            yield f"<details><summary>{counted(len(more), 'smaller change')}</summary>"
+            yield f"<details><summary>{pluralise(len(more), 'smaller change')}</summary>"
             yield from _change_table(more)
             yield "</details>"
         if len(found.changed) > MAX_CHANGES:
-            left = counted(len(found.changed) - MAX_CHANGES, "change")
+            left = pluralise(len(found.changed) - MAX_CHANGES, "change")
             yield f"<p class=quiet>{left} left out here, all smaller; they are in report.json, and in the table of all topics below.</p>"
     if found.removed:
-        yield f"<p>{counted(len(found.removed), 'quota')} removed: {_names(found.removed)}.</p>"
+        yield f"<p>{pluralise(len(found.removed), 'quota')} removed: {_names(found.removed)}.</p>"
 
 
 def _change_table(changed: Sequence[Topic]) -> Iterator[str]:

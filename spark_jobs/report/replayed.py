@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spark_jobs.report.facts import NAMES, PUBLISHED, mapping, number, words
-from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, amount, counted, plain, share, times
+from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, amount, plain, pluralise, share, times
 
 MAX_WORST: Final = 10  # topics in the table of those refused most; the rest is in the backtest's own output (a guess)
 HEAD: Final = ("quota", "refused", "of bytes", "longest blackout", "reserved")
@@ -70,6 +70,6 @@ def _worst(each: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     clients = each.get("clients")
     first = mapping(clients[0]) if isinstance(clients, list) and clients else {}
     named = f"{plain(first.get('client', ''), 60)}: {amount('messages', number(first.get('refused')))}" if first else UNKNOWN
-    more = f" and {counted(len(clients) - 1, 'other')}" if isinstance(clients, list) and len(clients) > 1 else ""
+    more = f" and {pluralise(len(clients) - 1, 'other')}" if isinstance(clients, list) and len(clients) > 1 else ""
     refused = share(_part(each, "refused", "offered"))
     return str(each.get("protocol", "")), str(each.get("topic", "")), refused, _blackout(each), named + more

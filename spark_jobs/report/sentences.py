@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, Fleet, Nights, Side, Topic
-from spark_jobs.report.words import TIMES, UNKNOWN, amount, counted, digits, moment, plain, rate, share, short_day, three, times
+from spark_jobs.report.words import TIMES, UNKNOWN, amount, digits, moment, plain, pluralise, rate, share, short_day, three, times
 
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
 
@@ -62,7 +62,7 @@ def fleet_line(fleet: Fleet) -> str:
     target = "Target" if fleet.target is None else f"Target {share(fleet.target)} refused"
     known = fleet.target is not None or realised(fleet) is not None
     did = f"{target}, realised {realised_text(fleet)}" if known else "Target and realised refusals are not known yet"
-    return f"{did}; k {k_text(fleet)}{rules_text(fleet)}; {counted(fleet.topics, 'topic')} with a quota, {lists}."
+    return f"{did}; k {k_text(fleet)}{rules_text(fleet)}; {pluralise(fleet.topics, 'topic')} with a quota, {lists}."
 
 
 def rule_name(family: str | None) -> str:
@@ -91,7 +91,7 @@ def realised_text(fleet: Fleet) -> str:
     seven, last = fleet.nights7.get("messages"), fleet.realised["messages"]
     if seven is None or seven.refused() is None:
         return UNKNOWN if last is None else f"{share(last)} on the last day"
-    nights = f"{share(seven.refused())} over {counted(seven.nights or 7, 'night')}"
+    nights = f"{share(seven.refused())} over {pluralise(seven.nights or 7, 'night')}"
     return nights if last is None else f"{nights} ({share(last)} on the last day)"
 
 

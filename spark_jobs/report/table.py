@@ -8,7 +8,7 @@ from typing import Final
 from spark_jobs.report.digest import Digest, has_moved
 from spark_jobs.report.facts import Side, Topic
 from spark_jobs.report.markup import name_of, t
-from spark_jobs.report.words import counted, rate, share, times
+from spark_jobs.report.words import pluralise, rate, share, times
 
 MAX_OPEN_ROWS: Final = 300  # rows of the table of all topics that a browser lays out at once; of more the table opens on a click (a guess)
 ALL: Final = ("topic", "messages", "change", "bytes", "refused, 7 nights", "28 nights", "reserved, 28 nights", "state")
@@ -21,7 +21,7 @@ def table(found: Digest) -> Iterator[str]:
         yield "<h2>All topics</h2><p>This snapshot holds no quota.</p>"
         return
     opened = " open" if len(rows) <= MAX_OPEN_ROWS else ""
-    yield f"<h2>All topics</h2><details{opened}><summary>{counted(len(rows), 'topic')}, those that matter first</summary>"
+    yield f"<h2>All topics</h2><details{opened}><summary>{pluralise(len(rows), 'topic')}, those that matter first</summary>"
     yield '<p id="find" hidden><label>Find a topic: <input type="search" autocomplete="off"></label>'
     yield '<span id="found" class=quiet></span></p>'
     yield '<div class=wide><table id="all" class=small><thead><tr>'
@@ -29,7 +29,7 @@ def table(found: Digest) -> Iterator[str]:
     yield from map(_row, rows)
     yield "</tbody></table></div>"
     if len(found.ranked) > len(rows):
-        yield f"<p class=quiet>{counted(len(found.ranked) - len(rows), 'topic')} left out here; all are in report.json.</p>"
+        yield f"<p class=quiet>{pluralise(len(found.ranked) - len(rows), 'topic')} left out here; all are in report.json.</p>"
     yield "</details>"
 
 

@@ -118,6 +118,6 @@ def moment(text: str, zone: str | None) -> str:
     return shown if (zone or "UTC") == "UTC" else f"{shown} ({local:%Y-%m-%d %H:%M} {plain(zone, 40)})"
 
 
-def counted(number: int, thing: str) -> str:
+def pluralise(number: int, thing: str) -> str:
     """`1 topic`, `2 topics`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -5,7 +5,7 @@ For clients that must notice. What the client had sent behind the refused reques
 
 from __future__ import annotations
 
-from gateway.pipeline.actions.counting import counted
+from gateway.pipeline.actions.counting import count_outcome
 from gateway.pipeline.actions.holding import wait
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
@@ -14,6 +14,6 @@ from gateway.pipeline.parts import Part
 def close(conversation: Conversation, part: Part, now: int) -> int:
     """Close, and count the part as refused; wait where something is held before it, which the close would lose."""
     outcome = conversation.close(part)
-    if counted(part, outcome):
+    if count_outcome(part, outcome):
         return outcome
     return wait(conversation, part, now)

@@ -14,7 +14,7 @@ from limiter.decisions.caps import is_cap
 HELD: Final = 4  # outcome of an action beside REFUSED and DROPPED: the part is kept here, and judged again
 
 
-def counted(part: Part, outcome: int) -> bool:
+def count_outcome(part: Part, outcome: int) -> bool:
     """Count `part` as refused or dropped; False, counting nothing, where it is still to be settled (UNABLE, LATER)."""
     key = part.key
     assert key is not None

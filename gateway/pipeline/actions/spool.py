@@ -7,7 +7,7 @@ refused; where no refusal can be said, it is dropped.
 
 from __future__ import annotations
 
-from gateway.pipeline.actions.counting import HELD, counted
+from gateway.pipeline.actions.counting import HELD, count_outcome
 from gateway.pipeline.actions.holding import wait, wait_until
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import DROPPED, UNABLE, Conversation
@@ -47,10 +47,10 @@ def expire(conversation: Conversation, part: Part, now: int) -> int:
     part.unjudged = EXPIRED
     outcome = conversation.refuse(part)
     part.unjudged = 0
-    if counted(part, outcome):
+    if count_outcome(part, outcome):
         return outcome
     if outcome == UNABLE and conversation.drop(part):
-        counted(part, DROPPED)
+        count_outcome(part, DROPPED)
         return DROPPED
     return wait(conversation, part, now)
 

@@ -40,7 +40,7 @@ def encode(parts: list[Part]) -> bytes:
         flags = (COMPLETE if part.complete else 0) | (PAID if part.paid else 0) | (PREPAID if part.prepaid else 0)
         flags |= (AGAIN if part.again else 0) | (UNANSWERED if part.unanswered else 0)
         length = part.end - part.start
-        pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, part.paged_at(), length))
+        pieces.append(RECORD.pack(part.kind, flags, part.count, part.messages, part.size, part.deadline, part.find_paged_at(), length))
         pieces.append(part.data if length == len(part.data) else part.data[part.start : part.end])
     body = b"".join(pieces)
     count = len(parts)

@@ -15,7 +15,7 @@ from admin.authentication.auth import (
     FREE_FAILURES,
     MAX_ADDRESSES,
     Actor,
-    FailureBrake,
+    FailureRateLimiter,
     Role,
     TokenError,
     TokenFile,
@@ -117,7 +117,7 @@ async def test_failed_attempts_are_in_the_audit_but_cannot_flood_it(api: Control
 
 
 def test_the_brake_forgives_failed_attempts_with_time() -> None:
-    brake = FailureBrake()
+    brake = FailureRateLimiter()
     for _ in range(FREE_FAILURES):
         assert brake.fail("a", 0) == 0
     assert brake.fail("a", 0) == FORGIVE_EVERY_NS
@@ -127,7 +127,7 @@ def test_the_brake_forgives_failed_attempts_with_time() -> None:
 
 def test_a_host_of_ipv6_is_braked_whichever_of_its_addresses_it_takes() -> None:
     """Until November 2026 each of its 2^64 addresses had ten free failures."""
-    brake = FailureBrake()
+    brake = FailureRateLimiter()
     waits = [brake.fail(f"2001:db8:0:7::{number:x}", 0) for number in range(FREE_FAILURES + 1)]
     assert waits == [0] * FREE_FAILURES + [FORGIVE_EVERY_NS]
     assert brake.fail("2001:db8:0:8::1", 0) == 0, "another network"
@@ -138,7 +138,7 @@ def test_a_host_of_ipv6_is_braked_whichever_of_its_addresses_it_takes() -> None:
 
 
 def test_the_brake_remembers_a_bounded_number_of_addresses() -> None:
-    brake = FailureBrake()
+    brake = FailureRateLimiter()
     for number in range(5 * MAX_ADDRESSES):
         brake.fail(str(number), 0)
     assert f"{MAX_ADDRESSES} addresses" in repr(brake)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from admin.http import slices
 from admin.http.first_look import FirstLook
 from admin.http.parsing import RefusedError, check_head, parse_head
-from admin.http.slices import own_turn
+from admin.http.slices import yield_to_loop
 from support.admin.admin_client import Control, request
 
 LOOK = FirstLook(["/livez"], lambda head: head.headers.get("authorization") == b"Bearer good" or b"good" in head.headers.get("cookie", b""))
@@ -113,7 +113,7 @@ async def test_plain_probes_get_the_answer_that_others_get(api: Control) -> None
 
 async def test_probes_wait_for_no_turn_of_others(api: Control) -> None:
     """It takes one after each step; where a hundred others stand in the same line, a probe took seconds on a busy gateway."""
-    await own_turn()
+    await yield_to_loop()
     async with slices._turn.get():
         for path in ("/livez", "/readyz", "/startupz"):
             assert (await api.ask("GET", path, role=None)).status == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from admin.http.slices import own_turn
+from admin.http.slices import yield_to_loop
 
 
 async def test_one_request_works_in_each_turn_of_the_event_loop() -> None:
@@ -20,7 +20,7 @@ async def test_one_request_works_in_each_turn_of_the_event_loop() -> None:
 
     async def stream(number: int) -> None:
         await woken.wait()
-        await own_turn()
+        await yield_to_loop()
         worked.append((turns, number))
         if len(worked) == 8:
             nursery.cancel_scope.cancel()
@@ -41,11 +41,11 @@ async def test_who_gives_up_waiting_does_not_keep_the_others() -> None:
     async def impatient() -> None:
         with trio.CancelScope() as scope:
             scope.cancel()
-            await own_turn()
+            await yield_to_loop()
             done.append("impatient")
 
     async def patient() -> None:
-        await own_turn()
+        await yield_to_loop()
         done.append("patient")
 
     async with trio.open_nursery() as nursery:

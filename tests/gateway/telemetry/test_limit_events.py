@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from gateway.clock import now_ns
-from gateway.pipeline.actions.counting import count_held, counted
+from gateway.pipeline.actions.counting import count_held, count_outcome
 from gateway.pipeline.conversation import REFUSED
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.telemetry.limit_events import MAX_EPISODES, RECOVERED_NS, LimitEvents
@@ -54,7 +54,7 @@ class Over:
             if hold:
                 count_held(part)
             else:
-                counted(part, REFUSED)
+                count_outcome(part, REFUSED)
 
     def fold(self, *keys: Key) -> None:
         for key in keys or (self.key(),):
@@ -143,7 +143,7 @@ def test_messages_refused_after_a_hold_count_for_their_client_too(caplog: pytest
     over.events.tick(over.now)
     part = Part(REQUEST, 1, b"", 0, 0, key, 30, 1, 10)
     part.bucket = key.buckets[0]
-    counted(part, REFUSED)
+    count_outcome(part, REFUSED)
     over.fold(key)
     over.events.tick(over.now + SECOND)
     assert [(fields["delayed"], fields["refused"], fields["client"], fields["client_refused"]) for _, fields in over.said()] == [

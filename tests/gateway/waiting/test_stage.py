@@ -136,11 +136,11 @@ def test_what_waits_behind_something_spooled_is_not_judged_before_its_turn(desk:
     desk.reader.spend(100, NOW)
     assert [said[:2] for said in desk.settle(part, first)] == [("postpone", part), ("admit", first)]
     assert desk.asked == [first]
-    assert (part.unjudged, part.deadline, part.paged_at(), desk.key.tally.delayed) == (0, NEVER, NOW, 10)
+    assert (part.unjudged, part.deadline, part.find_paged_at(), desk.key.tally.delayed) == (0, NEVER, NOW, 10)
     assert desk.reader.credit == 11
     part.passed = 2
     assert [said[:2] for said in desk.settle(part, now=NOW + MS)] == [("admit", part)], "it has waited, and is asked for no more"
-    assert part.paged_at() == 0
+    assert part.find_paged_at() == 0
 
 
 def test_what_would_pass_by_something_spooled_is_refused_and_not_for_its_age(desk: Desk) -> None:
@@ -160,13 +160,13 @@ def test_what_would_pass_by_something_spooled_is_refused_and_not_for_its_age(des
 def test_what_is_too_old_is_given_up_and_counted(desk: Desk, age_ms: int) -> None:
     part = desk.part(0, 2, messages=5)
     assert [what for what, *_ in desk.settle(part)] == ["spool"]
-    assert (part.paged_at(), held_since(part), part.deadline) == (NOW, 0, NOW + 500 * MS)
+    assert (part.find_paged_at(), held_since(part), part.deadline) == (NOW, 0, NOW + 500 * MS)
     desk.reader.spend(50, NOW)
     credit = desk.reader.credit
     said = desk.settle(part, now=NOW + age_ms * MS)
     assert [what for what, *_ in said] == (["spool"] if age_ms == 499 else ["refuse expired"])
     assert (expired(desk), desk.reader.credit) == (0 if age_ms == 499 else 10, credit)
-    assert part.paged_at() == NOW
+    assert part.find_paged_at() == NOW
 
 
 def test_what_became_too_old_while_it_was_with_the_judge_is_counted_too(desk: Desk) -> None:

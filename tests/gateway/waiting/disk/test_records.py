@@ -47,7 +47,7 @@ def seen(part: Part) -> tuple[object, ...]:
         part.size,
         flags,
         part.deadline,
-        part.paged_at(),
+        part.find_paged_at(),
     )
 
 
