@@ -24,7 +24,10 @@ class BusyError(OSError):
 def lock(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
     """The one right to change closed files of `directory`. Raises BusyError when another has it for longer than `wait_s`; OSError."""
     path = directory / LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)  # NFS locks only what is open for writing
+    except PermissionError:  # another user's, whose files are only read here
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         until = time.monotonic() + wait_s
         while not _locked(descriptor):

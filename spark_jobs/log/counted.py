@@ -6,12 +6,10 @@ A log that is read elsewhere was shipped, and is deleted at its source once it w
 from __future__ import annotations
 
 import json
-from typing import Final
 
+from common.log_files.marks import COUNTED
 from spark_jobs.storage.local import LocalStorage
 from spark_jobs.storage.location import Location
-
-COUNTED: Final = "counted"  # the folder beside the log
 
 
 def mark_counted(log: Location, date: str, start: int, end: int) -> str:

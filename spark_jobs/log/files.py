@@ -13,17 +13,16 @@ Nothing of a bucket is read through the driver: hashes come from the manifest, o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from common.log_files import manifest, names
 from spark_jobs.errors import InsufficientInputError
 from spark_jobs.storage.location import Location
 from spark_jobs.storage.storage import Entry, Storage
 
-OPEN: Final = ".jsonl.open"
-FORMS: Final = (".parquet", ".jsonl.zst", ".jsonl.gz", ".jsonl", OPEN)  # the first one that is there is read
+FORMS: Final = tuple(f".{form}" for form in names.BEST_FIRST)  # the first one that is there is read
 LOOKS: Final = 3  # times to look again when a file vanishes between listing and hashing: one rename per file and day
 READERS: Final = 8  # manifests read at a time: a small file of an object store takes tens of milliseconds (a guess)
 
@@ -82,10 +81,10 @@ def form_of(name: str) -> str | None:
     return next((form for form in FORMS if name.endswith(form)), None)
 
 
-def _entries(log: Location, days: list[str], hours: set[str], shipped: dict[str, dict[str, Any]], storage: Storage) -> list[Entry]:
+def _entries(log: Location, days: list[str], hours: set[str], shipped: dict[str, manifest.Entry], storage: Storage) -> list[Entry]:
     """One file of each stem, in order of names."""
     best: dict[str, tuple[int, Entry]] = {}
-    replaced = {f"{name.rpartition('/')[0]}/{form_free(source)}" for name, file in shipped.items() for source in file.get("sources") or ()}
+    replaced = {f"{name.rpartition('/')[0]}/{form_free(source)}" for name, file in shipped.items() for source in file.sources}
     for day in days:
         for entry in storage.files(log.child(day)):
             name = log.relative(entry.location)
@@ -106,19 +105,19 @@ def form_free(name: str) -> str:
     return name.removesuffix(form_of(name) or "")
 
 
-def _log_file(log: Location, entry: Entry, shipped: dict[str, dict[str, Any]], storage: Storage) -> LogFile:
+def _log_file(log: Location, entry: Entry, shipped: dict[str, manifest.Entry], storage: Storage) -> LogFile:
     name = log.relative(entry.location)
     form = form_of(name)
     assert form is not None, "only known forms are listed"
     known = shipped.get(name)
     if known is not None:
-        return LogFile(entry.location, name, form, entry.size, f"sha256:{known['sha256']}", known.get("lines"), known.get("corrupt") or 0)
+        return LogFile(entry.location, name, form, entry.size, f"sha256:{known.sha256}", known.lines, known.corrupt)
     return LogFile(entry.location, name, form, entry.size, storage.checksum(entry))
 
 
-def _shipped(log: Location, hours: set[str], storage: Storage) -> dict[str, dict[str, Any]]:
+def _shipped(log: Location, hours: set[str], storage: Storage) -> dict[str, manifest.Entry]:
     """Name -> what the manifests of `hours` say of it. Raises InsufficientInputError for a manifest that is none."""
-    folders = [entry.location for entry in storage.list(log.child("manifest")) if entry.is_folder]
+    folders = [entry.location for entry in storage.list(log.child(manifest.MANIFEST)) if entry.is_folder]
     wanted = [
         entry.location
         for folder in folders
@@ -126,25 +125,21 @@ def _shipped(log: Location, hours: set[str], storage: Storage) -> dict[str, dict
         for entry in storage.list(folder.child(day))
         if f"{day}/{entry.name.removesuffix('.json')}" in hours
     ]
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, manifest.Entry] = {}
     with ThreadPoolExecutor(READERS) as pool:
         for location, data in zip(wanted, pool.map(storage.read, wanted), strict=True):
             try:
-                document = json.loads(data)
-                if document["v"] != 1:
-                    raise ValueError(f"version {document['v']}, this program reads 1")
-                for file in document["files"]:
-                    found[file["name"]] = {**file, "sha256": str(file["sha256"]), "size": int(file["size"])}
-            except (ValueError, KeyError, TypeError) as error:
-                raise InsufficientInputError(f"{location.shown}: no manifest of shipped files ({error!r}); ship the hour again") from error
+                found |= manifest.read(data, "", 0).files
+            except ValueError as error:
+                raise InsufficientInputError(f"{location.shown}: no manifest of shipped files ({error})") from error
     return found
 
 
-def _refuse_half_shipped(log: Location, found: list[LogFile], shipped: dict[str, dict[str, Any]]) -> None:
+def _refuse_half_shipped(log: Location, found: list[LogFile], shipped: dict[str, manifest.Entry]) -> None:
     sizes = {file.name: file.size for file in found}
     stems = {form_free(file.name) for file in found}
     for name, known in sorted(shipped.items()):
-        if name in sizes and sizes[name] != known["size"]:
-            raise InsufficientInputError(f"{log.child(name).shown}: {sizes[name]} bytes, its manifest says {known['size']}; ship it again")
+        if name in sizes and sizes[name] != known.size:
+            raise InsufficientInputError(f"{log.child(name).shown}: {sizes[name]} bytes, its manifest says {known.size}; ship it again")
         if form_free(name) not in stems:
             raise InsufficientInputError(f"{log.child(name).shown}: its manifest names it and it is not there; ship it again")

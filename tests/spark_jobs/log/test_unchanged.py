@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from common.log_files import durable
 from common.log_files.keeper import Order, Pace, keep_files
@@ -31,3 +35,20 @@ def test_a_log_elsewhere_or_without_a_lock_is_read_all_the_same(tmp_path: Path) 
     for place in ("s3a://bucket/log", str(tmp_path / "none")):
         with unchanged(Location.of("log", place)) as stays:
             assert not stays
+
+
+def test_a_job_that_may_only_read_there_keeps_the_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_file(tmp_path)
+    with durable.lock(tmp_path):
+        pass
+    as_owner = os.open
+
+    def as_somebody_else(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return as_owner(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", as_somebody_else)
+    with unchanged(Location.of("log", tmp_path)) as stays:
+        assert stays
+        assert keep_files(Order(str(tmp_path), "gzip", 10**9, 1 << 40, "age"), NOON + 7200, Pace(0)).busy
