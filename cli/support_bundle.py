@@ -23,6 +23,7 @@ from cli.output import clean, emit, print_status
 from cli.verb import Remote, Verb, reaching
 from common.failures import FAILED, OK, UNREACHABLE
 from common.figures import pluralise
+from common.masking import masked
 
 MAX_ITEMS: Final = 2000  # items; of one list (topics, connections ...)
 MAX_LOG_LINES: Final = 2000  # lines; the last of the log file
@@ -85,12 +86,6 @@ def redacted(value: Any) -> Any:
     if isinstance(value, list):
         return [redacted(inner) for inner in value]
     return masked(value) if isinstance(value, str) else value
-
-
-def masked(text: str) -> str:
-    from common.masking import masked as without_secrets
-
-    return without_secrets(text)
 
 
 def as_json(value: Any) -> str:
