@@ -14,7 +14,7 @@ of a gateway needs it in both, as far as it is not here.
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     FirstSteps = Callable[[Settings, Callable[[], SignInLink | None]], Iterable[str]]
 
 
-class Governed(Reloadable, Protocol):
+class Governed(Reloadable, Host, Protocol):
     """The gateway of this process, or the parent of several."""
 
     draining: bool
@@ -65,7 +65,7 @@ class Governed(Reloadable, Protocol):
     took_over_at: float | None  # Unix time, in seconds; None: it began without a process before it
 
 
-class ControlPlane(Host):
+class ControlPlane(ABC):
     """The store and the admin API of a gateway, what a reload changes, what is told to operators, and the tasks for that."""
 
     def __init__(
@@ -101,7 +101,7 @@ class ControlPlane(Host):
         settings = self.governed.settings
         self.hourly_raises = HourlyRaises(self.store, lambda: self.governed.settings.quotas, self._demand)
         self.admin_server = AdminServer(shown, self.store, settings)
-        self.handover = Handover(self.store, self.admin_server, self.fill_levels, self)
+        self.handover = Handover(self.store, self.admin_server, self.fill_levels, self.governed)
         self.webhooks = Webhooks(settings, over)
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
@@ -178,11 +178,11 @@ class ControlPlane(Host):
         """The running process gives up what only one can have; this is the next one. Raises TakeoverError, and as `Store.open`."""
         await trio.to_thread.run_sync(takeover.commit)
         self.store.take()
-        self.enforce(self.store.rules())
+        self.governed.enforce(self.store.rules())
         self.fill_levels.restore()
         self.governed.took_over_at = time.time()
 
-    async def _say_started(self, workers: int | None = None) -> None:
+    async def started(self, workers: int | None = None) -> None:
         """It serves from now on."""
         self._begun = True
         if self._takeover is not None:

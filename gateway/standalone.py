@@ -162,15 +162,6 @@ class Standalone(ControlPlane):
             self.inheritance.close_rest()
             await self.gateway.run(self)
 
-    def stand_still(self) -> None:
-        self.gateway.stand_still()
-
-    def go_on(self) -> None:
-        self.gateway.go_on()
-
-    def hand_over(self) -> None:
-        self.gateway.hand_over()
-
     def _passed_sockets(self) -> list[socket.socket]:
         listening = [sock for listener in self.gateway.listening.values() for sock in listener.sockets()]
         return [*listening, *self.admin_server.sockets()]
@@ -180,9 +171,6 @@ class Standalone(ControlPlane):
 
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         await watch_signals(self._reload_everywhere, self.gateway.drain_requested, task_status=task_status)
-
-    async def started(self) -> None:
-        await self._say_started()
 
 
 def join_fleet(settings: Settings, judge: Judge, boot: str) -> Fleet | None:

@@ -335,7 +335,7 @@ class Parent(ControlPlane):
             await nursery.start(self.admin_server.run)
             for task in (*self.tasks(), self._every_second):
                 nursery.start_soon(task)
-            await self._say_started(self.settings.gateway.workers)
+            await self.started(self.settings.gateway.workers)
             systemd.notify("READY=1")
             await self.drain_requested.wait()
             if not self.handover.asked:
