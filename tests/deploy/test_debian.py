@@ -115,7 +115,7 @@ def machine(tmp_path: Path, package: Path) -> Path:
 
 # What a gateway starts when it needs it, and one of the version before must not: a worker, and what keeps the access log's files.
 OTHERS: Final = dict.fromkeys(
-    ("sluice/gateway/workers/worker.py", "sluice/log_files/keeper.py"), 'raise SystemExit("this is of another version")\n'
+    ("sluice/gateway/workers/worker.py", "sluice/common/log_files/keeper.py"), 'raise SystemExit("this is of another version")\n'
 )
 
 

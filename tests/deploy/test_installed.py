@@ -29,7 +29,7 @@ from support.terminals import Terminal
 
 pytestmark = pytest.mark.packages
 # extra -> what can be imported with it, and not without it
-COMPACTION = "sluice.log_files.compaction"
+COMPACTION = "sluice.common.log_files.compaction"
 EXTRAS = {"zstd": "zstandard", "redis": "redis", "otel": "opentelemetry.sdk", "ship": "boto3", "compact": COMPACTION}
 
 
