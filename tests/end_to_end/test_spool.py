@@ -76,9 +76,18 @@ def files(gateway: Gateway) -> list[Path]:
     return [path for path in (gateway.directory / "state" / "spool").rglob("*") if path.is_file() and path.name != "lock"]
 
 
+@pytest.fixture(scope="module")
+def shared_gateway(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with Gateway(tmp_path_factory.mktemp("gateway"), [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled()]) as made:
+        yield made
+
+
 @pytest.fixture
-def gateway(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> Gateway:
-    return start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [spooled()])
+def gateway(shared_gateway: Gateway) -> Gateway:
+    """For tests with queues of their own that stop, kill or configure none: as one of its own, with nothing left of the test before."""
+    wait_until(lambda: not shared_gateway.get("/v1/connections")["items"], within=30, what="the clients of the test before are gone")
+    assert files(shared_gateway) == []
+    return shared_gateway
 
 
 def test_a_burst_waits_on_disk_comes_in_order_at_the_limit_and_leaves_nothing(rabbitmq: RabbitMQ, gateway: Gateway) -> None:
