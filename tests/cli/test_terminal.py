@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
+import sys
+import termios
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from cli.main import main
 from cli.tables import cell_width
 from support.brokers import swallowing
 from support.gateways import Gateway, amqp_listener, command
@@ -32,6 +40,7 @@ CLIENT = "2001:db8:1234:5678:9abc:def0:1234:5678"
 LONG_RULE = "orders-of-the-warehouse-in-berlin-while-its-disks-are-full"
 ANSI = re.compile(r"\x1b\[[?0-9;]*[A-Za-z]")
 Open = Callable[..., Terminal]
+Show = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -76,21 +85,61 @@ def changed(gateway: Gateway) -> None:
     assert gateway.cli("limits", "set", "rocketmq", "order*", "--messages", "5/s", check=False).returncode == 8
 
 
+def environment_of(gateway: Gateway) -> dict[str, str]:
+    return {"SLUICE_ADMIN": gateway.admin, "SLUICE_TOKEN_FILE": str(gateway.directory / "state" / "admin.token"), "NO_COLOR": "1"}
+
+
 @pytest.fixture
 def shell(gateway: Gateway) -> Iterator[Open]:
     """Run `sluice WORDS` on a terminal of so many columns."""
     with ExitStack() as stack:
 
         def run(*words: str, columns: int = 80, colour: bool = False) -> Terminal:
-            environment = {
-                "SLUICE_ADMIN": gateway.admin,
-                "SLUICE_TOKEN_FILE": str(gateway.directory / "state" / "admin.token"),
-                "NO_COLOR": "" if colour else "1",
-            }
+            environment = environment_of(gateway) | {"NO_COLOR": "" if colour else "1"}
             terminal = Terminal([*command(), *words], cwd=Path(gateway.directory), env=environment, columns=columns)
             return stack.enter_context(terminal)
 
         yield run
+
+
+@pytest.fixture
+def show(gateway: Gateway) -> Show:
+    """The lines of `sluice WORDS` on a terminal of so many columns, from a fork of this process: its start is most of what a verb costs.
+
+    Tests with `shell` hold that the command shows such lines, too.
+    """
+
+    def run(*words: str, columns: int = 80) -> list[str]:
+        child, master = pty.fork()
+        if child == 0:
+            show_verb(gateway, words, columns)
+        text = b""
+        with os.fdopen(master, "rb", buffering=0) as shown, suppress(OSError):  # EIO: the verb has ended
+            while data := shown.read(1 << 16):
+                text += data
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        lines = ANSI.sub("", text.decode().replace("\r\n", "\n")).splitlines()
+        assert code == 0, "\n".join(lines)
+        return lines
+
+    return run
+
+
+def show_verb(gateway: Gateway, words: tuple[str, ...], columns: int) -> NoReturn:
+    """In the fork: as a process of its own would, and out."""
+    code = 1
+    try:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        sys.stdin, sys.stdout, sys.stderr = (open(number, mode, closefd=False) for number, mode in enumerate("rww"))  # noqa: SIM115  -- its own
+        os.environ.update(environment_of(gateway), TERM="xterm", COLUMNS="")
+        os.chdir(gateway.directory)
+        warnings.simplefilter("ignore")  # those of a test are errors
+        code = main(words)
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def shown(terminal: Terminal) -> list[str]:
@@ -127,9 +176,9 @@ WIDTHS = [80, 120, 200]
     ],
 )
 def test_no_line_of_a_table_is_wider_than_the_terminal_and_what_matters_is_there(
-    shell: Open, words: list[str], important: list[str], columns: int
+    show: Show, words: list[str], important: list[str], columns: int
 ) -> None:
-    lines = shown(shell(*words, columns=columns))
+    lines = show(*words, columns=columns)
     assert [line for line in lines if cell_width(line) > columns] == []
     if important:
         assert any(set(important) <= set(re.split(r" {2,}", line.strip())) | set(line.split()) for line in lines), "\n".join(lines)
@@ -156,16 +205,16 @@ def test_no_line_of_a_table_is_wider_than_the_terminal_and_what_matters_is_there
         (["rules", "show", "rocket-topics"], "rocket-topics"),
     ],
 )
-def test_no_line_of_prose_is_wider_than_the_terminal_and_nothing_is_cut(shell: Open, words: list[str], there: str, columns: int) -> None:
-    lines = shown(shell(*words, columns=columns))
+def test_no_line_of_prose_is_wider_than_the_terminal_and_nothing_is_cut(show: Show, words: list[str], there: str, columns: int) -> None:
+    lines = show(*words, columns=columns)
     commands = [line for line in lines if line.lstrip().startswith("sluice ")]  # of `why`: whole, to be copied
     assert too_wide([line for line in lines if line not in commands], columns) == []
     assert there in " ".join(" ".join(lines).split()), "\n".join(lines)
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_the_limit_of_a_client_is_told_as_that_of_a_topic_with_whole_times(shell: Open, columns: int) -> None:
-    lines = shown(shell("limits", "get", "client", CLIENT, columns=columns))
+def test_the_limit_of_a_client_is_told_as_that_of_a_topic_with_whole_times(show: Show, columns: int) -> None:
+    lines = show("limits", "get", "client", CLIENT, columns=columns)
     said = " ".join(" ".join(lines).split())
     assert said.startswith(
         f"client {CLIENT} produce per client: 900/s (burst 900) of no rule for {CLIENT} from override, changed live by admin "
@@ -175,9 +224,9 @@ def test_the_limit_of_a_client_is_told_as_that_of_a_topic_with_whole_times(shell
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_what_changed_is_told_with_its_name_author_and_reason(shell: Open, columns: int) -> None:
+def test_what_changed_is_told_with_its_name_author_and_reason(show: Show, columns: int) -> None:
     """Of every change all is there, in its column or below its line: nobody is sent to another form or a wider terminal."""
-    lines = shown(shell("history", "list", columns=columns))
+    lines = show("history", "list", columns=columns)
     assert lines[0].split()[:3] == ["what", "rev", "at"]
     assert too_wide(lines, columns) == []
     said = " ".join(" ".join(lines).split())
@@ -185,13 +234,13 @@ def test_what_changed_is_told_with_its_name_author_and_reason(shell: Open, colum
     names = (f"rocketmq {LONG}", f"amqp / orders {LONG}", f"client {CLIENT}", f"rule {LONG_RULE}", "quotas")
     for each in (*names, "admin", "none -> 50/s, 3MiB/s", "none -> 900/s", "none -> 4 quotas", REASON, "incident 12"):
         assert each in said, (each, lines)
-    audit = shown(shell("audit", "list", columns=columns))
+    audit = show("audit", "list", columns=columns)
     assert any("refused" in line and "PUT" in line for line in audit), audit
 
 
 @pytest.mark.parametrize("columns", [80, 120, 200])
-def test_names_are_whole_and_as_one_types_them(shell: Open, columns: int) -> None:
-    lines = shown(shell("topics", columns=columns))
+def test_names_are_whole_and_as_one_types_them(show: Show, columns: int) -> None:
+    lines = show("topics", columns=columns)
     for name in ("orders", "/ orders order.created", "/ amq.default jobs", "订单-已创建-😀"):
         assert any(line == name or line.startswith(f"{name}  ") for line in lines), (name, lines)
     assert any(line.split("  ")[0] == LONG for line in lines) == (columns >= cell_width(LONG))
@@ -235,17 +284,17 @@ def test_steady_traffic_over_its_limit_shows_the_limit(gateway: Gateway) -> None
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_a_change_reads_well(shell: Open, columns: int) -> None:
+def test_a_change_reads_well(show: Show, columns: int) -> None:
     key, change = ("amqp", "/", "orders", "order.created"), ("--messages", "3/s", "--reason", "incident 12", "--for", "1h")
-    dry = shown(shell("limits", "set", *key, *change, "--dry-run", columns=columns))
-    lines = shown(shell("limits", "set", *key, *change, columns=columns))
-    again = shown(shell("limits", "set", *key, *change[:2], "--reason", REASON, columns=columns))
+    dry = show("limits", "set", *key, *change, "--dry-run", columns=columns)
+    lines = show("limits", "set", *key, *change, columns=columns)
+    again = show("limits", "set", *key, *change[:2], "--reason", REASON, columns=columns)
     for each in (dry, lines, again):
         assert [line for line in each if cell_width(line) > columns] == []
     assert any(line.startswith("/ orders order.created") and "3/s" in line and "override" in line for line in lines), lines
     assert "limit of amqp / orders order.created changed" in lines
     assert "replaced the earlier change" in " ".join(again)
-    back = shown(shell("limits", "unset", *key, columns=columns))
+    back = show("limits", "unset", *key, columns=columns)
     assert [line for line in back if cell_width(line) > columns] == []
     assert "live change of amqp / orders order.created taken back" in back
 
@@ -326,16 +375,15 @@ def test_top_shows_sorts_filters_and_changes_its_view(shell: Open) -> None:
 @pytest.mark.parametrize("ending", ["q", "SIGINT", "SIGTERM", "SIGHUP"])
 def test_top_leaves_the_terminal_as_it_was(shell: Open, ending: str) -> None:
     terminal = shell("top", "--interval", "0.3")
-    before = terminal.settings()
     until(terminal, lambda frame: "topics by" in frame)
-    assert terminal.settings() != before, "keys are read one by one"
+    assert terminal.settings() != terminal.settings_before, "keys are read one by one"
     if ending.startswith("SIG"):
         terminal.popen.send_signal(getattr(signal, ending))
     else:
         terminal.type(ending)
     code = terminal.popen.wait(HANG_S)
     assert code == {"q": 0, "SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}[ending]
-    assert terminal.settings() == before
+    assert terminal.settings() == terminal.settings_before
     terminal.read_until("\x1b[?25h\x1b[?1049l")
     assert "Traceback" not in terminal.text
 

@@ -35,6 +35,7 @@ class Terminal:
         self.argv = [str(word) for word in argv]
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+        self.settings_before = self.settings()  # the program's start may be over before anybody asks
         self.popen = subprocess.Popen(
             self.argv, stdin=slave, stdout=slave, stderr=slave, cwd=cwd, start_new_session=True,
             env={**os.environ, "TERM": "xterm", "COLUMNS": "", **(env or {})},
