@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pamqp import commands
 
 from gateway.protocols import PROTOCOLS
 from gateway.waiting.disk.waiting_disk import WaitingDisk
@@ -252,3 +253,33 @@ def test_what_blocks_its_client_does_so_when_its_turn_comes_and_not_for_good(dis
     assert (client.waiting()[0], budget.blocking) == (3, 1), "bills stand first now"
     client.wait(2)
     assert (client.waiting(), budget.blocking, client.talk.to_broker) == ((0, 0), 0, b"".join(said))
+
+
+def test_what_comes_next_is_read_before_it_is_asked_for(disk: WaitingDisk) -> None:
+    client = Client("amqp", disk, spools(10, max_age_ns=None))
+    client.send(*range(60))
+    seen = 0
+    for _ in range(40):
+        client.wait(0.1)
+        (line,) = client.talk.conversation.lines.by_name.values()
+        assert line.paged is not None
+        if len(line.parts) > line.refill_at > 0 and line.paged.stored:
+            seen += 1
+            assert line.paged.read_ahead or line.paged.reading, "nothing waits for the disk when half of these are gone"
+    assert seen > 5
+
+
+def test_a_close_that_was_read_back_goes_on_once_when_the_broker_closes_as_well(disk: WaitingDisk) -> None:
+    client = Client("amqp", disk, spools(1, max_age_ns=None))
+    client.send(*range(12))
+    client.talk.client(amqp.method(1, commands.Channel.Close(200, "", 0, 0)))
+    for _ in range(12):
+        client.wait(1)
+        (line,) = client.talk.conversation.lines.by_name.values()
+        if not line.pages():
+            break
+    assert len(line.parts) > 1, "it stands behind messages, in memory"
+    client.arrived()
+    client.talk.broker(amqp.method(1, commands.Channel.Close(504, "", 0, 0)))
+    client.wait(1)
+    assert [frame.name for frame in amqp.read(client.talk.to_broker)] == ["Channel.Close"]

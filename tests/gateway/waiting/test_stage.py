@@ -23,6 +23,7 @@ def test_what_passes_goes_on_and_the_rest_is_refused_in_the_order_it_came() -> N
     said = desk.settle(all_, none, some)
     assert [(what, count) for what, _, count in said] == [("admit", 3), ("refuse", 2), ("admit", 1), ("refuse", 3)]
     assert said[0][1] is all_
+    assert (said[2][1].passed, some.passed) == (1, 0), "each has its own"
     assert said[3][1] is some
     tally = desk.key.tally
     assert (tally.refused, tally.refused_bytes, tally.dropped, tally.refused_by, tally.retry_after_ns) == (

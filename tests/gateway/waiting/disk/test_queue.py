@@ -102,7 +102,9 @@ class Bench:
         return [path for path in self.disk.directory.rglob("*") if path.is_file() and path.name != "lock"]
 
     def holds_nothing(self) -> bool:
-        return (self.budget.held_bytes, self.budget.paged_bytes, self.budget.paged_queues, self.disk.waiting.topics) == (0, 0, 0, {})
+        budget, paging = self.budget, self.disk.paging
+        memory = (budget.held_bytes, budget.paging_bytes, paging.tails, paging.writing, paging.read_ahead)
+        return (memory, budget.paged_bytes, budget.paged_queues, self.disk.waiting.topics) == ((0, 0, 0, 0, 0), 0, 0, {})
 
 
 @pytest.fixture
