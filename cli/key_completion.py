@@ -15,7 +15,6 @@ from cli.exits import CommandError
 from cli.output import clean
 from limiter.protocols import AMQP, PROTOCOL_NAMES, ROCKETMQ
 from limiter.rules.level_keys import CONSUME, LEVEL_WORDS
-from limiter.rules.rule import MATCH_KEYS
 from limiter.topics import parts_of_path
 
 PATIENCE_S: Final = 1.0  # seconds; a shell waits for no longer
@@ -67,6 +66,8 @@ def complete_any_key(context: click.Context, parameter: click.Parameter, incompl
 
 def complete_match(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`FIELD=` for each key of a match; after that the words that it may have."""
+    from limiter.rules.rule import MATCH_KEYS  # whoever types another verb does not wait for the rules' code
+
     name, equals, begun = incomplete.partition("=")
     if equals:
         choices = MATCH_KEYS[name].choices if name in MATCH_KEYS else ()
