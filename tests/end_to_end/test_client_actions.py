@@ -158,6 +158,7 @@ SITUATIONS = {
         closed=WHY_COMMIT,
     ),
 }  # fmt: skip
+ASKED_AGAIN = 5  # times, at most: see `closed_twice`
 CELLS = [
     pytest.param(name, library, id=f"{name}-{library}")
     for name, one in SITUATIONS.items()
@@ -196,6 +197,14 @@ def check_blocked(report: Report, library: str, key: str, situation: Situation) 
         assert report.blocked[0].startswith(f"RATE_LIMITED - %2F/amq.default/{key} is over its limit of {limit} of rule ")
 
 
+def closed_twice(library: str, report: Report) -> bool:
+    """Whether AMQPStorm has sent channel.close behind its own close-ok, as its two threads do now and then where the machine is busy.
+
+    Any broker ends the connection then (504): one of 80 runs beside twelve endless loops.
+    """
+    return library == "amqpstorm" and "expected 'channel.open'" in str(report.other)
+
+
 @pytest.mark.parametrize(("name", "library"), CELLS)
 def test_the_application_sees_what_the_table_says(
     name: str, library: str, rabbitmq: RabbitMQ, gateway: Gateway, probe: Callable[[str], Probe]
@@ -203,9 +212,12 @@ def test_the_application_sees_what_the_table_says(
     situation = SITUATIONS[name]
     key = f"{name}.{library}"
     given_up = {"timeout": 2000} if situation.seen[-1].get(library) == "Timeout::Error" else {}
-    with Queue(rabbitmq.url, key) as queue, Queue(rabbitmq.url, f"free.{library}") as free:
-        report: Report = probe(library).ask(url=gateway.amqp_url(), key=key, free=free.name, run="m", **situation.order, **given_up)
-        arrived = queue.contents()
+    for _ in range(ASKED_AGAIN):
+        with Queue(rabbitmq.url, key) as queue, Queue(rabbitmq.url, f"free.{library}") as free:
+            report: Report = probe(library).ask(url=gateway.amqp_url(), key=key, free=free.name, run="m", **situation.order, **given_up)
+            arrived = queue.contents()
+        if not closed_twice(library, report):
+            break
     assert report.refused is None
     assert report.seen == [publish[library] for publish in situation.seen]
     assert arrived == [f"m-{number}" for number in range(situation.arrived)]

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from cli.main import main
-from gateway import standalone
+from gateway import control_plane
 from gateway.clock import now_ns
 from gateway.lifecycle.hourly_raises import HourlyRaises
-from gateway.workers import parent
 
 
 def run(passed: Path, arguments: list[str]) -> None:
@@ -22,8 +21,7 @@ def run(passed: Path, arguments: list[str]) -> None:
         return int(passed.read_text())
 
     clocked = partial(HourlyRaises, wall_clock=lambda: time.time() + seconds(), clock=lambda: now_ns() + seconds() * 1_000_000_000)
-    for module in (standalone, parent):
-        module.HourlyRaises = clocked  # type: ignore[attr-defined]
+    control_plane.HourlyRaises = clocked  # type: ignore[attr-defined,assignment]
     sys.argv = ["sluice", *arguments]
     sys.exit(main())
 
