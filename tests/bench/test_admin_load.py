@@ -73,7 +73,7 @@ def test_an_attack_is_beside_half_of_the_messages_that_pass(tmp_path: Path) -> N
     done = measured("--load", "attack", "--attackers", "127.0.0.3", "--results", str(tmp_path))
     found = re.search(r"messages: (\d+) a second; (\d+) without load", done.stderr)
     assert found is not None, done.stderr
-    assert int(found[1]) == int(found[2]) // 2
+    assert abs(int(found[1]) - int(found[2]) / 2) <= 1, "each is rounded by itself"
     assert "messages' p99 under attack" in done.stdout
     assert re.search(r"^/livez meanwhile: \d+ of \d+ within 0.5 s", done.stdout, re.M)
     assert re.search(r"^/v1/status meanwhile: \d+ of \d+ within 1.0 s", done.stdout, re.M)
