@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,9 +89,9 @@ class Context:
     def reason(self) -> str:
         return self.request.query.get("reason", "")
 
-    async def states(self) -> list[LimitState]:
-        """Every limit in use."""
-        return await limits_in_use(self.gateway.judge, self.request.now)
+    def states_in_slices(self) -> AsyncGenerator[list[LimitState], None]:
+        """Every limit in use, with a rest after each slice."""
+        return limits_in_slices(self.gateway.judge, self.request.now)
 
     def seconds_at(self, moment: int) -> float:
         """The time of day (seconds since 1970) at a moment of the monotonic clock (ns)."""
@@ -116,9 +117,21 @@ class Context:
                 f"force; {way_out(error)} and send the change again",
             ) from error
 
+    async def _names_in_use(self, most: int) -> list[TopicName]:
+        """The names of the limits in use that have one, among the first `most`."""
+        found: list[TopicName] = []
+        looked_at = 0
+        async with aclosing(self.states_in_slices()) as slices:
+            async for some in slices:
+                found += [state.name for state in some[: most - looked_at] if state.name is not None]
+                looked_at += len(some)
+                if looked_at >= most:
+                    break
+        return found
+
     async def _preview(self, plan: Plan) -> Preview:
         before, after = self.store.rules(), plan.rules
-        names = {state.name: None for state in (await self.states())[:MAX_TOPICS_COMPARED] if state.name is not None}
+        names = dict.fromkeys(await self._names_in_use(MAX_TOPICS_COMPARED))
         keys = []
         for change in plan.changes:
             if is_level_target(change.target):
@@ -191,15 +204,13 @@ async def remarks_on_quotas(rules: RuleSet) -> list[str]:
     return [f"{share}: their rules are not ({by_rule}), and a quota keeps its rule's mode; mode: enforce of the rule enforces them"]
 
 
-async def limits_in_use(judge: Judge, now: int) -> list[LimitState]:
+async def limits_in_slices(judge: Judge, now: int) -> AsyncGenerator[list[LimitState], None]:
     """Every limit in use at `now` (monotonic ns), with a rest after each slice."""
-    found: list[LimitState] = []
     started = trio.current_time()
     for some in judge.states_in_slices(now):
-        found += some
+        yield some
         await rest_after(started)
         started = trio.current_time()
-    return found
 
 
 def shape(rules: RuleSet, name: TopicName) -> list[Shape]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from admin.context import limits_in_use
+from admin.context import limits_in_slices
 from admin.endpoints.limits import MAX_NAME_BYTES
 from admin.http.bodies import ChangeContext, LimitBody, override
 from admin.http.problems import ProblemError
@@ -105,19 +105,17 @@ class LimitRequestService:
         """The limits as the console's JSON."""
         now, wall_clock = self._clock(), self._wall_clock()  # read together, because the code below takes time
         found: dict[TopicName, TopicRateLimit] = {}
-        for state in await limits_in_use(self._gateway.judge, now):
-            name = state.name
-            if name is None or name.protocol != ROCKETMQ.name or state.operation != "produce":
-                continue
-            rate = limited_messages(state.effective)
-            if rate is None:
-                continue
-            refused_at = NEVER
-            if state.last_refused_at is not None:
-                refused_at = int((wall_clock - (now - state.last_refused_at) / 1e9) * 1000)
-            seen = found.get(name)
-            if seen is None or rate < seen.limitQps:  # several rules may each have a bucket for it: the tightest
-                found[name] = TopicRateLimit(state.thing, rate, -(-state.wait_ns // 1000), refused_at)
+        async for states in limits_in_slices(self._gateway.judge, now):
+            for state in states:
+                name, rate = state.name, limited_messages(state.effective)
+                if name is None or name.protocol != ROCKETMQ.name or state.operation != "produce" or rate is None:
+                    continue
+                refused_at = NEVER
+                if state.last_refused_at is not None:
+                    refused_at = int((wall_clock - (now - state.last_refused_at) / 1e9) * 1000)
+                seen = found.get(name)
+                if seen is None or rate < seen.limitQps:  # several rules may each have a bucket for it: the tightest
+                    found[name] = TopicRateLimit(state.thing, rate, -(-state.wait_ns // 1000), refused_at)
         rules = self._store.rules()
         for target in self._store.state.keys:
             name = key_of(target)

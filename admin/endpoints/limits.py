@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from admin.authentication.auth import Role
 from admin.context import Context
 from admin.http.bodies import ChangeContext, LimitBody, decode, override
-from admin.http.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, QUERY, one_long_list, page
+from admin.http.paging import CURSOR, DESCRIBED_AT_ONCE, LIMIT, QUERY, Selection, one_long_list
 from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, invalid, not_found, pattern
 from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Parameter, Route
@@ -20,7 +20,7 @@ from admin.http.slices import yield_to_loop
 from admin.http.spreadsheet import FORMAT, LIMITS
 from admin.pattern_refusal import instead_of_pattern
 from admin.store.state import StoredOverride, key_target
-from admin.views.limit_list import SORTS, described, entries_of, rates_of, sort_key
+from admin.views.limit_list import SORTS, described, find_entries, rates_of, sort_key
 from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES, spoken_behind
@@ -224,13 +224,14 @@ async def list_limits(context: Context) -> Answer:
     request = context.request
     async with one_long_list():
         tag = etag(context.store.revision)  # a change that comes meanwhile may be in the list, and its revision is not
-        entries = await entries_of(context)
-        found, following = await page(entries, await sort_key(context, request.query.get("sort", "name")), request)
+        chosen = Selection(await sort_key(context, request.query.get("sort", "name")), request)
+        await find_entries(context, chosen.add)
+        found, following = await chosen.ended()
     items: list[LimitInUse] = []
     for first in range(0, len(found), DESCRIBED_AT_ONCE):
         async with one_long_list():
             items += await described(context, found[first : first + DESCRIBED_AT_ONCE])
-    return Answer(LimitPage(items, following, len(entries)), etag=tag)
+    return Answer(LimitPage(items, following, chosen.seen), etag=tag)
 
 
 KEY_PARAMETERS: Final = (

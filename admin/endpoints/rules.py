@@ -85,10 +85,12 @@ async def counted(context: Context, found: list[RuleView]) -> list[RuleView]:
     """The rules with the counts of their candidates and of shadow mode, which are no part of the ETag."""
     counts = context.gateway.judge.candidates(context.request.now)
     shadows = {each.name: 0 for each in found if each.mode == "shadow"}
-    for state in await context.states() if shadows else ():
-        rule = state.effective.rule
-        if rule.name in shadows and rule.mode == "shadow":
-            shadows[rule.name] += state.shadow_refused
+    if shadows:
+        async for states in context.states_in_slices():
+            for state in states:
+                rule = state.effective.rule
+                if rule.name in shadows and rule.mode == "shadow":
+                    shadows[rule.name] += state.shadow_refused
     found = [with_fields(each, would_refuse=shadows[each.name]) if each.name in shadows else each for each in found]
     return [
         with_fields(each, candidate_usage=candidate_usage(counts[each.name], context.seconds_at))

@@ -11,7 +11,7 @@ import binascii
 import heapq
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import trio
@@ -46,31 +46,60 @@ def one_long_list() -> trio.Lock:
         return lock
 
 
+class Selection(Generic[T]):
+    """The items of one page, chosen while a list comes slice by slice: of the others nothing is kept."""
+
+    def __init__(self, key: Callable[[T], SortKey], request: Request) -> None:
+        """In order of `key`; raises ProblemError 422 where the request's cursor cannot be used."""
+        self._key = key
+        self._after = _decode(request.query.get("cursor"))
+        self._count = request.count("limit", DEFAULT)
+        self._seen = 0  # items
+        self._best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number
+        self._runs: list[list[tuple[SortKey, int, T]]] = []  # of more items than a page has, which an export takes: each slice in order
+
+    def add(self, items: Sequence[T]) -> None:
+        """Choose among some more. SLICE_ITEMS at most, between two turns of the event loop."""
+        key, after = self._key, self._after
+        keyed = [(key(item), at, item) for at, item in enumerate(items, self._seen)]
+        wanted = [entry for entry in keyed if after is None or entry[0] > after]
+        self._seen += len(items)
+        if self._count > MAX_ITEMS:
+            self._runs.append(sorted(wanted))
+        else:
+            self._best = sorted(self._best + wanted)[: self._count + 1]
+
+    async def ended(self) -> tuple[list[T], str | None]:
+        """The page, and the cursor of the next."""
+        best, count = self._best, self._count
+        merged = heapq.merge(*self._runs)
+        while len(best) <= count and (some := list(islice(merged, min(SLICE_ITEMS, count + 1 - len(best))))):
+            started = trio.current_time()
+            best += some
+            await rest_after(started)
+        found = best[:count]
+        return [item for _, _, item in found], _encode(found[-1][0]) if len(best) > count else None
+
+    @property
+    def seen(self) -> int:
+        """Items of the whole list so far."""
+        return self._seen
+
+    def __repr__(self) -> str:
+        return f"<Selection of {self._seen}>"
+
+
 async def page(items: Sequence[T], key: Callable[[T], SortKey], request: Request) -> tuple[list[T], str | None]:
     """The items of the page that `request` asks for, in order of `key`, and the cursor of the next; raises ProblemError 422.
 
-    Keeps the best of each slice, with a turn of the event loop after it: to sort 10,000 items at once takes 20 ms.
+    Chosen slice by slice, with a turn of the event loop after each: to sort 10,000 items at once takes 20 ms.
     """
-    after = _decode(request.query.get("cursor"))
-    count = request.count("limit", DEFAULT)
-    best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number
-    runs: list[list[tuple[SortKey, int, T]]] = []  # of more items than a page has, which an export takes at once: each slice in order
+    chosen = Selection(key, request)
     for first in range(0, len(items), SLICE_ITEMS):
         started = trio.current_time()
-        keyed = [(key(item), at, item) for at, item in enumerate(items[first : first + SLICE_ITEMS], first)]
-        wanted = [entry for entry in keyed if after is None or entry[0] > after]
-        if count > MAX_ITEMS:
-            runs.append(sorted(wanted))
-        else:
-            best = sorted(best + wanted)[: count + 1]
+        chosen.add(items[first : first + SLICE_ITEMS])
         await rest_after(started)
-    merged = heapq.merge(*runs)
-    while len(best) <= count and (some := list(islice(merged, min(SLICE_ITEMS, count + 1 - len(best))))):
-        started = trio.current_time()
-        best += some
-        await rest_after(started)
-    found = best[:count]
-    return [item for _, _, item in found], _encode(found[-1][0]) if len(best) > count else None
+    return await chosen.ended()
 
 
 def page_in_order(items: Sequence[T], name: Callable[[T], str], request: Request) -> tuple[list[T], str | None]:

@@ -6,15 +6,15 @@ The plain way is to describe every limit and to show a hundred of them: 0.65 s o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
 from admin.http.paging import SortKey, matches
-from admin.http.slices import rest_after
+from admin.http.slices import in_slices, rest_after
 from admin.ports import JSONObject, TopicPlace
-from admin.store.level_targets import level_key_of, level_target
+from admin.store.level_targets import level_key_of
 from admin.store.state import key_of
 from admin.views.level_views import holding
 from admin.views.limit_views import LimitInUse, in_use, level_of, usage_of, used_share
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from admin.context import Context
     from limiter.limit_state import LimitState
+    from limiter.rules.level_keys import LevelKey
     from limiter.rules.rule_set import Effective
     from limiter.topics import TopicName
 
-ENTRIES_PER_SLICE: Final = 100  # limits in use of which entries are made between two turns of the event loop: 0.2 ms
+NAMES_PER_SLICE: Final = 50  # live changes whose names are read between two turns of the event loop: 0.2 ms; a guess
 CHANGES_PER_SLICE: Final = 10  # live changes whose limits are looked up between two turns of the event loop: 0.2 ms
 DESCRIBED_PER_SLICE: Final = 10  # limits described between two turns of the event loop: 0.2 ms
 AT_REST: Final = {"forwarded_per_second": 0.0, "bytes_per_second": 0.0}  # of a topic that is known and does not move
@@ -53,51 +54,49 @@ class Entry(NamedTuple):
         return (state.protocol, state.thing, state.operation) if state is not None and state.per == "topic" else None
 
 
-async def entries_of(context: Context) -> list[Entry]:
-    """Every limit that the request asks for, in slices."""
+async def find_entries(context: Context, take: Callable[[list[Entry]], None]) -> None:
+    """Call `take` with every limit that the request asks for, in slices: of a hundred thousand limits no more is made at once."""
     request = context.request
     protocol, searching = request.query.get("protocol"), bool(request.query.get("q"))
-    found: list[Entry] = []
+    rules, live = context.store.rules(), context.store.state
+    keys = dict(await in_slices(lambda target: (key_of(target), target), list(live.keys), NAMES_PER_SLICE))
+    levels = dict(await in_slices(lambda target: (level_key_of(target), target), list(live.levels), NAMES_PER_SLICE))
+    in_use: set[TopicName] = set()  # of those that are changed live
+    used: set[tuple[str, str, str]] = set()  # the same, of levels
+    wanted_levels = {(key.operation, key.per, key.thing) for key in levels}
 
-    def add(entry: Entry) -> None:
-        wanted = protocol in (None, entry.protocol)
-        if wanted and (not searching or matches(request, entry.effective.thing, entry.effective.rule.name)):
-            found.append(entry)
+    def wanted(entries: Iterable[Entry]) -> list[Entry]:
+        return [
+            entry
+            for entry in entries
+            if protocol in (None, entry.protocol) and (not searching or matches(request, entry.effective.thing, entry.effective.rule.name))
+        ]
 
-    states = await context.states()
-    names: set[TopicName] = set()
-    used: set[tuple[str, str, str]] = set()
-    for first in range(0, len(states), ENTRIES_PER_SLICE):
-        started = trio.current_time()
-        for state in states[first : first + ENTRIES_PER_SLICE]:
-            add(Entry(state.protocol, state.operation, state.effective, state, ""))
-            used.add((state.operation, state.per, state.effective.thing))
-            if state.name is not None:
-                names.add(state.name)
-        await rest_after(started)
-    rules = context.store.rules()
-    targets = list(context.store.state.keys)
-    for first in range(0, len(targets), CHANGES_PER_SLICE):
-        started = trio.current_time()
-        for target in targets[first : first + CHANGES_PER_SLICE]:
-            name = key_of(target)
-            if name in names:
-                continue
-            for effective in rules.effective(name):
-                if effective.per == "topic":
-                    used.add(("produce", effective.per, effective.thing))
-                    add(Entry(name.protocol, "produce", effective, None, f"/v1/{target}"))
-        await rest_after(started)
-    targets = list(context.store.state.levels)
-    for first in range(0, len(targets), CHANGES_PER_SLICE):
-        started = trio.current_time()
-        for key in map(level_key_of, targets[first : first + CHANGES_PER_SLICE]):
-            if (key.operation, key.per, key.thing) not in used:
-                its_protocol = key.protocol or protocol_of_level(key.per) or ""
-                for effective in holding(rules, key):
-                    add(Entry(its_protocol, key.operation, effective, None, f"/v1/{level_target(key)}"))
-        await rest_after(started)
-    return found
+    def of_state(state: LimitState) -> Entry:
+        if state.name in keys:
+            in_use.add(state.name)
+        place = (state.operation, state.per, state.effective.thing)
+        if place in wanted_levels:
+            used.add(place)
+        return Entry(state.protocol, state.operation, state.effective, state, "")
+
+    def of_key(name: TopicName, target: str) -> Iterator[Entry]:
+        for effective in rules.effective(name):
+            if effective.per == "topic":
+                used.add(("produce", effective.per, effective.thing))
+                yield Entry(name.protocol, "produce", effective, None, f"/v1/{target}")
+
+    def of_level(key: LevelKey, target: str) -> Iterator[Entry]:
+        its_protocol = key.protocol or protocol_of_level(key.per) or ""
+        for effective in holding(rules, key):
+            yield Entry(its_protocol, key.operation, effective, None, f"/v1/{target}")
+
+    async for states in context.states_in_slices():
+        take(wanted(map(of_state, states)))
+    unused = [(name, target) for name, target in keys.items() if name not in in_use]
+    await in_slices(lambda each: take(wanted(of_key(*each))), unused, CHANGES_PER_SLICE)
+    others = [(key, target) for key, target in levels.items() if (key.operation, key.per, key.thing) not in used]
+    await in_slices(lambda each: take(wanted(of_level(*each))), others, CHANGES_PER_SLICE)
 
 
 async def rates_of(context: Context, wanted: Collection[TopicPlace]) -> dict[TopicPlace, JSONObject]:
