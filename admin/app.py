@@ -222,7 +222,7 @@ class Admin:
         return kept
 
     async def _worked_on(self, context: Context, route: Route) -> Answer:
-        await self._gateway.gather(route.template)
+        await self._gateway.gather(route.views)
         if route.columns and wants_csv(context.request):
             return await export(context, route)
         if not route.at_once:

@@ -1,4 +1,4 @@
-"""A running gateway as the control plane sees it. `gateway/standalone.py` and `gateway/workers/parent.py` both implement it.
+"""A running gateway as the admin API sees it. `gateway/control_plane.py` implements it.
 
 Admin never imports gateway.
 
@@ -134,8 +134,11 @@ class Gateway(Protocol):
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force for the next batch."""
 
-    async def gather(self, route: str) -> None:
-        """Fetch the workers' state for an answer to `route`. Called before each answer; its time is bounded."""
+    async def gather(self, views: Collection[str] | None) -> None:
+        """Bring the views that an answer is made of up to date (`Route.views`), and what the judge counts of processes; None: nothing.
+
+        Called before each answer; its time is bounded.
+        """
 
     async def in_force(self) -> None:
         """Wait until the rules last enforced hold for every following batch; its time is bounded."""

@@ -110,7 +110,7 @@ class QuotaWatch:
             self._trials.clear()
             self._started = True
             return
-        await self._gateway.gather("/v1/topics")
+        await self._gateway.gather(["topics"])
         items = [item for item in await self._gateway.topics() if item["operation"] == "produce"]
         for target, over, reference, quotas in (
             (QUOTAS, ("refused", "dropped", "delayed"), state.quotas, self._store.quotas),

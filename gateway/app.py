@@ -45,7 +45,7 @@ from gateway.listeners.factory import listeners_of, open_listeners
 from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.resolver import Resolver
 from gateway.pipeline.reports import FULL_FOR_USER, FULL_FOR_VHOST
-from gateway.ports import LastReload, RuleSource
+from gateway.ports import RuleSource
 from gateway.session.ending import close_gracefully, send_close
 from gateway.session.session import Session
 from gateway.session.shared import Shared
@@ -103,7 +103,6 @@ class Gateway:
         boot: str,
         fill_levels: FillLevelsFile | None = None,
         fleet: Fleet | None = None,
-        last_reload: LastReload | None = None,
         first_connection: int = 1,
         tidy_access_log: bool = True,
         texts: Texts | None = None,
@@ -120,7 +119,6 @@ class Gateway:
         self.boot = boot
         self.fill_levels = fill_levels
         self.fleet = fleet
-        self.last_reload = last_reload or LastReload()
         self.started = time.monotonic()
         self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
         self.draining = False

@@ -1,23 +1,23 @@
-"""What governs a gateway, and is the same whether its clients are served by this process or by workers.
+"""What governs a gateway, over one data plane or several: the store, the admin API, what a reload changes, and what operators are told.
 
 ::
 
-    settings ──► Store (admin) ── RuleSet ──► what is governed: one gateway, or the workers
+    settings ──► Store (admin) ── RuleSet ──► data planes: the gateway of this process, or workers
                    ▲                            ▲
-                   │ changes, durable first     │ enforce, reload, drain
+                   │ changes, durable first     │ report, describe, act, enforce
                Admin server ───────── ControlPlane (this) ◄── SIGHUP, files that have changed
 
-`standalone.py` governs the gateway of its own process, `workers/parent.py` those of its workers. An admin endpoint that asks something new
-of a gateway needs it in both, as far as it is not here.
+All that an admin endpoint asks of a gateway is here, once, over `planes()`. `standalone.py` has one data plane, in its own process;
+`workers/parent.py` has one for each worker, and only what makes them processes: their start, their end, and what is left of them.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -26,38 +26,47 @@ from admin.recent_events import RecentEvents
 from admin.series_store import SeriesStore
 from common import log
 from config.effective import values_with_origins
+from gateway.clock import now_ns
+from gateway.data_plane import Close, Drain, LogLevel, StandStill
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.apply_settings import spool_directory
 from gateway.lifecycle.file_watch import reload_on_change
 from gateway.lifecycle.fill_levels import FillLevelsFile
-from gateway.lifecycle.handover import Handover, Host
+from gateway.lifecycle.handover import Handover
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
 from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
 from gateway.lifecycle.process import freeze_heap, log_started
 from gateway.lifecycle.reload import Reloadable, Reloads
+from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
-from gateway.telemetry import exposition
-from gateway.telemetry.glance import RecentOverhead
+from gateway.telemetry import collector, exposition, glance, live_snapshot, status, summing
 from gateway.telemetry.topic_limits import messages_limit
+from gateway.telemetry.views import VIEWS
 
 if TYPE_CHECKING:
     import socket
 
     from admin.alerting.alerts import Facts
-    from admin.ports import Gateway
     from admin.store.store import Store
     from config import Settings
+    from gateway.counting.accounts import Place
+    from gateway.counting.hourly_demand import Reading
+    from gateway.data_plane import AnyCommand, DataPlane, TopicSource
     from gateway.lifecycle.admin_server import SignInLink
     from gateway.lifecycle.takeover import Takeover
     from gateway.systemd import Inheritance
     from limiter.judge import Judge
+    from limiter.rules.rule_set import RuleSet
 
     # Lines for the person at the terminal once it serves; they ask for a link to the dashboard themselves.
     FirstSteps = Callable[[Settings, Callable[[], SignInLink | None]], Iterable[str]]
 
 
-class Governed(Reloadable, Host, Protocol):
+REPORT_S: Final = 1.0  # seconds; until a data plane has reported what operators ask for
+
+
+class Governed(Reloadable, Protocol):
     """The gateway of this process, or the parent of several."""
 
     draining: bool
@@ -65,8 +74,15 @@ class Governed(Reloadable, Host, Protocol):
     took_over_at: float | None  # Unix time, in seconds; None: it began without a process before it
 
 
-class ControlPlane(ABC):
-    """The store and the admin API of a gateway, what a reload changes, what is told to operators, and the tasks for that."""
+def said_by(plane: DataPlane, text: str) -> str:
+    return f"worker {plane.worker}: {text}" if plane.worker else text
+
+
+class ControlPlane:
+    """The store and the admin API of a gateway, what a reload changes, what is told to operators, and the tasks for that.
+
+    Implements `admin.ports.Gateway` and `lifecycle.handover.Host`.
+    """
 
     def __init__(
         self,
@@ -92,46 +108,219 @@ class ControlPlane(ABC):
         if takeover is None:
             self.fill_levels.restore()
         self.log_keeping = LogKeeping(settings)
-        self.recent_overhead = RecentOverhead(exposition.OVERHEAD_BUCKETS)
+        self.recent_overhead = glance.RecentOverhead(exposition.OVERHEAD_BUCKETS)
         self.series = SeriesStore(settings.admin.series_topics, messages_limit)
         self._begun = False
 
-    def _govern(self, shown: Gateway, over: Callable[[], Iterable[Facts]]) -> None:
-        """What needs the governed gateway. `shown`: this, as the admin API sees it; `over`: the limits that are over."""
-        settings = self.governed.settings
+    def _govern(self, governed: Governed, planes: Mapping[int, DataPlane]) -> None:
+        """What needs the governed gateway: that of this process, or the parent of several. `planes`: by the place of their process."""
+        self.governed = governed
+        self._planes = planes
+        settings = governed.settings
         self.hourly_raises = HourlyRaises(self.store, lambda: self.governed.settings.quotas, self._demand)
-        self.admin_server = AdminServer(shown, self.store, settings)
-        self.handover = Handover(self.store, self.admin_server, self.fill_levels, self.governed)
-        self.webhooks = Webhooks(settings, over)
+        self.admin_server = AdminServer(self, self.store, settings)
+        self.handover = Handover(self.store, self.admin_server, self.fill_levels, self)
+        self.webhooks = Webhooks(settings, self._over)
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
             lambda new: partial(self.series.resize, new.admin.series_topics),
         ]  # fmt: skip
 
-    # ---- whose clients are served elsewhere --------------------------------------------------------------------------
+    # ---- its data planes ---------------------------------------------------------------------------------------------
 
-    @property
-    @abstractmethod
-    def governed(self) -> Governed: ...
+    def planes(self) -> Collection[DataPlane]:
+        """Those that are told what holds, whether they serve already or not."""
+        return self._planes.values()
 
-    @abstractmethod
-    async def in_force(self) -> None: ...
+    def serving(self) -> list[DataPlane]:
+        return [plane for plane in self.planes() if plane.serves]
 
-    @abstractmethod
+    def missing(self) -> list[str]:
+        """Sentences on data planes that should serve and do not."""
+        return []
+
+    async def gather(self, views: Collection[str] | None) -> None:
+        """Bring these views up to date, side by side; what is not reported within REPORT_S is shown as it was. None: nothing is asked."""
+        if views is None:
+            return
+        with trio.move_on_after(REPORT_S):
+            async with trio.open_nursery() as nursery:
+                for plane in self.serving():
+                    nursery.start_soon(plane.report, views)
+
+    def views(self, name: str) -> list[Any]:
+        """A view of each data plane that serves, as it was reported last."""
+        return [found for plane in self.serving() if (found := plane.view(name)) is not None]
+
+    def view(self, name: str) -> Any:
+        """A view of all data planes as one."""
+        found = self.views(name)
+        return found[0] if len(found) == 1 else VIEWS[name].merged(found)
+
+    def act(self, command: AnyCommand) -> None:
+        """Tell all data planes."""
+        for plane in self.planes():
+            plane.act(command)
+
+    def topic_sources(self) -> list[TopicSource]:
+        return [*self.serving()]
+
     async def _demand(self) -> Sources:
-        """What all topics have counted, for the intraday raise."""
+        """What each data plane has counted of all topics since it began; None of one that does not answer in time."""
+        asked = self.serving()
+        found: dict[str, list[Reading] | None] = {plane.name: None for plane in asked}
 
-    @abstractmethod
-    def _passed_sockets(self) -> list[socket.socket]:
-        """All that listen, for the next process."""
+        async def ask(plane: DataPlane) -> None:
+            await plane.report(["demand"])
+            found[plane.name] = plane.view("demand")
 
-    # ---- what operators see and do (admin.ports.Gateway) -------------------------------------------------------------
+        with trio.move_on_after(REPORT_S):
+            async with trio.open_nursery() as nursery:
+                for plane in asked:
+                    nursery.start_soon(ask, plane)
+        return found
+
+    def _over(self) -> Iterable[Facts]:
+        """The limits that are over."""
+        found: Iterable[Facts] = self.view("over")
+        return found
+
+    # ---- what operators see (admin.ports.Gateway) --------------------------------------------------------------------
 
     def begun(self) -> bool:
         return self._begun
 
-    def received_lately(self, place: tuple[str, str, str], seconds: int) -> list[float | None]:
+    def ready(self) -> list[str]:
+        if self.governed.draining:
+            return ["draining"]
+        reasons = self.missing()
+        for plane in self.serving():
+            state = plane.view("status")
+            because = ["has not reported its state yet"] if state is None else state["not_ready_because"]
+            reasons += [said_by(plane, reason) for reason in because]
+        return reasons
+
+    def warnings(self) -> list[str]:
+        found = [said_by(plane, text) for plane in self.serving() for text in (plane.view("status") or {}).get("warnings", ())]
+        return [*found, *self.log_keeping.warnings(), *self.webhooks.warnings()]
+
+    def status(self) -> dict[str, Any]:
+        governed, reasons, found = self.governed, self.ready(), self.view("status")
+        return {
+            **status.identity(governed.settings.gateway.name, self.boot, self.began),
+            "taken_over_at": None if governed.took_over_at is None else log.moment(governed.took_over_at),
+            "ready": not reasons,
+            "draining": governed.draining,
+            "revision": self.store.revision,
+            "config_last_reload_successful": self.reloads.last.ok,
+            "needs_restart": self.reloads.last.needs_restart,
+            **found,
+            "not_ready_because": reasons,
+            "limits": {**self.judge.usage(), **{name: found["limits"].get(name, 0) for name in ("keys", "origins")}},
+            "warnings": self.warnings(),
+        }
+
+    def listeners(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.view("listeners")
+        return found
+
+    def connections(self) -> dict[int, str]:
+        found: dict[int, str] = self.view("connections")
+        return found
+
+    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Asks the data planes side by side, slice by slice. One that is too slow is not asked again: of its other connections only number,
+        protocol and worker are known.
+        """
+        found: dict[int, dict[str, Any]] = {}
+
+        async def ask(plane: DataPlane) -> None:
+            known = plane.view("connections") or {}
+            asked = [number for number in numbers if number in known]
+            for first in range(0, len(asked), status.MAX_CONNECTIONS_PER_SLICE):
+                try:
+                    described = await plane.describe(asked[first : first + status.MAX_CONNECTIONS_PER_SLICE])
+                except trio.TooSlowError:
+                    found.update((number, {"id": number, "protocol": known[number], "worker": plane.worker}) for number in asked[first:])
+                    return
+                found.update((each["id"], each) for each in described)
+
+        async with trio.open_nursery() as nursery:
+            for plane in self.serving():
+                nursery.start_soon(ask, plane)
+        return [found[number] for number in numbers if number in found]
+
+    def spool(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.view("spool")
+        return found
+
+    async def spooled_topics(self) -> list[dict[str, Any]]:
+        parts = [await collect_cooperatively(plane.rows("spooled_topics")) for plane in self.serving()]
+        return parts[0] if len(parts) == 1 else summing.spooled_topics(parts)
+
+    def clients(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.view("clients")
+        return found
+
+    async def topic_numbers(self, name: str | None) -> dict[Place, float]:
+        parts = [await result_cooperatively(source.topic_numbers(name)) for source in self.topic_sources()]
+        if len(parts) == 1:
+            return parts[0]
+        found: dict[Place, float] = {}
+        for part in parts:
+            for place, number in part.items():
+                found[place] = found.get(place, 0.0) + number
+            await trio.lowlevel.checkpoint()
+        return found
+
+    async def topics(self, wanted: Collection[Place] | None = None) -> list[dict[str, Any]]:
+        parts = [await collect_cooperatively(source.topics(wanted)) for source in self.topic_sources()]
+        found = parts[0] if len(parts) == 1 else summing.topics(parts)
+        if wanted is None or len(parts) == 1:
+            return found
+        order = {place: at for at, place in enumerate(wanted)}
+        return sorted(found, key=lambda item: order[summing.place(item)])
+
+    async def snapshot(self) -> dict[str, Any]:
+        moving = live_snapshot.joined([await result_cooperatively(source.moving()) for source in self.topic_sources()])
+        topics = await self.topics(live_snapshot.worst(moving))
+        await trio.lowlevel.checkpoint()
+        return {
+            **live_snapshot.assembled(self.status(), moving, topics),
+            "listeners": glance.in_short(self.listeners()),
+            "over": glance.over_limits(self.view("over")),
+            "overhead_ms": self.recent_overhead.look(self.view("overhead"), time.monotonic()),
+        }
+
+    def unseen(self) -> list[int]:
+        """The workers that are not in the last second of the series."""
+        return []
+
+    async def series_of(self, place: Place | None, *, day: bool, since: int = 0) -> dict[str, Any]:
+        """The sum over the data planes; what has ended with a worker stays in it."""
+        found = await result_cooperatively(self.series.read(place, day=day, since=since))
+        return {**found, "missing": self.unseen() if self.series.most else []}
+
+    def received_lately(self, place: Place, seconds: int) -> list[float | None]:
         return self.series.received(place, seconds)
+
+    def traffic_lines(self) -> Iterator[str]:
+        """The metrics of the data planes."""
+        return chain.from_iterable([plane.metric_lines() for plane in self.planes()])
+
+    def metrics(self, others: exposition.Samples) -> Iterator[str]:
+        rules, last = self.store.rules(), self.reloads.last
+        own: exposition.Samples = {
+            "sluice_limit_rate": collector.rate_samples(rules),
+            "sluice_candidate_messages_total": collector.candidate_samples(self.judge.candidates(now_ns())),
+            "sluice_config_last_reload_successful": [((), last.ok)],
+            "sluice_config_last_reload_timestamp_seconds": [((), last.at)],
+            "sluice_config_version": [((), self.store.revision)],
+            **self.log_keeping.samples(),
+            **self.webhooks.samples(),
+            **self.handover.samples(),
+        }
+        return exposition.pieces(chain(self.traffic_lines(), exposition.families({**own, **others})))
 
     def configuration(self) -> dict[str, object]:
         return self.governed.settings.describe()
@@ -145,8 +334,28 @@ class ControlPlane(ABC):
     def configured_log_level(self) -> str:
         return self.governed.settings.log.level
 
+    # ---- what operators do (admin.ports.Gateway) ---------------------------------------------------------------------
+
+    def close_connection(self, connection: int, reason: str) -> bool:
+        for plane in self.serving():
+            if connection in (plane.view("connections") or {}):
+                plane.act(Close(connection, reason))
+                return True
+        return False
+
     def set_log_level(self, level: str) -> None:
         log.set_level(self.governed.log_handler, level)
+        self.act(LogLevel(level))
+
+    def enforce(self, rules: RuleSet) -> None:
+        for plane in self.planes():
+            plane.enforce(rules)
+
+    async def in_force(self) -> None:
+        """Wait until what was enforced last holds everywhere."""
+        async with trio.open_nursery() as nursery:
+            for plane in self.planes():
+                nursery.start_soon(plane.in_force)
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError."""
@@ -154,6 +363,23 @@ class ControlPlane(ABC):
 
     def drain(self) -> None:
         self.governed.drain_requested.set()
+
+    # ---- one process after another (lifecycle.handover.Host) ---------------------------------------------------------
+
+    def stand_still(self) -> None:
+        self.act(StandStill(yes=True))
+
+    def go_on(self) -> None:
+        self.act(StandStill(yes=False))
+
+    def hand_over(self) -> None:
+        self.act(Drain(handed_over=True))
+        self.drain()
+
+    def passed_sockets(self) -> list[socket.socket]:
+        """All that listen, for the next process."""
+        listening = [sock for listener in self.governed.listening.values() for sock in listener.sockets()]
+        return [*listening, *self.admin_server.sockets()]
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -164,7 +390,7 @@ class ControlPlane(ABC):
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         governed = self.governed
         return [
-            *self.handover.tasks(governed.settings.gateway, self._passed_sockets, lambda: governed.draining),
+            *self.handover.tasks(governed.settings.gateway, self.passed_sockets, lambda: governed.draining),
             partial(expire_changes, self.store),
             partial(reload_on_change, lambda: governed.settings, self._reload_everywhere),
             partial(keep_fill_levels, self.fill_levels),
@@ -178,7 +404,7 @@ class ControlPlane(ABC):
         """The running process gives up what only one can have; this is the next one. Raises TakeoverError, and as `Store.open`."""
         await trio.to_thread.run_sync(takeover.commit)
         self.store.take()
-        self.governed.enforce(self.store.rules())
+        self.enforce(self.store.rules())
         self.fill_levels.restore()
         self.governed.took_over_at = time.time()
 

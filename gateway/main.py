@@ -38,7 +38,7 @@ def composed(
     if settings.gateway.workers == 1:
         from gateway.standalone import Standalone
 
-        return Standalone(settings, store, handler, inheritance, takeover, first_steps).run
+        return Standalone(settings, store, handler, inheritance, takeover, first_steps).serve
     from gateway.workers.parent import Parent
 
     parent = signals.group = Parent(settings, store, handler, inheritance, takeover, first_steps)

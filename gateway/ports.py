@@ -6,7 +6,6 @@ room that needs more of a gateway, of its own kind, extends the port beside its 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -40,15 +39,6 @@ class RuleSource(Protocol):
         """All rules as they hold now. The same object until something changes."""
 
 
-class LastReload:
-    """How the last reload of the configuration went."""
-
-    def __init__(self) -> None:
-        self.ok = True
-        self.at = time.time()
-        self.needs_restart: list[str] = []  # what the files said at the last good reload and is not in force; lines for people
-
-
 class RunningGateway(Protocol):
     """What every room may see of a running gateway."""
 
@@ -71,7 +61,6 @@ class RunningGateway(Protocol):
     brokers: dict[str, BrokerListeners]  # by name server listener
     fleet: Fleet | None
     remote_admin: RemoteAdmin | None  # None in a worker: checks refuse it there
-    last_reload: LastReload
     log_handler: log.QueueHandler
     lag_s: float  # how late the last timer of the event loop came
     lag: Histogram

@@ -69,7 +69,7 @@ ports
 broker_load
 telemetry
 lifecycle
-app control_plane
+app data_plane control_plane
 standalone
 workers
 main

@@ -185,7 +185,7 @@ SNAPSHOTS: Final = Parameter("snapshots", "flag", "0: without snapshots")
 TOPIC_COUNT: Final = Parameter("topics", "count", f"topics in a snapshot, the worst first; {TOPICS} where it is not given", most=MAX_TOPICS)
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/events", Role.VIEWER, list_events, "The log's last events, the latest last", answer=EventsPage,
-          parameters=(AFTER, KIND, TOPIC, LEVEL, LIMIT)),
+          parameters=(AFTER, KIND, TOPIC, LEVEL, LIMIT), views=("events",)),
     Route("GET", "/v1/stream", Role.VIEWER, stream, "Events as they happen, and a snapshot a second (server-sent events)",
           answer_type=STREAM, parameters=(AFTER, KIND, TOPIC, LEVEL, EVENTS, SNAPSHOTS, TOPIC_COUNT)),
 ]  # fmt: skip

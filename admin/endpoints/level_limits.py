@@ -168,13 +168,13 @@ def routes_of(operation: str, word: str) -> list[Route]:
         thing = f"what is published to a {word}".replace("to a exchange", "to an exchange")
     parameters = WRITE_PARAMETERS if word in {"client", "listener"} else SET_PARAMETERS
     return [
-        Route("GET", path, Role.VIEWER, get, f"The limit of {thing}", answer=LevelLimit),
+        Route("GET", path, Role.VIEWER, get, f"The limit of {thing}", answer=LevelLimit, views=()),
         Route("PUT", path, Role.OPERATOR, put, f"Change the limit of {thing} live", answer=LevelLimit | Preview, body=LimitBody,
-              parameters=parameters, conditional=True),
+              parameters=parameters, conditional=True, views=()),
         Route("PATCH", path, Role.OPERATOR, patch, f"Change parts of the live change of {thing}", answer=LevelLimit | Preview,
-              body=LimitBody, parameters=parameters, conditional=True),
+              body=LimitBody, parameters=parameters, conditional=True, views=()),
         Route("DELETE", path, Role.OPERATOR, delete, f"Take the live change of {thing} back", answer=LevelLimit | Preview,
-              parameters=WRITE_PARAMETERS, conditional=True),
+              parameters=WRITE_PARAMETERS, conditional=True, views=()),
     ]  # fmt: skip
 
 

@@ -254,19 +254,19 @@ LIST_PARAMETERS: Final = (
 
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/limits", Role.VIEWER, list_limits, "Limits in use or changed live", answer=LimitPage,
-          parameters=(*LIST_PARAMETERS, FORMAT), columns=LIMITS),
+          parameters=(*LIST_PARAMETERS, FORMAT), columns=LIMITS, views=("topics",)),
     *(
         route
         for template in (f"/v1/limits/{names.path}" for names in PROTOCOL_NAMES.values())
         for route in (
             Route("GET", template, Role.VIEWER, get, "The limits of a key, used or not, and why they hold", answer=KeyLimit,
-                  parameters=KEY_PARAMETERS),
+                  parameters=KEY_PARAMETERS, views=()),
             Route("PUT", template, Role.OPERATOR, put, "Change a key's limit live", answer=KeyLimit | Preview, body=LimitBody,
-                  parameters=SET_PARAMETERS, conditional=True),
+                  parameters=SET_PARAMETERS, conditional=True, views=()),
             Route("PATCH", template, Role.OPERATOR, patch, "Change parts of a key's live change", answer=KeyLimit | Preview, body=LimitBody,
-                  parameters=SET_PARAMETERS, conditional=True),
+                  parameters=SET_PARAMETERS, conditional=True, views=()),
             Route("DELETE", template, Role.OPERATOR, delete, "Take a key's live change back", answer=KeyLimit | Preview,
-                  parameters=WRITE_PARAMETERS, conditional=True),
+                  parameters=WRITE_PARAMETERS, conditional=True, views=()),
         )
     ),
 ]  # fmt: skip

@@ -40,7 +40,6 @@ async def status(context: Context) -> Answer:
     }
     warnings = [*context.gateway.warnings(), *store.warnings, *context.tokens.warnings]
     found = context.gateway.status()
-    found.setdefault("limits", context.gateway.judge.usage())
     return Answer({**found, "state": state, "warnings": warnings})
 
 
@@ -137,7 +136,7 @@ async def metrics(context: Context) -> Answer:
 
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, with its warnings and the settings that need a restart",
-          answer=dict[str, Any]),
+          answer=dict[str, Any], views=("status",)),
     Route("GET", "/v1/config", Role.VIEWER, configuration, "The effective configuration, without secrets", answer=dict[str, Any],
           parameters=(ORIGINS,)),
     Route("POST", "/v1/config:reload", Role.ADMIN, reload, "Read the configuration again", answer=dict[str, Any], body=ReasonBody,
@@ -146,9 +145,9 @@ ROUTES: Final[list[Route]] = [
           parameters=(DRY_RUN, REASON)),
     Route("GET", "/livez", Role.NOBODY, livez, "Whether the process is alive", answer=Live, at_once=True),
     Route("GET", "/readyz", Role.NOBODY, readyz, "Whether traffic is served", answer=Ready, statuses=(200, 503),
-          at_once=True),
+          at_once=True, views=("status",)),
     Route("GET", "/startupz", Role.NOBODY, startupz, "Whether clients are accepted, or were before a drain", answer=Started,
           statuses=(200, 503), at_once=True),
     Route("GET", "/metrics", Role.VIEWER, metrics, "Prometheus text, or OpenMetrics by `Accept`; gzip by `Accept-Encoding`",
-          answer_type=EXPOSITION),
+          answer_type=EXPOSITION, views=("metrics", "status")),
 ]  # fmt: skip

@@ -53,5 +53,5 @@ TOPIC: Final = Parameter("topic", "text", "only the topic of exactly this name")
 SORT: Final = Parameter("sort", "text", "the largest first: messages, bytes, wait (seconds); or name", choices=tuple(SORTS))
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/spool", Role.VIEWER, spool, "The spool, and the topics that wait in it", answer=SpoolPage,
-          parameters=(PROTOCOL, TOPIC, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.SPOOL),
+          parameters=(PROTOCOL, TOPIC, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.SPOOL, views=("spool", "spooled_topics")),
 ]  # fmt: skip

@@ -209,14 +209,14 @@ CONNECTION_SORT: Final = Parameter(
 )
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
-        answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.TOPICS),
+        answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.TOPICS, views=("topics",)),
     Route("GET", "/v1/clients", Role.VIEWER, clients, "Clients that limits refuse or hold, over all topics", answer=Items,
-          parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CLIENTS),
+          parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CLIENTS, views=("clients",)),
     Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck, credit and spool stage", answer=Items,
-          parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CONNECTIONS),
-    Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject),
+          parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CONNECTIONS, views=("connections",)),
+    Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject, views=("connections",)),
     Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection in the way of its protocol", answer=Done,
-          parameters=(DRY, REASON)),
+          parameters=(DRY, REASON), views=("connections",)),
     Route("GET", "/v1/listeners", Role.VIEWER, listeners, "Listeners with their real ports", answer=Items,
-          parameters=(PROTOCOL, QUERY, LIMIT, CURSOR)),
+          parameters=(PROTOCOL, QUERY, LIMIT, CURSOR), views=("listeners",)),
 ]  # fmt: skip

@@ -31,7 +31,6 @@ from config.tls_files import ending
 from gateway import systemd
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.listeners.factory import Protection, apply_tls, changed_tls, log_ending_certificates, read_tls, with_derived
-from gateway.ports import LastReload
 from limiter.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
@@ -55,6 +54,15 @@ class NewConfiguration(NamedTuple):
     protection: dict[str, Protection]  # by listener of the configuration
     compiled: RuleSet | None  # the new rules; None: they, and where they stand, are as before
     ending: list[ConfigProblem]  # certificates near their end
+
+
+class LastReload:
+    """How the last reload of the configuration went."""
+
+    def __init__(self) -> None:
+        self.ok = True
+        self.at = time.time()
+        self.needs_restart: list[str] = []  # what the files said at the last good reload and is not in force; lines for people
 
 
 class FileRules(Protocol):

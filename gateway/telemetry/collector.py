@@ -19,7 +19,7 @@ from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
 from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry import spool
-from gateway.telemetry.exposition import Sample, Samples, families, family, histogram, single
+from gateway.telemetry.exposition import Sample, families, family, histogram, single
 from gateway.telemetry.fleet_metrics import fleet_lines
 from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.refused_clients import retry_samples
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from limiter.rules.rule_set import RuleSet
 
 
-def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
-    """Every line of `/metrics`: the gateway's own, and behind them `others` (the admin API's).
+def metric_lines(gateway: Gateway) -> Iterator[str]:
+    """What one process has of `/metrics`; the rest is its control plane's.
 
     All values are read before the first line is asked for: while the lines are written, in pieces, traffic goes on.
     """
@@ -61,9 +61,6 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         single("sluice_connections_unanswered_total", gateway.accounts.unanswered),
         histogram("sluice_overhead_seconds", ((), gateway.overhead)),
         histogram("sluice_event_loop_lag_seconds", ((), gateway.lag)),
-        single("sluice_config_last_reload_successful", gateway.last_reload.ok),
-        single("sluice_config_last_reload_timestamp_seconds", gateway.last_reload.at),
-        single("sluice_config_version", gateway.rule_source.revision),
     ]
     if gateway.access_log is not None:
         written = gateway.access_log
@@ -85,7 +82,6 @@ def metric_lines(gateway: Gateway, others: Samples) -> Iterator[str]:
         spool.metric_lines(gateway.disk),
         single("sluice_log_lines_dropped_total", gateway.log_handler.dropped),
         process_lines(),
-        families(others),
     ]
     return chain.from_iterable(parts)
 
@@ -239,8 +235,6 @@ def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
     return chain(
         family("sluice_limit_checks_total", [((result,), count) for result, count in judge.checks().items()]),
         family("sluice_rule_messages_total", gateway.topic_limits.rule_samples(gateway.rule_source.rules())),
-        family("sluice_candidate_messages_total", candidate_samples(judge.candidates(now_ns()))),
-        family("sluice_limit_rate", rate_samples(gateway.rule_source.rules())),
         family("sluice_limit_in_flight", [((name,), taken) for name, taken in judge.in_flight().items()]),
         cap_lines(gateway),
         backlog_lines(gateway),

@@ -26,13 +26,13 @@ def in_short(listeners: Iterable[JSONObject]) -> list[JSONObject]:
     return [{name: listener.get(name) for name in LISTENER} for listener in listeners]
 
 
-def over_limits(*views: Iterable[JSONObject]) -> list[JSONObject]:
+def over_limits(over: Iterable[JSONObject]) -> list[JSONObject]:
     """Limits that are over now (`LimitEvents.over` of one or several processes), those that refuse most first, one item for each.
 
     Over several processes the one that refuses most names the worst client.
     """
     found: dict[tuple[str, ...], JSONObject] = {}
-    for item in sorted((item for view in views for item in view), key=lambda item: -item["rate"]):
+    for item in sorted(over, key=lambda item: -item["rate"]):
         place = tuple(str(item[name]) for name in ("per", "thing", "rule", "operation", "protocol"))
         known = found.get(place)
         if known is None:
@@ -41,6 +41,11 @@ def over_limits(*views: Iterable[JSONObject]) -> list[JSONObject]:
             sums = {name: known[name] + item[name] for name in ("rate", "refused", "delayed")}
             found[place] = {**known, **sums, "since": min(known["since"], item["since"])}
     return nlargest(MOST_OVER, found.values(), key=lambda item: (item["rate"], item["refused"]))
+
+
+def summed_counts(views: list[list[int]]) -> list[int]:
+    """The counts of one histogram over several processes."""
+    return [sum(column) for column in zip(*views, strict=True)]
 
 
 class RecentOverhead:

@@ -6,24 +6,26 @@ some 40 ms; so topics are summed in slices, and only those that are shown are de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.clock import now_ns
 from gateway.counting.accounts import TopicTotals
-from gateway.telemetry import glance, status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Generator, Mapping, Sequence
 
+    from gateway.counting.accounts import Place
     from gateway.telemetry.ports import Gateway
 
 JSONObject = dict[str, Any]
+Trouble = tuple[float, float, float]  # refused a second, waiting, received a second
 
 MAX_TOPICS: Final = 200  # topics; in a snapshot; a guess
 SLICE_TOPICS: Final = 200  # topics; summed between two turns of the event loop: 0.2 ms
 COUNTS: Final = ("received", "forwarded", "refused", "delayed", "dropped", "abandoned", "bypassed", "shadow_refused", "waiting", "bytes")
+NONE_FORGOTTEN: Final[Mapping[str, int]] = MappingProxyType(dict.fromkeys(COUNTS, 0))
 RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second")
 STATUS: Final = (
     "name", "version", "boot", "uptime_seconds", "ready", "not_ready_because", "draining", "connections", "revision", "memory_full",
@@ -31,79 +33,88 @@ STATUS: Final = (
 )  # fmt: skip
 
 
-def trouble(topic: Mapping[str, Any]) -> tuple[float, float, float]:
-    """How far up a topic stands: refused a second, then waiting, then received a second."""
-    return topic["refused_per_second"], topic["waiting"], topic["received_per_second"]
+class Moving(NamedTuple):
+    """Topics of one process, or of those that have ended."""
+
+    counts: dict[str, int]  # COUNTS, over all topics that it ever had
+    rates: list[float]  # RATES, over all topics
+    troubles: dict[Place, Trouble]  # of those with something going on
+    known: Collection[Place]
 
 
-def worst(topics: Iterable[JSONObject]) -> list[JSONObject]:
-    """The topics that a snapshot shows, the worst first; those with nothing going on are left out."""
-    return nlargest(MAX_TOPICS, (topic for topic in topics if any(trouble(topic))), key=trouble)
-
-
-def assembled(found: JSONObject, totals: JSONObject, rates: JSONObject, topics: list[JSONObject], known: int) -> JSONObject:
-    """A snapshot. `found` is the status, `known` the number of all topics."""
-    of_status: JSONObject = {name: found[name] for name in (*STATUS, "memory") if name in found}
-    return of_status | {"totals": totals, "rates": rates, "topics_known": known, "topics": topics}
-
-
-def snapshot(gateway: Gateway) -> Generator[None, None, JSONObject]:
-    """Of a gateway that is one process, in slices."""
+def moving(gateway: Gateway) -> Generator[None, None, Moving]:
+    """Of a gateway's accounts, in slices."""
     yield from gateway.accounts.slices(now_ns())
-    everything = list(gateway.accounts.topics.values())
+    known = gateway.accounts.topics
+    places, everything = list(known), list(known.values())
     sums = TopicTotals("", "")
     sums.include(gateway.accounts.forgotten)  # as of now: what is forgotten between two slices is in `everything`
     rates = [0.0] * len(RATES)
-    moving: list[TopicTotals] = []
+    troubles: dict[Place, Trouble] = {}
     for first in range(0, len(everything), SLICE_TOPICS):
         part = everything[first : first + SLICE_TOPICS]
         sums.merge(part)
-        for totals in part:
+        for place, totals in zip(places[first : first + SLICE_TOPICS], part, strict=True):
             if totals.moving or totals.waiting:
-                moving.append(totals)
                 rates = [one + other for one, other in zip(rates, totals.rates, strict=True)]
+                trouble = totals.rates[2], float(totals.waiting), totals.rates[0]
+                if any(trouble):
+                    troubles[place] = trouble
         yield
-    shown = nlargest(MAX_TOPICS, moving, key=lambda totals: (totals.rates[2], totals.waiting, totals.rates[0]))
-    described: list[JSONObject] = []
-    for some in status.topics(gateway, shown):
-        described += some
+    return Moving({name: getattr(sums, name) for name in COUNTS}, rates, troubles, places)
+
+
+def moving_items(items: Sequence[JSONObject], forgotten: Mapping[str, int] = NONE_FORGOTTEN) -> Generator[None, None, Moving]:
+    """Of topics as `GET /v1/topics` has them, and the sums over those that are not among them any more, in slices."""
+    counts = dict(forgotten)
+    rates = [0.0] * len(RATES)
+    troubles: dict[Place, Trouble] = {}
+    known: set[Place] = set()
+    for first in range(0, len(items), SLICE_TOPICS):
+        for topic in items[first : first + SLICE_TOPICS]:
+            place = topic["protocol"], topic["topic"], topic["operation"]
+            known.add(place)
+            for name in COUNTS:
+                counts[name] += topic[name]
+            trouble = topic["refused_per_second"], float(topic["waiting"]), topic["received_per_second"]
+            if any(trouble):
+                troubles[place] = trouble
+                rates = [one + topic[name] for one, name in zip(rates, RATES, strict=True)]
         yield
-    of_all = {name: getattr(sums, name) for name in COUNTS}
-    of_rates = dict(zip(RATES, (round(rate, 3) for rate in rates), strict=True))
-    found = assembled(status.status(gateway), of_all, of_rates, worst(described), len(everything))
-    yield
+    return Moving(counts, rates, troubles, known)
+
+
+def joined(parts: list[Moving]) -> Moving:
+    """Several as one."""
+    if len(parts) == 1:
+        return parts[0]
+    counts = dict.fromkeys(COUNTS, 0)
+    rates = [0.0] * len(RATES)
+    troubles: dict[Place, Trouble] = {}
+    known: set[Place] = set()
+    for part in parts:
+        known.update(part.known)
+        for name in COUNTS:
+            counts[name] += part.counts[name]
+        rates = [one + other for one, other in zip(rates, part.rates, strict=True)]
+        for place, (refused, waiting, received) in part.troubles.items():
+            before = troubles.get(place, (0.0, 0.0, 0.0))
+            troubles[place] = before[0] + refused, before[1] + waiting, before[2] + received
+    return Moving(counts, rates, troubles, known)
+
+
+def worst(found: Moving) -> list[Place]:
+    """The topics that a snapshot shows, the worst first: by what is refused a second, then what waits, then what is received a second."""
+    troubles = found.troubles
+    return nlargest(MAX_TOPICS, troubles, key=lambda place: troubles[place])
+
+
+def assembled(status: JSONObject, found: Moving, topics: list[JSONObject]) -> JSONObject:
+    """A snapshot, with the `topics` that are the worst."""
     return {
-        **found,
-        "listeners": glance.in_short(status.listeners(gateway)),
-        "over": glance.over_limits(gateway.limit_events.over()),
+        **{name: status[name] for name in (*STATUS, "memory") if name in status},
+        "totals": found.counts,
+        "rates": {name: round(rate, 3) for name, rate in zip(RATES, found.rates, strict=True)},
+        "topics_known": len(found.known),
+        "topics": topics,
     }
-
-
-def summed(
-    found: JSONObject,
-    views: list[list[JSONObject]],
-    add_up: Callable[[list[list[JSONObject]]], list[JSONObject]],
-    forgotten: Mapping[str, int],
-) -> Generator[None, None, JSONObject]:
-    """Of several processes, in slices, from what each has reported last, and the sums over topics that are in no view any more.
-
-    `add_up` makes one list of topics out of several.
-    """
-    totals = dict(forgotten)
-    rates = dict.fromkeys(RATES, 0.0)
-    moving: set[tuple[str, str, str]] = set()
-    known: set[tuple[str, str, str]] = set()
-    for view in views:
-        for first in range(0, len(view), SLICE_TOPICS):
-            for topic in view[first : first + SLICE_TOPICS]:
-                place = topic["protocol"], topic["topic"], topic["operation"]
-                known.add(place)
-                for name in COUNTS:
-                    totals[name] += topic[name]
-                if any(trouble(topic)):
-                    moving.add(place)
-                    for name in RATES:
-                        rates[name] += topic[name]
-            yield
-    active = [[topic for topic in view if (topic["protocol"], topic["topic"], topic["operation"]) in moving] for view in views]
-    return assembled(found, totals, {name: round(rate, 3) for name, rate in rates.items()}, worst(add_up(active)), len(known))

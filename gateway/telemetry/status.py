@@ -10,7 +10,6 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from common import log
 from config.addresses import Address
 from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
@@ -58,18 +57,11 @@ def identity(name: str, boot: str, began: float) -> dict[str, object]:
     }
 
 
-def status(gateway: Gateway) -> dict[str, object]:
-    """`GET /v1/status`."""
+def of_process(gateway: Gateway) -> dict[str, object]:
+    """What `GET /v1/status` has of one process; the rest is its control plane's."""
     return {
-        **identity(gateway.settings.gateway.name, gateway.boot, gateway.started),
-        "taken_over_at": None if gateway.took_over_at is None else log.moment(gateway.took_over_at),
-        "ready": not gateway.ready(),
         "not_ready_because": gateway.ready(),
-        "draining": gateway.draining,
         "connections": len(gateway.sweeper.sessions),
-        "revision": gateway.rule_source.revision,
-        "config_last_reload_successful": gateway.last_reload.ok,
-        "needs_restart": gateway.last_reload.needs_restart,
         "event_loop": {
             "sweeps": gateway.sweeper.sweeps,
             "submissions": gateway.sweeper.submissions,
@@ -90,6 +82,7 @@ def status(gateway: Gateway) -> dict[str, object]:
             "disk_low": gateway.access_log.disk_low,
             "free_bytes": gateway.access_log.free_bytes,
         },
+        "limits": gateway.judge.usage(),
     }
 
 

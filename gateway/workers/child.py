@@ -1,5 +1,5 @@
 """One worker as its parent sees it: the process, what is sent to it and what it has reported. The process that replaces it is another
-`Child`, of the next generation.
+`Child`, of the next generation. A data plane behind a socket (`gateway/data_plane.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,10 +19,13 @@ import trio
 from common import log
 from gateway.clock import now_ns
 from gateway.lifecycle.child_processes import child_environment, python
+from gateway.telemetry import live_snapshot, summing
+from gateway.workers import rules as rule_sets
 from gateway.workers import scrapes
 from gateway.workers.wire import (
     FOR_PARENTS,
     Asks,
+    Begin,
     BucketAnnounced,
     BucketsForgotten,
     Describe,
@@ -29,6 +33,8 @@ from gateway.workers.wire import (
     Done,
     FaultyFrameError,
     Grants,
+    NewRaise,
+    NewRules,
     Outbox,
     Ready,
     StateQuery,
@@ -42,15 +48,22 @@ from limiter.rules.subject import Subject
 from limiter.topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
+    from gateway.counting.accounts import Place
+    from gateway.data_plane import AnyCommand, Message
+    from gateway.telemetry.live_snapshot import Moving
     from gateway.workers.named_series import NamedSeries
     from gateway.workers.retired_topics import RetiredTopics
     from gateway.workers.summed_seconds import SummedSeconds
-    from gateway.workers.wire import AnyMessage, Message
+    from gateway.workers.wire import AnyMessage
     from limiter.judge import Judge
+    from limiter.rules.rule_set import RuleSet
 
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024  # bytes; what waits for a worker, above which it is taken for one that hangs; a guess
+# Seconds; until it has put new rules in force. It takes milliseconds, seconds with 20,000 live changes; a guess.
+ANSWER_S: Final = 5.0
+DESCRIBE_S: Final = 1.0  # seconds; until it has described a slice of its connections; it takes milliseconds; a guess
 END_S: Final = 2.0  # seconds; between the end of its socket and the end of its process; a guess
 
 NO_COUNTS: Final = (0,) * 6
@@ -96,6 +109,9 @@ class Child:
         self._leased: dict[int, LeasedBucketRef] = {}  # by the worker's own ids
         self._bucket_counters: dict[int, tuple[int, ...]] = {}  # by the same ids, as reported last
         self._candidate_counters: dict[int, tuple[int, int, int, dict[str, int]]] = {}  # by the same ids, as reported last
+        self._told: RuleSet | None = None  # the rules that it has, or will have when it has read what was sent
+        self.unanswered: list[trio.Event] = []  # changes that it has not put in force yet
+        self._numbers = count(1)  # of requests
         self._waiting: dict[int, trio.Event] = {}  # by the number of the request
         self._described: dict[int, list[dict[str, Any]]] = {}  # connections, until they are fetched; by the same numbers
 
@@ -109,28 +125,88 @@ class Child:
         if not self.over.is_set():
             self.outbox.put(message)
 
-    def expect(self, number: int) -> trio.Event:
-        """Set when the request of that number is answered, or the worker is over."""
+    def request(self, make: Callable[[int], Message]) -> tuple[int, trio.Event]:
+        """Send what `make` makes with a number; that, and what is set when it is answered, or the worker is over."""
+        number = next(self._numbers)
         answered = self._waiting[number] = trio.Event()
         if self.over.is_set():
             answered.set()
-        return answered
+        self.send(make(number))
+        return number, answered
 
-    def ask(self, number: int, views: list[str]) -> trio.Event:
-        answered = self.expect(number)
-        self.send(StateQuery(number, views))
-        return answered
+    def begin(self, message: Begin, rules: RuleSet) -> None:
+        """Tell it what to serve, under these rules."""
+        self.begun = True
+        self._told = rules
+        self.send(message)
 
-    async def describe_connections(self, number: int, connections: list[int]) -> list[dict[str, Any]]:
-        """Those of the connections that are still open; none when the worker is over."""
-        answered = self.expect(number)
-        self.send(Describe(number, connections))
+    def change(self, make: Callable[[int], Message]) -> None:
+        """Send a change that it answers when it holds there."""
+        self.unanswered = [done for done in self.unanswered if not done.is_set()]
+        if self.begun and not self.over.is_set():
+            self.unanswered.append(self.request(make)[1])
+
+    # ---- a data plane ------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return f"{self.worker}.{self.generation}"
+
+    async def report(self, views: Collection[str]) -> None:
+        """Counters of buckets come with each report."""
+        await self.request(lambda number: StateQuery(number, list(views)))[1].wait()
+
+    def view(self, name: str) -> Any:
+        return self.reported.get(name)
+
+    async def describe(self, connections: Sequence[int]) -> list[dict[str, Any]]:
+        """None when the worker is over. Raises trio.TooSlowError after DESCRIBE_S."""
+        number, answered = self.request(lambda number: Describe(number, list(connections)))
         try:
-            await answered.wait()
+            with trio.fail_after(DESCRIBE_S):
+                await answered.wait()
             return self._described.get(number, [])
         finally:
             self._waiting.pop(number, None)
             self._described.pop(number, None)
+
+    def topics(self, wanted: Collection[Place] | None = None) -> Iterator[list[dict[str, Any]]]:
+        return summing.in_slices(self.reported.get("topics", ()), wanted)
+
+    def topic_numbers(self, name: str | None) -> Generator[None, None, dict[Place, float]]:
+        return summing.topic_numbers(self.reported.get("topics", ()), name)
+
+    def rows(self, name: str) -> Iterator[list[Any]]:
+        return iter([self.reported.get(name, [])])
+
+    def moving(self) -> Generator[None, None, Moving]:
+        return live_snapshot.moving_items(self.reported.get("topics", ()))
+
+    def metric_lines(self) -> Iterator[str]:
+        return scrapes.lines(self.families)
+
+    def act(self, command: AnyCommand) -> None:
+        if self.begun:
+            self.send(command)
+
+    def enforce(self, rules: RuleSet) -> None:
+        encoded = rule_sets.change_of(self._told, rules)
+        self._told = rules
+        if encoded is None:
+            self.change(lambda number: NewRaise(number, rule_sets.raise_of(rules)))
+        else:
+            self.change(lambda number: NewRules(number, encoded))
+
+    async def in_force(self) -> None:
+        """A worker that has not put in force within ANSWER_S what it was told is killed: its successor begins with it."""
+        with trio.move_on_after(ANSWER_S) as late:
+            for done in list(self.unanswered):
+                await done.wait()
+        if late.cancelled_caught and not self.over.is_set():
+            self.kill(f"it has not put a change in force within {ANSWER_S:g} s")
+            await self.over.wait()
+
+    # ---- the process -------------------------------------------------------------------------------------------------
 
     def kill(self, why: str, number: signal.Signals = signal.SIGKILL) -> None:
         """SIGPROF: it writes its threads' stacks to stderr before it ends (`gateway/lifecycle/signals.py`), if it can."""
@@ -138,8 +214,6 @@ class Child:
             log.event(logging.ERROR, "worker_killed", worker=self.worker, pid=self.pid, err=why, remedy="another one takes its place")
             os.kill(self.pid, number)  # our own child that is not waited for yet: the number is still its own
             self.killed = True
-
-    # ---- the process -------------------------------------------------------------------------------------------------
 
     async def live(self, descriptors: Sequence[int]) -> int:
         """Start it, and listen to it until it is over; its exit code (below 0: a signal's number)."""
@@ -231,7 +305,7 @@ class Child:
     def _remember(self, views: dict[str, bytes]) -> None:
         for name, data in views.items():
             if name == "metrics":
-                self.families = scrapes.parse(data.decode())
+                self.families = scrapes.parse(msgspec.msgpack.decode(data, type=str))
             elif name == "events":
                 if self.take_event is not None:
                     for event in msgspec.msgpack.decode(data):
@@ -276,7 +350,7 @@ class Child:
             admitted, refused = admitted - before[0], refused - before[1]
         self.judge.add_candidate_counts(self._leased[bucket], admitted, refused, clients, since, now_ns())
 
-    def describe(self) -> dict[str, object]:
+    def summary(self) -> dict[str, object]:
         """Its part of `GET /v1/status`."""
         status = self.reported.get("status", {})
         return {
@@ -288,19 +362,10 @@ class Child:
             **{name: status.get(name) for name in ("connections", "event_loop", "limits", "memory_full", "memory", "warnings")},
         }
 
-    def connections(self) -> dict[int, str]:
-        """The protocol of each, by its number."""
-        view: dict[int, str] = self.reported.get("connections", {})
-        return view
-
-    def topics(self) -> list[dict[str, Any]]:
-        view: list[dict[str, Any]] = self.reported.get("topics", [])
-        return view
-
     def retire(self, topics: RetiredTopics, families: scrapes.Families, named: Sequence[NamedSeries]) -> None:
         """Add what it has counted to what the workers before it have."""
         scrapes.add(families, self.families, None, named)
-        topics.add_ended(self.topics(), time.monotonic())
+        topics.add_ended(self.reported.get("topics", []), time.monotonic())
         for each in named:
             each.report(str(self.worker), self.families, now_ns())
             each.ended(str(self.worker), now_ns())

@@ -1,4 +1,4 @@
-"""The parent of several workers: governs them, and holds what there is only one of. Runs where `gateway.workers` is more than 1.
+"""The parent of several workers: starts and ends them, and holds what there is only one of. Runs where `gateway.workers` is more than 1.
 
 ::
 
@@ -14,10 +14,7 @@ A change is in force when all workers have answered so (`in_force`). A worker th
 successor begins under the new rules. A worker that ends is replaced, at once or, if it lived shortly, after a pause that doubles; the
 others notice nothing.
 
-What operators see is gathered from the workers when they ask (`gather`), within GATHER_S; a worker that does not answer in time is shown
-as it was. Of connections only the numbers are gathered, and those of a page are described after that (`overview.describe_connections`).
-
-What it has as `standalone.py` has it, is `control_plane.py`'s.
+What operators see and do is `control_plane.py`'s, over the workers as its data planes; what has ended with a worker stays in it.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Collection, Iterator, Sequence
-from functools import partial, reduce
+from collections.abc import Iterator
+from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,23 +38,24 @@ from gateway import systemd
 from gateway.clock import now_ns
 from gateway.control_plane import ControlPlane
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
+from gateway.data_plane import Drain, LogLevel, StandStill
 from gateway.lifecycle.apply_settings import spool_directory
 from gateway.lifecycle.drain import AFTER_S
-from gateway.lifecycle.hourly_raises import Sources
 from gateway.lifecycle.process import watch_signals
-from gateway.lifecycle.scheduling import result_cooperatively, run_cooperatively
+from gateway.lifecycle.scheduling import run_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import listen
-from gateway.telemetry import exposition, glance, live_snapshot
-from gateway.workers import named_series, overview, scrapes, summing
+from gateway.telemetry import exposition
+from gateway.telemetry.views import LASTING
+from gateway.workers import named_series, scrapes
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
 from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.summed_seconds import SummedSeconds
-from gateway.workers.wire import Begin, Close, Drain, LogLevel, Message, NewRaise, NewRules, Reload, StandStill
+from gateway.workers.wire import Begin, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
@@ -66,13 +64,11 @@ if TYPE_CHECKING:
     from admin.store.store import Store
     from config import Settings
     from gateway.control_plane import FirstSteps
+    from gateway.data_plane import TopicSource
     from gateway.lifecycle.takeover import Takeover
     from gateway.listeners.broker_listeners import BrokerListeners
     from limiter.rules.rule_set import RuleSet
 
-# Seconds; until a worker has put new rules in force. It takes milliseconds, seconds with 20,000 live changes; a guess.
-ANSWER_S: Final = 5.0
-GATHER_S: Final = 1.0  # seconds; until a worker has reported what operators ask for
 SILENT_S: Final = 15.0  # seconds; a worker is asked every second, and hangs when silent for so long; above a busy machine's stalls, a guess
 ROUND_S: Final = 3.0  # seconds; between two such looks at most, the time for answers included: in a longer time the parent was not awake
 UP_S: Final = 45.0  # seconds; until the workers of a process that takes over have started; below the 60 that the running one waits; a guess
@@ -81,21 +77,8 @@ PAUSE_S: Final = 0.1  # seconds; before the first replacement; doubles while wor
 MAX_PAUSE_S: Final = 5.0  # seconds; before a replacement
 SHORT_LIFE_S: Final = 10.0  # seconds; a worker that ends within them has lived shortly
 FORGET_S: Final = 60.0  # seconds; between two looks for topics that no worker knows any more; a guess
-OVER: Final = "over"  # the limits that are over
-GATHERED: Final = ("status", "listeners", "topics", "metrics", "events", "series", OVER)  # once a second: what remains of a killed worker
-DEMAND: Final = "demand"  # once an hour, for the intraday raise
-NEEDS: Final[dict[str, list[str]]] = {  # paths of the admin API -> views that their answers are made of
-    "/metrics": ["metrics", "status"],
-    "/readyz": ["status"],
-    "/v1/status": ["status"],
-    "/v1/topics": ["topics"],
-    "/v1/clients": ["clients"],
-    "/v1/listeners": ["listeners"],
-    "/v1/spool": ["spool"],
-    "/v1/connections": ["connections"],
-    "/v1/connections/{id}": ["connections"],
-    "/v1/events": ["events"],
-}
+# Once a second: what remains of a killed worker, what is shown without asking, and what has happened since.
+GATHERED: Final = (*LASTING, "events", "series")
 
 
 class Parent(ControlPlane):
@@ -122,7 +105,6 @@ class Parent(ControlPlane):
         self.log_handler = log_handler
         self.draining = False
         self.drain_requested = trio.Event()
-        self._told = store.rules()  # what the workers have, or will have as soon as they begin
         self.owner = LeaseOwner()
         self.listening = listeners_of(settings)
         self.brokers: dict[str, BrokerListeners] = {}  # none: `settings.checks` refuses a name server's listener here
@@ -133,180 +115,53 @@ class Parent(ControlPlane):
         self.seconds = SummedSeconds()
         self.named_series = named_series.all_named()
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
-        self._govern(self, lambda: chain.from_iterable(self.views(OVER)))
         self.counts = SharedCounts.made(settings.gateway.workers)
-        self.request_numbers: Iterator[int] = count(1)  # of messages that workers answer
-        self._enforced: list[tuple[Child, trio.Event]] = []
+        self._govern(self, self.children)
 
-    @property
-    def governed(self) -> Parent:
-        return self
+    # ---- its data planes (ControlPlane) ------------------------------------------------------------------------------
 
-    # ---- what operators see and do (admin.ports.Gateway) -----------------------------------------------------------
+    def missing(self) -> list[str]:
+        places = range(1, self.settings.gateway.workers + 1)
+        return [f"worker {place} is not running" for place in places if place not in self.children or not self.children[place].serves]
 
-    async def gather(self, route: str) -> None:
-        """Ask the workers for what the answer to `route` is made of."""
-        views = NEEDS.get(route)
-        if views is None and route.startswith("/v1/limits"):
-            views = ["topics"] if route == "/v1/limits" else []  # of one key the counters, and its rates of a second ago
-        if views is not None:
-            await self._gather(views)
+    def topic_sources(self) -> list[TopicSource]:
+        return [self.retired_topics, *self.serving()]
 
-    async def _gather(self, views: list[str]) -> None:
-        number = next(self.request_numbers)
-        answers = [child.ask(number, views) for child in self.serving()]
-        with trio.move_on_after(GATHER_S):
-            for answer in answers:
-                await answer.wait()
-
-    async def _demand(self) -> Sources:
-        """What each worker that serves has counted since it began; None of one that does not answer in time."""
-        await self._gather([DEMAND])
-        return {f"{child.worker}.{child.generation}": child.reported.pop(DEMAND, None) for child in self.serving()}
-
-    async def in_force(self) -> None:
-        """Wait until every worker has put in force what was enforced last; one that has not within ANSWER_S is killed."""
-        enforced = list(self._enforced)
-        with trio.move_on_after(ANSWER_S) as scope:
-            for _, done in enforced:
-                await done.wait()
-        if scope.cancelled_caught:
-            for child, done in enforced:
-                if not done.is_set():
-                    child.kill(f"it has not put a change in force within {ANSWER_S:g} s")
-                    await child.over.wait()
-
-    def pids(self) -> list[int]:
-        """The workers' processes, for signals. Called from any thread."""
-        return [child.pid for child in list(self.children.values()) if child.pid and not child.over.is_set()]
-
-    def serving(self) -> list[Child]:
-        return [child for child in self.children.values() if child.serves]
-
-    def views(self, name: str) -> list[Any]:
-        return [child.reported[name] for child in self.serving() if name in child.reported]
-
-    def status(self) -> dict[str, object]:
-        return overview.summed_status(self)
-
-    def ready(self) -> list[str]:
-        if self.draining:
-            return ["draining"]
-        reasons = [
-            f"worker {place} is not running"
-            for place in range(1, self.settings.gateway.workers + 1)
-            if place not in self.children or not self.children[place].serves
-        ]
-        for child in self.serving():
-            status = child.reported.get("status")
-            because = ["has not reported its state yet"] if status is None else status["not_ready_because"]
-            reasons += [f"worker {child.worker}: {reason}" for reason in because]
-        return reasons
-
-    def warnings(self) -> list[str]:
-        states = [(child.worker, child.reported.get("status") or {}) for child in self.serving()]
-        told = [f"worker {worker}: {warning}" for worker, status in states for warning in status.get("warnings", [])]
-        return [*told, *self.log_keeping.warnings(), *self.webhooks.warnings()]
-
-    def listeners(self) -> list[dict[str, object]]:
-        return summing.listeners(self.views("listeners"))
-
-    def connections(self) -> dict[int, str]:
-        return {number: protocol for view in self.views("connections") for number, protocol in view.items()}
-
-    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
-        return await overview.describe_connections(self, numbers)
-
-    def close_connection(self, connection: int, reason: str) -> bool:
-        for child in self.serving():
-            if connection in child.connections():
-                child.send(Close(connection, reason))
-                return True
-        return False
-
-    def spool(self) -> dict[str, object]:
-        return summing.spools(view["figures"] for view in self.views("spool"))
-
-    async def spooled_topics(self) -> list[dict[str, object]]:
-        return summing.spooled_topics(view["topics"] for view in self.views("spool"))
-
-    def clients(self) -> list[dict[str, object]]:
-        return summing.clients(self.views("clients"))
-
-    async def topic_numbers(self, name: str | None) -> dict[tuple[str, str, str], float]:
-        views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
-        return await result_cooperatively(summing.topic_numbers(views, name))
-
-    async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
-        views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
-        if wanted is None:
-            return summing.topics(views)
-        order = {place: at for at, place in enumerate(wanted)}
-        chosen = summing.topics([[item for item in view if summing.place(item) in order] for view in views])
-        return sorted(chosen, key=lambda item: order[summing.place(item)])
-
-    async def snapshot(self) -> dict[str, object]:
-        """Of what the workers have reported last, a second ago at most."""
-        views = [self.retired_topics.view(), *(child.topics() for child in self.serving())]
-        none: dict[str, Any] = {}
-        memory = reduce(summing.add, (view["memory"] for view in self.views("status")), none)
-        counts = [view["overhead"] for view in self.views("status") if "overhead" in view]
-        summed = await result_cooperatively(
-            live_snapshot.summed({**self.status(), "memory": memory}, views, summing.topics, self.retired_topics.sums)
-        )
-        return {
-            **summed,
-            "listeners": glance.in_short(self.listeners()),
-            "over": glance.over_limits(*self.views(OVER)),
-            "overhead_ms": self.recent_overhead.look([sum(column) for column in zip(*counts, strict=True)], time.monotonic())
-            if counts
-            else None,
-        }
-
-    async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
-        """The sum over the workers; what has ended with a worker stays in it."""
-        found = await result_cooperatively(self.series.read(place, day=day, since=since))
-        missing = [worker for worker in range(1, self.settings.gateway.workers + 1) if worker not in self.seconds.seen]
-        return {**found, "missing": missing if self.series.most else []}
-
-    def metrics(self, others: exposition.Samples) -> Iterator[str]:
-        living = [(str(child.worker), child.families) for child in self.serving()]
-        scrapes.forget_gone_rules(self.retired_families, [families for _, families in living])
-        more = {**self.webhooks.samples(), **self.handover.samples(), **others}
-        workers = scrapes.lines(scrapes.merged(living, self.retired_families, self.named_series, now_ns()))
-        return exposition.pieces(chain(workers, overview.metric_lines(self), exposition.families(more)))
-
-    def set_log_level(self, level: str) -> None:
-        super().set_log_level(level)
-        self._tell_all(LogLevel(level))
-
-    def reloaded(self) -> None:
-        """The workers read no files: they are told what was found."""
-        number = next(self.request_numbers)
-        self._forget_done()
-        message = Reload(number, described(self.settings), self._texts())
-        for child in self.serving():
-            self._enforced.append((child, child.expect(number)))
-            child.send(message)
+    def unseen(self) -> list[int]:
+        return [worker for worker in range(1, self.settings.gateway.workers + 1) if worker not in self.seconds.seen]
 
     def enforce(self, rules: RuleSet) -> None:
         """Put `rules` in force here, and tell the workers; `in_force` waits for them."""
         self.judge.replace(rules, now_ns())
-        number = next(self.request_numbers)
-        before, self._told = self._told, rules
-        message: Message
-        if rule_sets.differ_in_raise_only(before, rules):
-            message = NewRaise(number, rule_sets.raise_of(rules))
-        else:
-            message = NewRules(number, rule_sets.encode(rules))
-        self._forget_done()
-        for child in self.children.values():
-            if child.begun and not child.over.is_set():
-                self._enforced.append((child, child.expect(number)))
-                child.send(message)
+        super().enforce(rules)
 
-    def _forget_done(self) -> None:
-        self._enforced = [(child, done) for child, done in self._enforced if not done.is_set()]
+    def status(self) -> dict[str, Any]:
+        workers = [self.children[place].summary() for place in sorted(self.children)]
+        return {**super().status(), "workers": workers, "workers_replaced": self.replaced}
+
+    def traffic_lines(self) -> Iterator[str]:
+        living = [(str(child.worker), child.families) for child in self.children.values() if child.serves]
+        scrapes.forget_gone_rules(self.retired_families, [families for _, families in living])
+        asked = {"full": self.owner.granted, "short": self.owner.refused}
+        own = exposition.families({
+            "sluice_workers": [((), len(living))],
+            "sluice_workers_replaced_total": [((), self.replaced)],
+            "sluice_slices_total": [((result,), count) for result, count in asked.items()],
+        })  # fmt: skip
+        return chain(scrapes.lines(scrapes.merged(living, self.retired_families, self.named_series, now_ns())), own)
+
+    def passed_sockets(self) -> list[socket.socket]:
+        return [*chain.from_iterable(self._sockets.values()), *self.admin_server.sockets()]
+
+    def pids(self) -> list[int]:
+        """The workers' processes, for signals. Called from any thread."""
+        return [child.pid for child in self.children.values() if child.pid and not child.over.is_set()]
+
+    def reloaded(self) -> None:
+        """The workers read no files: they are told what was found."""
+        settings, texts = described(self.settings), self._texts()
+        for child in self.children.values():
+            child.change(lambda number: Reload(number, settings, texts))
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -331,7 +186,7 @@ class Parent(ControlPlane):
                     starting.start_soon(nursery.start, self._attend, place)
                 if self._takeover is not None:
                     await self._take_over(self._takeover)
-            await self._gather(list(GATHERED))
+            await self.gather(GATHERED)
             await nursery.start(self.admin_server.run)
             for task in (*self.tasks(), self._every_second):
                 nursery.start_soon(task)
@@ -359,24 +214,6 @@ class Parent(ControlPlane):
         self._committed = True
         await super()._take_over(takeover)
         self._may_begin.set()
-
-    def stand_still(self) -> None:
-        self._tell_all(StandStill(yes=True))
-
-    def go_on(self) -> None:
-        self._tell_all(StandStill(yes=False))
-
-    def hand_over(self) -> None:
-        self._tell_all(Drain(handed_over=True))
-        self.drain_requested.set()
-
-    def _tell_all(self, message: Message) -> None:
-        for child in self.children.values():
-            if child.begun:
-                child.send(message)
-
-    def _passed_sockets(self) -> list[socket.socket]:
-        return [*chain.from_iterable(self._sockets.values()), *self.admin_server.sockets()]
 
     def _open(self) -> None:
         workers = self.settings.gateway.workers
@@ -406,8 +243,7 @@ class Parent(ControlPlane):
         return Child(place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds)
 
     def _tell_to_begin(self, child: Child) -> None:
-        child.begun = True
-        child.send(self._begin(child))
+        child.begin(self._begin(child), self.store.rules())
         child.send(LogLevel(self.log_level()))
         if self.handover.lent:
             child.send(StandStill(yes=True))
@@ -497,25 +333,25 @@ class Parent(ControlPlane):
             with loop:
                 self._excuse(asleep_s, now)
                 self.owner.expire(now_ns())
-                await self._gather(list(GATHERED))
-                for second, elapsed_s, rows in self.seconds.take({child.worker for child in self.serving()}, time.monotonic()):
+                await self.gather(GATHERED)
+                for second, elapsed_s, rows in self.seconds.take({plane.worker for plane in self.serving()}, time.monotonic()):
                     await run_cooperatively(self.series.close_second(second, elapsed_s, rows, self.store.rules()))
-                for child in self.serving():
-                    for each in self.named_series:
+                for child in self.children.values():
+                    for each in self.named_series if child.serves else ():
                         each.report(str(child.worker), child.families, now_ns())
                 if trio.current_time() >= forget_at:
                     forget_at = trio.current_time() + FORGET_S
-                    await run_cooperatively(self.retired_topics.forget([child.topics() for child in self.serving()], time.monotonic()))
+                    await run_cooperatively(self.retired_topics.forget(self.views("topics"), time.monotonic()))
                 self._kill_silent(time.monotonic())
 
     def _excuse(self, asleep_s: float, now: float) -> None:
         """For so long this process was stopped or suspended itself: nobody was asked."""
-        for child in self.serving():
+        for child in self.children.values():
             child.last_heard = min(now, child.last_heard + asleep_s)
 
     def _kill_silent(self, now: float) -> None:
         """First by SIGPROF, so that it says what it was doing; the next time by SIGKILL."""
-        for child in self.serving():
+        for child in [each for each in self.children.values() if each.serves]:
             silent = now - child.last_heard
             if child.outbox.overfull or silent > SILENT_S:
                 child.kill(f"it has been silent for {silent:.0f} s", signal.SIGKILL if child.killed else signal.SIGPROF)

@@ -7,12 +7,17 @@ in the sums over all topics.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.counting.accounts import FORGET_AFTER
+from gateway.telemetry import live_snapshot, summing
 from gateway.telemetry.live_snapshot import COUNTS
-from gateway.workers import summing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterable, Iterator
+
+    from gateway.counting.accounts import Place
+    from gateway.telemetry.live_snapshot import Moving
 
 JSONObject = dict[str, Any]
 
@@ -43,8 +48,14 @@ class RetiredTopics:
             self._items[place] = item if known is None else summing.topic(known, item)
             self._since[place] = max(now_s, self._since.get(place, now_s))
 
-    def view(self) -> list[JSONObject]:
-        return list(self._items.values())
+    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[JSONObject]]:
+        return summing.in_slices(list(self._items.values()), wanted)
+
+    def topic_numbers(self, name: str | None) -> Generator[None, None, dict[Place, float]]:
+        return summing.topic_numbers(list(self._items.values()), name)
+
+    def moving(self) -> Generator[None, None, Moving]:
+        return live_snapshot.moving_items(list(self._items.values()), self.sums)
 
     def forget(self, living: Iterable[list[JSONObject]], now_s: float) -> Generator[None, None, None]:
         """Forget, in slices, what none of the `living` views shows."""

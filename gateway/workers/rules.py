@@ -8,6 +8,7 @@ which is for people.
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -115,3 +116,9 @@ def differ_in_raise_only(one: RuleSet, other: RuleSet) -> bool:
         and one.rule_overrides == other.rule_overrides
         and one.level_overrides == other.level_overrides
     )
+
+
+@lru_cache(maxsize=1)  # all workers are told the same
+def change_of(before: RuleSet | None, rules: RuleSet) -> bytes | None:
+    """The rules for a worker that has `before`; None: it is told of the raise alone."""
+    return None if before is not None and differ_in_raise_only(before, rules) else encode(rules)

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
+from gateway.data_plane import Close, Drain, LogLevel, Message, StandStill
 from limiter.rules.sender import Sender
 
 HEAD: Final = struct.Struct("!I")
@@ -25,10 +26,6 @@ MAX_FRAME_BYTES: Final = 1 << 30  # bytes; far above 10,000 connections' states,
 READ_BYTES: Final = 262_144  # bytes; one read
 
 Identity = tuple[str, str, str, str]
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """One message; its name goes before its fields."""
 
 
 class Begin(Message, frozen=True):
@@ -43,7 +40,7 @@ class Begin(Message, frozen=True):
     revision: int
     rules: bytes  # `rules.encode`
     counts: int = -1  # descriptor of the memory in which workers count their connections; -1: there is none
-    texts: dict[str, str] = {}  # files of TLS, by path, as they are in force
+    texts: dict[str, str] = msgspec.field(default_factory=dict)  # files of TLS, by path, as they are in force
 
 
 class NewRules(Message, frozen=True):
@@ -63,7 +60,7 @@ class Reload(Message, frozen=True):
 
     number: int  # answered by `Done` when they do
     settings: str
-    texts: dict[str, str] = {}  # as in `Begin`
+    texts: dict[str, str] = msgspec.field(default_factory=dict)  # as in `Begin`
 
 
 class Grants(Message, frozen=True):
@@ -84,29 +81,6 @@ class Describe(Message, frozen=True):
 
     number: int  # answered by `Described`
     connections: list[int]
-
-
-class Close(Message, frozen=True):
-    connection: int
-    reason: str
-
-
-class LogLevel(Message, frozen=True):
-    """Write lines of this level and above."""
-
-    level: str
-
-
-class Drain(Message, frozen=True):
-    """Stop gracefully."""
-
-    handed_over: bool = False  # the next process serves on the same sockets: `drain.hold` does not count
-
-
-class StandStill(Message, frozen=True):
-    """Accept nobody and read no client while it is open whether the next process serves; or go on, as it does not."""
-
-    yes: bool
 
 
 class Up(Message, frozen=True):
@@ -159,7 +133,7 @@ class StateReport(Message, frozen=True):
     number: int
     views: dict[str, bytes]  # by name, as MessagePack
     buckets: list[tuple[int, int, int, int, int, int, int, int, int, int]]  # see `bucket_ids.BucketCounters`
-    candidates: list[tuple[int, int, int, int, dict[str, int]]] = []  # see `bucket_ids.CandidateCounters`
+    candidates: list[tuple[int, int, int, int, dict[str, int]]] = msgspec.field(default_factory=list)  # see `bucket_ids.CandidateCounters`
 
 
 class Described(Message, frozen=True):

@@ -14,8 +14,7 @@ import signal
 import socket
 import sys
 import time
-from itertools import chain
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -31,14 +30,14 @@ from config.reloading import merged
 from config.worker_settings import settings_of
 from gateway.app import Gateway
 from gateway.clock import now_ns
-from gateway.counting.hourly_demand import readings_of
+from gateway.data_plane import Close, Drain, LocalPlane, LogLevel, StandStill
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.signals import Signals, first_stop
 from gateway.lifecycle.watchdog import Watchdog
 from gateway.listeners.factory import Protection, apply_tls, read_tls
 from gateway.systemd import Inheritance
-from gateway.telemetry import collector, exposition, spool, status
+from gateway.telemetry import status
 from gateway.telemetry.moving_topics import SecondsToReport
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
@@ -49,19 +48,15 @@ from gateway.workers.wire import (
     Asks,
     Begin,
     BucketsForgotten,
-    Close,
     Describe,
     Described,
     Done,
-    Drain,
     Grants,
-    LogLevel,
     NewRaise,
     NewRules,
     Outbox,
     Ready,
     Reload,
-    StandStill,
     StateQuery,
     StateReport,
     Up,
@@ -136,6 +131,7 @@ class Worker:
         if begin.counts >= 0:
             os.set_inheritable(begin.counts, False)
             self.gateway.count_with(SharedCounts(begin.counts, begin.workers, begin.worker))
+        self.plane = LocalPlane(self.gateway, begin.worker)
         self.seconds = SecondsToReport(self.gateway.accounts)
         self.gateway.each_second.append(self._note_second)
         self.gateway.accounts.observers.append(self.bucket_ids.note_change)
@@ -230,16 +226,9 @@ class Worker:
             case StateQuery(number, views):
                 self.outbox.put(self._report(number, views))
             case Describe(number, connections):
-                described = chain.from_iterable(status.connections(self.gateway, connections))
-                self.outbox.put(Described(number, [{**each, "worker": self.begin.worker} for each in described]))
-            case Close(connection, reason):
-                self.gateway.close_connection(connection, reason)
-            case LogLevel(level):
-                log.set_level(self.gateway.log_handler, level)
-            case StandStill(yes):
-                self.gateway.stand_still() if yes else self.gateway.go_on()
-            case Drain(handed_over):
-                self.gateway.hand_over() if handed_over else self.gateway.drain_requested.set()
+                self.outbox.put(Described(number, self.plane.described(connections)))
+            case Close() | LogLevel() | StandStill() | Drain():
+                self.plane.act(message)
 
     def _put_in_force(self, number: int, rules: RuleSet) -> None:
         self.rule_cache.put(rules)
@@ -294,37 +283,12 @@ class Worker:
 
     def _view(self, name: str) -> bytes:
         match name:
-            case "connections":
-                return encoded(self.gateway.connections())
-            case "topics":
-                return encoded(list(chain.from_iterable(status.topics(self.gateway))))
-            case "clients":
-                return encoded(status.clients(self.gateway))
-            case "events":
+            case "events":  # this and the next since the last report
                 return encoded([{**event, "worker": self.begin.worker} for event in self.recent_events.take_new()])
-            case "demand":
-                self.gateway.accounts.fold(now_ns())
-                return encoded(readings_of(self.gateway.accounts))
             case "series":
                 return encoded(self.seconds.take())
-            case "over":
-                return encoded(self.gateway.limit_events.over())
-            case "spool":
-                waiting = list(chain.from_iterable(spool.topics(self.gateway.disk, now_ns())))
-                return encoded({"figures": spool.figures(self.gateway.disk), "topics": waiting})
-            case "listeners":
-                return encoded([self._own_caps(each) for each in status.listeners(self.gateway)])
-            case "status":
-                overhead = list(self.gateway.overhead.counts)
-                return encoded({**status.status(self.gateway), "limits": self.gateway.judge.usage(), "overhead": overhead})
             case _:
-                assert name == "metrics"
-                return "".join(exposition.pieces(collector.metric_lines(self.gateway, {}))).encode()
-
-    def _own_caps(self, listener: dict[str, object]) -> dict[str, object]:
-        """A listener whose caps say that they are this worker's parts."""
-        caps = cast("list[dict[str, object]]", listener["caps"])
-        return {**listener, "caps": [{**each, "worker": self.begin.worker} for each in caps]}
+                return encoded(self.plane.view(name))
 
 
 def encoded(value: object) -> bytes:

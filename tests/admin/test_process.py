@@ -117,7 +117,7 @@ async def test_draining_must_be_meant(api: Control) -> None:
 async def test_figures_of_other_workers_are_gathered_before_each_answer(api: Control) -> None:
     await api.ask("GET", "/v1/topics")
     await api.ask("GET", "/v1/limits/rocketmq/orders")
-    assert api.gateway.gathered == ["/v1/topics", "/v1/limits/rocketmq/{topic}"]
+    assert api.gateway.gathered == [("topics",), ()]
 
 
 async def test_a_change_is_answered_when_it_is_in_force_everywhere(api: Control) -> None:

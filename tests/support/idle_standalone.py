@@ -66,7 +66,7 @@ def idle_parent(file: Path) -> Iterator[Parent]:
     made = Parent(settings, store, handler, systemd.Inheritance([]))
     for worker in (1, 2):
         child = made.children[worker] = Child(worker, 0, made.judge, made.owner)
-        child.begun = True
+        child.begun, child._told = True, store.rules()
         child.take(Ready(4711))
     try:
         yield made

@@ -15,13 +15,13 @@ def over(thing: str, rate: float, since: float = 100.0, client: str = "10.0.0.7"
 
 
 def test_limits_that_are_over_are_added_up_over_workers_the_worst_first() -> None:
-    found = over_limits([over("a", 5.0, 100.0), over("b", 9.0)], [over("a", 7.0, 90.0, "10.0.0.8")])
+    found = over_limits([over("a", 5.0, 100.0), over("b", 9.0), over("a", 7.0, 90.0, "10.0.0.8")])
     assert [(each["thing"], each["rate"], each["refused"], each["since"], each["client"]) for each in found] == [
         ("a", 12.0, 120, 90.0, "10.0.0.8"),
         ("b", 9.0, 90, 100.0, "10.0.0.7"),
     ]
     assert len(over_limits([over("a", 1.0), over("a", 1.0, protocol="amqp")])) == 2
-    assert over_limits() == []
+    assert over_limits([]) == []
 
 
 def test_no_more_of_them_are_shown_than_anybody_reads() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import trio.testing
 
+from gateway.data_plane import LocalPlane
 from gateway.standalone import Standalone
 from gateway.telemetry import live_snapshot, refused_clients, status
-from gateway.workers import summing
-from support.idle_standalone import idle, written
+from gateway.workers.wire import StateReport
+from gateway.workers.worker import encoded
+from support.idle_standalone import idle, idle_parent, written
 
 CONFIGURATION = """\
 gateway: {name: one, state_directory: state}
@@ -24,17 +26,6 @@ access_log: off
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
     with idle(written(tmp_path, CONFIGURATION)) as made:
         yield made
-
-
-def result(slices: Generator[None, None, dict[str, Any]]) -> tuple[dict[str, Any], int]:
-    """What it makes, and in how many slices."""
-    number = 0
-    while True:
-        try:
-            next(slices)
-            number += 1
-        except StopIteration as end:
-            return end.value, number
 
 
 def traffic(standalone: Standalone, topic: str, received: int, refused: int, waiting: int = 0) -> None:
@@ -54,14 +45,14 @@ def tick(standalone: Standalone) -> None:
         pass
 
 
-def test_the_worst_topics_come_first_and_idle_ones_are_left_out(standalone: Standalone) -> None:
+async def test_the_worst_topics_come_first_and_idle_ones_are_left_out(standalone: Standalone) -> None:
     traffic(standalone, "quick", 500, 0)
     traffic(standalone, "refused", 50, 20)
     traffic(standalone, "refused-more", 50, 30)
     traffic(standalone, "stuck", 5, 0, waiting=5)
     standalone.gateway.accounts.totals("amqp", "idle")
     tick(standalone)
-    found, _ = result(live_snapshot.snapshot(standalone.gateway))
+    found = await standalone.snapshot()
     assert [topic["topic"] for topic in found["topics"]] == ["refused-more", "refused", "stuck", "quick"]
     assert (found["topics_known"], found["totals"]["received"], found["totals"]["refused"], found["totals"]["waiting"]) == (5, 605, 50, 5)
     assert (found["rates"]["received_per_second"], found["rates"]["refused_per_second"]) == (605.0, 50.0)
@@ -69,7 +60,9 @@ def test_the_worst_topics_come_first_and_idle_ones_are_left_out(standalone: Stan
     assert found["memory"]["full"] is False
 
 
-def test_many_topics_are_summed_in_slices_and_only_the_worst_described(standalone: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_topics_are_summed_in_slices_and_only_the_worst_described(
+    standalone: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live_snapshot, "SLICE_TOPICS", 100)
     monkeypatch.setattr(live_snapshot, "MAX_TOPICS", 7)
     for number in range(1000):
@@ -83,30 +76,42 @@ def test_many_topics_are_summed_in_slices_and_only_the_worst_described(standalon
         return real(protocol, topic)
 
     monkeypatch.setattr(status, "consumer_group", noted)
-    found, slices = result(live_snapshot.snapshot(standalone.gateway))
+    found = await standalone.snapshot()
+    slices = len(list(live_snapshot.moving(standalone.gateway)))
     assert [topic["topic"] for topic in found["topics"]] == [f"t{number}" for number in range(999, 992, -1)]
     assert len(described) == 7
     assert slices >= 10
 
 
-def test_totals_do_not_go_back_when_topics_are_forgotten(standalone: Standalone) -> None:
+async def test_totals_do_not_go_back_when_topics_are_forgotten(standalone: Standalone) -> None:
     traffic(standalone, "orders", 100, 40)
-    before, _ = result(live_snapshot.snapshot(standalone.gateway))
+    before = await standalone.snapshot()
     accounts = standalone.gateway.accounts
     accounts._forget(accounts.topics["amqp", "orders", "produce"], 1)
-    after, _ = result(live_snapshot.snapshot(standalone.gateway))
+    after = await standalone.snapshot()
     assert after["totals"] == before["totals"]
     assert (before["topics_known"], after["topics_known"]) == (1, 0)
 
 
-def test_several_processes_are_summed_to_what_one_would_show(standalone: Standalone) -> None:
+async def test_several_processes_are_summed_to_what_one_would_show(
+    standalone: Standalone, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
     traffic(standalone, "orders", 100, 40)
     traffic(standalone, "bills", 10, 0)
     tick(standalone)
-    alone, _ = result(live_snapshot.snapshot(standalone.gateway))
-    views = [[topic for part in status.topics(standalone.gateway) for topic in part] for _ in range(2)]
-    both, _ = result(live_snapshot.summed(alone, views, summing.topics, dict.fromkeys(live_snapshot.COUNTS, 3)))
+    alone = await standalone.snapshot()
+    plane = LocalPlane(standalone.gateway)
+    views = {name: encoded(plane.view(name)) for name in ("status", "overhead", "listeners", "topics", "over")}
+    folder = tmp_path / "several"
+    folder.mkdir()
+    with idle_parent(written(folder, CONFIGURATION.replace("name: one", "name: one, workers: 2"))) as parent:
+        for child in parent.children.values():
+            child.take(StateReport(1, views, []))
+        parent.retired_topics.sums.update(dict.fromkeys(live_snapshot.COUNTS, 3))
+        both = await parent.snapshot()
     assert {name: 2 * count + 3 for name, count in alone["totals"].items()} == both["totals"], "with what is forgotten"
     assert both["rates"]["refused_per_second"] == 80.0
     assert [(topic["topic"], topic["refused"]) for topic in both["topics"]] == [("orders", 80), ("bills", 0)]
     assert both["topics_known"] == 2
+    assert both.keys() == alone.keys()

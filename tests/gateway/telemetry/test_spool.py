@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.standalone import Standalone
-from gateway.telemetry import spool
+from gateway.telemetry import spool, summing
 from gateway.waiting.disk.waiting_disk import WRITE, Job, WaitingDisk
-from gateway.workers import scrapes, summing
+from gateway.workers import scrapes
 from gateway.workers.named_series import all_named
 from support.idle_standalone import idle_standalone
 

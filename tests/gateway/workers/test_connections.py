@@ -12,10 +12,11 @@ import pytest
 import trio
 import trio.testing
 
+from gateway.data_plane import Close
 from gateway.telemetry import status
 from gateway.workers import rules as rule_sets
-from gateway.workers.overview import DESCRIBE_S
-from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Close, Describe, Described, StateReport, listen
+from gateway.workers.child import DESCRIBE_S
+from gateway.workers.wire import FOR_PARENTS, FOR_WORKERS, Begin, Describe, Described, StateReport, listen
 from gateway.workers.worker import Worker, encoded
 from support.idle_standalone import idle_parent, written
 from support.wires.wires import Wires
@@ -68,7 +69,7 @@ class Gateways:
                 nursery.start_soon(listen, mine, FOR_PARENTS, child.take)
                 nursery.start_soon(self.workers[worker].outbox.send_to, theirs)
                 nursery.start_soon(listen, theirs, FOR_WORKERS, lambda message, worker=worker: self.take(worker, message))
-            await self.parent.gather("/v1/connections")
+            await self.parent.gather(["connections"])
             yield
             nursery.cancel_scope.cancel()
 
@@ -121,15 +122,15 @@ async def test_a_worker_that_does_not_answer_is_shown_by_what_is_known(
 async def test_an_answer_that_comes_too_late_is_not_kept(several: Gateways) -> None:
     child = several.parent.children[1]
     with trio.move_on_after(0):
-        await child.describe_connections(5, [1])
-    child.take(Described(5, [{"id": 1}]))
+        await child.describe([1])
+    child.take(Described(1, [{"id": 1}]))
     assert (child._waiting, child._described) == ({}, {})
 
 
 async def test_an_ended_worker_describes_nothing(several: Gateways) -> None:
     child = several.parent.children[1]
     child.over.set()
-    assert await child.describe_connections(5, [1]) == []
+    assert await child.describe([1]) == []
 
 
 def test_the_worker_that_has_a_connection_is_told_to_close_it(several: Gateways) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.data_plane import Message
 from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.child import Child
-from gateway.workers.wire import Asks, Grants, Message, StateReport
+from gateway.workers.wire import Asks, Grants, StateReport
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.keys import Key

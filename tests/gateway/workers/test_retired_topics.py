@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.telemetry.live_snapshot import COUNTS
+from gateway.telemetry.summing import RATES
 from gateway.workers.retired_topics import FORGET_AFTER_S, RetiredTopics
-from gateway.workers.summing import RATES
 
 
 def topic(name: str, received: int, waiting: int = 0) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def topic(name: str, received: int, waiting: int = 0) -> dict[str, Any]:
 
 
 def received(retired: RetiredTopics) -> dict[str, int]:
-    return {item["topic"]: item["received"] for item in retired.view()}
+    return {item["topic"]: item["received"] for some in retired.topics(None) for item in some}
 
 
 def test_what_one_worker_forgets_is_kept_while_another_knows_it_and_then_in_the_sums() -> None:

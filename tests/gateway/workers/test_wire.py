@@ -8,6 +8,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.data_plane import Close, Drain, Message
 from gateway.workers.wire import (
     FOR_PARENTS,
     FOR_WORKERS,
@@ -18,15 +19,12 @@ from gateway.workers.wire import (
     Begin,
     BucketAnnounced,
     BucketsForgotten,
-    Close,
     Describe,
     Described,
     Done,
-    Drain,
     FaultyFrameError,
     Frames,
     Grants,
-    Message,
     NewRules,
     Outbox,
     Ready,

@@ -43,7 +43,7 @@ class FakeGateway:
         self.reload_errors: list[str] = []
         self.reloads = 0
         self.drains = 0
-        self.gathered: list[str] = []  # routes whose answers were prepared
+        self.gathered: list[Collection[str] | None] = []  # views that answers asked for
         self.waits = 0  # for changes to be in force
         self.metric_pieces: list[str] = [*exposition.single("sluice_buffer_bytes", 1)]
         self.recent_events = RecentEvents("fake")
@@ -73,7 +73,14 @@ class FakeGateway:
     def status(self) -> dict[str, object]:
         if self.broken:
             raise RuntimeError("the fake gateway is broken")
-        return {"name": self.name, "version": "0.0.0", "ready": not self.not_ready, "fleet": self.fleet, "uptime_seconds": self.uptime_s}
+        return {
+            "name": self.name,
+            "version": "0.0.0",
+            "ready": not self.not_ready,
+            "fleet": self.fleet,
+            "uptime_seconds": self.uptime_s,
+            "limits": self._judge.usage(),
+        }
 
     def begun(self) -> bool:
         return self.has_begun
@@ -170,8 +177,8 @@ class FakeGateway:
         self.enforced.append(rules)
         self._judge.replace(rules)
 
-    async def gather(self, route: str) -> None:
-        self.gathered.append(route)
+    async def gather(self, views: Collection[str] | None) -> None:
+        self.gathered.append(views)
 
     async def in_force(self) -> None:
         self.waits += 1

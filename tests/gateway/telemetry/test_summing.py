@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.workers import summing
+from gateway.telemetry import summing
 
 
 def topic(received: int, waiting: int = 0, **more: object) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Adds up the views of several workers: topics, clients, listeners, spools and access logs as `GET /v1/...` shows them.
 
 Each view is a list of objects or one object, as `telemetry/status.py` has made it in a worker. Counts are added, other values are chosen
-by name. `overview.py` shows what comes of it; `scrapes.py` does the same for metrics.
+by name (`views.py` says which function merges which view). `workers/scrapes.py` does the same for metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain
 from operator import itemgetter
@@ -52,16 +52,22 @@ def topics(views: list[list[JSONObject]]) -> list[JSONObject]:
     return by_place(views, place, topic)
 
 
-def topic_numbers(views: list[list[JSONObject]], name: str | None) -> Generator[None, None, dict[tuple[str, str, str], float]]:
-    """Each topic with one of its numbers (`admin.ports.Gateway.topic_numbers`), summed over the views in slices."""
+def in_slices(items: Sequence[JSONObject], wanted: Collection[tuple[str, str, str]] | None) -> Iterator[list[JSONObject]]:
+    """The topics of a view, or those `wanted` of them."""
+    places = None if wanted is None else frozenset(wanted)
+    for first in range(0, len(items), MAX_NUMBERS_PER_SLICE):
+        some = items[first : first + MAX_NUMBERS_PER_SLICE]
+        yield list(some) if places is None else [item for item in some if place(item) in places]
+
+
+def topic_numbers(items: Sequence[JSONObject], name: str | None) -> Generator[None, None, dict[tuple[str, str, str], float]]:
+    """Each topic of a view with one of its numbers (`admin.ports.Gateway.topic_numbers`), in slices."""
     names = MOVING if name == "moving" else () if name is None else (name,)
     found: dict[tuple[str, str, str], float] = {}
-    for view in views:
-        for first in range(0, len(view), MAX_NUMBERS_PER_SLICE):
-            for item in view[first : first + MAX_NUMBERS_PER_SLICE]:
-                where = place(item)
-                found[where] = found.get(where, 0.0) + sum([item[each] for each in names])
-            yield
+    for first in range(0, len(items), MAX_NUMBERS_PER_SLICE):
+        for item in items[first : first + MAX_NUMBERS_PER_SLICE]:
+            found[place(item)] = sum([item[each] for each in names], 0.0)
+        yield
     return found
 
 
@@ -150,7 +156,35 @@ def spooled_topic(one: JSONObject, other: JSONObject) -> JSONObject:
     return {**add(one, other), "waiting_seconds": max(one["waiting_seconds"], other["waiting_seconds"])}
 
 
-def logs(views: list[JSONObject]) -> JSONObject:
+def statuses(views: list[JSONObject]) -> JSONObject:
+    """The states of several processes as one. Limits are added up where each process has its own; warnings say whose they are."""
+    loops = [each["event_loop"] for each in views]
+    logs = [each["access_log"] for each in views if each["access_log"] is not None]
+    none: JSONObject = {}
+    return {
+        "connections": sum(each["connections"] for each in views),
+        "event_loop": {
+            "sweeps": sum(each["sweeps"] for each in loops),
+            "submissions": sum(each["submissions"] for each in loops),
+            "lag_ms": max((each["lag_ms"] for each in loops), default=0.0),
+        },
+        "limiter": reduce(add, [each["limiter"] for each in views], none),
+        "fleet": next((each["fleet"] for each in views if each["fleet"] is not None), None),
+        "memory_full": any(each["memory_full"] for each in views),
+        "memory": reduce(add, [each["memory"] for each in views], none),
+        "memory_limit": max((each["memory_limit"] for each in views), key=nearest_its_limit, default=None),
+        "spool": spools([each["spool"] for each in views]) or None,
+        "access_log": access_logs(logs) if logs else None,
+        "limits": reduce(add, [each["limits"] for each in views], none),
+    }
+
+
+def nearest_its_limit(memory: JSONObject) -> tuple[int, float]:
+    """What sorts the processes' memory: the one that takes most steps last."""
+    return memory["step"], memory["size_bytes"] / (memory["limit_bytes"] or float("inf"))
+
+
+def access_logs(views: list[JSONObject]) -> JSONObject:
     """The states of the access logs, which are all on one disk."""
     return {
         "lost_lines": sum(view["lost_lines"] for view in views),
