@@ -159,7 +159,9 @@ def set_by(findings: Findings, level: JSONObject) -> list[str]:
             lines.append(f"published by {quotas.get('by') or 'somebody'} at {moment(str(quotas.get('at') or ''))} UTC")
         if quotas.get("reason"):
             lines.append(f"reason: {quotas['reason']}")
-        return [*lines, "raised for this hour by the last hour's demand"] if origin == "quota+hour" else lines
+        if origin == "quota+hour":
+            lines.append("raised for this hour by the last hour's demand")
+        return [*lines, *(f"held down by the ceiling of {roof}" for roof in level.get("ceilings") or ())]
     return [f"{rule}, which names this {level.get('per')}" if origin == "file" else f"{rule}, as for all that it matches"]
 
 

@@ -178,6 +178,28 @@ def as_change(limit: Limit) -> LimitChange:
     return LimitChange(limit.messages, limit.bytes, limit.messages_burst, limit.bytes_burst, limit.burst_ns)
 
 
+def lesser(limit: Limit, roof: Limit, *, bursts: bool) -> Limit:
+    """`limit` with no rate above that of `roof`, nor, where it has `bursts`, a burst; itself where it is so already."""
+    messages, messages_burst = lesser_pair(limit.messages, limit.messages_capacity(), roof.messages, roof.messages_capacity())
+    size, bytes_burst = lesser_pair(limit.bytes, limit.bytes_capacity(), roof.bytes, roof.bytes_capacity())
+    if not bursts:
+        messages_burst = bytes_burst = None
+    found = replace(limit, messages=messages, bytes=size, messages_burst=messages_burst, bytes_burst=bytes_burst, burst_ns=None)
+    rates = found.messages == limit.messages and found.bytes == limit.bytes
+    same = rates and found.messages_capacity() == limit.messages_capacity() and found.bytes_capacity() == limit.bytes_capacity()
+    return limit if same else found
+
+
+def lesser_pair(rate: Rate | None, burst: int, most: Rate | None, most_burst: int) -> tuple[Rate | None, int | None]:
+    """The lesser of two rates, and of their bursts in tokens (None: no burst to name); None as a rate is more than any."""
+    if most is None:
+        return rate, burst or None
+    if rate is None:
+        return most, most_burst or None
+    lower = rate if rate.amount * most.per_ns <= most.amount * rate.per_ns else most
+    return lower, (min(burst, most_burst) or None) if lower.amount else None
+
+
 def capacity(rate: Rate | None, burst: int | None, burst_ns: int | None) -> int:
     """The size of a bucket in whole tokens; one that holds less than one token could never give any, so it holds at least one."""
     if rate is None or rate.amount == 0:

@@ -131,7 +131,8 @@ class Level(msgspec.Struct, frozen=True):
     `rule_limit`: the rule's own limit, where a quota or a live change holds over it (null: none does, or there is no rule).
     `candidate`: the limit tried beside the rule's own, or beside the live change that brings one. `candidate_here`: what would hold for
     this key if the candidate were promoted, where that is not the candidate itself: a quota and a live change hold over it, too.
-    `usage.candidate`: the verdicts of what would hold here.
+    `usage.candidate`: the verdicts of what would hold here. `ceilings`: rules with `ceiling: true` that hold a quota lower than it was
+    published, or raised.
     """
 
     per: str
@@ -158,6 +159,7 @@ class Level(msgspec.Struct, frozen=True):
     protected: bool = False
     rule_limit: LimitText | None = None
     candidate_here: LimitText | None = None
+    ceilings: list[str] = msgspec.field(default_factory=list)
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -280,6 +282,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         protected=rule.protected,
         rule_limit=None if ruled.limit == rule.limit or ruled.limit.limits_nothing() else LimitText.of_rule(ruled),
         candidate_here=None if here == candidate else here,
+        ceilings=[f"{roof.name} ({roof.place})" if roof.place else roof.name for roof in effective.roofs],
     )
 
 

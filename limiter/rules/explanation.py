@@ -246,7 +246,13 @@ def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base:
         found.lose(published(quota, f"{base.name} lets nothing pass, which no published quota opens"))
     elif effective.origin == RAISED and quota is not None:
         found.lose(published(quota, "as published; the demand of the last hour has raised it for this one"))
-    if base is not None and effective.origin in {"override", "quota", RAISED}:
+    for roof in effective.roofs:
+        found.lose(
+            Loss(
+                origin_of(standing_of(roof, subject)), roof.name, roof.place, roof.limit, "is a ceiling, which holds the quota down to here"
+            )
+        )
+    if base is not None and base not in effective.roofs and effective.origin in {"override", "quota", RAISED}:
         first = "the live change of this key" if own is not None else "the live change of its group"
         first = "the published quota" if effective.origin != "override" else first
         found.lose(Loss(origin_of(standing), base.name, base.place, base.limit, f"{first} comes first; the rest is as here"))

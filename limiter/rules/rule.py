@@ -18,7 +18,7 @@ from limiter.algorithms.setting_errors import (
     lag_setting_error,
     setting_error,
 )
-from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, per_second
+from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
 from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
@@ -277,6 +277,12 @@ class Rule:
         most=MAX_WEIGHT,
     )
     protected: bool = rule_setting(YES_NO, False, "When a listener's cap binds, the topic is served before all unprotected ones.")
+    ceiling: bool = rule_setting(
+        YES_NO,
+        False,
+        "A roof over quotas: whichever rule holds for a topic, neither its published quota nor a raise within the day passes this rule's "
+        "rates and bursts. A live change of the topic does.",
+    )
     place: str = ""
 
     def __post_init__(self) -> None:
@@ -308,6 +314,8 @@ class Rule:
         if unfit is not None:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)
+        if self.ceiling:
+            check_ceiling(self)
         check_spool(self.spool_size, self.max_age_ns)
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
@@ -388,6 +396,19 @@ def check_sharing(rule: Rule) -> None:
         raise RuleError("breaker.open_for", "would refuse all topics of the listener at once, which share its cap by weight; leave it out")
     if rule.limit.adapt is not None and not rule.is_cap():
         raise RuleError("adapt", "is for a listener's cap on publishing (per: listener, algorithm: token_bucket); leave it out")
+
+
+def check_ceiling(rule: Rule) -> None:
+    """Raise RuleError where there is no quota that `rule` could hold down, or nothing to hold it to."""
+    if rule.per != "topic" or rule.match.operation == "consume":
+        raise RuleError("ceiling", "is for published quotas, which are limits of topics that are published to; leave it out")
+    for name in rule.match.given():
+        if name in SENDER_KEYS:
+            raise RuleError(
+                "ceiling", f"is for whole topics, as quotas are, and match.{name} says whose messages; leave one of the two out"
+            )
+    if rule.limit.messages is None and rule.limit.bytes is None:
+        raise RuleError("ceiling", "holds quotas to the rates of the rule's limit; give messages or bytes")
 
 
 def check_prefix(prefix: int, per: str) -> None:
@@ -551,6 +572,15 @@ def quota_over(rule: Rule, quota: Quota) -> Rule:
     candidate = None if tried is None else as_change(quota_limit(tried, quota))  # a quota would hold over a promoted candidate too
     algorithm, limit = following(rule.algorithm, quota_limit(rule.limit, quota))
     return replace(rule, limit=limit, algorithm=algorithm, candidate=candidate)
+
+
+def under(rule: Rule, roof: Rule) -> Rule:
+    """`rule`, which has a quota's limit, where nothing of it passes the limit of `roof`; itself where nothing does."""
+    bursts = has_burst(rule.algorithm)
+    tried = rule.candidate_limit()
+    candidate = None if tried is None else as_change(lesser(tried, roof.limit, bursts=bursts))
+    algorithm, limit = following(rule.algorithm, lesser(rule.limit, roof.limit, bursts=bursts))
+    return rule if limit == rule.limit else replace(rule, limit=limit, algorithm=algorithm, candidate=candidate)
 
 
 def quota_limit(limit: Limit, quota: Quota) -> Limit:

@@ -10,6 +10,8 @@ of these that exists holds (`docs/design/contract.md` 3):
    group                                                raised in this hour: `limiter.rules.hourly_raise`)
 4. the first rule whose pattern matches, in file order (origin "default")
 
+A quota passes no rule with `ceiling: true` that its topic meets, whichever rule would hold without it, nor opens a rule of 0/s that would.
+
 Overrides and quotas change the limit of the rule that would hold otherwise, and keep the rest of it (action, breaker, mode, ...). Quotas
 are for `operation: produce` only. An override gives its thing one bucket, whatever rules its messages would meet. A rule changed live keeps
 its place, so a default changed live leaves overrides alone. An override of a topic takes it out of its group. A group has the words that
@@ -52,6 +54,7 @@ from limiter.rules.rule import (
     fitting,
     quota_over,
     reply_of,
+    under,
 )
 from limiter.rules.sender import Sender
 from limiter.rules.subject import Subject
@@ -78,15 +81,19 @@ GENERATIONS: Final = count(1)
 class Effective:
     """The rule that holds for a message at one level, with the limit as it is now."""
 
-    __slots__ = ("at", "by", "expires_at", "identity", "origin", "own_candidate", "per", "reason", "rule", "ruled", "thing")
+    __slots__ = ("at", "by", "expires_at", "identity", "origin", "own_candidate", "per", "reason", "roofs", "rule", "ruled", "thing")
 
-    def __init__(self, per: str, thing: str, identity: Identity, origin: str, rule: Rule, ruled: Rule, change: Override | None) -> None:
+    def __init__(
+        self, per: str, thing: str, identity: Identity, origin: str, rule: Rule, ruled: Rule, change: Override | None,
+        roofs: tuple[Rule, ...] = (),
+    ) -> None:  # fmt: skip
         self.per = per
         self.thing = thing  # the thing that its bucket is for, as text
         self.identity = identity
         self.origin = origin  # override | file | quota | quota+hour | default; quota-shadow beside one of them
         self.rule = rule
         self.ruled = ruled  # the rule without what holds over it: a quota, or the live change of the thing itself
+        self.roofs = roofs  # ceilings that hold the quota below what was published, or raised
         self.by = "" if change is None else change.by  # the author of the live change, of this topic's limit or the rule's
         self.at = 0.0 if change is None else change.at  # when, seconds since 1970
         self.reason = "" if change is None else change.reason
@@ -208,8 +215,8 @@ class RuleSet:
     """
 
     __slots__ = (
-        "_index", "_levels", "_matchers", "_name_patterns", "_unruled", "by_connection", "file_rules", "follows", "generation",
-        "groups_topics", "has_candidates", "hourly", "level_changes", "next_expiry", "overrides", "quotas", "revision",
+        "_has_ceilings", "_index", "_levels", "_matchers", "_name_patterns", "_unruled", "by_connection", "file_rules", "follows",
+        "generation", "groups_topics", "has_candidates", "hourly", "level_changes", "next_expiry", "overrides", "quotas", "revision",
         "rule_overrides", "rules", "shadow_quotas",
     )  # fmt: skip
 
@@ -262,6 +269,7 @@ class RuleSet:
         self.has_candidates = any(rule.candidate is not None for rule in self.rules) or any(
             change.candidate is not None for change in (*self.overrides.values(), *levels.values())
         )
+        self._has_ceilings = any(rule.ceiling for rule in self.rules)
         self._index: dict[str, int] = {}
         self._matchers: list[Matcher] = []
         self._levels: dict[str, LevelRules] = {}
@@ -422,8 +430,22 @@ class RuleSet:
         if quota is None or override is not None or rule.algorithm not in TRIED_BY or (rule.mode == "off" and rule is not UNRULED):
             return None
         thing = subject.text if alone or group is None else group_text(group)
-        rule = replace(with_quota(replace(rule, candidate=None), quota), mode="shadow")
-        return Effective("topic", thing, ("topic", SHADOW, subject.name.protocol, thing), SHADOW, rule, rule, None)
+        tried, roofs = self._under_roofs(level, with_quota(replace(rule, candidate=None), quota), subject)
+        rule = replace(tried, mode="shadow")
+        return Effective("topic", thing, ("topic", SHADOW, subject.name.protocol, thing), SHADOW, rule, rule, None, roofs)
+
+    def _under_roofs(self, level: LevelRules, rule: Rule, subject: Subject) -> tuple[Rule, tuple[Rule, ...]]:
+        """`rule`, which has a quota's limit, below all ceilings that `subject` meets, and those that lower it."""
+        roofs: list[Rule] = []
+        if self._has_ceilings:
+            for at in (*level.index.candidates(subject), *level.bare):
+                roof = self.rules[at]
+                if roof.ceiling and roof.mode == "enforce" and self._matchers[at].matches(subject):
+                    lowered = under(rule, roof)
+                    if lowered is not rule:
+                        roofs.append(roof)
+                        rule = lowered
+        return rule, tuple(roofs)
 
     def _holding(self, level: LevelRules, subject: Subject) -> Effective | None:
         per = level.per
@@ -441,6 +463,7 @@ class RuleSet:
         words = rule.routing_key_words
         group = None if words is None else subject.group_of_topics(words)
         alone = False  # a change of this very topic holds
+        roofs: tuple[Rule, ...] = ()
         if per == "topic" and subject.operation == "produce":
             if origin == "default":
                 quota, of_topic = change_of(subject.name, group, self.quotas)
@@ -450,10 +473,11 @@ class RuleSet:
                         raised = self.hourly.over(quota, subject.text if of_topic or group is None else group_text(group))
                         if raised is not None:
                             quota, origin = raised, RAISED
-                    rule = with_quota(rule, quota)
+                    rule, roofs = self._under_roofs(level, with_quota(rule, quota), subject)
             override, of_topic = change_of(subject.name, group, self.overrides)
             if override is not None:
                 rule, origin, change, alone = with_override(rule, override, subject.name.protocol), "override", override, of_topic
+                roofs = ()
         if per == "client" and at >= 0:
             thing = self._matchers[at].client_network(thing, rule.client_bits())
             if self._matchers[at].cuts(rule.client_bits()):
@@ -473,7 +497,7 @@ class RuleSet:
         if rule is UNRULED:
             return None
         identity = (per, own_buckets, subject.name.protocol if per == "topic" else "", thing)
-        return Effective(per, thing, identity, origin, rule, ruled, change)
+        return Effective(per, thing, identity, origin, rule, ruled, change, roofs)
 
     def _unruled_of(self, per: str, operation: str) -> Rule:
         rule = self._unruled.get((per, operation))

@@ -100,7 +100,7 @@ def test_add_sends_a_whole_rule_that_must_be_new(sluice: Any, admin: Any) -> Non
     ran = sluice(
         "rules", "add", "storm", "--match", "topic=order*", "--protocol", "rocketmq", "--per", "topic", "--messages", "50/s",
         "--burst", "2s", "--open-for", "0s", "--mode", "shadow", "--for", "2h", "--before", "orders", "--weight", "3",
-        "--max-age", "10min", "--drop-expired",
+        "--max-age", "10min", "--drop-expired", "--ceiling",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     write = admin.writes()[-1]
@@ -108,7 +108,7 @@ def test_add_sends_a_whole_rule_that_must_be_new(sluice: Any, admin: Any) -> Non
     assert write.body == {
         "match": {"topic": "order*", "protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "50/s", "burst": "2s"},
         "breaker": {"open_for": "0s"}, "mode": "shadow", "expires": "2h", "weight": 3.0, "before": "orders",
-        "max_age": "10min", "drop_expired": True,
+        "max_age": "10min", "drop_expired": True, "ceiling": True,
     }  # fmt: skip
 
 

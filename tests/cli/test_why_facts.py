@@ -49,6 +49,12 @@ def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals()
     assert (to_do(AMQP_CLIENTS[0], (CONSUMING,)), to_do(AMQP_CLIENTS[0], (REFUSED,))) == (None, AMQP_CLIENTS[0].to_do)
 
 
+def test_a_quota_below_what_was_published_names_the_ceiling() -> None:
+    text = " ".join(page(findings(level(origin="quota+hour", ceilings=["roof (limits.yaml:9)"]))).split())
+    assert "raised for this hour by the last hour's demand held down by the ceiling of roof (limits.yaml:9)" in text
+    assert "ceiling" not in page(findings(level(origin="quota", ceilings=[])))
+
+
 def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later() -> None:
     client = Client("10.0.0.7", confirms=False)
     text = " ".join(page(findings(level(action="spool"), client)).split())
