@@ -148,6 +148,9 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
             snapshot, day = compute_quotas(spark, job)
             data = dump(snapshot)
             storage_for(places.output, spark).write(places.output, data)
+            said = snapshot.night.get("remarks")
+            for sentence in said if isinstance(said, list) else []:
+                print(f"sluice: {sentence}", file=sys.stderr)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
                 raise

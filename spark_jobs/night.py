@@ -10,7 +10,7 @@ same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,12 +24,12 @@ from spark_jobs.days import Day
 from spark_jobs.method import guard, missing, scale
 from spark_jobs.method.decide import decide, floors, largest_of
 from spark_jobs.method.history import History
-from spark_jobs.method.memory import Floats, Memory
+from spark_jobs.method.memory import Floats, Ints, Memory
 from spark_jobs.method.outcomes import PUBLISHED, contenders, outcomes
 from spark_jobs.method.peakiness import shape
-from spark_jobs.method.pins import Pin
-from spark_jobs.method.quotas import Told, quotas_of
-from spark_jobs.method.remember import keys_of, remember
+from spark_jobs.method.pins import Pin, pinned_rates, remarks
+from spark_jobs.method.quotas import Told, kept, quotas_of
+from spark_jobs.method.remember import keys_of, only_refused, remember
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
 from spark_jobs.state.manifest import Manifest
@@ -66,6 +66,11 @@ class Result:
 def compute_night(night: Night) -> Result:
     """The quotas of the night after `night.day`, and what the day said about those of the night before."""
     keys = keys_of(night.topics)
+    shut = only_refused(night.topics)
+    refused_days = days_by_topic(night.topics.filter(pa.array(shut)), keys)
+    night = replace(
+        night, topics=night.topics.filter(pa.array(~shut)), today=night.today.filter(pa.array(~only_refused(night.today)))
+    )  # fmt: skip
     told: dict[str, Told] = {}
     fleet: dict[str, Any] = {}
     tables: list[pa.Table] = []
@@ -84,8 +89,11 @@ def compute_night(night: Night) -> Result:
         fleet[dimension] = {**judged, "k": k, "family": family}
         past = History(pa.concat_tables([night.outcomes, rows]), dimension, keys, night.day.date)
         week_ago = past.rates_on(night.day.before(6).date)  # six days before the newest one is a week before the day to come
-        decided = decide(memory, dimension, k, family, live[0], week_ago, night.parameters)
-        told[dimension] = Told(memory, decided, past, k, family, week_ago)
+        pinned, elsewhere = fixed_rates(night, dimension, keys)
+        decided = decide(
+            memory, dimension, k, family, live[0], week_ago, night.parameters, pinned=pinned, elsewhere=elsewhere
+        )  # fmt: skip
+        told[dimension] = Told(memory, decided, past, k, family, week_ago, refused_days)
     shares = missing.gateway_shares(night.topics, night.days[-1].date, keys)
     quotas, lists = quotas_of(keys, told, night.pins, night.previous, night.day.date, night.parameters, shares)
     snapshot = Snapshot(
@@ -145,6 +153,26 @@ def surfaces_of(today: pa.Table, dimension: str, keys: Sequence[tuple[str, str]]
     return Surfaces([found.get(key, NOTHING) for key in keys])
 
 
+def fixed_rates(night: Night, dimension: str, keys: Sequence[tuple[str, str]]) -> tuple[Floats, float]:
+    """The pinned rate of each topic, NaN where there is none; and what is published for topics that no remembered day has seen: pinned
+    ones, and those whose quotas are kept."""
+    pins = pinned_rates(night.pins, night.day.date, dimension)
+    own = np.array([pins.pop(key, np.nan) for key in keys], np.float64)
+    known = {*keys, *((pin.protocol, pin.topic) for pin in night.pins if pin.holds_after(night.day.date))}
+    others = [] if night.previous is None else kept(night.previous, known, night.parameters.remember_days)
+    pairs = [each.messages if dimension == "messages" else each.bytes for each in others]
+    return own, sum(pins.values()) + sum(pair[0] for pair in pairs if pair is not None)
+
+
+def days_by_topic(rows: pa.Table, keys: Sequence[tuple[str, str]]) -> Ints:
+    """How many days each topic has among `rows` of the daily states."""
+    found = dict.fromkeys(keys, 0)
+    own = rows.filter(pc.equal(rows["dimension"], "messages"))
+    for key in zip(own["protocol"].to_pylist(), own["topic"].to_pylist(), strict=True):
+        found[key] += 1
+    return np.array([found[key] for key in keys], np.int64)
+
+
 def in_force(previous: Snapshot | None, dimension: str, keys: Sequence[tuple[str, str]]) -> tuple[Floats, Floats]:
     """Rates and bursts of the live snapshot, NaN where a topic has none."""
     pairs = {}
@@ -168,10 +196,12 @@ def _about(night: Night, fleet: Mapping[str, Any], lists: Mapping[str, JSON]) ->
     excluded: list[JSON] = [str(each) for each in newest.exclusions]
     missing_gateways: list[JSON] = list(newest.missing_gateways)
     k: dict[str, JSON] = {dimension: float(f"{fleet[dimension]['k']:.6g}") for dimension in DIMENSIONS}
+    said: list[JSON] = [*remarks(night.pins, night.day.date, night.parameters)]
     family: dict[str, JSON] = {dimension: fleet[dimension]["family"] for dimension in DIMENSIONS}
     found: dict[str, JSON] = {
         "time_zone": night.day.zone, "target_refused_ppm": night.parameters.target_refused_ppm, "realised_ppm": realised,
         "k": k, "family": family, "excluded": excluded, "missing_gateways": missing_gateways,
-        "observed_seconds": newest.observed_seconds, "days": len(night.days), "previous_sha256": night.previous_sha256,
+        "observed_seconds": newest.observed_seconds, "days": len(night.days), "remarks": said,
+        "previous_sha256": night.previous_sha256,
     }  # fmt: skip
     return {**found, **lists}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_jobs.method.capacity import share
+from spark_jobs.method.capacity import share_beside
 from spark_jobs.method.families import QUOTA_RULES
 from spark_jobs.method.guard import OWN, at_reserve_of
 from spark_jobs.method.memory import Floats, Memory, greatest, newest
@@ -51,9 +51,12 @@ def decide(
     week_ago: Floats,
     parameters: Parameters,
     shaped: Shape | None = None,
+    pinned: Floats | None = None,
+    elsewhere: float = 0.0,
 ) -> Decided:
     """`live`: the rates in force, `week_ago`: those of the same weekday before, NaN where there is none; `family`: the quota rule that the
-    guard has chosen; `shaped`: the proposal, where it is known already."""
+    guard has chosen; `shaped`: the proposal, where it is known already. Of the capacity come off first `pinned`, the rates that persons
+    have set (NaN: none), and `elsewhere`, what other topics have."""
     found = shaped or shape(memory, parameters.half_life_days)
     largest, floor = largest_of(memory), floors(memory, dimension, parameters)
     learning = memory.active_days() < parameters.min_active_days
@@ -62,7 +65,8 @@ def decide(
         wanted = np.maximum(at_reserve_of(QUOTA_RULES[family](memory), wanted), floor)
     censored = np.nan_to_num(newest(memory.censored.astype(np.float64))) > 0
     railed = on_rails(wanted, live, week_ago, censored, floor, parameters.ceiling(dimension), parameters)
-    rates = share(railed.rates, np.nan_to_num(found.level), parameters.capacity(dimension))
+    fixed = np.full(len(wanted), np.nan) if pinned is None else pinned
+    rates = share_beside(railed.rates, np.nan_to_num(found.level), parameters.capacity(dimension), floor, fixed, elsewhere)
     bursts = bursts_at(rates, largest, parameters.burst_seconds)
     even = newest(memory.evenness)
     hourly = found.peakiness * k * np.where(np.isnan(even), 1.0, even)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import date as calendar_date
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from limiter.protocols import PROTOCOL_NAMES
+
+if TYPE_CHECKING:
+    from spark_jobs.parameters import Parameters
 
 MAX_PINS_BYTES: Final = 16 * 2**20  # bytes; a file of pins; a hundred thousand of them have 15 MB
 FIELDS: Final = ("protocol", "topic", "messages", "burst", "bytes", "byte_burst", "reason", "until")
@@ -34,6 +38,36 @@ class Pin(NamedTuple):
     def holds_after(self, date: str) -> bool:
         """Whether it holds on the days after `date`."""
         return self.until is None or self.until > date
+
+
+def pinned_rates(pins: Sequence[Pin], date: str, dimension: str) -> dict[tuple[str, str], float]:
+    """The rates that pins set after `date`, by topic."""
+    found = {}
+    for pin in pins:
+        pair = pin.messages if dimension == "messages" else pin.bytes
+        if pair is not None and pin.holds_after(date):
+            found[pin.protocol, pin.topic] = pair[0]
+    return found
+
+
+def remarks(pins: Sequence[Pin], date: str, parameters: Parameters) -> list[str]:
+    """Sentences about pins that hold all the same: all together above the capacity, or one above the ceiling."""
+    found = []
+    for dimension in ("messages", "bytes"):
+        rates = pinned_rates(pins, date, dimension)
+        capacity, ceiling = parameters.capacity(dimension), parameters.ceiling(dimension)
+        if capacity and sum(rates.values()) >= capacity:
+            whole = f"{sum(rates.values()):g} {dimension}/s, and the capacity is {capacity}"
+            found.append(
+                f"the pins alone are {whole}: they hold, and every other topic has its least rate; pin less, or raise the capacity"
+            )
+        if ceiling:
+            found += [
+                f"{protocol} topic {topic} is pinned at {rate:g} {dimension}/s, above the ceiling of {ceiling}: the pin holds"
+                for (protocol, topic), rate in sorted(rates.items())
+                if rate > ceiling
+            ]
+    return found
 
 
 def read_pins(data: bytes) -> list[Pin]:

@@ -10,7 +10,7 @@ import numpy as np
 from limiter.quota_snapshot import JSON, MAX_PER_SECOND, Quota, Snapshot
 from spark_jobs.method.decide import Decided
 from spark_jobs.method.history import History
-from spark_jobs.method.memory import Floats, Memory, greatest, mean_of
+from spark_jobs.method.memory import Floats, Ints, Memory, greatest, mean_of
 from spark_jobs.method.pins import Pin
 from spark_jobs.parameters import Parameters
 
@@ -27,6 +27,7 @@ class Told(NamedTuple):
     k: float
     family: str
     week_ago: Floats  # rates in force on the same day a week before the one to come; NaN: none
+    refused_days: Ints  # days on which nothing of the topic passed and some of it was refused
 
 
 def quotas_of(
@@ -106,7 +107,9 @@ def _facts(told: Told) -> list[dict[str, Any]]:
 def _status(told: Told, at: int) -> tuple[str, str]:
     decided = told.decided
     if decided.learning[at]:
-        days = int(told.memory.active_days()[at])
+        days, refused = int(told.memory.active_days()[at]), int(told.refused_days[at])
+        if not days and refused:
+            return "learning", f"learning: only refused, on {refused} day{'' if refused == 1 else 's'}; the rule of the file stands"
         return "learning", f"learning: seen on {days} day{'' if days == 1 else 's'}; the rule of the file stands"
     if np.isnan(decided.rates[at]):
         return "learning", "learning: nothing is known of it yet; the rule of the file stands"

@@ -45,6 +45,11 @@ def keys_of(table: pa.Table) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(zip(pairs["protocol"].to_pylist(), pairs["topic"].to_pylist(), strict=True)))
 
 
+def only_refused(table: pa.Table) -> NDArray[np.bool_]:
+    """Which rows are of a topic's day on which it was refused and nothing of it passed: nobody knows what it would have sent."""
+    return np.asarray((table["passed"].to_numpy() == 0) & (table["refused"].to_numpy() > 0))
+
+
 def remember(
     table: pa.Table,
     observed: Mapping[str, int],

@@ -99,7 +99,7 @@ class Sums(NamedTuple):
 
 
 def sums(live: Snapshot, new: Snapshot, dimension: str) -> Sums:
-    """Of one dimension. A capacity holds for pinned topics too; the others get their part of it by the live rates."""
+    """Of one dimension. Of a capacity the pins come off first; the others share what is left."""
     by_hand = {(quota.protocol, quota.topic) for quota in new.quotas if pinned(quota, dimension)}
     last_week = {(quota.protocol, quota.topic): week_ago(quota, dimension) for quota in new.quotas}
     before, after = ([quota for quota in each.quotas if (quota.protocol, quota.topic) not in by_hand] for each in (live, new))
@@ -109,8 +109,8 @@ def sums(live: Snapshot, new: Snapshot, dimension: str) -> Sums:
     usual = sum(lesser)
     expected = sum(min(rate, ceiling) for rate in lesser) if ceiling else usual
     if capacity:
-        whole = sum(_rate(quota, dimension) for quota in live.quotas)
-        expected = min(expected, capacity * old / whole if whole else 0.0)
+        taken = sum(_rate(quota, dimension) for quota in new.quotas if (quota.protocol, quota.topic) in by_hand)
+        expected = min(expected, max(capacity - taken, 0.0))
     return Sums(old, sum(_rate(quota, dimension) for quota in after), usual, expected)
 
 

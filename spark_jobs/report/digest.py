@@ -121,6 +121,7 @@ def to_json(found: Digest) -> dict[str, Any]:
         "outcome": found.outcome,
         "judged": found.judged,
         "guard_rails": list(found.guard_rails),
+        "remarks": list(fleet.remarks),
         "target_refused": fleet.target,
         "realised": dict(fleet.realised),
         "k": dict(fleet.k),

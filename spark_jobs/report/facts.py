@@ -176,6 +176,7 @@ class Fleet:
     families: Mapping[str, str | None]  # dimension -> the rule that all quotas follow: "quota" is the method, others are in RULES
     lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]  # of LISTS: (protocol, topic, reason)
     missing_gateways: tuple[str, ...] | None
+    remarks: tuple[str, ...]  # sentences of the night about what it was told: pins above the capacity
     observed_seconds: float | None
     topics: int
     has_before: bool

@@ -122,6 +122,7 @@ def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
         named = ", ".join(plain(name, 60) for name in fleet.missing_gateways[:FEW_GATEWAYS])
         more = f" and {len(fleet.missing_gateways) - FEW_GATEWAYS} more" if len(fleet.missing_gateways) > FEW_GATEWAYS else ""
         found.append(f"Missing gateways: {named}{more}. Their log of the day was not complete; the rest was scaled for it.")
+    found += [f"{plain(sentence, 400)[:1].upper()}{plain(sentence, 400)[1:]}." for sentence in fleet.remarks]
     if over_target(fleet):
         did = f"{share(realised(fleet))} instead of {share(fleet.target)}"
         found.append(f"More was refused than the target: {did}. k rises night by night until it fits.")

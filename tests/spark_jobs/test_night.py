@@ -248,6 +248,47 @@ def test_a_night_that_is_computed_again_starts_from_what_was_in_force_and_keeps_
     assert [each.topic for each in first.quotas] == ["gone"]  # that night gave the other its first quota
 
 
+@pytest.mark.parametrize(("capacity", "others"), [(250, 250 - 57 - 5), (50, 2 / 60)])
+def test_all_that_is_published_is_within_the_capacity_and_pins_alone_above_it_are_said(capacity: int, others: float) -> None:
+    """findings.md 8, 5: --capacity 250 with pins of 57/s published 298/s. A quota that is only kept has its part, too."""
+
+    def three(day: Day) -> list[TopicSeconds]:
+        return [topic_seconds(name, day, traffic(day, level, name)) for name, level in (("large", 900), ("small", 10), ("pinned", 100))]
+
+    live = Snapshot("2026-03-01T00:00:00Z", "t", quotas=(Quota("rocketmq", "gone", (5.0, 50), None, {"days": 3}),))
+    pins = [Pin("rocketmq", "pinned", (50.0, 500), None, "contract", None), Pin("rocketmq", "unseen", (7.0, 70), None, "launch", None)]
+    result = steady_nights(Nights(Parameters(capacity_messages=capacity), live=live, pins=pins), 4, three)[-1]
+    assert rate(result, "large") + rate(result, "small") == pytest.approx(others, rel=1e-4)
+    assert sum(each.messages[0] for each in result.snapshot.quotas if each.messages) == pytest.approx(max(capacity, 62.0), rel=1e-3)
+    assert rate(result, "small") >= 1 / 60 - 1e-6
+    assert bool(result.snapshot.night["remarks"]) is (capacity == 50)
+
+
+@pytest.mark.parametrize("closed_from", [0, 5])
+def test_a_topic_that_was_only_refused_teaches_nothing_but_that(closed_from: int) -> None:
+    """findings.md 8, 1: a rule of 0/s refused all for three days, and those retries became a quota that let them pass."""
+
+    def closed(day: Day) -> list[TopicSeconds]:
+        offered = traffic(day, 20, "legacy")
+        nothing = np.zeros(SECONDS, np.int64)
+        shut = day.date >= f"2026-03-{2 + closed_from:02}"
+        return [topic_seconds("legacy", day, nothing, 50 * offered) if shut else topic_seconds("legacy", day, offered)]
+
+    results = steady_nights(Nights(), closed_from + 5, closed)
+    if not closed_from:
+        assert [quota(result, "legacy") for result in results] == [None] * 5
+        assert results[-1].snapshot.night["learning"] == [
+            {"protocol": "rocketmq", "topic": "legacy", "reason": "learning: only refused, on 5 days; the rule of the file stands"}
+        ]
+        return
+    rates = [rate(result, "legacy") for result in results[4:]]
+    assert max(rates) <= 1.3 * rates[0], "what it had before it was closed"
+    found = quota(results[-1], "legacy")
+    assert found is not None
+    assert found.evidence["days"] == 5
+    assert all(row["offered"] == 0 for row in results[-1].outcomes.to_pylist() if row["family"] == "published"), "k learns nothing of it"
+
+
 def test_capacity_is_shared_and_small_topics_keep_what_they_want() -> None:
     def two(day: Day) -> list[TopicSeconds]:
         return [topic_seconds(name, day, traffic(day, level, name)) for name, level in (("large", 900), ("small", 10))]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.method.capacity import share
+from spark_jobs.method.capacity import share, share_beside
 
 
 def test_what_fits_stays_as_it_is() -> None:
@@ -40,3 +40,28 @@ def test_there_is_one_level_for_all(topics: list[tuple[float, float]], part: flo
         assert levels[~cut].max() <= levels[cut].min() * (1 + 1e-6)
     if cut.sum() > 1:
         assert levels[cut].min() == pytest.approx(levels[cut].max(), rel=1e-6)
+
+
+def test_nobody_is_left_with_nothing() -> None:
+    assert share(np.array([10.0, 10.0]), np.array([0.0, 1.0]), 10, np.array([1.0, 1.0])) == pytest.approx([1, 9], abs=1e-6)
+    assert share(np.array([10.0, 0.5, 10.0]), np.ones(3), 2, np.array([3.0, 3.0, 3.0])) == pytest.approx([6 / 6.5, 1 / 6.5, 6 / 6.5])
+
+
+NO = np.nan
+LEAST = np.full(3, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "elsewhere", "others"),
+    [
+        (0, 5.0, (10, 30)),  # no capacity
+        (102, 5.0, (10, 30)),
+        (57 + 5 + 21, 5.0, (10, 11)),  # the pin and what others have come first
+        (57, 5.0, (0.1, 0.1)),
+        (10, 0.0, (0.1, 0.1)),  # less than the pin alone
+    ],
+)
+def test_what_is_pinned_comes_off_the_capacity_first(capacity: float, elsewhere: float, others: tuple[float, float]) -> None:
+    wanted = np.array([80.0, 10.0, 30.0])
+    found = share_beside(wanted, np.ones(3), capacity, LEAST, np.array([57.0, NO, NO]), elsewhere)
+    assert found == pytest.approx([80, *others])  # the first one's is replaced by its pin

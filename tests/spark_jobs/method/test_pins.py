@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.method.pins import Pin, read_pins
+from spark_jobs.method.pins import Pin, pinned_rates, read_pins, remarks
+from spark_jobs.parameters import Parameters
 from support.cases import in_one_loop
 
 EXAMPLE = b"""
@@ -52,3 +53,34 @@ def test_a_fault_is_named_with_its_place(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match="--pins") as caught:
         read_pins(text.encode())
     assert complaint in str(caught.value)
+
+
+PINS = [
+    Pin("rocketmq", "a", (50.0, 500), None, "contract", None),
+    Pin("rocketmq", "b", (7.0, 70), (900.0, 9000), "contract", "2026-03-05"),
+]
+
+
+@pytest.mark.parametrize(
+    ("date", "parameters", "said"),
+    [
+        ("2026-03-04", Parameters(capacity_messages=58), []),
+        ("2026-03-04", Parameters(capacity_messages=57), ["the pins alone are 57 messages/s, and the capacity is 57"]),
+        ("2026-03-05", Parameters(capacity_messages=57), []),  # the second one has ended
+        (
+            "2026-03-04",
+            Parameters(ceiling_messages=40, ceiling_bytes=800),
+            ["a is pinned at 50 messages/s, above", "b is pinned at 900 bytes/s"],
+        ),
+    ],
+)
+def test_pins_above_the_capacity_or_the_ceiling_are_said(date: str, parameters: Parameters, said: list[str]) -> None:
+    found = remarks(PINS, date, parameters)
+    assert len(found) == len(said)
+    assert all(part in sentence for part, sentence in zip(said, found, strict=True))
+
+
+def test_the_rates_that_pins_set_are_those_of_the_dimension_and_the_day() -> None:
+    assert pinned_rates(PINS, "2026-03-04", "messages") == {("rocketmq", "a"): 50.0, ("rocketmq", "b"): 7.0}
+    assert pinned_rates(PINS, "2026-03-04", "bytes") == {("rocketmq", "b"): 900.0}
+    assert pinned_rates(PINS, "2026-03-05", "bytes") == {}

@@ -28,7 +28,7 @@ NIGHT = {"day": DATE, "protocol": "rocketmq", "dimension": "messages", "family":
 
 def told(
     rates: Any, *, memory: Memory | None = None, family: str = "quota", dimension: str = "messages", held: Any = 0, learning: Any = False,
-    hourly: Any = 1.5, bursts: Any = None, nights: Sequence[dict[str, Any]] = (),
+    hourly: Any = 1.5, bursts: Any = None, nights: Sequence[dict[str, Any]] = (), refused_days: int = 0,
 ) -> Told:  # fmt: skip
     """What is told of topics t0, t1, ... with these rates."""
     found = np.asarray(rates, np.float64)
@@ -41,7 +41,7 @@ def told(
     decided = Decided(shape, each(np.array(7.0)), found, given, each(learning), each(held), each(np.array(hourly)), each(np.array(1.0)))
     remembered = memory_of(np.full((len(found), 10), 10.0)) if memory is None else memory
     table = pa.Table.from_pylist([NIGHT | night for night in nights], OUTCOMES)
-    return Told(remembered, decided, History(table, dimension, remembered.keys, DATE), 2.0, family, each(np.array(NO)))
+    return Told(remembered, decided, History(table, dimension, remembered.keys, DATE), 2.0, family, each(np.array(NO)), each(refused_days))
 
 
 def quotas(

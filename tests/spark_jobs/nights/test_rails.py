@@ -205,10 +205,11 @@ def test_a_log_that_was_not_there_is_not_excused_by_a_capacity(parameters: dict[
     assert found.lowered == ()
 
 
-def test_pinned_topics_have_their_part_of_the_capacity() -> None:
-    """Half of the live rates is pinned from now on, so the others have half of the capacity."""
+def test_pinned_topics_come_off_the_capacity_first() -> None:
+    """What is left of the capacity is all that the others can fall to; that they fall further is no work of the capacity."""
     rates = many(FEW, 5)
     live = snapshot(**many(2 * FEW))
     pins = {f"t{number}": 100.0 for number in range(FEW, 2 * FEW)}
-    assert plan(live, asked(rates, pins, capacity_messages=200), Rails()).tripped == ()
-    assert len(plan(live, asked(rates, pins, capacity_messages=2000), Rails()).tripped) == 1
+    assert plan(live, asked(rates, pins, capacity_messages=2000 + 200), Rails()).tripped == ()
+    assert plan(live, asked(rates, pins, capacity_messages=2000), Rails()).tripped == ()  # the pins alone: nothing is left
+    assert len(plan(live, asked(rates, pins, capacity_messages=2000 + 2000), Rails()).tripped) == 1

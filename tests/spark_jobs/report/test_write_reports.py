@@ -256,3 +256,11 @@ def test_a_missing_gateway_and_a_missed_target_stand_at_the_top() -> None:
     top = html[: html.index("Biggest changes")]
     assert "Missing gateways: gw-c." in top
     assert "More was refused than the target: 0.25 % instead of 0.1 %." in top
+
+
+def test_what_the_night_remarks_is_among_what_needs_somebody() -> None:
+    remarked = replace(NOW, night={**NOW.night, "remarks": ["the pins alone are 62 messages/s, and the capacity is 50: they hold"]})
+    found = texts(remarked)
+    assert all("The pins alone are 62 messages/s" in found[name] for name in ("report.html", "report.md"))
+    assert json.loads(found["report.json"])["remarks"] == remarked.night["remarks"]
+    assert json.loads(texts(NOW)["report.json"])["remarks"] == []
