@@ -162,7 +162,7 @@ demo-incident: ## The incident that started it all: one group's retry storm, ten
 
 # What is not compiled from the source tree, while the wheel is compiled beside it; then everything that is compiled, or starts what is,
 # against what users install: the compiled wheel. The limiter, the protocols and the fuzzers' corpus run on both (tests/conftest.py). Three
-# processes share the first half, beside the compiler, and four the second, as its tests wait for brokers, clients and clocks for a good part of
+# processes share the first half, beside the compiler, and five the second, as its tests wait for brokers, clients and clocks for a good part of
 # it (tests/support/xdist_split.py). A half that fails does not keep the other from running. CONTRIBUTING.md says what is left to test-long.
 test: ## Everything: lint, source, e2e; half an hour on two cores.
 	@$(SYSTEM) python compiler java maven go node ruby librabbitmq rabbitmq redis-server haproxy chromium systemd iproute2 prometheus zsh fish rclone ssh strace faketime
@@ -236,7 +236,7 @@ e2e: $(PRODUCT) .venv/.spark ## All tests but Spark's against the compiled wheel
 	@failed=0; $(on-rabbitmq); export SLUICE_EXPECT_BUILD=$(if $(filter 0,$(SLUICE_COMPILE)),python,compiled); unset PYTHONDONTWRITEBYTECODE; \
 	$(BIN)/pytest -q -n 0 $(COMPILED) $(ALONE) || failed=$$?; \
 	[ -n "$$rabbitmq" ] || [ '$(RABBITMQ)' = 3 ] || echo 'make e2e: RABBITMQ 4 IS NOT TESTED; the reason stands where this began' >&2; \
-	$(BIN)/pytest -q --durations=20 -n 4 $(COMPILED) $(ALONE:%=--ignore=%) -m "not spark and not browser and not once and $(APART)" || failed=$$?; \
+	$(BIN)/pytest -q --durations=20 -n 5 $(COMPILED) $(ALONE:%=--ignore=%) -m "not spark and not browser and not once and $(APART)" || failed=$$?; \
 	exit $$failed
 
 # What make test has with a real broker runs here as pure Python, too, on the brokers before, unless RABBITMQ and ROCKETMQ in the command say on which.

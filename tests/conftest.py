@@ -39,13 +39,12 @@ from support.log_calls import LogCheck
 from support.processor_time import ProcessorTime
 from support.selection import can_select, marks_in, possible_marks
 from support.tmpfs import folder_for_a_run
-from support.xdist_split import BOTH_BROKERS, RABBITMQ_CLIENTS, ROCKETMQ_SPOOL, SPOOL, PartScheduling, part_of
+from support.xdist_split import PartScheduling, part_of
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LATE = {"spark": 1, "rabbitmq": 2, "rocketmq": 3}  # markers of what is slow to start; each kind together, so that it starts once
-LONGEST = {SPOOL: 4, ROCKETMQ_SPOOL: 5, RABBITMQ_CLIENTS: 6, BOTH_BROKERS: 7, "rabbitmq": 8, "rocketmq": 9}  # parts of its own brokers
 OF_THE_RUN = ("probe", "rabbitmq", "rocketmq")  # the fixtures that start them; what needs one of them ends before it
 # Of these nothing is compiled, and the compiled wheel's own ways in are tested by what starts a gateway: the source tree is enough.
 # Classes that stand in for compiled ones can do so there alone.
@@ -216,7 +215,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before marks select
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Fast first: what fails soonest is said soonest. In several processes the slow ones come first, so that all are done at the same time.
+    """Fast first: what fails soonest is said soonest. In several processes it is the slow ones (support/xdist_split.py).
 
     Tests in SLOW are marked so. So are those in the places of ONCE and TWICE, but for those that need what only the second half of
     `make test` has.
@@ -237,11 +236,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             of_random_cases = place in RANDOM or hypothesis.is_hypothesis_test(getattr(item, "obj", None))
             item.add_marker("random" if of_random_cases else "twice")
 
-    lateness = {}
+    order = {}
     for item, names in zip(items, marks, strict=True):
         rank = max((rank for name, rank in LATE.items() if name in names), default=0)
-        lateness[item] = LONGEST.get(part_of(config.rootpath, places[item.path]), rank) if rank else 0
-    items.sort(key=lateness.__getitem__, reverse=hasattr(config, "workerinput"))
+        order[item] = (rank, part_of(config.rootpath, places[item.path]) if rank else "")
+    items.sort(key=order.__getitem__, reverse=hasattr(config, "workerinput"))
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: Any) -> None:

@@ -18,7 +18,7 @@ from support.java import LEARNED, ROOT, java
 from support.models.rates import let_through
 from support.processes import HANG_S, wait_until
 from support.selection import can_select, marks_in, possible_marks
-from support.xdist_split import PartScheduling
+from support.xdist_split import PartScheduling, Takes, durations, next_part, parts
 
 
 class Worker:
@@ -39,12 +39,13 @@ class Worker:
 def test_a_broker_is_started_by_one_process_whatever_node_ids_look_like(tmp_path: Path) -> None:
     """Guards pytest-xdist issue 1386: under pytest 9.2 `--dist loadgroup` gives every process some tests of every group."""
     rocket, rabbit = "rocketmq: RocketMQ", "rabbitmq: RabbitMQ"
-    files = {"both": [rabbit, rocket], "rocket": [rocket], "again": [rocket], "rabbit": [rabbit], "plain": [], "own": []}
+    files = {"both": [rocket, rabbit], "rocket": [rocket], "again": [rocket], "rabbit": [rabbit], "plain": [], "own": []}
+    (tmp_path / "tests").mkdir()
     for name, taken in files.items():
-        (tmp_path / f"test_{name}.py").write_text(f"pytestmark = pytest.mark.rocketmq\ndef test({', '.join(taken)}): ...\n")
+        (tmp_path / f"tests/test_{name}.py").write_text(f"pytestmark = pytest.mark.rocketmq\ndef test({', '.join(taken)}): ...\n")
     option = SimpleNamespace(loadscopereorder=True, tx=["2*popen"], maxprocesses=None, debug=False)
     config = SimpleNamespace(rootpath=tmp_path, option=option, getvalue=lambda name: getattr(option, name))
-    collected = [f"test_{name}.py::test_{number}" for name in files for number in range(3)]
+    collected = [f"tests/test_{name}.py::test_{number}" for name in files for number in range(3)]
     workers = [Worker(), Worker()]
     scheduling = PartScheduling(config, SimpleNamespace(loadscopesched=lambda *_: None))
     for worker in workers:
@@ -56,6 +57,30 @@ def test_a_broker_is_started_by_one_process_whatever_node_ids_look_like(tmp_path
         for number in range(part, part + 3):
             scheduling.mark_test_complete(workers[1], number)
     assert workers[1].given == [*range(3, 18)], "who is nearly done takes the next part"
+
+
+def test_a_brokers_files_are_several_parts_where_they_take_long(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    for name in "abcdef":
+        taken = "rabbitmq: RabbitMQ" if name < "e" else "rocketmq: RocketMQ"
+        (tmp_path / f"tests/test_{name}.py").write_text(f"def test({taken}): ...\n")
+    takes = dict(zip("abcdef", (200, 30, 10, 150, 100, 100), strict=True))
+    (tmp_path / "tests/durations.txt").write_text("# said\n" + "".join(f"tests/test_{name}.py {s} 7\n" for name, s in takes.items()))
+    assert list(parts(tmp_path).values()) == ["rabbitmq 1", "rabbitmq 2", "rabbitmq 2", "rabbitmq 2", "rocketmq", "rocketmq"]
+
+
+def test_the_next_part_is_the_longest_that_needs_no_more_processors_than_there_are() -> None:
+    takes = {"Javas": Takes(200, 240), "waits": Takes(150, 15), "works": Takes(100, 60)}
+    left = ["short", "works", "waits", "Javas"]
+    assert next_part(left, takes, free=2.0) == "Javas"
+    assert next_part(left, takes, free=0.8) == "waits"
+    assert next_part(["short", "works"], takes, free=1.0) == "works"
+    assert next_part(["short", "Javas"], takes, free=0.1) == "short"
+
+
+def test_each_file_whose_duration_is_known_is_there() -> None:
+    root = Path(__file__).parents[1]
+    assert [file for file in durations(root) if not (root / file).exists()] == []
 
 
 def test_each_slow_test_that_is_named_is_there() -> None:
@@ -202,6 +227,7 @@ def test_jobs_share_a_jvm_and_one_that_hangs_fails_or_crashes_costs_the_next_one
 
 def test_the_runs_own_brokers_end_with_the_last_file_that_has_them(tmp_path: Path) -> None:
     story = tmp_path / "story"
+    (tmp_path / "tests").mkdir()
     (tmp_path / "conftest.py").write_text(
         "import pathlib, pytest\n"
         "@pytest.fixture(scope='session')\ndef tell(): return pathlib.Path('story').open('a', 1).write\n"
@@ -212,7 +238,7 @@ def test_the_runs_own_brokers_end_with_the_last_file_that_has_them(tmp_path: Pat
     tests["3"] = "def test(tell, rocketmq: RocketMQ = None): tell('third ')"
     for name, test in tests.items():
         marker = "rocketmq" if name == "3" else "rabbitmq"
-        (tmp_path / f"test_{name}.py").write_text(
+        (tmp_path / f"tests/test_{name}.py").write_text(
             f"import pytest\npytestmark = pytest.mark.{marker}\nRabbitMQ = RocketMQ = object\n{test}\n"
         )
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = \n rabbitmq\n rocketmq\n")
@@ -220,7 +246,7 @@ def test_the_runs_own_brokers_end_with_the_last_file_that_has_them(tmp_path: Pat
     environment = {name: value for name, value in os.environ.items() if name != "SLUICE_EXPECT_BUILD"}  # it has the source tree's
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     done = subprocess.run(
-        [*command, *(f"test_{name}.py" for name in tests)], cwd=tmp_path, env=environment,
+        [*command, *(f"tests/test_{name}.py" for name in tests)], cwd=tmp_path, env=environment,
         capture_output=True, text=True, check=False, timeout=HANG_S,
     )  # fmt: skip
     assert not done.returncode, done.stdout + done.stderr

@@ -1,10 +1,13 @@
-"""The parts of a run in several processes (`pytest -n 4`).
+"""The parts of a run in several processes (`pytest -n 5`), and which of them is next.
 
-The tests with the run's own RocketMQ are two parts, those with its RabbitMQ are three, those with both are one, Spark's are two, those of
-a release are one, and each file of all others is one, also where its tests start brokers of their own. A part is run by one process,
-whole, so that what it needs is started once; whoever is done takes the next. The longest come first, and the many short ones fill what is
-left. Each broker's tests of the spool are apart, those of RabbitMQ's clients from all others with it, and the quota job's from all others
-with Spark: as one part they would keep one process busy long after the others are done, and one more broker or Spark costs seconds.
+A part is run by one process, whole, so that what it needs is started once: the run's own brokers, Spark, a release. Each file that shares
+none of these is a part, also where its tests start brokers of their own. What all tests with one broker take is more than a process should
+have, so they are several parts: each broker's files by name, in PART_S at most. One more broker costs seconds.
+
+Whoever is done takes the next part: the longest that is left, among those that do not ask for more processors than the machine has beside
+what runs. Most end-to-end tests wait, for brokers, clients and limits; those of many Javas do not, and side by side they would only be
+late. The many short files that never wait fill what is left. How long a file takes, and how much of it a processor, `tests/durations.txt`
+knows, from a run; a file that is not there takes little time, and all of it a processor.
 
 The naive way is a mark `xdist_group` on every test. pytest 9.2 has node ids that xdist 3.8 cannot write its groups into: it then spreads
 single tests over the processes, without a word (pytest-xdist issue 1386), and all processes start all brokers and tell the incident at the
@@ -13,10 +16,14 @@ same time. So the parts are told to the scheduler itself, by the file that a tes
 
 from __future__ import annotations
 
+import os
 import re
+from collections import defaultdict
+from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from xdist.scheduler import LoadScopeScheduling
 
@@ -27,33 +34,82 @@ SHARED: Final = {
     "spark": re.compile(r"\bpytest\.mark\.spark\b"),
     "release": re.compile(r"\breleased: Path\b"),
 }
-QUOTA_JOB: Final = "spark, the quota job"
-SPOOL: Final = "rabbitmq, the spool"
-RABBITMQ_CLIENTS: Final = "rabbitmq, its clients"
-ROCKETMQ_SPOOL: Final = "rocketmq, the spool"
 BOTH_BROKERS: Final = "both brokers"
-PARTS: Final = (*SHARED, QUOTA_JOB, SPOOL, RABBITMQ_CLIENTS, ROCKETMQ_SPOOL, BOTH_BROKERS)
-OF_THE_SPOOL: Final = re.compile("spool")
-OF_CLIENTS: Final = re.compile("client|rabbitmq")
+QUOTA_JOB: Final = "spark, the quota job"  # apart from all others with Spark: one more session is less than what one process would be late
 OF_PAGES: Final = "tests/docs/"  # with a broker of its own (tests/docs/conftest.py)
+DIVIDED: Final = ("rabbitmq", "rocketmq", BOTH_BROKERS)
+PART_S: Final = 240.0  # a quarter of what a process has in the second half of `make test`
+DURATIONS: Final = "tests/durations.txt"
+
+
+@dataclass(frozen=True)
+class Takes:
+    """How long a file, or a part, takes."""
+
+    wall_s: float = 0.0
+    processor_s: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Of a processor, while it runs."""
+        return self.processor_s / self.wall_s if self.wall_s else 1.0
+
+    def __add__(self, other: Takes) -> Takes:
+        return Takes(self.wall_s + other.wall_s, self.processor_s + other.processor_s)
+
+
+def read_durations(table: Path) -> dict[str, Takes]:
+    """By file."""
+    lines = [line.split() for line in table.read_text().splitlines() if not line.startswith("#")] if table.exists() else []
+    return {file: Takes(float(wall), float(processor)) for file, wall, processor in lines}
 
 
 @cache
-def part_of(root: Path, file: str) -> str:
-    """The part that the tests of a file belong to: the file itself where they share nothing that is slow to start."""
-    text = (root / file).read_text()
-    part = next((part for part, name in SHARED.items() if name.search(text)), file)
-    if part in ("rabbitmq", "rocketmq") and OF_THE_SPOOL.search(file):
-        return SPOOL if part == "rabbitmq" else ROCKETMQ_SPOOL
-    if part == "rocketmq" and SHARED["rabbitmq"].search(text):
+def durations(root: Path) -> dict[str, Takes]:
+    return read_durations(root / DURATIONS)
+
+
+def kind_of(text: str, file: str) -> str:
+    """What the tests of a file share with those of others; the file itself where it is nothing."""
+    kind = next((kind for kind, name in SHARED.items() if name.search(text)), file)
+    if kind == "rocketmq" and SHARED["rabbitmq"].search(text):
         return BOTH_BROKERS
-    if part == "rabbitmq":
-        return file if file.startswith(OF_PAGES) else RABBITMQ_CLIENTS if OF_CLIENTS.search(Path(file).name) else part
-    return QUOTA_JOB if part == "spark" and file.startswith("tests/spark_jobs/") else part
+    if kind == "rabbitmq" and file.startswith(OF_PAGES):
+        return file
+    return QUOTA_JOB if kind == "spark" and file.startswith("tests/spark_jobs/") else kind
+
+
+@cache
+def parts(root: Path) -> dict[str, str]:
+    """The part of each file of tests. The files of a broker are divided in the order of their names, so clients' are together."""
+    files = sorted(path.relative_to(root).as_posix() for path in (root / "tests").rglob("test_*.py"))
+    kinds = {file: kind_of((root / file).read_text(), file) for file in files}
+    known = durations(root)
+    for kind in DIVIDED:
+        its = [file for file in files if kinds[file] == kind]
+        ends = list(accumulate(known.get(file, Takes()).wall_s for file in its))
+        size = ends[-1] / (ends[-1] // PART_S + 1) if its else 0.0
+        for file, end in zip(its, ends, strict=True):
+            number = int((end - known.get(file, Takes()).wall_s / 2) / size) if size else 0
+            kinds[file] = f"{kind} {number + 1}" if size < ends[-1] else kind
+    return kinds
+
+
+def part_of(root: Path, file: str) -> str:
+    return parts(root).get(file, file)
+
+
+@cache
+def part_takes(root: Path) -> dict[str, Takes]:
+    """By part; all tests of its files are asked for, or it takes less."""
+    sums: defaultdict[str, Takes] = defaultdict(Takes)
+    for file, takes in durations(root).items():
+        sums[part_of(root, file)] += takes
+    return dict(sums)
 
 
 class PartScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a process one part after the other, in the order in which they were collected."""
+    """Gives a process one part after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
         return part_of(self.config.rootpath, nodeid.partition("::")[0])
@@ -63,6 +119,24 @@ class PartScheduling(LoadScopeScheduling):  # type: ignore[misc]
         self.config.option.loadscopereorder = False  # else the part with the most tests would come first, not the one that takes longest
         super().schedule()
         scopes = {scope for work in (self.workqueue, *self.assigned_work.values()) for scope in work}
-        strange = sorted(scope for scope in scopes if scope not in PARTS and not scope.endswith(".py"))
+        known = set(parts(self.config.rootpath).values())
+        strange = sorted(scope for scope in scopes if scope not in known and not scope.endswith(".py"))
         if strange:
             raise RuntimeError(f"this pytest-xdist does not ask which part a test belongs to; it has {strange[:5]}")
+
+    def _assign_work_unit(self, node: Any) -> None:
+        takes = part_takes(self.config.rootpath)
+        running = [part for work in self.assigned_work.values() for part, tests in work.items() if not all(tests.values())]
+        free = len(os.sched_getaffinity(0)) - sum(takes.get(part, Takes()).share for part in running)
+        self.workqueue.move_to_end(next_part(list(self.workqueue), takes, free), last=False)
+        super()._assign_work_unit(node)
+
+
+def next_part(left: list[str], takes: dict[str, Takes], free: float) -> str:
+    """Of the parts that are left, the longest of those that take at most `free` processors; where there is none, the one that takes least.
+
+    Where several are as long, the first.
+    """
+    known = {part: takes.get(part, Takes()) for part in left}
+    fitting = [part for part in left if known[part].share <= free]
+    return max(fitting, key=lambda part: known[part].wall_s) if fitting else min(left, key=lambda part: known[part].share)
