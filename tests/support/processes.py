@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 HANG_S = 300.0  # seconds; a wait ends no sooner: how busy the machine is decides how long things take, and is not what is tested
+LAZY_S = 0.2  # seconds between looks, at most: each takes the processor from what is waited for
 LOOK_S = 0.5  # seconds; of one look at a condition, on a machine that is not busy
 CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: the time the scheduler has accounted, in nanoseconds, of all threads, ended ones included
 
@@ -102,16 +103,17 @@ def processor_seconds(pid: int) -> float:
 
 
 def wait_until(condition: Callable[[], bool], *, within: float, what: str, every: float = 0.05, at_least: float = HANG_S) -> float:
-    """Ask `condition` until it is true; returns the seconds that took.
+    """Ask `condition` until it is true, at first each `every` seconds, later less often; returns the seconds that took.
 
     Raises TimeoutError naming `what` where it hangs: after `within` seconds, which are enough on a quiet machine, and after `at_least`.
     """
     started = time.monotonic()
     patience = max(within, at_least)
     while not condition():
-        if time.monotonic() - started > patience:
+        waited = time.monotonic() - started
+        if waited > patience:
             raise TimeoutError(f"{what}: not within {patience:g} s")
-        time.sleep(every)
+        time.sleep(max(every, min(LAZY_S, waited / 20)))
     return time.monotonic() - started
 
 

@@ -17,6 +17,7 @@ from support.clients.raw_amqp import opening
 from support.processes import HANG_S, LOOPBACK
 
 NEWCOMERS: Final = 3  # threads that connect again and again
+PAUSE_S: Final = 0.01  # after each; without it they take both processors from the process that is to start
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Newcomers:
 
     def _client(self, number: int) -> None:
         for sequence in range(1 << 30):
-            if self._stopping.is_set():
+            if self._stopping.wait(PAUSE_S):
                 return
             name = f"{number}-{sequence}"
             try:
