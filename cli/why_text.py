@@ -102,6 +102,8 @@ def ago(text: str) -> str:
 def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
     level = one.level
     yield from beside("limit", f"{limit(level.get('limit') or {})}, {subject_text(level)}{'' if one.enforced else ', not enforced'}", width)
+    if level.get("max_message_size"):
+        yield from beside("size", f"up to {level['max_message_size']}; a larger message is refused, whatever the action", width)
     yield from beside("set by", set_by(findings, level), width)
     offered, over = findings.demand(one)
     if offered or one.over_now:

@@ -134,10 +134,10 @@ def idle_weights(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
-    """Rules that give only a share of a cap, and so exempt their topics from a general limit: one rule of each level holds."""
+    """Rules that need no limit and have none, and so exempt their topics from a general one: one rule of each level holds."""
     general = [rule for rule in settings.rules if rule.per == "topic" and rule.mode != "off" and not rule.limit.limits_nothing()]
     for number, rule in enumerate(settings.rules):
-        if rule.mode == "off" or not rule.limit.limits_nothing() or not (rule.protected or rule.weight != 1):
+        if rule.mode == "off" or not rule.limit.limits_nothing() or not rule.needs_no_limit():
             continue
         for other in general:
             same_protocol = other.match.spoken() in {None, rule.match.spoken()}

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from limiter.limits import NEVER
+
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
     from limiter.fair_share.shared_bucket import TopicShare
@@ -43,6 +45,7 @@ class Tally:
         "refused_by",
         "refused_bytes",
         "refused_share",
+        "refused_size",
         "retry_after_ns",
         "shadow_refused",
         "window",
@@ -60,6 +63,7 @@ class Tally:
         self.refused = 0
         self.refused_bytes = 0
         self.refused_share = 0  # of `refused`: beyond the topic's share of a listener's cap
+        self.refused_size = 0  # of `refused`: larger than its rule's `max_message_size`
         self.refused_by: Bucket | None = None  # whose limit was the last that something was over
         self.retry_after_ns = 0  # the wait of the last refusal
         self.delayed = 0  # messages that were held at least once
@@ -131,8 +135,8 @@ class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = (
-        "buckets", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in", "name", "operation",
-        "origin", "rematch_at", "share", "tally", "text", "unnamed",
+        "buckets", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in", "max_size", "name",
+        "operation", "origin", "rematch_at", "share", "tally", "text", "unnamed",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -146,6 +150,7 @@ class Key:
         self.buckets: list[Bucket] = []  # the rules a message must pass, matched under `generation`
         self.share: TopicShare | None = None  # its topic's part of a listener's cap, which is the last of `buckets`; None: there is none
         self.counted = False  # one of `buckets` counts what is in flight
+        self.max_size = NEVER  # bytes that one of its messages may have; beyond, a rule of `buckets` says so
         self.in_runs = False  # its requests may be judged together (`limiter.decisions.runs`)
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own
         self.generation = -1  # of the rule set that `buckets` was matched under; the judge matches anew when it differs

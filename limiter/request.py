@@ -8,7 +8,7 @@ first `passed` of them pass, the rest is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from limiter.keys import Key
     from limiter.reservation import Reservation
     from limiter.rules.rule_set import Rule
+
+
+FIT: Final = 0  # what `Request.unfit` may be
+TOO_LARGE: Final = 1  # larger than its rule's `max_message_size`
 
 
 class UnjudgedError(Exception):
@@ -37,7 +41,7 @@ class Request:
 
     __slots__ = (
         "again", "bucket", "bypassed", "count", "flight", "key", "messages", "passed", "prepaid", "reservation", "rule", "shadow_refused",
-        "size", "unanswered", "wait_ns",
+        "size", "unanswered", "unfit", "wait_ns",
     )  # fmt: skip
 
     def __init__(self, key: Key | None, count: i64, messages: i64, size: i64) -> None:
@@ -55,5 +59,6 @@ class Request:
         self.wait_ns: i64 = 0  # true time until the first refused one would pass, if no other asked; NEVER at most
         self.rule: Rule | None = None  # the rule that refused; its action says what happens now
         self.bucket: Bucket | None = None  # whose bucket `rule` is about; of no meaning where nothing was refused
+        self.unfit: i64 = FIT  # refused for what it is, however long it waits; else FIT
         self.shadow_refused: i64 = 0  # how many of `count` a rule in shadow mode would have refused
         self.bypassed = False  # passed without a verdict: limiter busy or failed

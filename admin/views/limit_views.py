@@ -11,7 +11,7 @@ from admin.store.state import StoredOverride, format_time, key_target
 from limiter.algorithms.setting_errors import has_burst
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.rules.rule_set import SHADOW
-from limiter.units import format_byte_rate, format_duration, format_limit, format_rate
+from limiter.units import format_byte_rate, format_duration, format_limit, format_rate, format_size
 
 if TYPE_CHECKING:
     from limiter.buckets.candidate import CandidateCounts
@@ -157,6 +157,7 @@ class Level(msgspec.Struct, frozen=True):
     candidate: LimitText | None = None
     weight: float = 1
     protected: bool = False
+    max_message_size: str | None = None
     rule_limit: LimitText | None = None
     candidate_here: LimitText | None = None
     ceilings: list[str] = msgspec.field(default_factory=list)
@@ -280,6 +281,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         candidate=candidate,
         weight=rule.weight,
         protected=rule.protected,
+        max_message_size=None if rule.max_message_size is None else format_size(rule.max_message_size),
         rule_limit=None if ruled.limit == rule.limit or ruled.limit.limits_nothing() else LimitText.of_rule(ruled),
         candidate_here=None if here == candidate else here,
         ceilings=[f"{roof.name} ({roof.place})" if roof.place else roof.name for roof in effective.roofs],

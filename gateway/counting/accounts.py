@@ -60,8 +60,8 @@ class TopicTotals:
     __slots__ = (
         "abandoned", "active_s", "before_shown", "bypassed", "bytes", "delayed", "demand",
         "demand_bytes", "dropped", "forwarded", "last_rates", "last_seen", "limited_ns", "moving", "operation", "previous",
-        "protocol", "rates", "received", "recent", "refused", "refused_bytes", "refused_share", "shadow_refused", "shown", "text",
-        "turned_away", "was_limited",
+        "protocol", "rates", "received", "recent", "refused", "refused_bytes", "refused_share", "refused_size", "shadow_refused", "shown",
+        "text", "turned_away", "was_limited",
     )  # fmt: skip
 
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
@@ -74,6 +74,7 @@ class TopicTotals:
         self.refused = 0
         self.refused_bytes = 0
         self.refused_share = 0
+        self.refused_size = 0
         self.delayed = 0
         self.dropped = 0
         self.abandoned = 0
@@ -111,6 +112,7 @@ class TopicTotals:
         self.refused += tally.refused
         self.refused_bytes += tally.refused_bytes
         self.refused_share += tally.refused_share
+        self.refused_size += tally.refused_size
         self.delayed += tally.delayed
         self.dropped += tally.dropped
         self.abandoned += tally.abandoned
@@ -125,6 +127,7 @@ class TopicTotals:
         self.refused += sum([each.refused for each in others])
         self.refused_bytes += sum([each.refused_bytes for each in others])
         self.refused_share += sum([each.refused_share for each in others])
+        self.refused_size += sum([each.refused_size for each in others])
         self.delayed += sum([each.delayed for each in others])
         self.dropped += sum([each.dropped for each in others])
         self.abandoned += sum([each.abandoned for each in others])
@@ -140,6 +143,7 @@ class TopicTotals:
         self.refused += sign * other.refused
         self.refused_bytes += sign * other.refused_bytes
         self.refused_share += sign * other.refused_share
+        self.refused_size += sign * other.refused_size
         self.delayed += sign * other.delayed
         self.dropped += sign * other.dropped
         self.abandoned += sign * other.abandoned

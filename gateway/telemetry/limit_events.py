@@ -67,12 +67,13 @@ class Episode:
     """One bucket over its limit, since the first message that was."""
 
     __slots__ = (
-        "began", "bucket", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "rate", "refused",
+        "began", "bucket", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "rate", "reason", "refused",
         "retry_after_ns", "told", "worst",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket, key: Key) -> None:
         self.began = time.time()
+        self.reason: str | None = "share" if is_cap(bucket) else None  # of its last refusal; None: the limit alone
         self.bucket = bucket
         self.clients: dict[str, Culprit] = {}  # by address, since the line before; MAX_CLIENTS at most
         self.worst = Culprit(key)  # of the line before
@@ -141,6 +142,7 @@ class LimitEvents:
                 self._others += tally.refused + tally.dropped + tally.delayed
                 return
             episode.retry_after_ns = tally.retry_after_ns
+            episode.reason = "size" if tally.refused_size else "share" if is_cap(tally.refused_by) else None
             episode.blame(key, tally)
 
     def _note(self, bucket: Bucket, key: Key) -> Episode | None:
@@ -214,6 +216,6 @@ def log_limit_event(level: int, event: str, episode: Episode, **counts: float | 
     log.event(
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group_of(key), per=bucket.effective.per,
         thing=bucket.thing(), rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin,
-        limit=episode.limit_text(), reason="share" if is_cap(bucket) else None, since=log.moment(episode.began), **counts,
+        limit=episode.limit_text(), reason=episode.reason, since=log.moment(episode.began), **counts,
         client=origin.client, user=origin.user, operation=key.operation,
     )  # fmt: skip

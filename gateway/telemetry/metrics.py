@@ -183,7 +183,8 @@ MESSAGES: Final = (
     counter("sluice_messages_forwarded_total", "Messages passed on, to the broker or (operation consume) to the consumer.", *TOPIC),
     counter(
         "sluice_messages_refused_total",
-        "Messages refused in the protocol's own words, by reason: limit, the topic's own limit; share, its share of its listener's cap.",
+        "Messages refused in the protocol's own words, by reason: limit, the topic's own limit; share, its share of its listener's cap; "
+        "size, a rule's max_message_size.",
         *TOPIC,
         "reason",
     ),

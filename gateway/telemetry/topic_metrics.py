@@ -9,7 +9,7 @@ takes that for a restart and computes a rate from all that is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gateway.counting.accounts import Accounts, TopicTotals
@@ -20,7 +20,7 @@ REFUSED: Final = "sluice_messages_refused_total"
 COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in which they are written
     "sluice_messages_received_total": lambda totals: totals.received,
     "sluice_messages_forwarded_total": lambda totals: totals.forwarded,
-    REFUSED: lambda totals: totals.refused - totals.refused_share,
+    REFUSED: lambda totals: totals.refused - totals.refused_share - totals.refused_size,
     "sluice_messages_delayed_total": lambda totals: totals.delayed,
     "sluice_messages_dropped_total": lambda totals: totals.dropped,
     "sluice_messages_bypassed_total": lambda totals: totals.bypassed,
@@ -31,7 +31,11 @@ COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in
     "sluice_topic_limited_seconds_total": lambda totals: totals.limited_ns / 1e9,
 }
 BY_LIMIT: Final = ',reason="limit"'  # behind the labels of the topic in sluice_messages_refused_total
-BY_SHARE: Final = ',reason="share"'
+OTHER_REASONS: Final[dict[str, Callable[[TopicTotals], int]]] = {
+    ',reason="share"': lambda totals: totals.refused_share,
+    ',reason="size"': lambda totals: totals.refused_size,
+}
+Reasons = Sequence[Sequence[tuple[str, int]]]  # of each topic
 
 
 def topic_lines(accounts: Accounts) -> Iterator[str]:
@@ -40,19 +44,19 @@ def topic_lines(accounts: Accounts) -> Iterator[str]:
     Only the numbers are copied, a metric at a time: copies of the topics took twice as long (2026-11).
     """
     topics = [*(totals.since_shown() for totals in accounts.shown.values()), *accounts.others()]
-    shares = [totals.refused_share for totals in topics]
-    none = [0] * len(topics)
-    columns = [(METRICS[name], [*map(column, topics)], shares if name == REFUSED else none) for name, column in COLUMNS.items()]
+    others = [[(reason, count) for reason, column in OTHER_REASONS.items() if (count := column(totals))] for totals in topics]
+    none: Reasons = [()] * len(topics)
+    columns = [(METRICS[name], [*map(column, topics)], others if name == REFUSED else none) for name, column in COLUMNS.items()]
     return _lines(topics, columns)
 
 
-def _lines(topics: list[TopicTotals], columns: list[tuple[Metric, list[float], list[int]]]) -> Iterator[str]:
-    """One series per topic; where a share of a listener's cap has refused something, one more with that as its reason."""
+def _lines(topics: list[TopicTotals], columns: list[tuple[Metric, list[float], Reasons]]) -> Iterator[str]:
+    """One series per topic; where something was refused for another reason than its limit, one more for each of these."""
     labels = [f'protocol="{each.protocol}",topic="{escape(each.text)}",operation="{each.operation}"' for each in topics]
-    for metric, values, shares in columns:
+    for metric, values, others in columns:
         yield heading(metric)
         name, reason = metric.name, BY_LIMIT if metric.name == REFUSED else ""
-        for topic, value, share in zip(labels, values, shares, strict=True):
+        for topic, value, counts in zip(labels, values, others, strict=True):
             yield f"{name}{{{topic}{reason}}} {value}\n"
-            if share:
-                yield f"{name}{{{topic}{BY_SHARE}}} {share}\n"
+            for other, count in counts:
+                yield f"{name}{{{topic}{other}}} {count}\n"

@@ -18,6 +18,7 @@ from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER, SECOND
+from limiter.request import FIT
 from limiter.rules.rule import Rule
 
 
@@ -129,7 +130,7 @@ class Wait(Handler):
         spans = self.spans
         first = part.deadline == 0
         rule = part.rule
-        spools = rule is not None and rule.action == "spool"
+        spools = rule is not None and rule.action == "spool" and part.unfit == FIT
         if spools:
             held = part.begin_hold()
             if held.paged_at == 0 and held.since == 0:

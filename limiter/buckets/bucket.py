@@ -182,6 +182,19 @@ class Bucket:
             breaker.trip(now, self.algorithm.full_in_ns(messages, size, now))
         return opens
 
+    def is_too_small(self, size: int) -> bool:
+        """Whether its rule takes no message of `size` bytes, however long that waits."""
+        most = self.rule.max_message_size
+        return most is not None and size > most
+
+    def count_unfit(self, messages: int, now: int) -> None:
+        """Count `messages` that its rule never lets pass; that opens no breaker, for the next may be another matter."""
+        if self.shadow:
+            self.shadow_refused += messages
+        else:
+            self.over_limit += messages
+        self.last_refused_at = now
+
     def has_unreported(self) -> bool:
         """Whether something was held or refused that `take_unreported` has not told."""
         return self.refused != self.reported_refused or self.held != self.reported_held

@@ -22,7 +22,7 @@ from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
 from limiter.decisions.single import Verdicts
 from limiter.in_flight import Ending
-from limiter.request import UnjudgedError
+from limiter.request import FIT, UnjudgedError
 
 if TYPE_CHECKING:
     from limiter.keys import Key
@@ -75,7 +75,9 @@ class Decisions:
                             continue
                 self._decide_one(request, key, now)
                 at += 1
-                if key is not None and key.in_runs and key.share is None and request.passed < request.count and request.reservation is None:
+                if key is None or request.passed >= request.count or request.unfit != FIT:
+                    continue
+                if key.in_runs and key.share is None and request.reservation is None:
                     at = refuse_run(requests, at, request, checks, now)
         except BaseException as error:
             self._end_turn(requests[at:])
@@ -88,6 +90,7 @@ class Decisions:
         request.rule = None
         request.shadow_refused = 0
         request.bypassed = False
+        request.unfit = FIT
         if key is None:
             request.passed = request.count
             return
@@ -95,6 +98,8 @@ class Decisions:
         reservation = request.reservation
         if reservation is not None:
             self.verdicts.reserve(request, reservation, buckets, now)
+        elif buckets and request.size > key.max_size and self.verdicts.refuse_unfit(request, buckets, now):
+            return
         elif buckets:
             share = key.share
             if share is not None:

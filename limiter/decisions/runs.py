@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
+from limiter.request import FIT
 
 if TYPE_CHECKING:
     from limiter.decisions.single import Checks
@@ -42,6 +43,9 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     buckets = key.buckets
     share = key.share
     if first.count <= 0 or (first.count | first.messages | first.size) >= NATIVE_BELOW or (share is not None and share.gone):
+        return begin
+    largest = key.max_size
+    if first.size > largest:
         return begin
     room = UNBOUNDED
     room_bytes = UNBOUNDED
@@ -76,7 +80,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
         count = request.count
         messages = request.messages
         size = request.size
-        if (count | messages | size) >= NATIVE_BELOW:
+        if (count | messages | size) >= NATIVE_BELOW or size > largest:
             break
         cost = count * messages
         cost_bytes = count * size
@@ -166,6 +170,7 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
         if not request.again:
             first_time += count
         request.passed = 0
+        request.unfit = FIT
         request.wait_ns = wait_ns
         request.rule = rule
         request.bucket = refusing_bucket

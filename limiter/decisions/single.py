@@ -15,6 +15,7 @@ from limiter.buckets.bucket import EVICTED, Bucket
 from limiter.decisions.reserve_and_settle import overdraw, reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
+from limiter.request import FIT, TOO_LARGE
 from limiter.reservation import Overdraft, Reservation
 
 if TYPE_CHECKING:
@@ -81,6 +82,26 @@ class Verdicts:
                 checks.limited += (count - passed) * messages
             if self._in_force.tries:
                 self._try_candidates(request, buckets, count, messages, now)
+
+    def refuse_unfit(self, request: Request, buckets: list[Bucket], now: int) -> bool:
+        """Refuse all of `request`, whose messages are larger than a rule takes; False where only rules in shadow mode say so."""
+        messages: int = request.count * request.messages
+        for bucket in buckets:
+            if bucket.shadow or not bucket.is_too_small(request.size):
+                continue
+            if not request.again:
+                bucket.count_unfit(messages, now)
+            if request.unfit == FIT:
+                request.unfit = TOO_LARGE
+                request.rule = bucket.rule
+                request.bucket = bucket
+        if request.unfit == FIT:
+            return False
+        request.passed = 0
+        request.wait_ns = NEVER
+        if not request.again:
+            self.checks.limited += messages
+        return True
 
     def judge_counted(self, request: Request, buckets: list[Bucket], now: int) -> None:
         """The same where a bucket counts what is in flight: a request that has taken slots gets a flight to give them back by
@@ -200,6 +221,10 @@ def judge_shadows(request: Request, buckets: list[Bucket], now: int) -> None:
     """Of what has passed, what buckets in shadow mode would have refused."""
     for bucket in buckets:
         if bucket.shadow:
+            if bucket.is_too_small(request.size):
+                bucket.count_unfit(request.passed * request.messages, now)
+                request.shadow_refused = request.passed
+                continue
             would = bucket.available(request.passed, request.messages, request.size, now)
             if would > 0:
                 bucket.take(would, request.messages, request.size)

@@ -63,6 +63,7 @@ class RuleSetting:
     least: Any = ""  # as people write it, as `example` and `most`
     most: Any = ""
     live: bool = False  # a live change of a limit may have it, too
+    alone: bool = False  # a rule that gives it needs no limit
 
     def named(self, field: str) -> RuleSetting:
         return dataclasses.replace(self, key=self.key or field)

@@ -45,6 +45,7 @@ DEFAULT_IPV6_PREFIX: Final = 64  # bits; a host may take any address of its /64 
 MAX_WORDS: Final = 128  # words of a routing key, which has at most 255 bytes
 MAX_WEIGHT: Final = 1000  # times the weight of other topics; for more there is `protected` (guess)
 MIN_SPOOL_BYTES: Final = 1 << 20  # of a rule's own part of the spool; a batch has up to 256 KiB (guess)
+MAX_MESSAGE_BYTES: Final = 1 << 30  # of `max_message_size`; RabbitMQ takes 512 MiB at most, RocketMQ less
 MAX_OPEN_FOR_NS: Final = 3600 * SECOND  # ns; an open breaker; longer is a typing error (guess)
 
 TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
@@ -189,8 +190,8 @@ class Rule:
     a short wait into a refusal. What consumers get (`operation: consume`) is held whatever the action (with `close` AMQP's basic.get
     ends in a channel error), with no breaker by default. `candidate` is judged beside the limit and only counted
     (`limiter.buckets.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
-    part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them needs no limit. `place` is
-    where the rule stands (`limits.yaml:7`). Raises RuleError.
+    part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them, or a `max_message_size`, needs
+    no limit. `place` is where the rule stands (`limits.yaml:7`). Raises RuleError.
     """
 
     name: str
@@ -248,6 +249,13 @@ class Rule:
         "With action spool: a message waits no longer than its own AMQP property expiration says; then it is given up as for max_age. "
         "Leave it out where expiration is a delay, as with a queue that dead-letters what expires.",
     )
+    max_message_size: int | None = rule_setting(
+        SIZE,
+        None,
+        "The largest message, in bytes of its body; a larger one is refused, whatever the action. AMQP: its channel is closed (406, as by "
+        "RabbitMQ); RocketMQ: MESSAGE_ILLEGAL. Default: the broker's own limit alone.",
+        example="256KiB", least="1B", most="1GiB", alone=True,
+    )  # fmt: skip
     routing_key_words: int | None = rule_setting(
         WHOLE,
         None,
@@ -274,9 +282,11 @@ class Rule:
         WEIGHT,
         1.0,
         "The topic's weight in a listener's cap (a rule with per: listener): when the cap binds, 3 gets three times what 1 gets.",
-        most=MAX_WEIGHT,
+        most=MAX_WEIGHT, alone=True,
+    )  # fmt: skip
+    protected: bool = rule_setting(
+        YES_NO, False, "When a listener's cap binds, the topic is served before all unprotected ones.", alone=True
     )
-    protected: bool = rule_setting(YES_NO, False, "When a listener's cap binds, the topic is served before all unprotected ones.")
     ceiling: bool = rule_setting(
         YES_NO,
         False,
@@ -302,7 +312,7 @@ class Rule:
             check_words(self.routing_key_words, self.per, spoken)
         check_reply(self.reply, self.match.spoken())
         nothing = self.limit.limits_nothing() and self.algorithm not in COUNTING  # `in_flight_setting_error` checks those
-        if nothing and self.mode != "off" and self.weight == 1 and not self.protected:
+        if nothing and self.mode != "off" and not self.needs_no_limit():
             raise RuleError("limit", "limits neither messages nor bytes; give one of them, or mode: off to exempt the messages it matches")
         if self.candidate is not None:
             check_candidate(self.candidate, self.algorithm)
@@ -317,6 +327,7 @@ class Rule:
         if self.ceiling:
             check_ceiling(self)
         check_spool(self.spool_size, self.max_age_ns)
+        check_message_size(self.max_message_size, self.match.operation)
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
         if self.scope == "fleet" and not self.is_fleets():
@@ -324,6 +335,10 @@ class Rule:
             if self.per == "connection":
                 what = "per: connection"
             raise RuleError("scope", f"{what} is each gateway's own, a fleet shares token buckets; leave scope out")
+
+    def needs_no_limit(self) -> bool:
+        """Whether it says something of its messages beside their limit."""
+        return any(row.alone and getattr(self, name) != row.default for name, row in RULE_SETTINGS.items())
 
     def is_fleets(self) -> bool:
         """Whether a fleet of gateways shares its buckets. A connection is at one gateway; a cap is of the broker behind one listener."""
@@ -460,6 +475,15 @@ def check_spool(size: int | None, max_age_ns: int | None) -> None:
         raise RuleError("max_age", "must be more than 0s; leave it out where messages may wait as long as it takes")
 
 
+def check_message_size(size: int | None, operation: str | None) -> None:
+    """Raise RuleError for a size that no message has, or that is not of what is published."""
+    if size is not None and operation == "consume":
+        raise RuleError("max_message_size", "is for what is published; a message that is delivered has passed it. Leave it out")
+    if size is not None and not 0 < size <= MAX_MESSAGE_BYTES:
+        most = f"{MAX_MESSAGE_BYTES >> 30}GiB"
+        raise RuleError("max_message_size", f"{size} bytes are outside 1B to {most}; leave it out where only the broker's own limit holds")
+
+
 def check_times(open_for_ns: int | None, max_delay_ns: int | None, protocol: str | None) -> None:
     """Raise RuleError for times out of bounds, for rules that only `protocol` can match (None: any)."""
     if open_for_ns is not None and not 0 <= open_for_ns <= MAX_OPEN_FOR_NS:
@@ -521,7 +545,7 @@ class Override:
         """`rule` with this change."""
         algorithm, limit = following(rule.algorithm, self.limit_over(rule.limit))
         said = {name: value for name in (*LIVE_SETTINGS, "open_for_ns") if (value := getattr(self, name)) is not None}
-        if limit.limits_nothing():
+        if limit.limits_nothing() and not rule.needs_no_limit():
             said["mode"] = "off"
         return replace(rule, limit=limit, algorithm=algorithm, candidate=self.candidate_over(rule), **said)
 

@@ -10,6 +10,7 @@ from typing import Final
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.parts import Part
 from limiter.decisions.caps import is_cap
+from limiter.request import TOO_LARGE
 
 HELD: Final = 4  # outcome of an action beside REFUSED and DROPPED: the part is kept here, and judged again
 
@@ -24,6 +25,8 @@ def count_outcome(part: Part, outcome: int) -> bool:
         tally.refused += part.count * part.messages
         if bucket is not None and is_cap(bucket):
             tally.refused_share += part.count * part.messages
+        if part.unfit == TOO_LARGE:
+            tally.refused_size += part.count * part.messages
         tally.refused_bytes += part.count * part.size
     elif outcome == DROPPED:
         tally.dropped += part.count * part.messages

@@ -1,7 +1,8 @@
 """What happens to refused messages: one action per file (`docs/design/limiter.md` 4).
 
 An action takes the conversation, the refused part (`part.rule` and `part.wait_ns` say by which rule and for how long) and the time, and
-settles every request of the part: told the client, held, or dropped, and counted as such. It returns which (`counting.py`). Each record of
+settles every request of the part: told the client, held, or dropped, and counted as such. What is refused for what it is (`part.unfit`)
+is rejected whatever the action: no wait would help. It returns which (`counting.py`). Each record of
 `limiter.rules.actions.ACTION_RECORDS` has its function in a file of its name here.
 """
 
@@ -15,6 +16,7 @@ from gateway.pipeline.actions.hold_poll import hold_poll
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
+from limiter.request import FIT
 from limiter.rules.actions import ACTION_RECORDS
 
 Action = Callable[[Conversation, Part, int], int]
@@ -29,6 +31,8 @@ def apply_action(conversation: Conversation, part: Part, now: int) -> int:
     assert rule is not None, "a refusal names its rule"
     if part.reservation is not None:
         return hold_poll(conversation, part, now)
-    if rule.action == "reject":  # the commonest, and the one of floods: a look into the table costs compiled code 300 instructions more
+    if (
+        rule.action == "reject" or part.unfit != FIT
+    ):  # the commonest, and the one of floods: a look into the table costs compiled code 300 instructions more
         return reject(conversation, part, now)
     return ACTIONS[rule.action](conversation, part, now)

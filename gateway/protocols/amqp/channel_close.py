@@ -41,6 +41,7 @@ from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
+    PRECONDITION_FAILED,
     RESOURCE_ERROR,
     channel_close,
     method_frame,
@@ -48,6 +49,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusals import over_limit
+from limiter.request import FIT
 
 
 class ChannelCloses:
@@ -63,7 +65,8 @@ class ChannelCloses:
 
     def begin(self, channel: AmqpChannel, part: Part) -> None:
         """Close `channel`, because `part`, the next on it, was refused."""
-        frame = channel_close(channel.number, RESOURCE_ERROR, over_limit(part), BASIC_PUBLISH if part.reservation is None else BASIC_GET)
+        code = RESOURCE_ERROR if part.unfit == FIT else PRECONDITION_FAILED
+        frame = channel_close(channel.number, code, over_limit(part), BASIC_PUBLISH if part.reservation is None else BASIC_GET)
         channel.close_by_gateway()
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)

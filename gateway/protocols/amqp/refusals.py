@@ -31,6 +31,7 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_cap
 from limiter.limits import NEVER
+from limiter.request import FIT
 from limiter.units import format_duration, format_limit
 
 RATE_LIMITED: Final = "RATE_LIMITED - "
@@ -98,6 +99,8 @@ def over_limit(part: Part) -> str:
         if rule is not None and age is not None:
             waited = f" has waited for longer than max_age, {format_duration(age)}, of rule {cut(rule.name, MAX_NAME_BYTES)}"
         return f"{RATE_LIMITED}{cut(topic, MAX_TEXT_BYTES - len(RATE_LIMITED) - len(waited.encode()))}{waited}"
+    if part.unfit != FIT:
+        return f"{unfit(part)}: {cut(topic, MAX_NAME_BYTES)}"
     over = " is over a limit"
     if rule is not None:
         of_rule = f" of rule {cut(rule.name, MAX_NAME_BYTES)}"
@@ -111,6 +114,13 @@ def over_limit(part: Part) -> str:
         return f"{RATE_LIMITED}{cut(topic, room)}{over}{wait}"
     whose = cut(bucket.owner_text(), MAX_NAME_BYTES)
     return f"{RATE_LIMITED}{whose}{over} ({cut(topic, room - len(whose.encode()) - 3)}){wait}"
+
+
+def unfit(part: Part) -> str:
+    """Why `part` never passes; of its size in RabbitMQ's words."""
+    rule = part.rule
+    assert rule is not None
+    return f"message size {part.size} is larger than configured max size {rule.max_message_size} of rule {cut(rule.name, MAX_NAME_BYTES)}"
 
 
 def cut(text: str, size: int) -> str:

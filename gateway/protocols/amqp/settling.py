@@ -2,7 +2,8 @@
 
     admit   ─►  nothing of its channel held ─►  outbox (publishes counted for the confirms)
             ─►  something is held before it ─►  held, too; a publish with its verdict, paid
-    refuse  ─►  channel with confirms       ─►  basic.nack with the client's own tag (basic.return before it if mandatory)
+    refuse  ─►  it never fits           ─►  as close, with 406: what the broker itself says of it
+            ─►  channel with confirms       ─►  basic.nack with the client's own tag (basic.return before it if mandatory)
             ─►  any other channel           ─►  UNABLE: a publish nobody confirms would be lost without a word, and one taken out of
                                                 a transaction would break it. The rule's fallback says what happens instead
             ─►  something is held before it ─►  LATER: an answer must not overtake
@@ -46,6 +47,7 @@ from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusals import Unanswered, publish_end
 from limiter.limits import NEVER
+from limiter.request import FIT
 
 
 class Settling:
@@ -101,6 +103,8 @@ class Settling:
             return REFUSED if channel.is_closed_by_gateway() else DROPPED
         if channel.line.waits():
             return LATER
+        if part.unfit != FIT:
+            return self.close(part)
         confirms = channel.confirms
         if confirms is None:
             return UNABLE

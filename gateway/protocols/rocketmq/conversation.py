@@ -34,15 +34,18 @@ from gateway.protocols.rocketmq.polls.polls import Polls
 from gateway.protocols.rocketmq.question import QUESTION
 from gateway.protocols.rocketmq.refusals import (
     FLOW_CONTROL,
+    MESSAGE_ILLEGAL,
     NOTHING_REFUSES,
     SILENCE_REFUSES,
     SYSTEM_BUSY,
     build_refusals,
     remark,
+    unfit,
     what_refuses_send_back,
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
+from limiter.request import FIT
 
 KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
 
@@ -174,7 +177,10 @@ class RocketmqConversation(Conversation):
         key = part.key
         assert key is not None
         code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
-        frames = build_refusals(part.opaques, code, remark(key.text, part.wait_ns))
+        text = remark(key.text, part.wait_ns)
+        if part.unfit != FIT and rule is not None:
+            code, text = MESSAGE_ILLEGAL, unfit(part.size, rule)
+        frames = build_refusals(part.opaques, code, text)
         self.held_sends.let_go(part)
         if part.complete:
             self._reply(frames)

@@ -5,8 +5,8 @@ and nothing is ever kept for an announcement: bytes are asked for (`need`), neve
 
 * Up to `whole_frame` a frame is decoded when it is complete.
 * A larger one is decoded when its header is there; its body follows as BODY parts (`streaming`). It cannot be held.
-* A batch must be complete, whatever its size, because its messages have to be counted; a poll, because it may have to be held. Bound:
-  `max_frame`.
+* A batch must be complete, whatever its size, because its messages have to be counted, unless a rule takes no message so large; a poll,
+  because it may have to be held. Bound: `max_frame`.
 
 The `count` of a plain part is the number of its requests that the broker answers.
 """
@@ -249,13 +249,13 @@ class Frames:
         header_end: i64 = self.header_end
         large = end - at > self.whole_frame
         messages = 1
-        if header.batch:
+        key = self._key(header)
+        cost: int = end - header_end
+        if header.batch and (not large or cost <= key.max_size or end <= size):
             if self._waits(at, end, size):
                 return None
             messages = count_batch(data, header_end, end)
             large = False
-        key = self._key(header)
-        cost: int = end - header_end
         one_way = header.flag & ONE_WAY != 0
         if large:
             complete = end <= size

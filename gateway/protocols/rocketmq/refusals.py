@@ -15,11 +15,15 @@ refused too. The others (measured 2026-11 with the versions below) would lose ea
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+if TYPE_CHECKING:
+    from limiter.rules.rule import Rule
+
 FLOW_CONTROL: Final = 215  # no Java, Go or JavaScript client repeats a send at once that got it (`docs/design/rocketmq.md` 3.1)
+MESSAGE_ILLEGAL: Final = 13  # what the broker says of a message that is too large
 SYSTEM_BUSY: Final = 2  # what MQCloud's clients look for; Java from 5.3.0 on repeats such a send at once
 VERSION: Final = 479  # V5_3_3; clients look at it in requests only
 ANSWER_REFUSES: Final = 0  # what a client takes for the refusal of a send-back
@@ -33,6 +37,11 @@ OPAQUE: Final = 11  # width of `%11d`; the placeholder itself has 4 characters, 
 def remark(key_text: str, wait_ns: int) -> str:
     """The text of a refusal; the wait is the true one, rounded up to a whole microsecond, and a day at most: a limit of 0 has none."""
     return f"[RateLimit] for {key_text} need wait:{-(-min(wait_ns, MAX_WAIT_NS) // 1000)}microsecs"
+
+
+def unfit(size: int, rule: Rule) -> str:
+    """The text of a refusal of a request that no wait lets pass."""
+    return f"[RateLimit] message body size {size} is over max_message_size {rule.max_message_size} of rule {rule.name}"
 
 
 def what_refuses_send_back(language: str, version: int) -> int:

@@ -68,7 +68,7 @@ class Twice:
 
 def verdict(request: Request) -> tuple[object, ...]:
     named = None if request.rule is None or request.bucket is None else (request.rule.name, request.bucket.owner_text())
-    return request.passed, request.wait_ns, named, request.shadow_refused, request.bypassed
+    return request.passed, request.wait_ns, named, request.shadow_refused, request.bypassed, request.unfit
 
 
 def counts(judge: Judge, now: int) -> list[tuple[object, ...]]:
@@ -113,15 +113,16 @@ some_batches = st.lists(
 )
 
 
-def rules_of(levels: dict[str, tuple[Limit, int]], *, protects: bool) -> list[Rule]:
+def rules_of(levels: dict[str, tuple[Limit, int]], *, protects: bool, largest: int | None) -> list[Rule]:
     rules = [
-        Rule(per, per=per, limit=limit, open_for_ns=0 if per == "listener" else open_for_ns) for per, (limit, open_for_ns) in levels.items()
+        Rule(per, per=per, limit=limit, open_for_ns=0 if per == "listener" else open_for_ns, max_message_size=largest)
+        for per, (limit, open_for_ns) in levels.items()
     ]
     return [*rules, Rule("mine", Match(topic=TOPICS[0]), limit=Limit(messages=Rate(70)), protected=True)] if protects else rules
 
 
 @settings(max_examples=150, deadline=None)
-@given(levels=some_levels, other=some_levels, batches=some_batches, protects=st.booleans())
+@given(levels=some_levels, other=some_levels, batches=some_batches, protects=st.booleans(), largest=st.sampled_from([None, None, 200, 999]))
 @example(  # a counter that no native integer holds
     levels={"topic": (Limit(bytes=Rate(0)), 0)},
     other={"topic": (Limit(bytes=Rate(1)), 0)},
@@ -130,21 +131,23 @@ def rules_of(levels: dict[str, tuple[Limit, int]], *, protects: bool) -> list[Ru
         (0, [Asked(0, count=NATIVE_BELOW, messages=2**61, size=0), *[Asked(0, count=0, messages=0)] * 2], True),
     ],
     protects=False,
+    largest=None,
 )
 def test_runs_are_judged_as_one_by_one(
     levels: dict[str, tuple[Limit, int]],
     other: dict[str, tuple[Limit, int]],
     batches: list[tuple[int, list[Asked], bool]],
     protects: bool,
+    largest: int | None,
 ) -> None:
-    """Over levels that add up, breakers, debts, caps, numbers beyond native integers, clocks that go back, rules that change."""
-    twice = Twice(*rules_of(levels, protects=protects))
+    """Over levels that add up, largest messages, breakers, debts, caps, numbers no native integer holds, clocks going back, other rules."""
+    twice = Twice(*rules_of(levels, protects=protects, largest=largest))
     now = BEGIN
     for later, batch, swaps in batches:
         now += later
         if swaps:
             levels, other = other, levels
-            twice.replace(*rules_of(levels, protects=protects))
+            twice.replace(*rules_of(levels, protects=protects, largest=None))
         twice.ask(batch, now)
 
 
