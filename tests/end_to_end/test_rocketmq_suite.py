@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 from suites.rocketmq_cases import BINARY, CLIENTS, PLAIN, SIGNED, STYLES, cases
-from suites.rocketmq_suite import ACCESS_CONTROL, BROKER, Ended, Way, differences, ended, problems
+from suites.rocketmq_suite import ACCESS_CONTROL, BROKER, Ended, Way, differences, ended, problems, start
 from support.brokers.name_servers import port_range
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import CLIENT_JARS
@@ -133,16 +133,11 @@ def runs(ways: list[Way], tmp_path_factory: pytest.TempPathFactory) -> Callable[
     known: dict[tuple[str, str], Runs | AssertionError] = {}
 
     def side_by_side(client: str, style: str, wanted: set[str], attempt: int) -> Ends:
-        """Raises AssertionError where a program has failed or not ended; no other is left behind."""
+        """Raises AssertionError where the program has failed or not ended."""
         home: Path = tmp_path_factory.mktemp(f"home-{client}-{style}-{attempt}")
         chosen = {way: [case for case in cases(client, style, way.name) if case in wanted] for way in ways}
-        programs = {way.name: way.run(client, style, home / way.name, some, attempt) for way, some in chosen.items() if some}
-        try:
-            return {name: ended(program.result(PATIENCE_S)) for name, program in programs.items()}
-        except AssertionError:
-            for program in programs.values():
-                program.kill()
-            raise
+        lines = start(client, style, home, chosen, attempt).result(PATIENCE_S)
+        return {way.name: ended(lines, way.run(client, style, attempt)) for way, some in chosen.items() if some}
 
     def run(client: str, style: str) -> Runs | AssertionError:
         wanted = cases(client, style, "direct")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,24 +47,30 @@ class Way:
     name_server: str
     broker: str  # the address clients are to be told: host:port, or host:low-high
 
-    def run(self, client: str, style: str, home: Path, wanted: list[str], attempt: int = 0) -> Program:
-        """Start these cases; all names begin with the way, the client, the style and the attempt, so that all runs can share a broker."""
-        folder = SOURCES / "java" / "rocketmq_suite"
-        class_path = compiled(folder, CLIENT_JARS[client], folder / ("since_5" if client.startswith("5") else "before_5"))
-        properties = {
-            "rocketmq.client.rebalance.waitInterval": "2000",
-            # A lock has one second; on a busy machine one that comes late would end the connection, and fail all others on it.
-            "com.rocketmq.remoting.client.closeSocketIfTimeout": "false",
-        }
-        if style == BINARY:
-            properties["rocketmq.serialize.type"] = "ROCKETMQ"
-        if style == SIGNED:
-            properties |= {"access.key": USER, "secret.key": SECRET}
-        classes = [name for name, group in CASES.items() if not group.keys().isdisjoint(wanted)]
-        home.mkdir(parents=True, exist_ok=True)
-        command = java(class_path, "Suite", home, memory=["-Xmx512m"], properties=properties)
-        run = f"{self.name}-{client}-{style}-{attempt}".replace(".", "")
-        return Program([*command, self.name_server, run, self.broker, ",".join(classes), *wanted], cwd=home)
+    def run(self, client: str, style: str, attempt: int) -> str:
+        """The name of a run, with which all its names begin, so that all runs can share a broker."""
+        return f"{self.name}-{client}-{style}-{attempt}"
+
+
+def start(client: str, style: str, home: Path, chosen: Mapping[Way, list[str]], attempt: int) -> Program:
+    """Start these cases of each way, all in one Java: its start and its compiler's work are most of what they cost (measured)."""
+    folder = SOURCES / "java" / "rocketmq_suite"
+    class_path = compiled(folder, CLIENT_JARS[client], folder / ("since_5" if client.startswith("5") else "before_5"))
+    properties = {
+        "rocketmq.client.rebalance.waitInterval": "2000",
+        # A lock has one second; on a busy machine one that comes late would end the connection, and fail all others on it.
+        "com.rocketmq.remoting.client.closeSocketIfTimeout": "false",
+    }
+    if style == BINARY:
+        properties["rocketmq.serialize.type"] = "ROCKETMQ"
+    if style == SIGNED:
+        properties |= {"access.key": USER, "secret.key": SECRET}
+    wanted = {case for cases in chosen.values() for case in cases}
+    classes = [name for name, group in CASES.items() if not group.keys().isdisjoint(wanted)]
+    home.mkdir(parents=True, exist_ok=True)
+    command = java(class_path, "Suite", home, memory=["-Xmx1g"], properties=properties)
+    ways = ((way.name_server, way.run(client, style, attempt), way.broker, ",".join(cases)) for way, cases in chosen.items() if cases)
+    return Program([*command, ",".join(classes), *chain.from_iterable(ways)], cwd=home)
 
 
 @dataclass(frozen=True)
@@ -75,9 +82,9 @@ class Ended:
     trouble: tuple[str, ...] = ()
 
 
-def ended(lines: list[dict[str, Any]]) -> dict[str, Ended]:
-    """By the name of the case, from what the suite printed."""
-    return {line["case"]: Ended(line["outcome"], line["facts"], tuple(line["trouble"])) for line in lines}
+def ended(lines: list[dict[str, Any]], run: str) -> dict[str, Ended]:
+    """By the name of the case, from what the suite printed of a run."""
+    return {line["case"]: Ended(line["outcome"], line["facts"], tuple(line["trouble"])) for line in lines if line["run"] == run}
 
 
 def problems(of: Mapping[str, Ended], wanted: list[str]) -> list[str]:

@@ -44,8 +44,10 @@ def test_a_case_that_fails_through_the_gateway_is_a_difference_with_its_words() 
     assert differences({"send": OK}, {"send": failed}, ["send"]) == ["send: directly ok, through the gateway failed: timeout"]
 
 
-def test_lines_are_read_by_the_name_of_their_case() -> None:
-    assert ended([{"case": "send", "outcome": "ok", "facts": {"stored": 1}, "trouble": []}]) == {"send": Ended("ok", {"stored": 1})}
+def test_lines_are_read_by_their_run_and_the_name_of_their_case() -> None:
+    line = {"case": "send", "outcome": "ok", "trouble": []}
+    lines = [line | {"run": "direct-5", "facts": {"stored": 1}}, line | {"run": "A-5", "facts": {"stored": 2}}]
+    assert ended(lines, "A-5") == {"send": Ended("ok", {"stored": 2})}
 
 
 def test_the_table_and_the_java_sources_name_the_same_cases() -> None:

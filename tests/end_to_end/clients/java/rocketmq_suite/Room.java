@@ -57,6 +57,7 @@ final class Room {
         }
         Map<String, Object> line = new LinkedHashMap<>();
         synchronized (this) {
+            line.put("run", setup.run);
             line.put("case", given.name);
             line.put("outcome", troubles.isEmpty() ? "ok" : "failed");
             line.put("facts", facts);
