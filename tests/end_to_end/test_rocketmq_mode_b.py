@@ -5,9 +5,7 @@ Two masters and a slave of the first, real ones; the masters send whoever reads 
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from support.brokers.name_servers import Asker, port_range
-from support.brokers.rocketmq import JARS, RocketMQ
+from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.clients.rocketmq_probes import RocketmqProbe
 from support.gateways import Gateway
-from support.java import MavenUnreachableError, jars, java
-from support.processes import HANG_S, LOOPBACK, free_ports, wait_until
+from support.java import MavenUnreachableError
+from support.processes import LOOPBACK, free_ports, wait_until
 
 pytestmark = pytest.mark.rocketmq
 
@@ -143,30 +141,18 @@ def test_clients_with_the_vip_channel_on_reach_all_brokers_here_too(cluster: Clu
     assert min(cluster.stored(topic, cluster.a, cluster.b)) > 0, "not all brokers were found"
 
 
-def test_operators_see_the_gateways_addresses_only(cluster: Cluster, tmp_path: Path) -> None:
+def test_operators_see_the_gateways_addresses_only(cluster: Cluster) -> None:
+    """Java's own admin client reads these answers in test_rocketmq_suite.py. A broker registers 10 s after its start."""
     with Asker(int(cluster.names.rpartition(":")[2])) as asker:
-        for code in (106, 304):
-            _, body = asker.ask(code)
-            assert all(f":{port}".encode() not in body for port in (cluster.a, cluster.b, cluster.slave))
-    addresses = cluster.addresses().values()
 
-    def listed() -> bool:
-        shown = mqadmin(tmp_path, "clusterList", "-n", cluster.names)
-        return all(address in shown for address in addresses)
+        def told(code: int) -> list[str]:
+            return sorted(re.findall(r'"([0-9.]+:[0-9]+)"', asker.ask(code, topic="sent-5")[1].decode()))
 
-    def routed() -> bool:
-        route = mqadmin(tmp_path, "topicRoute", "-n", cluster.names, "-t", "sent-5")
-        return sorted(re.findall(r'[0-9]+:"([^"]+)"', route)) == sorted(addresses)
-
-    for is_shown, what in ((listed, "clusterList"), (routed, "topicRoute")):  # they end with 0 also where they have waited 5 s in vain
-        wait_until(is_shown, within=HANG_S, what=f"{what} shows the gateway's addresses", every=1.0)
-
-
-def mqadmin(home: Path, *words: str) -> str:
-    command = java(f"{jars(JARS)}/*", "org.apache.rocketmq.tools.command.MQAdminStartup", home, properties={"rocketmq.home.dir": str(home)})
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=HANG_S, cwd=home)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+        wait_until(lambda: len(told(106)) == 3, within=60, what="all brokers have registered")
+        here = sorted(cluster.addresses().values())
+        assert told(106) == here
+        assert told(105) == here
+        assert set(told(304)) <= set(here)
 
 
 def test_a_producer_that_asks_for_no_route_finds_the_brokers_again_after_a_restart(
@@ -186,22 +172,6 @@ def test_a_producer_that_asks_for_no_route_finds_the_brokers_again_after_a_resta
     enough.touch()
     (sent,) = sending.result()
     assert sent["outcomes"][0].endswith("A" * 20)
-
-
-def test_a_broker_that_would_register_through_the_gateway_is_refused(cluster: Cluster) -> None:
-    cluster.brokers.add_brokers(("broker-c", 0), properties={"namesrvAddr": cluster.names})
-    log = cluster.gateway.log
-
-    def refused() -> list[dict[str, str]]:
-        return [line for line in map(json.loads, log().splitlines()) if line.get("event") == "registration_refused"]
-
-    wait_until(lambda: refused() != [], within=30, what="the broker has tried to register")
-    assert refused()[0]["request"].startswith("REGISTER_BROKER")
-    assert cluster.brokers.name_server in refused()[0]["remedy"]
-    with Asker(cluster.brokers.name_server_ports[0]) as asker:
-        _, body = asker.ask(106)
-        assert b"broker-c" not in body
-    assert "names/broker-c/0" not in cluster.addresses()
 
 
 def test_sends_reach_both_masters_through_the_gateway_and_readers_are_led_to_the_slave(cluster: Cluster, client: RocketMQClient) -> None:
