@@ -6,7 +6,6 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,8 +34,8 @@ class Operator:
         return rows
 
 
-@pytest.fixture
-def operator(tmp_path: Path) -> Iterator[Operator]:
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Gateway]]:
     with ExitStack() as running:
         made = []
         for number in range(3):
@@ -45,8 +44,20 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
                 "name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:{ports[0]}", "upstream": f"{LOOPBACK}:{ports[1]}",
             }  # fmt: skip
             named = {"gateway": {"name": f"gateway-{number}", "state_directory": "state"}}
-            made.append(running.enter_context(Gateway(tmp_path / f"gateway-{number}", [listener], RULES, named, until="/livez")))
-        yield Operator(made)
+            folder = tmp_path_factory.mktemp(f"gateway-{number}")
+            made.append(running.enter_context(Gateway(folder, [listener], RULES, named, until="/livez")))
+        yield made
+
+
+@pytest.fixture
+def operator(gateways: list[Gateway]) -> Operator:
+    """Of gateways that run, and have nothing of what the test before has changed but its history."""
+    for gateway in gateways:
+        if not gateway.alive():
+            gateway.start()
+        changes = gateway.request("GET", "/v1/live-changes")
+        assert gateway.request("PUT", "/v1/live-changes", {"changes": {}}, If_Match=changes.etag).status < 300
+    return Operator(gateways)
 
 
 def limit(gateway: Gateway, topic: str = "orders") -> str:
