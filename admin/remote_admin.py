@@ -152,6 +152,7 @@ class LimitRequestService:
             if rate > 0 and per_second(rate).amount == 0:
                 raise ValueError(f"{rate} a second is too little to be kept; say 0 to refuse everything")
             await self._store.change(edit, author, action)
+            await self._gateway.in_force()
         except ProblemError as problem:
             why = "; ".join(fault.message for fault in problem.errors) or problem.detail
         except (ValueError, RuleError) as error:

@@ -12,11 +12,9 @@ from typing import Any, Final
 from config.problems import SourceLocation
 from config.sections import OrElse, Section
 from config.settings import ROOT, Settings
-from config.worker_checks import REFUSED_WITH_WORKERS
 
 AT_ONCE: Final = "at once"
 NEW_CONNECTIONS: Final = "for new connections; open ones keep what they began with"
-WITH_WORKERS: Final = "With workers it is refused: each would let it through"
 TLS_OFF: Final = "To turn TLS off needs a restart: the port keeps its address, and tokens would cross the network in the clear"
 NEXT_ROUND: Final = "at the next round, within minutes"
 
@@ -32,13 +30,13 @@ RELOADED: Final[Mapping[str, str]] = {  # path -> when it holds
     "listeners.max_connections": f"{NEW_CONNECTIONS}: none is closed",
     "listeners.max_connections_per_address": f"{NEW_CONNECTIONS}: none is closed",
     "listeners.max_connections_per_user": f"{NEW_CONNECTIONS}: none is closed",
-    "listeners.max_connection_rate": f"{NEW_CONNECTIONS}. {WITH_WORKERS}",
+    "listeners.max_connection_rate": NEW_CONNECTIONS,
     "listeners.handshake_timeout": AT_ONCE,
     "listeners.idle_timeout": f"{AT_ONCE}, open connections included",
     "listeners.frame_timeout": f"{AT_ONCE}, open connections included",
     "listeners.other_protocols": NEW_CONNECTIONS,
     "listeners.max_frame": NEW_CONNECTIONS,
-    "listeners.remote_admin": f"{AT_ONCE}. With workers it is refused: only their parent changes limits",
+    "listeners.remote_admin": AT_ONCE,
     "limiter.inline": "for the next batch",
     "credit.initial": NEW_CONNECTIONS,
     "credit.more_after": NEW_CONNECTIONS,
@@ -106,14 +104,13 @@ _Origins = dict[str, SourceLocation]
 def merged(old: Settings, new: Settings) -> Settings:
     """The settings `old` with what a reload takes from `new`, and where that is written."""
     origins: _Origins = dict(old.origins)
-    found = _merge(ROOT, old, new, "", ("", ""), origins, new.origins, old.gateway.workers > 1)
+    found = _merge(ROOT, old, new, "", ("", ""), origins, new.origins)
     assert isinstance(found, Settings)
     return replace(found, origins=origins, sources=new.sources)
 
 
 def _merge(
     section: Section[Any], old: Any, new: Any, path: str, at: tuple[str, str], origins: _Origins, new_origins: Mapping[str, SourceLocation],
-    workers: bool,  # noqa: FBT001
 ) -> Any:  # fmt: skip
     """A section's value. `path` is as in RELOADED; `at` is where the section stands in the old and in the new settings."""
     taken: dict[str, Any] = {}
@@ -121,26 +118,25 @@ def _merge(
         inner, here, there = (f"{base}.{key}" if base else key for base in (path, *at))
         before, after = getattr(old, field), getattr(new, field)
         if inner in RELOADED:
-            if _may(inner, before, after, workers):
+            if _may(inner, before, after):
                 taken[field] = after
                 _move(origins, new_origins, here, there)
         elif inner == "listeners":
-            taken[field] = _listeners(before, after, origins, new_origins, workers)
+            taken[field] = _listeners(before, after, origins, new_origins)
         elif before is not None and after is not None and any(each.startswith(f"{inner}.") for each in RELOADED):
             kind = known.kind.section if isinstance(known.kind, OrElse) else known.kind
             assert isinstance(kind, Section)
-            taken[field] = _merge(kind, before, after, inner, (here, there), origins, new_origins, workers)
+            taken[field] = _merge(kind, before, after, inner, (here, there), origins, new_origins)
     return replace(old, **taken)
 
 
-def _may(path: str, before: Any, after: Any, workers: bool) -> bool:  # noqa: FBT001
+def _may(path: str, before: Any, after: Any) -> bool:
     """Whether this change of a setting that is reloaded can be: the merged settings must be good ones, too."""
     if path == "admin.tls":
         return before is None or after is not None  # tokens must not cross the network because the port's address stays
     if path == "listeners.trusted_proxies":
         return not before or bool(after)  # accept_proxy_protocol stays till the restart, and with an empty list nobody would get in
-    key = path.rpartition(".")[2]
-    return not (workers and path.startswith("listeners.") and key in REFUSED_WITH_WORKERS)
+    return True
 
 
 def _listeners(
@@ -148,7 +144,6 @@ def _listeners(
     after: tuple[Any, ...],
     origins: _Origins,
     new_origins: Mapping[str, SourceLocation],
-    workers: bool,  # noqa: FBT001
 ) -> tuple[Any, ...]:
     """Those there are, each with what a reload takes of the one with its name."""
     from config.known_settings import Listener
@@ -158,9 +153,7 @@ def _listeners(
     return tuple(
         entry
         if (position := positions.get(entry.name)) is None or entry.protocol != after[position].protocol
-        else _merge(
-            section, entry, after[position], "listeners", (f"listeners[{number}]", f"listeners[{position}]"), origins, new_origins, workers
-        )
+        else _merge(section, entry, after[position], "listeners", (f"listeners[{number}]", f"listeners[{position}]"), origins, new_origins)
         for number, entry in enumerate(before)
     )
 

@@ -9,26 +9,10 @@ from typing import Final
 
 from config.kinds import Reading
 from config.known_settings import Fleet, Gateway, Listener
-from config.rules import RuleText
-
-# What no reload may bring to workers: what is refused with them.
-REFUSED_WITH_WORKERS: Final = ("max_connection_rate", "remote_admin")
 
 NAME_SERVER: Final = (
     "several workers cannot have a name server's listener: each would open ports of its own for the brokers",
     "set gateway.workers: 1, or let a gateway of its own have this listener",
-)
-REMOTE_ADMIN: Final = (
-    "several workers cannot answer remote admin: only their parent changes limits",
-    "use the admin API or `sluice limits set`, or set gateway.workers: 1",
-)
-RATE: Final = (
-    "several workers cannot share a rate of new connections: each would let it through",
-    "set gateway.workers: 1, or leave it out and cap how many there are: max_connections and its kin hold over all workers",
-)
-LAG: Final = (
-    "several workers cannot follow a backlog: each would see a part of what is let through",
-    "give the rule a fixed limit, or set gateway.workers: 1",
 )
 FLEET: Final = (
     "several workers cannot be in a fleet yet: one bucket would have two owners",
@@ -44,11 +28,5 @@ def workers(reading: Reading) -> None:
         if isinstance(value, Listener):
             if value.speaks.opens_listeners:
                 reading.add_problem(f"{path}.protocol", *NAME_SERVER)
-            if value.remote_admin is not None:
-                reading.add_problem(f"{path}.remote_admin", *REMOTE_ADMIN)
-            if value.max_connection_rate is not None:
-                reading.add_problem(f"{path}.max_connection_rate", *RATE)
-        elif isinstance(value, RuleText) and value.lag is not None:
-            reading.add_problem(f"{path}.lag", *LAG)
         elif isinstance(value, Fleet):
             reading.add_problem(path, *FLEET)

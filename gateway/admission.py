@@ -19,7 +19,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from limiter.algorithms.token_bucket import TokenBucket
 from limiter.limits import NEVER, Limit, Rate
 from limiter.units import format_rate
 
@@ -56,6 +55,9 @@ class OtherProcesses(Protocol):
     def add(self, listener: str, kind: str, name: str, number: int) -> None:
         """Tell them of `number` more here."""
 
+    def arrivals(self, listener: str) -> memoryview[float] | None:
+        """The cell of `ArrivalRate` that all of them share; None: this listener has none."""
+
 
 class ConnectionSlots:
     """How many connections the process has descriptors for. All listeners share them."""
@@ -81,6 +83,41 @@ class RefusedError(Exception):
     def __init__(self, cause: str, text: str) -> None:
         super().__init__(text)
         self.cause = cause
+
+
+class ArrivalRate:
+    """A rate of new connections, over all processes that share the cell: a token bucket as one number (GCRA).
+
+    The cell holds the moment until which arrivals are paid for, in seconds of the machine's monotonic clock. 0: nobody has come yet.
+    """
+
+    def __init__(self, rate: Rate) -> None:
+        limit = Limit(messages=rate)
+        self._interval_s = 1.0 / rate.per_second if rate.amount else 0.0  # 0: nobody is admitted
+        self._ahead_s = self._interval_s * limit.messages_capacity()  # how far the cell may be ahead of the clock: the burst
+        self._cell = memoryview(bytearray(8)).cast("d")
+
+    def share(self, cell: memoryview[float] | None) -> None:
+        """Hold the rate together with whoever has the same `cell`."""
+        if cell is not None:
+            self._cell = cell
+
+    def wait_ns(self, now: int) -> int:
+        """Until one more may come; 0: now."""
+        if not self._interval_s:
+            return NEVER
+        return max(0, round((self._paid_until(now / 1e9) + self._interval_s - self._ahead_s) * 1e9) - now)
+
+    def spend(self, now: int) -> None:
+        self._cell[0] = self._paid_until(now / 1e9) + self._interval_s
+
+    def _paid_until(self, now_s: float) -> float:
+        """No further ahead than the burst: a slower rate may have been in force, or the clock set back."""
+        self._cell[0] = min(max(self._cell[0], now_s), now_s + self._ahead_s)
+        return self._cell[0]
+
+    def __repr__(self) -> str:
+        return f"<ArrivalRate every {self._interval_s:.6f} s, paid until {self._cell[0]:.3f}>"
 
 
 class ConnectionPermit:
@@ -118,20 +155,28 @@ class ConnectionPermit:
 class Admission:
     """The counts of one listener."""
 
-    def __init__(self, listener: str, limits: ConnectionLimits, slots: ConnectionSlots, now: int) -> None:
+    def __init__(self, listener: str, limits: ConnectionLimits, slots: ConnectionSlots) -> None:
         self.listener = listener
         self.limits = limits
         self.slots = slots
         self.admitted = 0
         self.by_address: dict[str, int] = {}
         self.by_user: dict[str, int] = {}
-        self._rate = None if limits.rate is None else TokenBucket(Limit(messages=limits.rate), now)
+        self._rate = None if limits.rate is None else ArrivalRate(limits.rate)
 
-    def take_limits(self, limits: ConnectionLimits, now: int) -> None:
-        """Admit by these limits from now on. Nobody who is in is turned out; a rate that has not changed keeps its bucket."""
+    def take_limits(self, limits: ConnectionLimits) -> None:
+        """Admit by these limits from now on. Nobody who is in is turned out; a rate that has not changed goes on."""
         if limits.rate != self.limits.rate:
-            self._rate = None if limits.rate is None else TokenBucket(Limit(messages=limits.rate), now)
+            self._rate = None if limits.rate is None else ArrivalRate(limits.rate)
         self.limits = limits
+        if self.slots.others is not None:
+            self.count_with(self.slots.others)
+
+    def count_with(self, others: OtherProcesses) -> None:
+        """Hold these limits together with other processes."""
+        self.slots.others = others
+        if self._rate is not None:
+            self._rate.share(others.arrivals(self.listener))
 
     @property
     def maximum(self) -> int | None:
@@ -192,16 +237,16 @@ class Admission:
 
     def _spend(self, now: int) -> None:
         """A token of the rate."""
-        bucket, rate = self._rate, self.limits.rate
-        if bucket is None or rate is None:
+        arrivals, rate = self._rate, self.limits.rate
+        if arrivals is None or rate is None:
             return
-        if not bucket.available(1, 1, 0, now):
-            wait = bucket.wait_ns(1, 0, now)
+        wait = arrivals.wait_ns(now)
+        if wait > 0:
             remedy = "raise it" if wait >= NEVER else f"try again in {max(1, round(wait / 1e6))} ms"
             raise RefusedError(
                 BY_RATE, f"more than {format_rate(rate)} new connections to listener {self.listener} (max_connection_rate); {remedy}"
             )
-        bucket.take(1, 1, 0)
+        arrivals.spend(now)
 
     def count_address(self, address: str) -> None:
         with self._exclusive():

@@ -25,7 +25,6 @@ from common import log
 from gateway import systemd
 from gateway.assembly import assemble
 from gateway.broker_load.adaptive_caps import AdaptiveCaps
-from gateway.broker_load.lag_watch import LagWatch, logins_of
 from gateway.clock import now_ns
 from gateway.counting.access_log import AccessLog
 from gateway.counting.accounts import Accounts
@@ -37,7 +36,7 @@ from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
 from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, spool_directory, spool_settings_of, watermarks_of
 from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
-from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag, watch_lag
+from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag
 from gateway.lifecycle.spool_watch import SpoolWatch
 from gateway.listeners.broker_listeners import apply_entries, brokers_of
 from gateway.listeners.connection_errors import OFTEN_MANY, Refusal
@@ -46,6 +45,7 @@ from gateway.listeners.listener import Arrival, Listener
 from gateway.listeners.resolver import Resolver
 from gateway.pipeline.reports import FULL_FOR_USER, FULL_FOR_VHOST
 from gateway.ports import RuleSource
+from gateway.remote_admin import RemoteAdmin
 from gateway.session.ending import close_gracefully, send_close
 from gateway.session.session import Session
 from gateway.session.shared import Shared
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from gateway.admission import OtherProcesses
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.fill_levels import FillLevelsFile
-    from gateway.remote_admin import RemoteAdmin
+    from gateway.remote_admin import LimitRequestService
     from gateway.telemetry.span_export import SpanExport
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
@@ -172,7 +172,6 @@ class Gateway:
         self.memory_limit = MemoryLimit(memory_limit_of(settings), self.shared, self.memory, slots)
         self.sweeper.watch_volume(self.shared, self.check_memory)
         self.brokers = brokers_of(settings, self.listening)
-        self.lag_watch = LagWatch(judge, self.listening, logins_of(settings), now_ns)
         self._last_connection = first_connection - 1
 
     def _open_access_log(self, *, tidy: bool) -> AccessLog | None:
@@ -328,10 +327,15 @@ class Gateway:
         """The protocol of each connection, by its number."""
         return {number: session.listener_config.protocol for number, session in self.sweeper.sessions.items()}
 
+    def administer_remotely(self, service: LimitRequestService) -> None:
+        """Have limit requests of clients done by `service`."""
+        self.remote_admin = RemoteAdmin(service, self.wake)
+        self.shared.take_gateway_request = self.remote_admin.take
+
     def count_with(self, others: OtherProcesses) -> None:
         """Caps on connections hold over all of them. Before the first client."""
         for listener in self.listening.values():
-            listener.admission.slots.others = others
+            listener.admission.count_with(others)
 
     def reloaded(self) -> None:
         """Called when `settings` are those of a reload: what it changes holds, later listeners of brokers are made after them."""
@@ -454,7 +458,6 @@ class Gateway:
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
         tasks: list[Callable[[], Awaitable[None]]] = [
             partial(every_tick, self), partial(every_second, self), partial(probe_lag, self), partial(probe_brokers, self.configured()),
-            partial(watch_lag, self.lag_watch),
         ]  # fmt: skip
         return tasks if self.remote_admin is None else [*tasks, self.remote_admin.run]
 

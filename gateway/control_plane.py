@@ -26,8 +26,9 @@ from admin.recent_events import RecentEvents
 from admin.series_store import SeriesStore
 from common import log
 from config.effective import values_with_origins
+from gateway.broker_load.lag_watch import LagWatch, logins_of
 from gateway.clock import now_ns
-from gateway.data_plane import Close, Drain, LogLevel, StandStill
+from gateway.data_plane import Close, Drain, FollowBacklog, LogLevel, StandStill
 from gateway.lifecycle.admin_server import AdminServer
 from gateway.lifecycle.apply_settings import spool_directory
 from gateway.lifecycle.file_watch import reload_on_change
@@ -35,7 +36,7 @@ from gateway.lifecycle.fill_levels import FillLevelsFile
 from gateway.lifecycle.handover import Handover
 from gateway.lifecycle.hourly_raises import HourlyRaises, Sources
 from gateway.lifecycle.log_keeping import LogKeeping
-from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels
+from gateway.lifecycle.periodic_tasks import expire_changes, keep_fill_levels, watch_lag
 from gateway.lifecycle.process import freeze_heap, log_started
 from gateway.lifecycle.reload import Reloadable, Reloads
 from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
     from gateway.lifecycle.takeover import Takeover
     from gateway.systemd import Inheritance
     from limiter.judge import Judge
-    from limiter.rules.rule_set import RuleSet
+    from limiter.limits import Rate
+    from limiter.rules.rule_set import Identity, RuleSet
 
     # Lines for the person at the terminal once it serves; they ask for a link to the dashboard themselves.
     FirstSteps = Callable[[Settings, Callable[[], SignInLink | None]], Iterable[str]]
@@ -121,6 +123,7 @@ class ControlPlane:
         self.admin_server = AdminServer(self, self.store, settings)
         self.handover = Handover(self.store, self.admin_server, self.fill_levels, self)
         self.webhooks = Webhooks(settings, self._over)
+        self.lag_watch = LagWatch(self.judge, governed.listening, logins_of(settings), self._follow)
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
             lambda new: partial(self.series.resize, new.admin.series_topics),
@@ -316,6 +319,7 @@ class ControlPlane:
             "sluice_config_last_reload_successful": [((), last.ok)],
             "sluice_config_last_reload_timestamp_seconds": [((), last.at)],
             "sluice_config_version": [((), self.store.revision)],
+            **collector.backlog_samples(self.lag_watch),
             **self.log_keeping.samples(),
             **self.webhooks.samples(),
             **self.handover.samples(),
@@ -357,6 +361,11 @@ class ControlPlane:
             for plane in self.planes():
                 nursery.start_soon(plane.in_force)
 
+    def _follow(self, identity: Identity, rate: Rate) -> None:
+        """A limit that follows a backlog lets so much pass from now on."""
+        self.judge.set_rate(identity, rate, now_ns())
+        self.act(FollowBacklog(identity, rate.amount, rate.per_ns))
+
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:
         """Read the configuration and the files of TLS again (`Reloads.reload`). Raises ReloadFailedError."""
         return await self.reloads.reload(self.governed, dry_run=dry_run)
@@ -394,6 +403,7 @@ class ControlPlane:
             partial(expire_changes, self.store),
             partial(reload_on_change, lambda: governed.settings, self._reload_everywhere),
             partial(keep_fill_levels, self.fill_levels),
+            partial(watch_lag, self.lag_watch),
             partial(clear_spool, spool_directory(governed.settings)),
             self.log_keeping.run,
             self.hourly_raises.run,

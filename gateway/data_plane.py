@@ -16,6 +16,7 @@ from gateway.clock import now_ns
 from gateway.lifecycle.scheduling import collect_cooperatively, run_cooperatively
 from gateway.telemetry import collector, live_snapshot, status
 from gateway.telemetry.views import COUNTED, VIEWS
+from limiter.limits import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Sequence
@@ -57,7 +58,15 @@ class Drain(Message, frozen=True):
     handed_over: bool = False  # the next process serves on the same sockets: `drain.hold` does not count
 
 
-AnyCommand: TypeAlias = Close | LogLevel | StandStill | Drain
+class FollowBacklog(Message, frozen=True):
+    """The limit of this bucket follows a backlog, and lets `amount` messages per `per_ns` pass from now on."""
+
+    identity: tuple[str, str, str, str]
+    amount: int
+    per_ns: int
+
+
+AnyCommand: TypeAlias = Close | LogLevel | StandStill | Drain | FollowBacklog
 
 
 class TopicSource(Protocol):
@@ -171,6 +180,8 @@ class LocalPlane:
                 gateway.stand_still() if yes else gateway.go_on()
             case Drain(handed_over):
                 gateway.hand_over() if handed_over else gateway.drain_requested.set()
+            case FollowBacklog(identity, amount, per_ns):
+                gateway.judge.set_rate(identity, Rate(amount, per_ns), now_ns())
 
     def enforce(self, rules: RuleSet) -> None:
         self.gateway.enforce(rules)

@@ -15,7 +15,6 @@ from gateway.control_plane import ControlPlane
 from gateway.data_plane import LocalPlane
 from gateway.fleet.figures import OwnFigures
 from gateway.lifecycle.process import watch_signals
-from gateway.remote_admin import RemoteAdmin
 from gateway.systemd import Inheritance
 from gateway.telemetry.moving_topics import MovingTopics
 from limiter.judge import Judge
@@ -49,9 +48,7 @@ class Standalone(ControlPlane):
             boot=boot, fill_levels=self.fill_levels, fleet=fleet, tidy_access_log=takeover is None,
         )  # fmt: skip
         self.gateway.accounts.on_dry = self.fill_levels.want
-        remote_admin = RemoteAdmin(LimitRequestService(self, store), self.gateway.wake)
-        self.gateway.remote_admin = remote_admin
-        self.gateway.shared.take_gateway_request = remote_admin.take
+        self.gateway.administer_remotely(LimitRequestService(self, store))
         self.moving_topics = MovingTopics(self.gateway.accounts)
         self.own_figures = OwnFigures(settings.gateway.name)
         self.gateway.each_second.append(self._note_second)

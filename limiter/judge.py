@@ -14,6 +14,7 @@ too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
@@ -180,12 +181,18 @@ class Judge:
         with self._lock:
             return self._in_force.lag_controlled()
 
-    def set_rate(self, bucket: Bucket, rate: Rate, now: int) -> None:
-        """Let so many messages per second pass `bucket` from `now` on."""
+    def set_rate(self, identity: Identity, rate: Rate, now: int) -> None:
+        """Let so many messages per second pass the bucket of that identity, whose limit follows a backlog, from `now` on.
+
+        A member's part of it lends itself less in advance where its owner's is slower.
+        """
         with self._lock:
-            algorithm = bucket.algorithm
+            bucket = self._in_force.ledger.get(identity)
+            algorithm = None if bucket is None else bucket.algorithm
             if isinstance(algorithm, LagControlledBucket):
                 algorithm.set_rate(rate, now)
+            elif isinstance(algorithm, LeasedBucket) and algorithm.limit.lag is not None and algorithm.limit.messages != rate:
+                algorithm.change(replace(algorithm.limit, messages=rate), now)
 
     # ---- one limit over many processes (`limiter.leases.leased_bucket`) ----------------------------------------------------------
 

@@ -171,7 +171,7 @@ def lag_controlled(rule: Rule) -> Course:
             able, backlog, taken = able - steps, backlog - 1, taken + 1
         if step % steps == 0:
             for level in judge.lag_controlled():
-                judge.set_rate(level, controller.next_rate(rule.limit, backlog, taken, 1.0), now)
+                judge.set_rate(level.effective.identity, controller.next_rate(rule.limit, backlog, taken, 1.0), now)
             taken = 0
     return course
 

@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from gateway.listeners.listener import Listener
     from limiter.buckets.bucket import Bucket
     from limiter.judge import Judge
+    from limiter.limits import Rate
+    from limiter.rules.rule_set import Identity
 
 NO_LOGIN: Final = "the listener has no own_login, with which the gateway could look at queues"
 
 Login = Callable[[], tuple[str, str]]
+SetRate = Callable[["Identity", "Rate"], None]
 
 
 class FollowingLimit:
@@ -64,11 +67,12 @@ class FollowingLimit:
 class LagWatch:
     """All limits of a gateway that follow a backlog, and the connections on which brokers are asked for it."""
 
-    def __init__(self, judge: Judge, listening: dict[str, Listener], logins: dict[str, Login], now_ns: Callable[[], int]) -> None:
+    def __init__(self, judge: Judge, listening: dict[str, Listener], logins: dict[str, Login], set_rate: SetRate) -> None:
+        """`set_rate` is called with the identity of a bucket and the rate that holds for it from now on, after each look."""
         self._judge = judge
         self._listening = listening
         self._logins = logins  # by listener
-        self._now_ns = now_ns
+        self._set_rate = set_rate
         self._sources: dict[tuple[str, str], Source] = {}  # by listener and virtual host
         self.followed: dict[tuple[str, str, str, str], FollowingLimit] = {}  # by the identity of the bucket
         self.looks = {"ok": 0, "failed": 0}
@@ -106,7 +110,7 @@ class LagWatch:
         self._log_change(one, "")
         found = one.look(backlog.waiting, backlog.taken, trio.current_time())
         if found is not None:
-            self._judge.set_rate(bucket, one.controller.next_rate(limit, backlog.waiting, *found), self._now_ns())
+            self._set_rate(bucket.effective.identity, one.controller.next_rate(limit, backlog.waiting, *found))
 
     def _source(self, bucket: Bucket) -> Source:
         name = bucket.subject.sender.listener or ""

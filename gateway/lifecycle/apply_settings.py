@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from common import log
-from gateway.clock import now_ns
 from gateway.counting.access_log import Rolling
 from gateway.event_loop.memory_limit import found_limit
 from gateway.listeners.factory import limits_of, take_entry
@@ -52,7 +51,7 @@ def apply_entry(listener: Listener, entry: Entry) -> None:
     """What a reload changes of a listener, but for its TLS (`factory.apply_tls`)."""
     take_entry(listener.config, entry)
     listener.trusted_proxies = TrustedProxies(entry.trusted_proxies)
-    listener.admission.take_limits(limits_of(entry), now_ns())
+    listener.admission.take_limits(limits_of(entry))
     if [upstream.address for upstream in listener.upstreams.members] != list(entry.upstreams):
         listener.upstreams.move(entry.upstreams, listener.upstreams.tls)
 

@@ -88,7 +88,7 @@ class Listener:
         self.accept_proxy = accept_proxy
         self.trusted_proxies = trusted_proxies or TrustedProxies()  # a reload may put others here
         self.tls = tls  # towards clients; a reload may put another one here
-        self.admission = Admission(self.name, limits or ConnectionLimits(), slots or ConnectionSlots.unbounded(), now_ns())
+        self.admission = Admission(self.name, limits or ConnectionLimits(), slots or ConnectionSlots.unbounded())
         self.rejecter = Rejecter(self.protocol)
         self.refusal_log = RefusalLog(self.name, self.protocol)
         self._shed_log = log.LogThrottle(LOG_EVERY_S)

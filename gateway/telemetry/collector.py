@@ -19,7 +19,7 @@ from gateway.protocols import PROTOCOLS
 from gateway.remote_admin import ANSWERS
 from gateway.session.totals import SessionTotals, session_totals
 from gateway.telemetry import spool
-from gateway.telemetry.exposition import Sample, families, family, histogram, single
+from gateway.telemetry.exposition import Sample, Samples, families, family, histogram, single
 from gateway.telemetry.fleet_metrics import fleet_lines
 from gateway.telemetry.process_metrics import process_lines
 from gateway.telemetry.refused_clients import retry_samples
@@ -27,6 +27,7 @@ from gateway.telemetry.topic_limits import rates
 from gateway.telemetry.topic_metrics import topic_lines
 
 if TYPE_CHECKING:
+    from gateway.broker_load.lag_watch import LagWatch
     from gateway.telemetry.ports import Gateway
     from limiter.buckets.candidate import CandidateCounts
     from limiter.rules.rule_set import RuleSet
@@ -212,15 +213,15 @@ def cap_lines(gateway: Gateway) -> Iterator[str]:
     return families({"sluice_cap_rate": now_rates, "sluice_cap_tightened_total": tightened})
 
 
-def backlog_lines(gateway: Gateway) -> Iterator[str]:
+def backlog_samples(watch: LagWatch) -> Samples:
     """Limits that follow a backlog; as many as topics have series of their own."""
-    followed = sorted(gateway.lag_watch.followed.values(), key=lambda one: -one.waiting)[:MAX_TOPICS_SHOWN]
+    followed = sorted(watch.followed.values(), key=lambda one: -one.waiting)[:MAX_TOPICS_SHOWN]
     labelled = [((one.bucket.effective.thing, one.bucket.rule.name), one) for one in followed]
-    return families({
+    return {
         "sluice_backlog_messages": [(labels, one.waiting) for labels, one in labelled if one.looked_at >= 0],
         "sluice_backlog_rate": [(labels, round(one.controller.rate, 3)) for labels, one in labelled],
-        "sluice_backlog_looks_total": [((result,), count) for result, count in gateway.lag_watch.looks.items()],
-    })  # fmt: skip
+        "sluice_backlog_looks_total": [((result,), count) for result, count in watch.looks.items()],
+    }
 
 
 def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
@@ -237,7 +238,6 @@ def limiter_lines(gateway: Gateway, sums: SessionTotals) -> Iterator[str]:
         family("sluice_rule_messages_total", gateway.topic_limits.rule_samples(gateway.rule_source.rules())),
         family("sluice_limit_in_flight", [((name,), taken) for name, taken in judge.in_flight().items()]),
         cap_lines(gateway),
-        backlog_lines(gateway),
         family(
             "sluice_credit_blocked_seconds_total",
             [((stage,), (over_ns + waiting[stage]) / 1e9) for stage, over_ns in gateway.blocked_ns.items()],

@@ -306,12 +306,17 @@ LIMITS: Final = (
         "Messages waiting in the broker for the consumers whose backlog the limit follows, when the broker was asked last.",
         "topic",
         "rule",
-        workers=EACH,
+        workers=SAME,
     ),
     gauge(
-        "sluice_backlog_rate", "Messages per second that a limit that follows a backlog lets through now.", "topic", "rule", workers=EACH
+        "sluice_backlog_rate", "Messages per second that a limit that follows a backlog lets through now.", "topic", "rule", workers=SAME
     ),
-    counter("sluice_backlog_looks_total", "Times that a broker was asked how long a backlog is, by result: ok or failed.", "result"),
+    counter(
+        "sluice_backlog_looks_total",
+        "Times that a broker was asked how long a backlog is, by result: ok or failed.",
+        "result",
+        workers=SAME,
+    ),
 )
 
 LIMITER: Final = (

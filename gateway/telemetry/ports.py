@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.ports import RunningGateway
 
 if TYPE_CHECKING:
-    from gateway.broker_load.lag_watch import LagWatch
     from gateway.telemetry.client_ranking import ClientRanking
     from gateway.telemetry.limit_events import LimitEvents
     from gateway.telemetry.refused_clients import RefusedClients
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 class Gateway(RunningGateway, Protocol):
     """A running gateway, and what is learnt of its topics and clients."""
 
-    lag_watch: LagWatch
     client_ranking: ClientRanking
     limit_events: LimitEvents
     refused_clients: RefusedClients

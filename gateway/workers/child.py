@@ -33,6 +33,7 @@ from gateway.workers.wire import (
     Done,
     FaultyFrameError,
     Grants,
+    LimitRequested,
     NewRaise,
     NewRules,
     Outbox,
@@ -81,11 +82,12 @@ class Child:
         take_event: Callable[[dict[str, object]], None] | None = None,
         retired_topics: RetiredTopics | None = None,
         summed_seconds: SummedSeconds | None = None,
+        take_limit_request: Callable[[Child, LimitRequested], None] = lambda *_: None,
     ) -> None:
         """`take_event` is called with each event of the worker's log, at most a second or so after it was logged.
 
         What the worker has counted of a topic that it forgets is added to `retired_topics`, what it has counted in each second to
-        `summed_seconds`.
+        `summed_seconds`. `take_limit_request` is called with each limit request of its clients.
         """
         self.worker = worker
         self.generation = generation
@@ -94,6 +96,7 @@ class Child:
         self.take_event = take_event
         self.retired_topics = retired_topics
         self.summed_seconds = summed_seconds
+        self.take_limit_request = take_limit_request
         self.pid = 0
         self.started = time.monotonic()
         self.last_heard = self.started  # when its last message came
@@ -286,6 +289,8 @@ class Child:
                 for bucket, *counters in buckets:
                     self._add_bucket(bucket, counters)
                 self._answered(number)
+            case LimitRequested():
+                self.take_limit_request(self, message)
             case Described(number, connections):
                 if number in self._waiting:  # else it is too late
                     self._described[number] = connections

@@ -20,6 +20,7 @@ What operators see and do is `control_plane.py`'s, over the workers as its data 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import signal
 import socket
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from admin.remote_admin import LimitRequestService
 from common import log
 from common.supervised_loop import SupervisedLoop
 from config.worker_settings import described
@@ -47,15 +49,17 @@ from gateway.lifecycle.spool_watch import clear_spool
 from gateway.lifecycle.takeover import TakeoverError
 from gateway.listeners.factory import listeners_of
 from gateway.listeners.listener import listen
+from gateway.remote_admin import FAILED
 from gateway.telemetry import exposition
 from gateway.telemetry.views import LASTING
 from gateway.workers import named_series, scrapes
 from gateway.workers import rules as rule_sets
 from gateway.workers.child import Child
+from gateway.workers.limit_requests import done_by
 from gateway.workers.retired_topics import RetiredTopics
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.summed_seconds import SummedSeconds
-from gateway.workers.wire import Begin, Reload
+from gateway.workers.wire import Begin, LimitRequestDone, LimitRequested, Reload
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.owner import LeaseOwner
@@ -117,6 +121,8 @@ class Parent(ControlPlane):
         self._sockets: dict[str, list[socket.socket]] = {}  # by listener: one for all workers, or one for each
         self.counts = SharedCounts.made(settings.gateway.workers)
         self._govern(self, self.children)
+        self._limit_request_service = LimitRequestService(self, store)
+        self._limit_requests, self._asked_for_limits = trio.open_memory_channel[tuple[Child, LimitRequested]](math.inf)
 
     # ---- its data planes (ControlPlane) ------------------------------------------------------------------------------
 
@@ -188,7 +194,7 @@ class Parent(ControlPlane):
                     await self._take_over(self._takeover)
             await self.gather(GATHERED)
             await nursery.start(self.admin_server.run)
-            for task in (*self.tasks(), self._every_second):
+            for task in (*self.tasks(), self._every_second, self._do_limit_requests):
                 nursery.start_soon(task)
             await self.started(self.settings.gateway.workers)
             systemd.notify("READY=1")
@@ -240,7 +246,20 @@ class Parent(ControlPlane):
         return found
 
     def _child(self, place: int, generation: int) -> Child:
-        return Child(place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds)
+        return Child(
+            place, generation, self.judge, self.owner, self.recent_events.add, self.retired_topics, self.seconds, self._take_limit_request
+        )
+
+    def _take_limit_request(self, child: Child, asked: LimitRequested) -> None:
+        self._limit_requests.send_nowait((child, asked))  # a worker sends its next one when it has the answer
+
+    async def _do_limit_requests(self) -> None:
+        async for child, asked in self._asked_for_limits:
+            try:
+                child.send(await done_by(self._limit_request_service, asked))
+            except Exception as error:  # let it crash: this request only
+                log.failure("remote_admin_failed", error, worker=child.worker)
+                child.send(LimitRequestDone(asked.number, why=FAILED))
 
     def _tell_to_begin(self, child: Child) -> None:
         child.begin(self._begin(child), self.store.rules())

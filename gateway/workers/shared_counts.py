@@ -3,7 +3,7 @@
 A client is admitted or refused at once: the event loop cannot wait for the parent's answer. So the counts lie in memory that all workers
 share (a memfd of the parent's). Each worker writes a part of its own, and whoever admits adds up all parts. Checking and counting is done
 under one lock, or two workers would admit the last one each. The kernel gives the lock back when its holder ends, and the parent clears
-the part of a worker that has ended, whatever happened to it.
+the part of a worker that has ended, whatever happened to it. A rate of new connections is one number for each listener, before the parts.
 
 A part does not name what it counts. It is ROWS tables of WIDTH counters (a count-min sketch); a name has a counter in each table, by a hash
 with a salt of this run, and the least of its sums holds. So it has a fixed size, needs no tidying, and never counts too little. It counts
@@ -22,7 +22,7 @@ import hashlib
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -30,7 +30,7 @@ ROWS: Final = 4
 WIDTH: Final = 1 << 16  # counters of a table; a part is 1 MiB, of which only what is used is taken from memory
 CELL: Final = 4  # bytes
 SALT_BYTES: Final = 16
-HEADER_BYTES: Final = mmap.PAGESIZE
+HEADER_BYTES: Final = 4 * mmap.PAGESIZE  # the salt, and cells of some 2,000 listeners
 PART_BYTES: Final = ROWS * WIDTH * CELL
 PATIENCE_S: Final = 0.005  # seconds; of waiting for whoever counts
 PAUSE_S: Final = 0.00005  # seconds; between two looks, and as much again until the kernel wakes us; counting takes some 20 µs
@@ -39,12 +39,14 @@ PAUSE_S: Final = 0.00005  # seconds; between two looks, and as much again until 
 class SharedCounts:
     """Counts of connections by listener, kind of cap and name. Implements `gateway.admission.OtherProcesses`."""
 
-    def __init__(self, descriptor: int, workers: int, place: int = 0) -> None:
-        """`place`: which worker this is, from 1; 0: the parent, which counts nothing itself."""
+    def __init__(self, descriptor: int, workers: int, place: int = 0, listeners: Sequence[str] = ()) -> None:
+        """`place`: which worker this is, from 1; 0: the parent, which counts nothing itself. `listeners`: the same in all processes."""
         self.descriptor = descriptor
         self._place = place
         self._memory = mmap.mmap(descriptor, HEADER_BYTES + workers * PART_BYTES)
         self._salt = self._memory[:SALT_BYTES]
+        arrivals = memoryview(self._memory)[SALT_BYTES:HEADER_BYTES].cast("d")
+        self._arrivals = {name: arrivals[at : at + 1] for at, name in enumerate(listeners[: len(arrivals)])}
         cells = memoryview(self._memory)[HEADER_BYTES:].cast("I")
         self._parts = [cells[at * ROWS * WIDTH : (at + 1) * ROWS * WIDTH] for at in range(workers)]
         self._own = self._parts[place - 1] if place else None
@@ -99,6 +101,10 @@ class SharedCounts:
         assert self._own is not None, "the parent has no connections"
         for cell in self._cells(listener, kind, name):
             self._own[cell] += number
+
+    def arrivals(self, listener: str) -> memoryview[float] | None:
+        """The moment until which a listener's arrivals are paid for (`admission.ArrivalRate`). Read and written in `exclusive`."""
+        return self._arrivals.get(listener)
 
     def _cells(self, listener: str, kind: str, name: str) -> list[int]:
         text = "\0".join((listener, kind, name)).encode(errors="surrogatepass")

@@ -3,10 +3,10 @@
 A frame is four bytes of length and a MessagePack array: the message's name and its fields, in order. Both ends are the same version of the
 same program on the same machine, so there is no version in it; what does not decode is a fault, and ends the connection.
 
-Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `Close`,
-`LogLevel`, `StandStill`, `Drain`.
+Parent to worker: `Begin` first, then `NewRules`, `NewRaise`, `Reload`, `Grants`, `StateQuery`, `Describe`, `LimitRequestDone`, and the
+commands of `gateway/data_plane.py`.
 Worker to parent: `Up` once it waits for `Begin`, `Ready` once it serves, then `BucketAnnounced`, `Asks`, `BucketsForgotten`, `Done`,
-`StateReport`, `Described`.
+`StateReport`, `Described`, `LimitRequested`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
-from gateway.data_plane import Close, Drain, LogLevel, Message, StandStill
+from gateway.data_plane import AnyCommand, Message
 from limiter.rules.sender import Sender
 
 HEAD: Final = struct.Struct("!I")
@@ -83,6 +83,25 @@ class Describe(Message, frozen=True):
     connections: list[int]
 
 
+class LimitRequestDone(Message, frozen=True):
+    """The answer to `LimitRequested`."""
+
+    number: int
+    why: str = ""  # a change could not be done
+    body: bytes = b""  # of a view
+
+
+class LimitRequested(Message, frozen=True):
+    """A RocketMQ console asks for limits, or for a change of one: `limit_requests.py`."""
+
+    number: int  # answered by `LimitRequestDone`
+    kind: str
+    who: list[str]  # action, client, access key, id of the request
+    topic: bytes = b""
+    rate: float = 0.0  # messages a second
+    why: str = ""  # it is refused
+
+
 class Up(Message, frozen=True):
     """The process has started, and waits for `Begin`."""
 
@@ -143,8 +162,8 @@ class Described(Message, frozen=True):
     connections: list[dict[str, Any]]
 
 
-ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | Close | LogLevel | StandStill | Drain
-ToParent: TypeAlias = Up | Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described
+ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | LimitRequestDone | AnyCommand
+ToParent: TypeAlias = Up | Ready | BucketAnnounced | Asks | BucketsForgotten | Done | StateReport | Described | LimitRequested
 AnyMessage: TypeAlias = ToWorker | ToParent
 
 FOR_WORKERS: Final = msgspec.msgpack.Decoder(ToWorker)

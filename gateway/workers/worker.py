@@ -30,7 +30,7 @@ from config.reloading import merged
 from config.worker_settings import settings_of
 from gateway.app import Gateway
 from gateway.clock import now_ns
-from gateway.data_plane import Close, Drain, LocalPlane, LogLevel, StandStill
+from gateway.data_plane import Close, Drain, FollowBacklog, LocalPlane, LogLevel, StandStill
 from gateway.lifecycle.apply_settings import apply_log
 from gateway.lifecycle.process import freeze_heap, raise_descriptor_limit
 from gateway.lifecycle.signals import Signals, first_stop
@@ -41,6 +41,7 @@ from gateway.telemetry import status
 from gateway.telemetry.moving_topics import SecondsToReport
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import BucketIds
+from gateway.workers.limit_requests import ParentsLimitRequests
 from gateway.workers.shared_counts import SharedCounts
 from gateway.workers.wire import (
     FOR_WORKERS,
@@ -52,6 +53,7 @@ from gateway.workers.wire import (
     Described,
     Done,
     Grants,
+    LimitRequestDone,
     NewRaise,
     NewRules,
     Outbox,
@@ -130,7 +132,9 @@ class Worker:
         )  # fmt: skip
         if begin.counts >= 0:
             os.set_inheritable(begin.counts, False)
-            self.gateway.count_with(SharedCounts(begin.counts, begin.workers, begin.worker))
+            self.gateway.count_with(SharedCounts(begin.counts, begin.workers, begin.worker, [entry.name for entry in settings.listeners]))
+        self.limit_requests = ParentsLimitRequests(self.outbox)
+        self.gateway.administer_remotely(self.limit_requests)
         self.plane = LocalPlane(self.gateway, begin.worker)
         self.seconds = SecondsToReport(self.gateway.accounts)
         self.gateway.each_second.append(self._note_second)
@@ -227,7 +231,9 @@ class Worker:
                 self.outbox.put(self._report(number, views))
             case Describe(number, connections):
                 self.outbox.put(Described(number, self.plane.described(connections)))
-            case Close() | LogLevel() | StandStill() | Drain():
+            case LimitRequestDone():
+                self.limit_requests.take(message)
+            case Close() | LogLevel() | StandStill() | Drain() | FollowBacklog():
                 self.plane.act(message)
 
     def _put_in_force(self, number: int, rules: RuleSet) -> None:

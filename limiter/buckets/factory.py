@@ -3,8 +3,9 @@
 Where one process judges alone a bucket is the whole limit; else it is one side's part of it.
 
 * **Alone**: the bucket is the limit's own.
-* **A member** (`Lease` given): a token bucket is this member's part of one that an owner has (`limiter.leases.leased_bucket`). Limits that
-  cannot be had in parts (other algorithms, caps that topics share, the overflow bucket) are divided evenly, each member with its own.
+* **A member** (`Lease` given): a token bucket, also one whose rate follows a backlog, is this member's part of one that an owner has
+  (`limiter.leases.leased_bucket`). Limits that cannot be had in parts (other algorithms, caps that topics share, the overflow bucket) are
+  divided evenly, each member with its own.
 * **The owner** (members, no lease): a token bucket holds what is not lent to its members.
 * **A gateway of a fleet** (`fleet`, with a lease): a token bucket is this gateway's part of one that Redis has, unless its rule says that
   it is the gateway's own. Limits that cannot be had in parts are whole: gateways come and go, and no number to divide by would stay true.
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
     from limiter.rules.rule import Rule
 
-LEASABLE: Final = "token_bucket"  # the algorithm whose bucket can be had in parts
+LEASABLE: Final = ("token_bucket", "lag")  # algorithms whose bucket can be had in parts
 
 
 def is_leasable(rule: Rule) -> bool:
     """Whether several members can have parts of one bucket of this rule. A cap is none: its topics share what each member has of it."""
-    return rule.algorithm == LEASABLE and rule.per != "connection" and not rule.is_cap()
+    return rule.algorithm in LEASABLE and rule.per != "connection" and not rule.is_cap()
 
 
 def divided_limit(limit: Limit, members: int) -> Limit:

@@ -167,7 +167,8 @@ class InForce:
                     shared.adopt(effective, self.generation, self._since)
             else:
                 before = self._earlier_buckets(ref.identity)
-                ref.bucket = self.ledger.bucket(effective, ref.subject, self.generation, self._since, now, before)
+                ref.bucket = bucket = self.ledger.bucket(effective, ref.subject, self.generation, self._since, now, before)
+                self._note_lag_controlled([bucket])
         return ref.bucket
 
     def _earlier_buckets(self, identity: Identity) -> list[Bucket]:

@@ -15,6 +15,7 @@ from config.reloading import NEEDS_RESTART, RELOADED, merged
 from config.rules import RuleKind
 from config.sections import ListOf, OrElse, Section
 from config.settings import ROOT
+from limiter.limits import Rate
 from limiter.rules.rule import Rule
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
@@ -88,12 +89,12 @@ def test_merged_settings_have_what_a_reload_takes_and_where_it_is_written(write:
     assert diff(both, new) == {"in_force": [], "needs_restart": ["admin.bind: 127.0.0.1:9180 -> 127.0.0.1:9"]}
 
 
-def test_workers_take_caps_by_a_reload_but_no_rate_that_each_would_let_through(write: Callable[..., Path]) -> None:
+def test_workers_take_limits_of_connections_by_a_reload(write: Callable[..., Path]) -> None:
     old = load(write(LISTENERS + "gateway: {workers: 2}\n"))
     new = load(write(LISTENERS.replace("127.0.0.1:2", "127.0.0.1:2, max_connections: 5, max_connection_rate: 5/s, idle_timeout: 1min")))
     both = merged(old, new)
     found = both.listeners[0]
-    assert (found.max_connections, found.max_connection_rate, found.idle_timeout_ns) == (5, None, 60_000_000_000)
+    assert (found.max_connections, found.max_connection_rate, found.idle_timeout_ns) == (5, Rate(5), 60_000_000_000)
 
 
 def leaves(section: Section[Any], path: str = "") -> Iterator[str]:

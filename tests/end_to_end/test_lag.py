@@ -20,7 +20,8 @@ PUBLISHERS = 4  # each waits for its confirms: on a busy machine one takes 10 ms
 
 @pytest.mark.rabbitmq
 @pytest.mark.slow
-def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: RabbitMQ, tmp_path: Path, workers: int) -> None:
     logging.getLogger("pika").setLevel(logging.ERROR)  # it warns of each nack
     (tmp_path / "password").write_text("guest\n")
     listener = amqp_listener(f"{LOOPBACK}:{rabbitmq.port}") | {"own_login": {"user": "guest", "password_file": str(tmp_path / "password")}}
@@ -28,7 +29,8 @@ def test_a_publisher_is_slowed_to_what_the_queues_consumer_takes(rabbitmq: Rabbi
     rule: dict[str, object] = {"name": "follows", "match": {"queue": "lagging"}, **LIMIT, "lag": lag}
     with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
         connection.channel().queue_declare("lagging")
-    with Gateway(tmp_path / "gateway", [listener], [rule]) as gateway:
+    settings = {"gateway": {"name": "lag", "state_directory": "state", "workers": workers}}
+    with Gateway(tmp_path / "gateway", [listener], [rule], settings) as gateway:
         observer = pika.BlockingConnection(pika.URLParameters(rabbitmq.url))
         looking = observer.channel()
 

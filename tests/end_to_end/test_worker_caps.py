@@ -1,16 +1,18 @@
-"""Caps on connections of a gateway with several workers: they hold over all of them, also after one was killed and by a reload."""
+"""What clients meet at the door of a gateway with several workers, as at one process: caps, a rate, and changes of limits by a console."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
+import time
 
 from support.brokers.stand_ins import rocketmq as rocketmq_stand_in
-from support.gateways import Gateway, StartGateway
+from support.gateways import Gateway, StartGateway, limit_path
 from support.processes import LOOPBACK, wait_until
-from support.rocketmq.frames import send
+from support.rocketmq.frames import encode_request, send
 from support.wires.receiving import receive_frame
 
 WORKERS = 2
@@ -100,3 +102,58 @@ def test_caps_hold_over_all_workers(start_gateway: StartGateway) -> None:
         assert "max_connections" in gateway.cli("reload").stdout
         fill()
         assert len(clients.admitted) == MOST + 5
+
+
+def test_a_rate_of_new_connections_holds_over_all_workers(start_gateway: StartGateway) -> None:
+    with rocketmq_stand_in() as broker, contextlib.ExitStack() as stack:
+        listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": broker.address}
+        gateway: Gateway = start_gateway(
+            [{**listener, "max_connection_rate": "10/min"}], [], gateway={"name": "rate", "state_directory": "state", "workers": WORKERS}
+        )
+        clients = Clients(gateway.port("rocket"))
+        stack.callback(clients.close)
+        began = time.monotonic()
+        for number in range(60):
+            clients.connect(f"127.0.1.{number + 1}")
+        passed_s = time.monotonic() - began
+        assert 1 <= len(clients.admitted) <= 1 + passed_s / 6 + 1, "one at first, then one every six seconds"
+        workers = {worker["worker"]: worker["connections"] for worker in gateway.get("/v1/status")["workers"]}
+        assert len(workers) == WORKERS
+        (shown,) = gateway.get("/v1/listeners")["items"]
+        assert shown["connections_refused"]["max_connection_rate"] == clients.refused
+        gateway.config.write_text(gateway.config.read_text().replace("10/min", "1000/s"))
+        assert "max_connection_rate" in gateway.cli("reload").stdout
+        wait_until(lambda: clients.connect("127.0.2.1"), within=30, what="the new rate")
+        time.sleep(0.1)  # of the new rate, a hundred connections
+        assert all(clients.connect(f"127.0.2.{number + 2}") for number in range(20))
+
+
+def test_a_console_changes_a_limit_through_any_worker(start_gateway: StartGateway) -> None:
+    with rocketmq_stand_in() as broker, contextlib.ExitStack() as stack:
+        listener = {"name": "rocket", "protocol": "rocketmq", "bind": f"{LOOPBACK}:0", "upstream": broker.address}
+        remote = {"allow": ["127.0.0.0/8"], "access_keys": ["mqcloud"]}
+        gateway: Gateway = start_gateway(
+            [{**listener, "remote_admin": remote}], [], gateway={"name": "console", "state_directory": "state", "workers": WORKERS}
+        )
+        clients = Clients(gateway.port("rocket"))
+        stack.callback(clients.close)
+        for number in range(10):
+            assert clients.connect(f"127.0.1.{number + 1}")
+        assert {item["worker"] for item in gateway.get("/v1/connections")["items"]} == {1, 2}, "they are not one worker's"
+        for number, client in enumerate(clients.admitted):
+            fields = {"topic": "orders", "topicLimitQps": str(100.0 + number), "AccessKey": "mqcloud"}
+            client.sendall(encode_request(9003, fields, opaque=7))
+            header = json.loads(receive_frame(client)[8:].decode())
+            assert (header["code"], header["opaque"]) == (0, 7), header
+            level = gateway.get(limit_path("rocketmq", "orders"))["levels"][0]
+            assert (level["limit"]["messages"], level["by"]) == (f"{100 + number}/s", "remote-admin mqcloud"), (
+                "answered when it is in force"
+            )
+        last = clients.admitted[-1]
+        last.sendall(encode_request(9003, {"topic": "orders", "topicLimitQps": "1.0"}, opaque=8))
+        assert json.loads(receive_frame(last)[8:].decode())["code"] == 16, "without an access key it is refused"
+        last.sendall(encode_request(9002, {"AccessKey": "mqcloud"}, opaque=9))
+        answer = receive_frame(last)
+        length = int.from_bytes(answer[4:8], "big") & 0xFFFFFF
+        limits = json.loads(answer[8 + length :])["topicRateLimitList"]
+        assert [(each["topic"], each["limitQps"]) for each in limits] == [("orders", 109.0)]

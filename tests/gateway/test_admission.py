@@ -25,7 +25,7 @@ S = 1_000_000_000
 
 
 def admission(limits: ConnectionLimits, slots: ConnectionSlots | None = None) -> Admission:
-    return Admission("rabbit", limits, slots or ConnectionSlots.unbounded(), 0)
+    return Admission("rabbit", limits, slots or ConnectionSlots.unbounded())
 
 
 def refused(call: object, *arguments: object) -> tuple[str, str]:
@@ -86,7 +86,7 @@ def test_a_user_has_a_cap_over_all_addresses() -> None:
 
 def test_texts_stay_within_what_a_reply_text_may_be() -> None:
     limits = ConnectionLimits(connections=10**7, per_address=1, per_user=1)
-    door = Admission("x" * 100, limits, ConnectionSlots.unbounded(), 0)
+    door = Admission("x" * 100, limits, ConnectionSlots.unbounded())
     permit = door.admit("f" * 45, 0)
     permit.take_user("\U0001f430" * 300)
     texts = [refused(door.admit, "f" * 45, 0)[1], refused(door.admit(None, 0).take_user, "\U0001f430" * 300)[1]]

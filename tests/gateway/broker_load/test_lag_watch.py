@@ -47,7 +47,9 @@ def rate(judge: Judge) -> str:
 
 def watching(judge: Judge, broker: Broker | None, login: Any = lambda: ("sluice", "secret")) -> LagWatch:
     listening: dict[str, Any] = {} if broker is None else {"rabbit": SimpleNamespace(protocol="amqp", upstreams=broker.upstreams)}
-    return LagWatch(judge, listening, {} if login is None else {"rabbit": login}, lambda: NOW)
+    return LagWatch(
+        judge, listening, {} if login is None else {"rabbit": login}, lambda identity, rate: judge.set_rate(identity, rate, NOW)
+    )
 
 
 async def test_a_backlog_above_the_target_slows_its_topic_down_and_one_look_alone_does_not(brokers: list[Broker]) -> None:

@@ -376,7 +376,7 @@ async def test_an_idle_gateway_wakes_four_times_a_second_for_all_its_tasks(tmp_p
             (expire_changes, standalone.store),
             (probe_brokers, gateway.configured()),
             (probe_lag, gateway),
-            (watch_lag, gateway.lag_watch),
+            (watch_lag, standalone.lag_watch),
         )
         async with contextlib.AsyncExitStack() as running:
             for each in ticking:

@@ -420,9 +420,7 @@ class BadPermit(ConnectionPermit):
 def faulty(w: Wires, fault: str) -> tuple[socket.socket, socket.socket]:
     """A session that cannot be cleaned up: (the client's end, the broker's end)."""
     if fault == "permit":
-        return w.connect(
-            "rocketmq", permit=BadPermit(Admission("here", ConnectionLimits(), ConnectionSlots.unbounded(), now_ns()), now_ns())
-        )
+        return w.connect("rocketmq", permit=BadPermit(Admission("here", ConnectionLimits(), ConnectionSlots.unbounded()), now_ns()))
     if fault == "listener":
 
         def refuse(session: Session, error: BaseException | None) -> None:

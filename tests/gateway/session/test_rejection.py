@@ -25,7 +25,7 @@ AMQP_1_0 = b"AMQP\x00\x01\x00\x00"
 
 
 def admission(**limits: Any) -> Admission:
-    return Admission("here", ConnectionLimits(**limits), ConnectionSlots.unbounded(), 0)
+    return Admission("here", ConnectionLimits(**limits), ConnectionSlots.unbounded())
 
 
 class Pair:

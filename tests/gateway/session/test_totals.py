@@ -123,7 +123,7 @@ def test_the_brokers_times_do_not_go_back_when_a_connection_ends(wires: Wires) -
 def test_a_stages_time_is_that_of_open_connections_and_of_those_that_are_over(wires: Wires) -> None:
     gateway = SimpleNamespace(
         judge=wires.judge, rule_source=SimpleNamespace(rules=lambda: RuleSet(())), listening={}, executor=wires.executor,
-        lag_watch=SimpleNamespace(followed={}, looks={}), blocked_ns={"reader": 1_000_000_000, "limiter": 2_500_000_000},
+        blocked_ns={"reader": 1_000_000_000, "limiter": 2_500_000_000},
         topic_limits=SimpleNamespace(rule_samples=lambda _: []),
     )  # fmt: skip
     open_now = SessionTotals()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from gateway.admission import BY_ADDRESS, BY_ALL, BY_USER, Admission, ConnectionLimits, ConnectionPermit, ConnectionSlots, RefusedError
 from gateway.workers import shared_counts
 from gateway.workers.shared_counts import PATIENCE_S, SharedCounts
+from limiter.limits import Rate
 
 WORKERS = 3
 
@@ -30,7 +32,31 @@ def worker(counts: SharedCounts, place: int, **limits: Any) -> Admission:
     """A listener of one worker. (The lock is a process's: these are all of this one.)"""
     slots = ConnectionSlots.unbounded()
     slots.others = SharedCounts(counts.descriptor, WORKERS, place)
-    return Admission("rocket", ConnectionLimits(**limits), slots, 0)
+    return Admission("rocket", ConnectionLimits(**limits), slots)
+
+
+def test_a_rate_of_new_connections_holds_over_all_workers_and_by_a_reload() -> None:
+    second = 1_000_000_000
+    with SharedCounts.made(WORKERS) as counts:
+        doors = []
+        for place in (1, 2, 3):
+            doors.append(Admission("rocket", ConnectionLimits(rate=Rate(10)), ConnectionSlots.unbounded()))
+            doors[-1].count_with(SharedCounts(counts.descriptor, WORKERS, place, ["other", "rocket"]))
+
+        def admitted(now: int, most: int) -> int:
+            found = 0
+            for at in range(most):
+                with contextlib.suppress(RefusedError):
+                    doors[at % 3].admit(f"10.0.0.{at}", now)
+                    found += 1
+            return found
+
+        assert admitted(100 * second, 50) == 10, "the burst, once"
+        assert [admitted(100 * second + at * second // 10, 50) for at in (1, 2, 3)] == [1, 1, 1]
+        assert admitted(200 * second, 50) == 10, "no more than a burst after a long time"
+        for door in doors:
+            door.take_limits(ConnectionLimits(rate=Rate(20)))
+        assert admitted(300 * second, 50) == 20
 
 
 def refused(admission: Admission, address: str = "10.0.0.7") -> str:
@@ -103,7 +129,7 @@ from gateway.workers.shared_counts import SharedCounts
 place, descriptor, workers = map(int, sys.argv[1:])
 slots = ConnectionSlots.unbounded()
 slots.others = SharedCounts(descriptor, workers, place)
-admission = Admission("rocket", ConnectionLimits(connections=40, per_address=10), slots, 0)
+admission = Admission("rocket", ConnectionLimits(connections=40, per_address=10), slots)
 sys.stdin.readline()
 held = []
 for turn in range(400):
