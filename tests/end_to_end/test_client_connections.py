@@ -63,6 +63,11 @@ def test_one_connection_too_many_is_refused_and_the_next_gets_in(
     def nobody_is_connected() -> bool:
         return all(shown["connections_active"] == 0 for shown in gateway.get("/v1/listeners")["items"])
 
+    def refused_here() -> int:
+        (shown,) = [each for each in gateway.get("/v1/listeners")["items"] if each["name"] == listener]
+        return int(shown["connections_refused"].get(setting, 0))
+
+    before = refused_here()
     with ExitStack() as stack:
         free = stack.enter_context(Queue(rabbitmq.url, f"free.{library}"))
         queue = stack.enter_context(Queue(rabbitmq.url, f"queue.{library}"))
@@ -72,6 +77,7 @@ def test_one_connection_too_many_is_refused_and_the_next_gets_in(
         assert refused is not None, "the connection was accepted"
         assert refused["class"] == SEEN[library][code == 530]
         assert OTHER_WORDS.get(library, reason) in refused["text"]
+        wait_until(lambda: refused_here() == before + 1, within=30, what="the refusal is counted")
         wait_until(nobody_is_connected, within=30, what="the connections are gone")
         report = probe(library).ask(url=url, key=queue.name, free=free.name, run="m")
         assert (report.refused, report.seen, report.other) == (None, ["ack"], "ok")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,34 +50,18 @@ def works(connection: pika.BlockingConnection) -> bool:
     return True
 
 
-REACHED = "is reached; close some connections or raise it"
-CAPS = [
-    ("max_connections", 2, 2, f"(320) 'CONNECTION_FORCED - max_connections of listener rabbit (2) {REACHED}'"),
-    ("max_connections_per_address", 2, 2, "CONNECTION_FORCED - max_connections_per_address of listener rabbit (2) is reached by 127"),
-    ("max_connections_per_user", 2, 2, f"refused for user 'guest': max_connections_per_user of listener rabbit (2) {REACHED}"),
-    ("max_connection_rate", "1/min", 1, "'CONNECTION_FORCED - more than 1/min new connections to listener rabbit (max_connection_rate);"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("setting", "most", "room", "said"), CAPS, ids=[case[0] for case in CAPS])
-def test_one_connection_too_many_is_told_why_and_the_others_go_on(
-    rabbitmq: RabbitMQ, start_gateway: StartGateway, setting: str, most: object, room: int, said: str
-) -> None:
-    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", **{setting: most})], [])
-    with ExitStack() as inside:
-        connections = [inside.enter_context(connect(gateway)) for _ in range(room)]
+def test_more_connections_than_a_rate_allows_are_told_why_and_the_others_go_on(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
+    """The caps on how many there are: test_client_connections.py."""
+    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}", max_connection_rate="1/min")], [])
+    with connect(gateway) as connection:
         text = refusal(gateway)
-        assert said in text
-        assert ("(530)" if setting == "max_connections_per_user" else "(320)") in text
-        assert all(works(connection) for connection in connections)
-        wait_until(lambda: shown(gateway)["connections_refused"] == {setting: 1}, within=30, what="the refusal is counted, and it alone")
-        assert shown(gateway)[setting] == most
-    counted = [s.value for s in gateway.samples() if s.name == "sluice_connections_closed_total" and s.labels["cause"] == setting]
-    assert counted == [1]
-    if setting != "max_connection_rate":
-        wait_until(lambda: shown(gateway)["connections_active"] == 0, within=30, what="the connections are gone")
-        with connect(gateway) as again:
-            assert works(again)
+        assert "(320) 'CONNECTION_FORCED - more than 1/min new connections to listener rabbit (max_connection_rate);" in text
+        assert works(connection)
+        counted = {"max_connection_rate": 1}
+        wait_until(lambda: shown(gateway)["connections_refused"] == counted, within=30, what="the refusal is counted, and it alone")
+        assert shown(gateway)["max_connection_rate"] == "1/min"
+    closed = [s for s in gateway.samples() if s.name == "sluice_connections_closed_total" and s.labels["cause"] == "max_connection_rate"]
+    assert [sample.value for sample in closed] == [1]
 
 
 def test_a_wrong_password_takes_nobodys_place(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
