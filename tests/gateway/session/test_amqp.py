@@ -1,4 +1,4 @@
-"""What only AMQP asks of a session: heartbeats while the client is not read, channels that wait, a close in the protocol's words."""
+"""What only AMQP asks of a session: channels that wait, a close in the protocol's words. Heartbeats: test_heartbeats.py."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from gateway.session.ending import send_close
 from limiter.limits import Limit, Rate
 from limiter.rules.rule_set import Match, Rule
 from support.wires.wires import Wires
-
-HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
 def method(command: Any, channel: int = 0) -> bytes:
@@ -94,52 +92,6 @@ def test_held_publishes_pass_in_order_as_tokens_come_and_a_close_waits_for_them(
         wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
         wires.run()
         assert names(wires.received(broker)) == ["Basic.Publish"] * 30 + ["Connection.Close"]
-
-
-def test_a_confirm_channel_is_nacked_with_the_clients_own_tags() -> None:
-    with Wires(rule()) as wires:
-        client, broker = open_connection(wires)
-        client.sendall(method(amqp.Confirm.Select(), 1))
-        wires.run(0.003)
-        broker.recv(1 << 20)
-        broker.sendall(method(amqp.Confirm.SelectOk(), 1))
-        client.sendall(b"".join(publish(1, "flood") for _ in range(8)) + publish(1, "calm"))
-        wires.run()
-        assert names(wires.received(broker)) == ["Basic.Publish"] * 6
-        broker.sendall(method(amqp.Basic.Ack(6, multiple=True), 1))
-        wires.run()
-        answers = [frame for _, frame in commands(wires.received(client)) if frame.name != "Confirm.SelectOk"]
-        nacked = {frame.delivery_tag for frame in answers if frame.name == "Basic.Nack"}
-        acked: set[int] = set()
-        for frame in answers:
-            if frame.name == "Basic.Ack":
-                low = max(acked | nacked & set(range(frame.delivery_tag)), default=0) + 1 if frame.multiple else frame.delivery_tag
-                acked |= set(range(low, frame.delivery_tag + 1))
-        assert nacked == {6, 7, 8}
-        assert acked == {1, 2, 3, 4, 5, 9}
-        assert wires.totals("amqp", "%2F/orders/flood")["refused"] == 3
-
-
-def test_the_broker_hears_heartbeats_while_the_client_is_not_read() -> None:
-    with Wires(rule(), hold_bytes=2000) as wires:
-        client, broker = open_connection(wires, heartbeat=2)
-        client.sendall(b"".join(publish(1, "flood") for _ in range(40)))
-        wires.run()
-        session = wires.session()
-        assert session.withheld()
-        before = wires.received(broker)
-        wires.sweeper.tick(now_ns() + 500_000_000)
-        assert wires.received(broker) == b""
-        wires.sweeper.tick(now_ns() + 1_100_000_000)
-        assert wires.received(broker) == HEARTBEAT
-        assert before.endswith(b"\xce")
-
-
-def test_no_heartbeat_is_made_for_a_client_that_is_read_but_silent() -> None:
-    with Wires(rule()) as wires:
-        _, broker = open_connection(wires, heartbeat=2)
-        wires.sweeper.tick(now_ns() + 5_000_000_000)
-        assert wires.received(broker) == b""
 
 
 def test_a_close_tells_both_sides_and_ends_when_they_answer() -> None:

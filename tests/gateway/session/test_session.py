@@ -251,20 +251,6 @@ def test_a_client_that_does_not_read_stops_only_its_own_broker_connection() -> N
         assert wires.received(other) == response(2)
 
 
-def test_bad_bytes_end_that_connection_and_no_other() -> None:
-    with Wires(limited()) as wires:
-        bad, bad_broker = wires.connect("rocketmq")
-        good, good_broker = wires.connect("rocketmq")
-        bad.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        wires.until(lambda: bool(wires.ended))
-        assert bad.recv(100) == b""
-        assert bad_broker.recv(100) == b""
-        good.sendall(send("orders"))
-        wires.run()
-        assert wires.received(good_broker) == send("orders")
-        assert wires.ended[0][0].detail
-
-
 def test_an_exception_in_one_session_closes_that_session_only() -> None:
     with Wires(limited()) as wires:
         client, _ = wires.connect("rocketmq")

@@ -127,21 +127,6 @@ def test_garbage_from_the_client_raises_nothing_else(garbage: bytes, keep: int, 
         assert outcomes[0][0].startswith(heartbeat())
 
 
-@given(st.lists(st.tuples(st.integers(0, len(STREAM) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
-def test_flipped_bytes_raise_nothing_else(flips: list[tuple[int, int]]) -> None:
-    data = bytearray(STREAM)
-    for at, octet in flips:
-        data[at] = octet
-    talk = Talk("rocketmq", rule(messages=1))
-    fault = ""
-    try:
-        talk.client(bytes(data))
-    except ProtocolError as error:
-        fault = error.whose
-    assert fault in {"", "client"}
-
-
 @given(st.binary(max_size=200))
 @settings(max_examples=100, deadline=None)
 def test_garbage_from_the_broker_raises_nothing_else_and_nothing_is_kept_back(data: bytes) -> None:
