@@ -24,7 +24,7 @@ LIMIT = {"name": "all", "match": {"protocol": "rocketmq"}, "per": "topic", "limi
 HERE = {"Sec-Fetch-Site": "same-origin"}
 
 
-@pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
+@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two workers"])
 def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with ExitStack() as running:
         broker = running.enter_context(rocketmq_stand_in())
@@ -132,6 +132,7 @@ def test_the_stream_reads_a_cookie_and_ends_with_the_session(gateway: Gateway) -
 
 
 def test_charts_are_turned_off_by_a_reload(gateway: Gateway) -> None:
+    """Last: it has none from then on."""
     browser = Browser(gateway)
     browser.sign_in(gateway)
     wait_until(lambda: browser.ask("GET", "/v1/series")[1]["known"], within=60, what="a first second is over")
