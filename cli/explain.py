@@ -111,6 +111,8 @@ def ways(level: JSONObject) -> Iterator[str]:
         yield f"weight {level['weight']:g}"
     if level.get("protected"):
         yield "protected"
+    if level.get("copies", "count") != "count":
+        yield f"copies {level['copies']}d"
     if level.get("max_message_size"):
         yield f"messages up to {level['max_message_size']}"
 

@@ -214,7 +214,8 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
     """
     own = {each: options.pop(each) for each in OF_RULES}
     replace, literal = options.pop("replace"), options.pop("literal")
-    body = rule_body(change_body(change, options, may_be_empty=any(own[key] for key, row in OPTIONS.items() if row.alone)), own)
+    alone = any(row.stands_alone(own[key]) for key, row in OPTIONS.items())
+    body = rule_body(change_body(change, options, may_be_empty=alone), own)
     client = remote.client
     target = path("rules", name)
     seen = _seen_rule(client.ask, target)

@@ -16,6 +16,7 @@ from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations,
 from common import figures
 from common.shell_words import joined, quoted
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
+from limiter.rules.rule import REFUSE
 from limiter.rules.rule_set import UNRULED
 
 JSONObject = dict[str, Any]
@@ -104,6 +105,8 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
     yield from beside("limit", f"{limit(level.get('limit') or {})}, {subject_text(level)}{'' if one.enforced else ', not enforced'}", width)
     if level.get("max_message_size"):
         yield from beside("size", f"up to {level['max_message_size']}; a larger message is refused, whatever the action", width)
+    if level.get("copies", "count") != "count":
+        yield from beside("copies", f"{level['copies']}d: what publishes name in CC and BCC headers", width)
     yield from beside("set by", set_by(findings, level), width)
     offered, over = findings.demand(one)
     if offered or one.over_now:
@@ -360,7 +363,12 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
     elif level.get("operation") != "consume":
         offered, over = findings.demand(one)
         share = f", {figures.percent(over / offered)} less than now" if offered and over else ""
-        yield from beside("-", f"Slow down: send at most {limit_rate(level)}{share}.", width, indent=4)
+        if level.get("max_message_size"):
+            yield from beside("-", f"Send no message larger than {level['max_message_size']}.", width, indent=4)
+        if level.get("copies") == REFUSE:
+            yield from beside("-", "Name no copies (CC, BCC); publish to each key by itself.", width, indent=4)
+        if any((level.get("limit") or {}).values()):
+            yield from beside("-", f"Slow down: send at most {limit_rate(level)}{share}.", width, indent=4)
     else:
         yield from beside("-", "Nothing is lost; consumers that need more have to ask for more.", width, indent=4)
     if (

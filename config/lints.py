@@ -140,6 +140,9 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
         if rule.drop_expired and names is not None and names is not AMQP:
             message = f"has no effect with protocol: {names.name}, whose messages do not say how long they are of use"
             yield settings.problem(f"rules[{number}].drop_expired", message, "say max_age, or remove it")
+        if rule.copies != "count" and names is not None and names is not AMQP:
+            message = f"has no effect with protocol: {names.name}, whose messages name no copies"
+            yield settings.problem(f"rules[{number}].copies", message, "remove it")
         if rule.fallback != "delay" and names is not None and names.refuses_all:
             message = f"has no effect with protocol: {names.name}, where every message can be refused with an answer"
             yield settings.problem(f"rules[{number}].fallback", message, "remove it")

@@ -36,6 +36,7 @@ class Tally:
         "abandoned",
         "bypassed",
         "bytes",
+        "copies",
         "delayed",
         "dropped",
         "messages",
@@ -44,6 +45,7 @@ class Tally:
         "refused",
         "refused_by",
         "refused_bytes",
+        "refused_copies",
         "refused_share",
         "refused_size",
         "retry_after_ns",
@@ -64,6 +66,8 @@ class Tally:
         self.refused_bytes = 0
         self.refused_share = 0  # of `refused`: beyond the topic's share of a listener's cap
         self.refused_size = 0  # of `refused`: larger than its rule's `max_message_size`
+        self.refused_copies = 0  # of `refused`: they named copies, and a rule refuses these
+        self.copies = 0  # copies that messages forwarded have named (CC, BCC), beside their own
         self.refused_by: Bucket | None = None  # whose limit was the last that something was over
         self.retry_after_ns = 0  # the wait of the last refusal
         self.delayed = 0  # messages that were held at least once

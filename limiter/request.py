@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FIT: Final = 0  # what `Request.unfit` may be
 TOO_LARGE: Final = 1  # larger than its rule's `max_message_size`
+HAS_COPIES: Final = 2  # it names copies, and a rule has `copies: refuse`
 
 
 class UnjudgedError(Exception):
@@ -40,8 +41,8 @@ class Request:
     """
 
     __slots__ = (
-        "again", "bucket", "bypassed", "count", "flight", "key", "messages", "passed", "prepaid", "reservation", "rule", "shadow_refused",
-        "size", "unanswered", "unfit", "wait_ns",
+        "again", "bucket", "bypassed", "copies", "count", "flight", "key", "messages", "passed", "prepaid", "reservation", "rule",
+        "shadow_refused", "size", "unanswered", "unfit", "wait_ns",
     )  # fmt: skip
 
     def __init__(self, key: Key | None, count: i64, messages: i64, size: i64) -> None:
@@ -49,6 +50,7 @@ class Request:
         self.count = count
         self.messages = messages  # of each; more than 1 for a RocketMQ batch
         self.size = size  # bytes of each, as on the wire
+        self.copies: list[Key] | None = None  # of the topics that get one of each, beside that of `key`; with them it passes, or not
         self.reservation: Reservation | None = None  # where the cost is known only later: that is judged, not `messages` and `size`
         self.again = False  # judged and refused before, held since: the refusal is not counted a second time
         self.unanswered = False  # the broker never says what became of it: it counts in no limit on what is in flight

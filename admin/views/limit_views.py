@@ -158,6 +158,7 @@ class Level(msgspec.Struct, frozen=True):
     weight: float = 1
     protected: bool = False
     max_message_size: str | None = None
+    copies: str = "count"
     rule_limit: LimitText | None = None
     candidate_here: LimitText | None = None
     ceilings: list[str] = msgspec.field(default_factory=list)
@@ -282,6 +283,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         weight=rule.weight,
         protected=rule.protected,
         max_message_size=None if rule.max_message_size is None else format_size(rule.max_message_size),
+        copies=rule.copies,
         rule_limit=None if ruled.limit == rule.limit or ruled.limit.limits_nothing() else LimitText.of_rule(ruled),
         candidate_here=None if here == candidate else here,
         ceilings=[f"{roof.name} ({roof.place})" if roof.place else roof.name for roof in effective.roofs],

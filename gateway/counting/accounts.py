@@ -58,10 +58,10 @@ class TopicTotals:
     """What happened to one topic's messages since it is known: on their way to the broker, or (another one) from it."""
 
     __slots__ = (
-        "abandoned", "active_s", "before_shown", "bypassed", "bytes", "delayed", "demand",
+        "abandoned", "active_s", "before_shown", "bypassed", "bytes", "copies", "delayed", "demand",
         "demand_bytes", "dropped", "forwarded", "last_rates", "last_seen", "limited_ns", "moving", "operation", "previous",
-        "protocol", "rates", "received", "recent", "refused", "refused_bytes", "refused_share", "refused_size", "shadow_refused", "shown",
-        "text", "turned_away", "was_limited",
+        "protocol", "rates", "received", "recent", "refused", "refused_bytes", "refused_copies", "refused_share", "refused_size",
+        "shadow_refused", "shown", "text", "turned_away", "was_limited",
     )  # fmt: skip
 
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
@@ -75,6 +75,8 @@ class TopicTotals:
         self.refused_bytes = 0
         self.refused_share = 0
         self.refused_size = 0
+        self.refused_copies = 0
+        self.copies = 0
         self.delayed = 0
         self.dropped = 0
         self.abandoned = 0
@@ -113,6 +115,8 @@ class TopicTotals:
         self.refused_bytes += tally.refused_bytes
         self.refused_share += tally.refused_share
         self.refused_size += tally.refused_size
+        self.refused_copies += tally.refused_copies
+        self.copies += tally.copies
         self.delayed += tally.delayed
         self.dropped += tally.dropped
         self.abandoned += tally.abandoned
@@ -128,6 +132,8 @@ class TopicTotals:
         self.refused_bytes += sum([each.refused_bytes for each in others])
         self.refused_share += sum([each.refused_share for each in others])
         self.refused_size += sum([each.refused_size for each in others])
+        self.refused_copies += sum([each.refused_copies for each in others])
+        self.copies += sum([each.copies for each in others])
         self.delayed += sum([each.delayed for each in others])
         self.dropped += sum([each.dropped for each in others])
         self.abandoned += sum([each.abandoned for each in others])
@@ -144,6 +150,8 @@ class TopicTotals:
         self.refused_bytes += sign * other.refused_bytes
         self.refused_share += sign * other.refused_share
         self.refused_size += sign * other.refused_size
+        self.refused_copies += sign * other.refused_copies
+        self.copies += sign * other.copies
         self.delayed += sign * other.delayed
         self.dropped += sign * other.dropped
         self.abandoned += sign * other.abandoned

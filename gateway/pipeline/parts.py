@@ -103,6 +103,7 @@ class Part(Request):
     def split_into(self, head: Part) -> None:
         """`head` is the first `head.count` requests of this part, which pass; this one keeps the rest, and the refusal."""
         head.passed = head.count
+        head.copies = self.copies
         head.rule = self.rule
         head.bucket = self.bucket
         head.bypassed = self.bypassed

@@ -142,7 +142,7 @@ class LimitEvents:
                 self._others += tally.refused + tally.dropped + tally.delayed
                 return
             episode.retry_after_ns = tally.retry_after_ns
-            episode.reason = "size" if tally.refused_size else "share" if is_cap(tally.refused_by) else None
+            episode.reason = reason_of(tally, tally.refused_by)
             episode.blame(key, tally)
 
     def _note(self, bucket: Bucket, key: Key) -> Episode | None:
@@ -207,6 +207,13 @@ def described(episode: Episode, operation: str) -> JSONObject:
 def group_of(key: Key) -> str | None:
     """The consumer group of a retry topic, else RocketMQ's producer group."""
     return consumer_group(key.origin.protocol, key.text) or (None if key.group is None else key.group.decode(errors="backslashreplace"))
+
+
+def reason_of(tally: Tally, bucket: Bucket) -> str | None:
+    """Why messages were refused, as `sluice_messages_refused_total` has it; None: they were over the limit."""
+    if tally.refused_copies or tally.refused_size:
+        return "copies" if tally.refused_copies else "size"
+    return "share" if is_cap(bucket) else None
 
 
 def log_limit_event(level: int, event: str, episode: Episode, **counts: float | None) -> None:

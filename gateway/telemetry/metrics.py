@@ -184,7 +184,7 @@ MESSAGES: Final = (
     counter(
         "sluice_messages_refused_total",
         "Messages refused in the protocol's own words, by reason: limit, the topic's own limit; share, its share of its listener's cap; "
-        "size, a rule's max_message_size.",
+        "size, a rule's max_message_size; copies, a rule's copies: refuse.",
         *TOPIC,
         "reason",
     ),
@@ -221,6 +221,11 @@ MESSAGES: Final = (
         workers=SUM,
     ),
     counter("sluice_message_bytes_total", "Bytes of the messages passed on, to the broker or to the consumer.", *TOPIC),
+    counter(
+        "sluice_message_copies_total",
+        "Copies that messages passed on have named beside their own topic (AMQP's headers CC and BCC), counted by a rule or not.",
+        *TOPIC,
+    ),
     counter(
         "sluice_retries_refused_total",
         "Retries refused or dropped, by RocketMQ consumer group: what consumers send back, and what is sent to %RETRY% topics.",

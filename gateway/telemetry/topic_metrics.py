@@ -20,7 +20,7 @@ REFUSED: Final = "sluice_messages_refused_total"
 COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in which they are written
     "sluice_messages_received_total": lambda totals: totals.received,
     "sluice_messages_forwarded_total": lambda totals: totals.forwarded,
-    REFUSED: lambda totals: totals.refused - totals.refused_share - totals.refused_size,
+    REFUSED: lambda totals: totals.refused - totals.refused_share - totals.refused_size - totals.refused_copies,
     "sluice_messages_delayed_total": lambda totals: totals.delayed,
     "sluice_messages_dropped_total": lambda totals: totals.dropped,
     "sluice_messages_bypassed_total": lambda totals: totals.bypassed,
@@ -28,12 +28,14 @@ COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in
     "sluice_messages_shadow_refused_total": lambda totals: totals.shadow_refused,
     "sluice_messages_waiting": lambda totals: totals.waiting,
     "sluice_message_bytes_total": lambda totals: totals.bytes,
+    "sluice_message_copies_total": lambda totals: totals.copies,
     "sluice_topic_limited_seconds_total": lambda totals: totals.limited_ns / 1e9,
 }
 BY_LIMIT: Final = ',reason="limit"'  # behind the labels of the topic in sluice_messages_refused_total
 OTHER_REASONS: Final[dict[str, Callable[[TopicTotals], int]]] = {
     ',reason="share"': lambda totals: totals.refused_share,
     ',reason="size"': lambda totals: totals.refused_size,
+    ',reason="copies"': lambda totals: totals.refused_copies,
 }
 Reasons = Sequence[Sequence[tuple[str, int]]]  # of each topic
 

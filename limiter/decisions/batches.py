@@ -17,14 +17,16 @@ from mypy_extensions import i64
 
 from limiter.buckets.bucket import IN_USE
 from limiter.buckets.ledger import TOUCH_NS
-from limiter.decisions.caps import share_of_cap
+from limiter.decisions.caps import is_cap, share_of_cap
 from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
 from limiter.decisions.single import Verdicts
 from limiter.in_flight import Ending
 from limiter.request import FIT, UnjudgedError
+from limiter.rules.rule import IGNORE
 
 if TYPE_CHECKING:
+    from limiter.buckets.bucket import Bucket
     from limiter.keys import Key
     from limiter.request import Request
 
@@ -68,14 +70,14 @@ class Decisions:
                         if bucket.state != IN_USE or now - bucket.touched > TOUCH_NS:
                             in_force.refresh(key, now)
                             break
-                    if key.in_runs and at + 1 < end and requests[at + 1].key is key:
+                    if key.in_runs and request.copies is None and at + 1 < end and requests[at + 1].key is key:
                         after = pass_run(requests, at, key, checks, now)
                         if after > at:
                             at = after
                             continue
                 self._decide_one(request, key, now)
                 at += 1
-                if key is None or request.passed >= request.count or request.unfit != FIT:
+                if key is None or request.passed >= request.count or request.unfit != FIT or request.copies is not None:
                     continue
                 if key.in_runs and key.share is None and request.reservation is None:
                     at = refuse_run(requests, at, request, checks, now)
@@ -95,10 +97,17 @@ class Decisions:
             request.passed = request.count
             return
         buckets = key.buckets
+        counted = key.counted
+        weights: dict[Bucket, int] | None = None
+        copies = request.copies
+        if copies is not None:
+            weights = self._weigh(key, copies, now)
+            buckets = sorted(weights, key=is_cap)  # a cap looks at what the others let pass
+            counted = any(bucket.algorithm.slots() is not None for bucket in buckets)
         reservation = request.reservation
         if reservation is not None:
             self.verdicts.reserve(request, reservation, buckets, now)
-        elif buckets and request.size > key.max_size and self.verdicts.refuse_unfit(request, buckets, now):
+        elif buckets and (copies is not None or request.size > key.max_size) and self.verdicts.refuse_unfit(request, buckets, now):
             return
         elif buckets:
             share = key.share
@@ -107,14 +116,27 @@ class Decisions:
                     share = key.share = share_of_cap(buckets, key.text, now)
                     assert share is not None
                 share.cap.turn = share
-            if key.counted or request.prepaid:
-                self.verdicts.judge_counted(request, buckets, now)
+            if counted or request.prepaid:
+                self.verdicts.judge_counted(request, buckets, now, weights)
             else:
-                self.verdicts.judge(request, buckets, now)
+                self.verdicts.judge(request, buckets, now, weights)
             if share is not None:
                 share.cap.turn = None
         else:
             request.passed = request.count
+
+    def _weigh(self, key: Key, copies: list[Key], now: int) -> dict[Bucket, int]:
+        """How many messages each bucket counts for one request: one for each topic, of `key` and of `copies`, that draws from it."""
+        in_force = self._in_force
+        weights = dict.fromkeys(key.buckets, 1)
+        for each in copies:
+            if each.generation != in_force.generation:
+                in_force.match(each, now)
+            in_force.refresh(each, now)
+            for bucket in each.buckets:
+                if bucket.rule.copies != IGNORE:
+                    weights[bucket] = weights.get(bucket, 0) + 1
+        return weights
 
     def _end_turn(self, failed: list[Request]) -> None:
         """The judge has failed: no topic has the turn at a cap any more."""

@@ -7,9 +7,10 @@ is left of both passes, whatever its cost; what has passed is taken from each bu
 no longer matters to a request. Nor is one calculated that is like the one before it: how many of its cost fit is known (`fitting`), so it
 is only compared. The same holds for a refusal: the next request of the same cost is refused for the same reason, and its wait is the same.
 
-A run ends where anything is not as simple as that: at another key, at a request that reserves or is prepaid, at one that does not fit (it
-may fit in part, go into debt, or open a breaker: `limiter.decisions.single` knows), at numbers so large that their product might be no
-native integer. It does not begin where a breaker is open, or where a cap keeps topics from each other (`limiter.fair_share.shared_bucket`).
+A run ends where anything is not as simple as that: at another key, at a request that reserves, is prepaid or names copies, at one that does
+not fit (it may fit in part, go into debt, or open a breaker: `limiter.decisions.single` knows), at numbers so large that their product
+might be no native integer. It does not begin where a breaker is open, or where a cap keeps topics from each other
+(`limiter.fair_share.shared_bucket`).
 Only keys of token buckets and caps go in runs (`Key.in_runs`); not those with buckets in shadow mode or with candidates, which see what
 others let pass.
 
@@ -75,7 +76,7 @@ def pass_run(requests: list[Request], begin: i64, key: Key, checks: Checks, now:
     at: i64 = begin
     while at < end:
         request = requests[at]
-        if request.key is not key or request.reservation is not None or request.prepaid:
+        if request.key is not key or request.reservation is not None or request.prepaid or request.copies is not None:
             break
         count = request.count
         messages = request.messages
@@ -144,7 +145,7 @@ def pass_alike(requests: list[Request], begin: i64, until: i64) -> i64:
         request = requests[at]
         if request.key is not key or request.count != count or request.messages != messages or request.size != size:
             return at
-        if request.again != again or request.reservation is not None or request.prepaid:
+        if request.again != again or request.reservation is not None or request.prepaid or request.copies is not None:
             return at
 
 
@@ -162,7 +163,7 @@ def refuse_run(requests: list[Request], begin: i64, refused: Request, checks: Ch
     at: i64 = begin
     while at < end:
         request = requests[at]
-        if request.key is not key or request.reservation is not None or request.prepaid:
+        if request.key is not key or request.reservation is not None or request.prepaid or request.copies is not None:
             break
         count = request.count
         if request.messages != messages or request.size != size or count <= 0:

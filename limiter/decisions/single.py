@@ -15,7 +15,7 @@ from limiter.buckets.bucket import EVICTED, Bucket
 from limiter.decisions.reserve_and_settle import overdraw, reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
-from limiter.request import FIT, TOO_LARGE
+from limiter.request import FIT
 from limiter.reservation import Overdraft, Reservation
 
 if TYPE_CHECKING:
@@ -51,8 +51,11 @@ class Verdicts:
         self.checks = Checks()
         self.in_flight: dict[str, int] = {}  # slots taken, by rule
 
-    def judge(self, request: Request, buckets: list[Bucket], now: int) -> None:
-        """Let as many of `request.count` pass as all buckets let pass."""
+    def judge(self, request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
+        """Let as many of `request.count` pass as all buckets let pass.
+
+        `weights`: how many messages each bucket counts for one that names copies; None: one.
+        """
         count: int = request.count  # buckets calculate without bounds
         messages: int = request.messages
         size: int = request.size
@@ -62,16 +65,18 @@ class Verdicts:
             if bucket.shadow:
                 shadows = True
             elif passed > 0:
-                passed = bucket.available(passed, messages, size, now)
+                weight = 1 if weights is None else weights[bucket]
+                passed = bucket.available(passed, messages * weight, size * weight, now)
         request.passed = passed
         if passed > 0:
             for bucket in buckets:
                 if not bucket.shadow:
-                    bucket.take(passed, messages, size)
+                    weight = 1 if weights is None else weights[bucket]
+                    bucket.take(passed, messages * weight, size * weight)
         if passed < count:
-            refuse(request, buckets, now)
+            refuse(request, buckets, now, weights)
         if shadows and passed > 0:
-            judge_shadows(request, buckets, now)
+            judge_shadows(request, buckets, now, weights)
         if not request.again:
             checks = self.checks
             shadowed: int = request.shadow_refused
@@ -84,15 +89,16 @@ class Verdicts:
                 self._try_candidates(request, buckets, count, messages, now)
 
     def refuse_unfit(self, request: Request, buckets: list[Bucket], now: int) -> bool:
-        """Refuse all of `request`, whose messages are larger than a rule takes; False where only rules in shadow mode say so."""
+        """Refuse all of `request` for what it is; False where no rule says so, or only such in shadow mode."""
         messages: int = request.count * request.messages
         for bucket in buckets:
-            if bucket.shadow or not bucket.is_too_small(request.size):
+            reason = bucket.reason_against(request)
+            if bucket.shadow or reason == FIT:
                 continue
             if not request.again:
                 bucket.count_unfit(messages, now)
             if request.unfit == FIT:
-                request.unfit = TOO_LARGE
+                request.unfit = reason
                 request.rule = bucket.rule
                 request.bucket = bucket
         if request.unfit == FIT:
@@ -103,7 +109,7 @@ class Verdicts:
             self.checks.limited += messages
         return True
 
-    def judge_counted(self, request: Request, buckets: list[Bucket], now: int) -> None:
+    def judge_counted(self, request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
         """The same where a bucket counts what is in flight: a request that has taken slots gets a flight to give them back by
         (`limiter.in_flight`)."""
         holds: list[Hold] = []
@@ -118,7 +124,7 @@ class Verdicts:
                 slots.prepaid = request.prepaid
                 holds.append(Hold(bucket, slots, slots.taken))
         try:
-            self.judge(request, buckets, now)
+            self.judge(request, buckets, now, weights)
         except BaseException:  # the executor lets the request pass, without a flight: nothing stays taken for it
             for hold in holds:
                 hold.slots.taken = hold.left
@@ -199,17 +205,20 @@ class Verdicts:
         return f"<Verdicts {self.checks}>"
 
 
-def refuse(request: Request, buckets: list[Bucket], now: int) -> None:
+def refuse(request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
     """Say why and for how long. Every bucket that would not let one more pass has refused, not only the first."""
     refused = 0 if request.again else request.count - request.passed
     longest = 0
     for bucket in buckets:
         if bucket.shadow:
             continue
-        wait = bucket.wait_ns(request.messages, request.size, now)
+        weight = 1 if weights is None else weights[bucket]
+        messages: int = request.messages * weight
+        size: int = request.size * weight
+        wait = bucket.wait_ns(messages, size, now)
         if wait > 0:
-            if bucket.refuse(refused, request.messages, request.size, now):
-                wait = bucket.wait_ns(request.messages, request.size, now)
+            if bucket.refuse(refused, messages, size, now):
+                wait = bucket.wait_ns(messages, size, now)
             if wait > longest:
                 longest = wait
                 request.rule = bucket.rule
@@ -217,17 +226,20 @@ def refuse(request: Request, buckets: list[Bucket], now: int) -> None:
     request.wait_ns = min(longest, NEVER)
 
 
-def judge_shadows(request: Request, buckets: list[Bucket], now: int) -> None:
+def judge_shadows(request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
     """Of what has passed, what buckets in shadow mode would have refused."""
     for bucket in buckets:
         if bucket.shadow:
-            if bucket.is_too_small(request.size):
+            if bucket.reason_against(request) != FIT:
                 bucket.count_unfit(request.passed * request.messages, now)
                 request.shadow_refused = request.passed
                 continue
-            would = bucket.available(request.passed, request.messages, request.size, now)
+            weight = 1 if weights is None else weights[bucket]
+            messages: int = request.messages * weight
+            size: int = request.size * weight
+            would = bucket.available(request.passed, messages, size, now)
             if would > 0:
-                bucket.take(would, request.messages, request.size)
+                bucket.take(would, messages, size)
             if would < request.passed:
-                bucket.refuse(request.passed - would, request.messages, request.size, now)
+                bucket.refuse(request.passed - would, messages, size, now)
                 request.shadow_refused = max(request.shadow_refused, request.passed - would)

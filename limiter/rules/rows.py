@@ -63,10 +63,15 @@ class RuleSetting:
     least: Any = ""  # as people write it, as `example` and `most`
     most: Any = ""
     live: bool = False  # a live change of a limit may have it, too
-    alone: bool = False  # a rule that gives it needs no limit
+    alone: bool = False  # a rule that gives it needs no limit, but with the value `idle`
+    idle: Any = None
 
     def named(self, field: str) -> RuleSetting:
         return dataclasses.replace(self, key=self.key or field)
+
+    def stands_alone(self, value: Any) -> bool:
+        """Whether a rule that gives it `value` needs no limit."""
+        return self.alone and value not in (None, self.default, self.idle)
 
     @property
     def json_type(self) -> type:

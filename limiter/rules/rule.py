@@ -35,6 +35,9 @@ PER: Final = (*COMMON_LEVELS, *(per for names in PROTOCOL_NAMES.values() for per
 MODES: Final = ("enforce", "shadow", "off")
 SCOPES: Final = ("fleet", "gateway")
 REPLIES: Final = ("flow_control", "system_busy")
+IGNORE: Final = "ignore"
+REFUSE: Final = "refuse"
+COPIES: Final = ("count", IGNORE, REFUSE)
 NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # words of the contract that this version does not support: refused, never ignored
 
 DEFAULT_OPEN_FOR_NS: Final = SECOND  # ns; an open breaker; docs/design/limiter.md 3
@@ -190,8 +193,8 @@ class Rule:
     a short wait into a refusal. What consumers get (`operation: consume`) is held whatever the action (with `close` AMQP's basic.get
     ends in a channel error), with no breaker by default. `candidate` is judged beside the limit and only counted
     (`limiter.buckets.candidate`): a change of the limit, what it does not name is as the limit has it. `weight` and `protected` say what
-    part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them, or a `max_message_size`, needs
-    no limit. `place` is where the rule stands (`limits.yaml:7`). Raises RuleError.
+    part of a listener's cap a topic gets (`limiter.fair_share.shared_bucket`); a rule that says one of them, a `max_message_size` or
+    `copies: refuse` needs no limit. `place` is where the rule stands (`limits.yaml:7`). Raises RuleError.
     """
 
     name: str
@@ -255,6 +258,13 @@ class Rule:
         "The largest message, in bytes of its body; a larger one is refused, whatever the action. AMQP: its channel is closed (406, as by "
         "RabbitMQ); RocketMQ: MESSAGE_ILLEGAL. Default: the broker's own limit alone.",
         example="256KiB", least="1B", most="1GiB", alone=True,
+    )  # fmt: skip
+    copies: str = rule_setting(
+        CHOICE,
+        "count",
+        "Copies that an AMQP publish names in its headers CC and BCC. count: each counts as one more message, for the topic that it goes "
+        "to; ignore: not by this rule; refuse: a publish that names any is refused, whatever the action (406).",
+        choices=COPIES, alone=True, idle=IGNORE,
     )  # fmt: skip
     routing_key_words: int | None = rule_setting(
         WHOLE,
@@ -327,7 +337,9 @@ class Rule:
         if self.ceiling:
             check_ceiling(self)
         check_spool(self.spool_size, self.max_age_ns)
-        check_message_size(self.max_message_size, self.match.operation)
+        if self.match.operation == "consume":
+            check_published(self)
+        check_message_size(self.max_message_size)
         if self.ipv6_prefix is not None:
             check_prefix(self.ipv6_prefix, self.per)
         if self.scope == "fleet" and not self.is_fleets():
@@ -338,7 +350,7 @@ class Rule:
 
     def needs_no_limit(self) -> bool:
         """Whether it says something of its messages beside their limit."""
-        return any(row.alone and getattr(self, name) != row.default for name, row in RULE_SETTINGS.items())
+        return any(row.stands_alone(getattr(self, name)) for name, row in RULE_SETTINGS.items())
 
     def is_fleets(self) -> bool:
         """Whether a fleet of gateways shares its buckets. A connection is at one gateway; a cap is of the broker behind one listener."""
@@ -475,10 +487,15 @@ def check_spool(size: int | None, max_age_ns: int | None) -> None:
         raise RuleError("max_age", "must be more than 0s; leave it out where messages may wait as long as it takes")
 
 
-def check_message_size(size: int | None, operation: str | None) -> None:
-    """Raise RuleError for a size that no message has, or that is not of what is published."""
-    if size is not None and operation == "consume":
-        raise RuleError("max_message_size", "is for what is published; a message that is delivered has passed it. Leave it out")
+def check_published(rule: Rule) -> None:
+    """Raise RuleError for what a rule of deliveries says of publishes."""
+    for field, given in (("max_message_size", rule.max_message_size is not None), ("copies", rule.copies != COPIES[0])):
+        if given:
+            raise RuleError(field, "is for what is published; leave it out, or set it on a rule without operation: consume")
+
+
+def check_message_size(size: int | None) -> None:
+    """Raise RuleError for a size that no message has."""
     if size is not None and not 0 < size <= MAX_MESSAGE_BYTES:
         most = f"{MAX_MESSAGE_BYTES >> 30}GiB"
         raise RuleError("max_message_size", f"{size} bytes are outside 1B to {most}; leave it out where only the broker's own limit holds")

@@ -10,7 +10,7 @@ from typing import Final
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.parts import Part
 from limiter.decisions.caps import is_cap
-from limiter.request import TOO_LARGE
+from limiter.request import HAS_COPIES, TOO_LARGE
 
 HELD: Final = 4  # outcome of an action beside REFUSED and DROPPED: the part is kept here, and judged again
 
@@ -27,6 +27,8 @@ def count_outcome(part: Part, outcome: int) -> bool:
             tally.refused_share += part.count * part.messages
         if part.unfit == TOO_LARGE:
             tally.refused_size += part.count * part.messages
+        elif part.unfit == HAS_COPIES:
+            tally.refused_copies += part.count * part.messages
         tally.refused_bytes += part.count * part.size
     elif outcome == DROPPED:
         tally.dropped += part.count * part.messages

@@ -52,6 +52,8 @@ class Forward(Handler):
                 tally.bytes += count * part.size
                 if not key.dirty:
                     self.accounts.note(key)
+                if part.copies is not None:
+                    tally.copies += count * len(part.copies)
                 if part.flight is not None:
                     part.flight.since = batch.now
             if part.data is data and part.start == end:

@@ -111,6 +111,11 @@ class HeldParts(Lines):
     def key_of(self, line: Line, data: bytes) -> Key | None:
         return self.client_stream.publishes.key_of(data)
 
+    def restore(self, part: Part) -> Part:
+        if part.kind == REQUEST and part.count == 1:
+            self.client_stream.publishes.find_copies(part)
+        return part
+
     def is_answered(self, part: Part) -> bool:
         return part.kind == PLAIN and method_of(part) in ANSWERED_METHODS
 

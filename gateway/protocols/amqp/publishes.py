@@ -5,7 +5,7 @@ size stay the same. A publish that is the same as the one before it, up to its b
 about the former holds for it. Where only the content header differs, its names need none. Else it costs two dozen reads of octets, and its
 key is looked for among the few that were met lately: a slice and its hash for the dictionary of all keys cost an eighth of such a publish.
 Anything unusual ends the run, and `one` looks at that publish with all care: a body in many frames or still on its way, a header that is
-not there yet, names that do not fit.
+not there yet, names that do not fit, copies in its headers (`copies.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_IGNORED
+from gateway.protocols.amqp.copies import HEADERS_OCTET, MARK, copies_named, may_name_copies
 from gateway.protocols.amqp.delayed_keys import destination
 from gateway.protocols.amqp.frames import (
     BASIC_PUBLISH,
@@ -110,6 +111,8 @@ class Publishes:
             body: i64 = header + (head >> 8 & 0xFFFF_FFFF) + OVERHEAD
             if body > end or body - header < 22 or body - header - OVERHEAD > limit or data[body - 1] != END:
                 break
+            if data[header + 19] & HEADERS_OCTET != 0 and data.find(MARK, header + 21, body) >= 0:
+                break  # as `may_name_copies`
             body_size: i64 = read_i64_be(data, header + 11)
             stop: i64 = body
             if body_size != 0:
@@ -209,6 +212,9 @@ class Publishes:
             key = self._new_key(origin, raw)
         part = Part(REQUEST, channel.number, data, pos, stop, key, 1, 1, body_size, body_size == 0)
         part.unanswered = channel.confirms is None
+        header: i64 = pos + u32(data, pos + 3) + OVERHEAD
+        if may_name_copies(data, header, stop):
+            part.copies = self._copies(origin, data, header, raw)
         parts.append(part)
         channel.content_left = body_size
         channel.awaits = AWAITS_BODY if body_size else AWAITS_METHOD
@@ -239,6 +245,26 @@ class Publishes:
         names[slot] = raw
         self._recent_keys[slot] = key
         return key
+
+    def find_copies(self, part: Part) -> None:
+        """Find again what `part` names, a publish that was cut before."""
+        origin = self.origin
+        data = part.data
+        header: i64 = u32(data, 3) + OVERHEAD
+        if origin is not None and may_name_copies(data, header, part.end):
+            part.copies = self._copies(origin, data, header, data[13 : header - 2])
+
+    def _copies(self, origin: Origin, data: bytes, header: i64, raw: bytes) -> list[Key] | None:
+        """The keys of the copies that the header at `header` names, beside the publish's own, whose raw key is `raw`; None: none."""
+        exchange = raw[: 1 + raw[0]]
+        own = raw[len(exchange) + 1 :]
+        keys: list[Key] = []
+        for name in copies_named(data, header, header + 7 + u32(data, header + 3)):
+            if name != own:
+                of_copy = exchange + bytes((len(name),)) + name
+                key = origin.keys.get(of_copy)
+                keys.append(self._new_key(origin, of_copy) if key is None else key)
+        return keys or None
 
     def key_of(self, publish: bytes) -> Key | None:
         """The key of a publish that was cut before, by its bytes; None before the client is let in."""

@@ -31,7 +31,7 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_cap
 from limiter.limits import NEVER
-from limiter.request import FIT
+from limiter.request import FIT, HAS_COPIES
 from limiter.units import format_duration, format_limit
 
 RATE_LIMITED: Final = "RATE_LIMITED - "
@@ -120,6 +120,8 @@ def unfit(part: Part) -> str:
     """Why `part` never passes; of its size in RabbitMQ's words."""
     rule = part.rule
     assert rule is not None
+    if part.unfit == HAS_COPIES:
+        return f"copies (CC, BCC) are refused by rule {cut(rule.name, MAX_NAME_BYTES)}"
     return f"message size {part.size} is larger than configured max size {rule.max_message_size} of rule {cut(rule.name, MAX_NAME_BYTES)}"
 
 

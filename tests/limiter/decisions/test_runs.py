@@ -32,6 +32,7 @@ class Asked:
     again: bool = False
     prepaid: bool = False
     reserves: bool = False
+    copies: tuple[int, ...] = ()
 
     def of(self, keys: list[Key]) -> Request:
         request = Request(keys[self.topic], self.count, self.messages, self.size)
@@ -40,6 +41,8 @@ class Asked:
         request.wait_ns, request.shadow_refused, request.bypassed = 7, 7, True  # of the verdict before
         if self.reserves:
             request.reservation = Reservation(self.messages, self.size)
+        if self.copies and not self.reserves:
+            request.copies = [keys[topic] for topic in self.copies]
         return request
 
 
@@ -100,6 +103,7 @@ one_asked = st.builds(
     again=st.sampled_from([False, False, False, True]),
     prepaid=st.sampled_from([False] * 9 + [True]),
     reserves=st.sampled_from([False] * 9 + [True]),
+    copies=st.sampled_from([()] * 9 + [(1,), (1, 2), (0, 2, 2)]),
 )
 likely = st.lists(st.builds(Asked, topic=st.sampled_from([0, 0, 0, 1]), size=st.sampled_from([200, 200, 300])), min_size=1, max_size=20)
 some_batches = st.lists(
