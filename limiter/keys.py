@@ -42,6 +42,7 @@ class Tally:
         "messages",
         "peak_100ms",
         "received",
+        "redelivered",
         "refused",
         "refused_by",
         "refused_bytes",
@@ -75,6 +76,7 @@ class Tally:
         self.abandoned = 0  # received, neither forwarded nor answered: the client went away, or the broker did
         self.bypassed = 0  # forwarded without a verdict, because the limiter failed or was too busy
         self.shadow_refused = 0
+        self.redelivered = 0  # of `received`, deliveries that had been made before
 
     def following(self) -> Tally:
         """The tally after this one: at zero, but in the same 100 ms window, so that a fold in the middle of one hides no peak."""
@@ -148,7 +150,7 @@ class Key:
         self.name = name
         self.text = name.text() if text is None else text  # what it is counted as: the topic's text, or the group's
         self.group = group  # consumer or producer group (RocketMQ), None elsewhere
-        self.operation = operation  # "produce" or "consume"
+        self.operation = operation  # one of `limiter.protocols.OPERATIONS`
         self.tally = Tally()
         self.dirty = False  # on the gateway's list of keys to fold
         self.buckets: list[Bucket] = []  # the rules a message must pass, matched under `generation`

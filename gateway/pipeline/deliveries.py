@@ -66,6 +66,7 @@ class LimitDeliveries:
                 tally.receive(delivered.received, window)
             tally.messages += delivered.forwarded
             tally.bytes += delivered.size
+            tally.redelivered += delivered.redelivered
         reports.delivered = []
 
     def __repr__(self) -> str:

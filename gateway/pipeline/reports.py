@@ -26,13 +26,14 @@ FULL: Final = 3  # because the broker has
 class Delivered:
     """What happened to deliveries of `key` since the session last counted."""
 
-    __slots__ = ("forwarded", "key", "received", "size")
+    __slots__ = ("forwarded", "key", "received", "redelivered", "size")
 
-    def __init__(self, key: Key, received: int, forwarded: int, size: int) -> None:
+    def __init__(self, key: Key, received: int, forwarded: int, size: int, redelivered: int = 0) -> None:
         self.key = key
         self.received = received  # messages the broker has sent
         self.forwarded = forwarded  # of them passed on to the client
         self.size = size  # bytes of the latter
+        self.redelivered = redelivered  # of those received, how many had been delivered before
 
     def __repr__(self) -> str:
         return f"<Delivered {self.forwarded}/{self.received} {self.key}>"

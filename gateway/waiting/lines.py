@@ -235,7 +235,7 @@ class Lines:
         budget = self.budget
         budget.held_bytes += self.cost_of(part)
         if part.kind == REQUEST:
-            budget.held_messages += part.count * part.messages
+            self.count_messages(part, 1)
         if self._page(line, part):
             return []
         part.begin_hold().due = due
@@ -354,8 +354,12 @@ class Lines:
         self.budget.held_bytes -= self.cost_of(part)
         self._unblock(part)
         if part.kind == REQUEST:
-            self.budget.held_messages -= part.count * part.messages
+            self.count_messages(part, -1)
             self.end_wait(part)
+
+    def count_messages(self, part: Part, sign: int) -> None:
+        """`part`, a request, begins to be held (1), or ends (-1)."""
+        self.budget.held_messages += sign * part.count * part.messages
 
     def _unblock(self, part: Part) -> None:
         held = part.held

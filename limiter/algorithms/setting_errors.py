@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import COUNTING, WITHOUT_BURST
-from limiter.protocols import PROTOCOL_NAMES
+from limiter.protocols import HELD_OPERATIONS, PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     from limiter.limits import Limit, LimitChange
@@ -60,7 +60,7 @@ def lag_setting_error(algorithm: str, limit: Limit, per: str, protocol: str | No
         return "limit.messages", "is missing: algorithm: lag needs the highest rate; add e.g. limit: {messages: 1000/s}"
     if per != "topic":
         return "per", f"algorithm: lag follows the backlog of one topic, and this rule's buckets are per {per}; say per: topic"
-    if operation == "consume":
+    if operation in HELD_OPERATIONS:
         return "algorithm", "lag slows publishers down for consumers, and this rule is for consumers; use algorithm: token_bucket"
     backlogs = [names for names in PROTOCOL_NAMES.values() if names.backlog]
     named = [names for names in backlogs if getattr(lag, names.backlog)]
@@ -87,7 +87,7 @@ def in_flight_setting_error(algorithm: str, limit: Limit, operation: str | None)
         if limit.at_least is not None or limit.start is not None:
             return "adaptive", f"is for algorithm: adaptive, and this rule's is {algorithm}; set algorithm: adaptive, or leave it out"
         return None
-    if operation == "consume":
+    if operation in HELD_OPERATIONS:
         return "algorithm", f"{algorithm} counts requests of publishers, and this rule is for consumers; use algorithm: token_bucket"
     if concurrent is None:
         return "limit.concurrent", f"is missing: algorithm: {algorithm} needs the most requests in flight; add limit: {{concurrent: 64}}"

@@ -19,7 +19,7 @@ from limiter.algorithms.setting_errors import (
     setting_error,
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
-from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
+from limiter.protocols import HELD_OPERATIONS, OPERATIONS, PROTOCOL_NAMES, REQUEUE
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
 from limiter.rules.rows import CHOICE, DURATION, LISTENERS, NETWORK, SIZE, WEIGHT, WHOLE, WORDS, YES_NO, match_key, rows_of, rule_setting
@@ -108,7 +108,8 @@ class Match:
         "Client address or network (CIDR).", "10.0.0.0/8", NETWORK, sender="from this client address", metavar="ADDRESS", logged=True
     )
     operation: str | None = match_key(
-        "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused.",
+        "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused; "
+        "requeue: deliveries that an AMQP client gives back (basic.nack and basic.reject with requeue, basic.recover), held as well.",
         kind=CHOICE, choices=OPERATIONS,
     )  # fmt: skip
 
@@ -116,7 +117,7 @@ class Match:
         for name in self.given():
             check_key(name, getattr(self, name))
         self._check_one_protocol()
-        if self.operation == "consume" and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
+        if self.operation in HELD_OPERATIONS and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
             raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; leave exchange out")
         if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
             raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
@@ -314,8 +315,10 @@ class Rule:
         spoken = PROTOCOL_NAMES.get(self.match.spoken() or "")
         if spoken is not None and self.per not in COMMON_LEVELS and self.per not in spoken.levels:
             raise RuleError("per", f"{spoken.title} has no {self.per}; say per: {spoken.per_instead.get(self.per, 'topic')}")
-        if self.match.operation == "consume":
+        if self.match.operation in HELD_OPERATIONS:
             check_consume(self.match, self.per, self.action, self.fallback)
+            if self.match.operation == REQUEUE:
+                check_requeue(self)
             if self.routing_key_words is not None:
                 raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
         if self.routing_key_words is not None:
@@ -358,7 +361,7 @@ class Rule:
 
     def is_cap(self) -> bool:
         """Whether topics share its limit by weight: all that is published to a listener (`limiter.fair_share.shared_bucket`)."""
-        return self.per == "listener" and self.match.operation != "consume" and self.algorithm == "token_bucket"
+        return self.per == "listener" and self.match.operation not in HELD_OPERATIONS and self.algorithm == "token_bucket"
 
     def weight_in_thousandths(self) -> int:
         return max(1, round(self.weight * 1000))
@@ -375,7 +378,7 @@ class Rule:
         """How long the breaker stays open; 0: there is none."""
         if self.open_for_ns is not None:
             return self.open_for_ns
-        patient = self.action in PATIENT or self.match.operation == "consume" or not has_burst(self.algorithm) or self.is_cap()
+        patient = self.action in PATIENT or self.match.operation in HELD_OPERATIONS or not has_burst(self.algorithm) or self.is_cap()
         patient = patient or self.algorithm in COUNTING  # the next answer may free a slot at once
         return 0 if patient else DEFAULT_OPEN_FOR_NS
 
@@ -404,6 +407,18 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
             raise RuleError(field, f"{value!r} is not for deliveries, which are only held until the limit lets them pass; leave it out")
 
 
+def check_requeue(rule: Rule) -> None:
+    """Raise RuleError for settings that do not apply to what clients give back. `reject` is what every rule has that says no action."""
+    if rule.match.spoken() == "rocketmq":
+        remedy = "match that topic, without operation"
+        raise RuleError("match.operation", f"what RocketMQ's clients send back is published to %RETRY%GROUP; {remedy}")
+    for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
+        if value not in fit:
+            raise RuleError(field, f"{value!r} is not for requeues, which are only held until the limit lets them pass; leave it out")
+    if rule.limit.bytes is not None:
+        raise RuleError("limit.bytes", "a client that gives a message back does not say how large it is; limit messages")
+
+
 def check_candidate(candidate: LimitChange, algorithm: str) -> None:
     """Raise RuleError for a candidate that cannot be judged."""
     if candidate.is_empty():
@@ -415,7 +430,7 @@ def check_candidate(candidate: LimitChange, algorithm: str) -> None:
 def check_sharing(rule: Rule) -> None:
     """Raise RuleError for settings that do not apply to a cap, or to a topic's share of one."""
     for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
-        if given and (rule.per != "topic" or rule.match.operation == "consume"):
+        if given and (rule.per != "topic" or rule.match.operation in HELD_OPERATIONS):
             raise RuleError(field, "is a topic's share of a listener's cap on publishing; set it on a rule with per: topic")
     if not 0 < rule.weight <= MAX_WEIGHT:
         raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MAX_WEIGHT}; 1 is the default, 3 gets three times that")

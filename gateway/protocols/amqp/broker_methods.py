@@ -90,6 +90,8 @@ class BrokerMethods:
                 return
             if method == BASIC_RECOVER_OK:
                 self.deliveries.ends.recover(channel)
+                if channel.settlements is not None:
+                    channel.settlements.recovered()
             taken = intake.other(channel, passthrough.data, pos, stop)
         if taken:
             passthrough.take_out(pos, stop)

@@ -75,6 +75,8 @@ class AmqpChannel:
         "number",
         "parking",
         "replies",
+        "rush",
+        "selects_tx",
         "settled_state",
         "settlements",
         "tx",
@@ -93,6 +95,7 @@ class AmqpChannel:
         self.content_left = 0  # body bytes still to come
         self.method = b""  # a publish's method frame that waits for its header
         self.settlements: Settlements | None = None  # of its deliveries, from the first basic.consume or basic.get on
+        self.selects_tx = False  # tx.select has been said
         # As settled:
         self.settled_state: i64 = PASSING
         self.confirms: Confirms | None = None
@@ -103,6 +106,7 @@ class AmqpChannel:
         self.lose_later = False  # the broker has closed the channel; what of that rest waits here must reach it, then the rest is given up
         self.unanswered: Unanswered | None = None  # the refusal to be written when that content is complete
         self.line = Line(number)  # its held parts
+        self.rush = False  # what the client has requeued may not wait for its limit (`deliveries/requeues.py`)
         # As relayed:
         self.gateway_close: i64 = NO_CLOSE
         self.close_frames = b""  # the gateway's channel.close for the client, and what goes before it, while CLOSE_WAITS
@@ -124,6 +128,7 @@ class AmqpChannel:
         self.content_left = 0
         self.method = b""
         self.settlements = None
+        self.selects_tx = False
 
     def close_by_client(self) -> None:
         """The client closes the channel, or agrees to its being closed, as decoded."""

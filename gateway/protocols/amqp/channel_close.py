@@ -68,6 +68,7 @@ class ChannelCloses:
         code = RESOURCE_ERROR if part.unfit == FIT else PRECONDITION_FAILED
         frame = channel_close(channel.number, code, over_limit(part), BASIC_PUBLISH if part.reservation is None else BASIC_GET)
         channel.close_by_gateway()
+        self.held_parts.requeues.close(channel)
         self.conversation.outbox.append(Part(PLAIN, channel.number, frame, 0, len(frame)))
         self.broker_stream.close(channel, frame)
         for held in self.held_parts.forget(channel.line):

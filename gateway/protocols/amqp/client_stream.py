@@ -26,6 +26,7 @@ from gateway.protocols.amqp.client_methods import ClientMethods
 from gateway.protocols.amqp.deliveries.consumers import ASKS
 from gateway.protocols.amqp.deliveries.deliveries import SETTLES, Deliveries
 from gateway.protocols.amqp.frames import (
+    BASIC_ACK,
     BASIC_CANCEL,
     BASIC_PUBLISH,
     BODY_FRAME,
@@ -172,8 +173,16 @@ class ClientStream:
                             continue
                     if method == CHANNEL_CLOSE:
                         channel.close_by_client()
+                    elif method == TX_SELECT:
+                        self.deliveries.select(channel)
                     alone = method in WATCHED
                 elif channel.settlements is not None and method in SETTLES:
+                    if (method != BASIC_ACK or channel.settlements.pending) and self.deliveries.requeues.answer(
+                        method, channel, data, pos, stop, parts
+                    ):
+                        last = None
+                        pos = stop
+                        continue
                     changed = self.deliveries.settle(method, channel, data[pos:stop])
                     if changed is not None:
                         last = None

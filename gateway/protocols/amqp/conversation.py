@@ -35,6 +35,7 @@ from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
 from gateway.protocols.amqp.traceparents import traceparents
+from limiter.protocols import REQUEUE
 
 
 class AmqpConversation(Conversation):
@@ -101,6 +102,8 @@ class AmqpConversation(Conversation):
         self.deliveries.verdicts.settle(now)
 
     def traceparents(self, part: Part, most: int) -> list[bytes]:
+        if part.size == 0 and (part.key is None or part.key.operation == REQUEUE):
+            return []
         return traceparents(part.data, part.start, part.end, most)
 
     def abandon(self) -> list[Part]:
@@ -331,6 +334,7 @@ class AmqpConversation(Conversation):
             publishes.origin = self.context.judge.own(publishes.origin, self.context.connection)
             publishes.forget_names()
             self.deliveries.consumers.move(publishes.origin)
+            self.deliveries.requeues.move()
 
     def ended(self) -> None:
         self.deliveries.consumers.end()
@@ -348,7 +352,7 @@ class AmqpConversation(Conversation):
             "client_properties": handshake.properties,
             "channels": len(opened),
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),
-            "held_channels": len(self.held_parts.by_name),
+            "held_channels": self.held_parts.held_channels(),
             "consumers": self.deliveries.consumers.count(),
             "messages_delivered": max(0, self.deliveries.intake.received - self.budget.parked_messages),
             "frame_max": handshake.frame_max,

@@ -140,7 +140,7 @@ def over_frame_limit(size: int, limit: int) -> str:
 
 def method_of(part: Part) -> int:
     """The method a part begins with; 0 where it begins with another frame, or in the middle of one (no method lies there)."""
-    if part.kind != PLAIN or part.data[part.start] != METHOD or part.end - part.start < OVERHEAD + 4:
+    if part.kind != PLAIN or part.end - part.start < OVERHEAD + 4 or part.data[part.start] != METHOD:
         return 0
     return u32(part.data, part.start + 7)
 

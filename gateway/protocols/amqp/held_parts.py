@@ -22,6 +22,7 @@ from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel
 from gateway.protocols.amqp.channel_states import PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
 from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
+from gateway.protocols.amqp.deliveries.requeues import RequeueLine, WholeRequeue, split_requeue
 from gateway.protocols.amqp.expirations import expiration_of
 from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE,
@@ -36,6 +37,7 @@ from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
 
+PENDING_BYTES: Final = 130  # of memory for each tag of a requeue that waits, beside its frame (two entries of `Settlements`)
 ANSWERED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
 
 
@@ -56,14 +58,20 @@ class HeldParts(Lines):
         self.requests = self.deliveries.requests  # the gateway's own, which do as well
         self.requests.wake = self.update_due
         self.windows = self.deliveries.windows
+        self.requeues = self.deliveries.requeues
+        self.requeues.forget = self.forget
 
     # ---- what a protocol says --------------------------------------------------------------------------------------
 
     def line_of(self, part: Part) -> Line | None:
+        if part.ordering_key < 0:
+            return self.requeues.lines.get(part.ordering_key)
         channel = self.channels.get(part.ordering_key)
         return None if channel is None else channel.line
 
     def line_for(self, part: Part) -> Line | None:
+        if part.ordering_key < 0:
+            return self.requeues.lines.get(part.ordering_key)
         channel = self.channels.get(part.ordering_key)
         return None if channel is None or channel.settled_state != PASSING else channel.line
 
@@ -102,7 +110,7 @@ class HeldParts(Lines):
         return PATIENCE_NS
 
     def may_page(self, part: Part) -> bool:
-        return part.reservation is None  # a basic.get is judged all the same
+        return part.reservation is None and part.ordering_key > 0 and not isinstance(part, WholeRequeue)  # those are judged all the same
 
     def may_expire(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
@@ -120,14 +128,33 @@ class HeldParts(Lines):
         return part.kind == PLAIN and method_of(part) in ANSWERED_METHODS
 
     def describe(self, line: Line) -> str:
+        if isinstance(line, RequeueLine):
+            return f"requeues of channel {line.channel.number}"
         return f"channel {line.name}"
+
+    def cost_of(self, part: Part) -> int:
+        cost = super().cost_of(part)
+        return cost + part.count * PENDING_BYTES if part.ordering_key < 0 else cost
+
+    def count_messages(self, part: Part, sign: int) -> None:
+        if part.ordering_key < 0:
+            self.budget.held_polls += sign * part.count
+        elif not isinstance(part, WholeRequeue):  # which becomes a method before it is counted out
+            super().count_messages(part, sign)
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 
     def hold(self, part: Part, due: int, manner: int = IN_MEMORY) -> bool:
+        if part.ordering_key < 0 and not self.requeues.may_wait(part):
+            self.let_go(part)
+            self.pass_on(part)
+            return True
         line = self.line_for(part)
         if line is not None and line.paged is not None and part.reservation is not None:
             self.deliveries.gets.goes_unjudged(part)
+            due = 0
+        elif line is not None and line.paged is not None and isinstance(part, WholeRequeue):  # a file would make a publish of it
+            self.requeues.count_whole(part)
             due = 0
         held = super().hold(part, due, manner)
         if held and part.held is not None and part.held.blocking:
@@ -137,6 +164,10 @@ class HeldParts(Lines):
 
     def split(self, part: Part, count: int) -> Part:
         """As `Conversation.split`."""
+        if part.ordering_key < 0 or isinstance(part, WholeRequeue):
+            head = split_requeue(part, count)
+            self.count_split(part)
+            return head
         at = part.start
         end = part.end
         data = part.data
@@ -172,7 +203,11 @@ class HeldParts(Lines):
         return taken
 
     def holds_close(self) -> bool:
-        return len(self.by_name) > 0 or len(self.behind_close) > 0 or len(self.ready) > 0
+        return self.held_channels() > 0 or len(self.behind_close) > 0 or len(self.ready) > 0
+
+    def held_channels(self) -> int:
+        """How many channels wait. What they have requeued does not hold a close: the broker requeues it by itself."""
+        return len(self.by_name) - (self.requeues.count_waiting() if self.by_name else 0)
 
     def begin_late_loss(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel` within a message whose rest waits here.
@@ -203,6 +238,8 @@ class HeldParts(Lines):
         if self.by_name:
             stream = self.client_stream
             parts = self.take_requests(now, room, stream.frame_channel_id if stream.frame_left > 0 else None)
+            if self.requeues.lines:  # what is freed behind a publish may have to find them settled (`AmqpChannel.rush`)
+                parts.sort(key=is_of_channel)
         else:
             parts = self.behind_close
             self.behind_close = []
@@ -244,3 +281,8 @@ class HeldParts(Lines):
     def __repr__(self) -> str:
         behind = f" behind_close={len(self.behind_close)}"
         return f"<HeldParts channels={list(self.by_name)}{behind} taken={self.taken} frame_left={self.budget.frame_left}>"
+
+
+def is_of_channel(part: Part) -> bool:
+    """Whether `part` waits in its channel's line, and is no requeue with a line of its own."""
+    return part.ordering_key > 0

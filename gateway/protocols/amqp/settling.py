@@ -31,6 +31,7 @@ from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, P
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.confirms import Confirms
+from gateway.protocols.amqp.deliveries.requeues import WholeRequeue
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     CHANNEL_CLOSE,
@@ -80,6 +81,8 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if part.reservation is not None:  # a basic.get that has passed
             part.kind = PLAIN
+        elif isinstance(part, WholeRequeue):
+            self.deliveries.requeues.count_whole(part)
         if channel is None:
             self._admit_to_connection(part)
         elif channel.settled_state >= CLOSED_WHILE_HELD:
@@ -93,6 +96,8 @@ class Settling:
             self._look_for_late_loss(channel)
 
     def refuse(self, part: Part) -> int:
+        if part.ordering_key < 0:
+            return UNABLE
         channel = self.channels.get(part.ordering_key)
         if channel is None:
             return DROPPED
@@ -106,7 +111,7 @@ class Settling:
         if part.unfit != FIT:
             return self.close(part)
         confirms = channel.confirms
-        if confirms is None:
+        if confirms is None or isinstance(part, WholeRequeue):
             return UNABLE
         first = confirms.refuse(part.count)
         complete = part.count if part.complete else part.count - 1
@@ -156,6 +161,7 @@ class Settling:
 
     def lose(self, channel: AmqpChannel) -> None:
         """The broker has closed `channel`: what was held for it goes nowhere."""
+        self.deliveries.requeues.close(channel)
         if channel.unanswered is not None:
             self._forget(channel, channel.unanswered)
         if channel.line.idle():
@@ -180,6 +186,11 @@ class Settling:
     def _admit_to_connection(self, part: Part) -> None:
         """A part of channel 0, or of a channel that is not open."""
         held_parts = self.held_parts
+        if part.ordering_key < 0:
+            held_parts.admit(part)
+            return
+        if held_parts.by_name and method_of(part) == CONNECTION_CLOSE:
+            self.deliveries.requeues.close_all()
         if held_parts.behind_close or (held_parts.by_name and method_of(part) == CONNECTION_CLOSE):
             held_parts.hold_behind_close(part)
             return
@@ -214,6 +225,8 @@ class Settling:
             self.held_parts.set_frame_left(part.size)
             if part.complete and self.held_parts.requests.channels:
                 self.held_parts.update_due()
+        elif part.start == part.end:  # of several that wait for one frame, it is not the last
+            return
         elif part.data[part.start] == METHOD:
             leaving = self.deliveries.leaving
             # A client that has said close and waits for nothing here is answered in order, as by the broker.
@@ -228,6 +241,8 @@ class Settling:
 
     def _let_gateway_speak(self, channel: AmqpChannel) -> None:
         """What the gateway says by itself goes before a method that may depend on it: an ack of all before, a cancel of what it begins."""
+        if channel.rush:
+            self.conversation.outbox.extend(self.deliveries.requeues.take_rushing(channel))
         if channel.number in self.deliveries.requests.channels and not channel.forwarding:
             ours = self.deliveries.requests.take_of(channel)
             if ours is not None:
@@ -272,6 +287,8 @@ class Settling:
             channel.expect_open_ok()
         elif method == BASIC_CANCEL:
             self.deliveries.cancel(channel, part)
+        elif method == CHANNEL_CLOSE:
+            self.deliveries.requeues.close(channel)
         elif method == CHANNEL_CLOSE_OK and channel.is_closed_by_broker():
             channel.begin()
             if channel.over():
@@ -279,6 +296,11 @@ class Settling:
 
     def pass_on(self, part: Part) -> None:
         """`part`, which has waited, goes on: not behind the end of a message that the broker's close had to wait for."""
+        if part.ordering_key < 0:
+            sent = self.deliveries.requeues.send(part)
+            if sent is not None:
+                self.conversation.outbox.append(sent)
+            return
         channel = self.channels[part.ordering_key]
         if channel.settled_state >= CLOSED_WHILE_HELD:
             self._give_up(part)

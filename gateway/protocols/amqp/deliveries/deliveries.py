@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import BrokerRequests
 from gateway.protocols.amqp.channel import AmqpChannel
 from gateway.protocols.amqp.deliveries.consumers import Consumers, takes_without_ack
@@ -37,6 +37,7 @@ from gateway.protocols.amqp.deliveries.gets import LimitedGets
 from gateway.protocols.amqp.deliveries.intake import DeliveryIntake
 from gateway.protocols.amqp.deliveries.leaving import Leaving
 from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
+from gateway.protocols.amqp.deliveries.requeues import Requeues, unseen
 from gateway.protocols.amqp.deliveries.settlements import Settlements
 from gateway.protocols.amqp.deliveries.verdicts import DeliveryVerdicts
 from gateway.protocols.amqp.deliveries.windows import Windows
@@ -78,6 +79,9 @@ class Deliveries:
         self.leaving = Leaving(self.consumers, self.requests)
         self.gets = LimitedGets(judge, self.consumers, self.windows)
         self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends, self.windows)
+        self.requeues = Requeues(judge, self.consumers, self.lot, self.requests, reports)
+        self.requeues.settle = self.settle
+        self.leaving.recovers = self.requeues.close
 
     @property
     def parked(self) -> dict[int, AmqpChannel]:
@@ -95,6 +99,7 @@ class Deliveries:
             by_gateway = len(instead) > 0 and u32(instead, 7) != BASIC_CONSUME  # else it has a tag of the gateway's at most
             self._keep_account(method, channel, arguments, by_gateway=by_gateway)
         if method == CHANNEL_CLOSE:
+            self.requeues.end_life(channel)
             self.leaving.leave(channel)
             self.requests.forget(channel.number)
             self.ends.close_by_client(channel)
@@ -117,6 +122,9 @@ class Deliveries:
                 settlements.settle_watched(int.from_bytes(frame[11:19], "big"), all_before=all_before)
         if settlements.unsure:
             return None
+        if method == BASIC_RECOVER and not channel.tx:
+            settlements.recover()
+            return None
         if method in (BASIC_RECOVER, BASIC_RECOVER_ASYNC) or len(frame) != OVERHEAD + 13 or channel.tx:
             settlements.lose_track()
             return None
@@ -125,25 +133,16 @@ class Deliveries:
         if tag > 0 or not multiple:
             settlements.settle(tag, multiple=multiple)
             return None
-        if channel.parking is None and not self.consumers.any_limited(channel.number):
-            settlements.lose_track()
-            return None
-        tag = settlements.last_open(settlements.delivered - self._unseen(channel))
+        tag = settlements.last_open(settlements.delivered - unseen(channel))
         if tag == 0:
             return b""
         settlements.settle(tag, multiple=True)
         return frame[:11] + tag.to_bytes(8, "big") + frame[19:]
 
-    def _unseen(self, channel: AmqpChannel) -> int:
-        """How many deliveries of `channel` are parked."""
-        parking = channel.parking
-        if parking is None:
-            return 0
-        unseen = 1 if parking.method else 0
-        for parked_part in parking.parked_parts:
-            if parked_part.part.kind == REQUEST:
-                unseen += parked_part.part.count
-        return unseen
+    def select(self, channel: AmqpChannel) -> None:
+        """The client says tx.select: what it has requeued before that is not the transaction's, and goes first."""
+        channel.selects_tx = True
+        channel.rush = channel.rush or (channel.settlements is not None and len(channel.settlements.pending) > 0)
 
     def _keep_account(self, method: int, channel: AmqpChannel, arguments: bytes, *, by_gateway: bool) -> None:
         """The client consumes on `channel`: from now on it is noted what it settles there. `by_gateway`: as the gateway puts it."""

@@ -45,6 +45,7 @@ class DeliveryIntake:
         self.reads = 0  # number of the read that is looked at; where two frames touch, they are of the same
         self.count: i64 = 0  # what `_alike` found: deliveries,
         self.bytes: i64 = 0  # and the bytes of their bodies
+        self.redelivered: i64 = 0  # and how many of them had been delivered before
         self.received: i64 = 0  # deliveries of the broker's in all, those that are parked included
 
     # ---- whole ones, many at once ----------------------------------------------------------------------------------
@@ -69,12 +70,15 @@ class DeliveryIntake:
             found = self._alike(data, pos, channel.number, limit, name, -1)
             self.received += self.count
             if self.count > 0:
-                if channel.settlements is not None:
-                    channel.settlements.delivered += self.count
+                settlements = channel.settlements
+                if settlements is not None:
+                    if settlements.source is not consumer:
+                        settlements.begin_source(consumer)
+                    settlements.delivered += self.count
                 channel.consumer = None
                 channel.broker_left = 0
                 if consumer is not None:
-                    self.lot.count(consumer.key, self.count, self.count, self.bytes)
+                    self.lot.count(consumer.key, self.count, self.count, self.bytes, self.redelivered)
                     if consumer.source != QUEUE:
                         self._see(channel, consumer, data, stop, stop + u32(data, stop + 3) + OVERHEAD, self.count)
             return found
@@ -84,21 +88,24 @@ class DeliveryIntake:
         found = self._alike(data, pos, channel.number, limit, name, last.size)
         self.received += self.count
         if self.count > 0:
-            if channel.settlements is not None:
-                channel.settlements.delivered += self.count
+            settlements = channel.settlements
+            if settlements is not None:
+                if settlements.source is not consumer:
+                    settlements.begin_source(consumer)
+                settlements.delivered += self.count
             parking.passing = False
             parking.swallows = False
             channel.broker_left = 0
             if consumer is not None and consumer.source != QUEUE:
                 self._see(channel, consumer, data, stop, stop + u32(data, stop + 3) + OVERHEAD, self.count)
-            self.lot.count(last.key, self.count, 0, 0)
+            self.lot.count(last.key, self.count, 0, 0, self.redelivered)
             self.lot.extend(last, found, self.count)
         return found
 
     def _alike(self, data: bytes, pos: i64, channel_id: i64, limit: i64, name: bytes, only: i64) -> i64:
         """Where the whole deliveries from `pos` on end whose consumer tag is `name`. `only`: those with bodies of that size; -1: of any.
 
-        Looks at what the frame loop would look at, and ends at whatever that would find wrong. Leaves `count` and `bytes`.
+        Looks at what the frame loop would look at, and ends at whatever that would find wrong. Leaves `count`, `bytes` and `redelivered`.
         """
         end: i64 = len(data)
         first: i64 = pos + 12  # its consumer tag; behind the length
@@ -106,6 +113,7 @@ class DeliveryIntake:
         shortest: i64 = MIN_DELIVER_BYTES + size_of_name
         count: i64 = 0
         total: i64 = 0
+        again: i64 = 0
         while pos + shortest + MIN_HEADER_BYTES <= end:
             if data[pos] != METHOD or u16(data, pos + 1) != channel_id or u32(data, pos + 7) != BASIC_DELIVER:
                 break
@@ -138,9 +146,11 @@ class DeliveryIntake:
                     break
             count += 1
             total += size
+            again += data[pos + 20 + size_of_name] & 1
             pos = stop
         self.count = count
         self.bytes = total
+        self.redelivered = again
         return pos
 
     # ---- frame by frame --------------------------------------------------------------------------------------------
@@ -150,7 +160,11 @@ class DeliveryIntake:
         consumer = self.consumers.delivered(method, channel.number, data[pos + 11 : stop - 1])
         channel.broker_left = -1
         self.received += 1
+        if consumer is not None and is_redelivered(data, pos, stop):
+            self.lot.count(consumer.key, 0, 0, 0, 1)
         if channel.settlements is not None:
+            if channel.settlements.source is not consumer:
+                channel.settlements.begin_source(consumer)
             channel.settlements.delivered += 1
             if consumer is not None and consumer.source in (STREAM, ASKED):
                 channel.settlements.keep_of_stream(1)
@@ -319,3 +333,11 @@ class DeliveryIntake:
 
     def __repr__(self) -> str:
         return f"<DeliveryIntake reads={self.reads}>"
+
+
+def is_redelivered(data: bytes, pos: int, stop: int) -> bool:
+    """Whether the basic.deliver or basic.get-ok at `data[pos:stop]` says that the message was delivered before."""
+    at = pos + 11 + 8
+    if u32(data, pos + 7) == BASIC_DELIVER:
+        at += 1 + data[pos + 11]
+    return at < stop and (data[at] & 1) != 0

@@ -23,6 +23,7 @@ Within a message the broker takes no method on that channel. A client that has g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import PLAIN, Part
@@ -61,6 +62,7 @@ class Leaving:
         self.channels: dict[int, AmqpChannel] = {}  # those that leave, until the broker has closed them
         self.everything = False  # the client has gone: no channel consumes any more
         self.exclusive = ExclusiveQueues()
+        self.recovers: Callable[[AmqpChannel], None] | None = None  # everything goes back: `Requeues.close`
 
     def leave_all(self, channels: dict[int, AmqpChannel], most: int) -> None:
         """The client, which may open `most` channels, has gone, or has closed the connection."""
@@ -154,6 +156,8 @@ class Leaving:
         if (coming is not None and coming.source == UNSEEN) or (known is not None and known.asked):
             return  # whether it is of a stream its header will say, or the broker
         if not channel.line.waits() and not channel.line.taken and not self._reads_stream(channel):
+            if self.recovers is not None:
+                self.recovers(channel)
             words.append(method_frame(channel.number, BASIC_RECOVER, REQUEUE))
             leave.recovering = True
         elif settlements is not None and not settlements.unsure:

@@ -160,8 +160,11 @@ class ParkingLot:
         """Deliveries that were received, and go nowhere."""
         self.reports.give_up(part)
 
-    def count(self, key: Key | None, received: int, forwarded: int, size: int) -> None:
-        """Report deliveries of `key`: received from the broker, forwarded to the client, and the bytes of the latter. None: nobody's."""
+    def count(self, key: Key | None, received: int, forwarded: int, size: int, redelivered: int = 0) -> None:
+        """Report deliveries of `key`: received from the broker, forwarded to the client, and the bytes of the latter. None: nobody's.
+
+        `redelivered`: so many of those received had been delivered before.
+        """
         if key is None:
             return
         self.reports.unread = True
@@ -171,8 +174,9 @@ class ParkingLot:
             last.received += received
             last.forwarded += forwarded
             last.size += size
+            last.redelivered += redelivered
         else:
-            delivered.append(Delivered(key, received, forwarded, size))
+            delivered.append(Delivered(key, received, forwarded, size, redelivered))
 
     def __repr__(self) -> str:
         return f"<ParkingLot parked={list(self.parked)} free={list(self.free)}>"

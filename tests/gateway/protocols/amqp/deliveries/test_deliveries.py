@@ -561,9 +561,17 @@ def test_a_client_that_has_seen_nothing_settles_nothing() -> None:
     assert talk.to_broker == b""
 
 
-@pytest.mark.parametrize("how", ["unlimited", "no_ack", "tx", "recovered"])
+def test_everything_means_what_the_client_has_got_also_where_no_rule_looks_at_it() -> None:
+    """It may wait behind a publish, and would settle what has come meanwhile."""
+    talk = consuming(limit("other"))
+    talk.broker(jobs(1, 1, 2, 3))
+    talk.client(everything())
+    assert talk.to_broker == said(commands.Basic.Ack(3, multiple=True))
+
+
+@pytest.mark.parametrize("how", ["no_ack", "tx", "recovered"])
 def test_everything_passes_as_it_is_where_the_account_is_not_sure(how: str) -> None:
-    talk = consuming(limit("other") if how == "unlimited" else limit(), no_ack=how == "no_ack")
+    talk = consuming(limit(), no_ack=how == "no_ack")
     before = {"tx": said(commands.Tx.Select()), "recovered": said(commands.Basic.Recover(requeue=True))}.get(how, b"")
     if how == "tx":
         talk = consuming(confirms=())
