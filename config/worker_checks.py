@@ -8,15 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from config.kinds import Reading
-from config.known_settings import Fleet, Gateway, Listener
+from config.known_settings import Gateway, Listener
 
 NAME_SERVER: Final = (
     "several workers cannot have a name server's listener: each would open ports of its own for the brokers",
     "set gateway.workers: 1, or let a gateway of its own have this listener",
-)
-FLEET: Final = (
-    "several workers cannot be in a fleet yet: one bucket would have two owners",
-    "set gateway.workers: 1 and run more gateways with this fleet, one for each core",
 )
 
 
@@ -25,8 +21,5 @@ def workers(reading: Reading) -> None:
     if not any(isinstance(value, Gateway) and value.workers > 1 for _, value in reading.sections):
         return
     for path, value in reading.sections:
-        if isinstance(value, Listener):
-            if value.speaks.opens_listeners:
-                reading.add_problem(f"{path}.protocol", *NAME_SERVER)
-        elif isinstance(value, Fleet):
-            reading.add_problem(path, *FLEET)
+        if isinstance(value, Listener) and value.speaks.opens_listeners:
+            reading.add_problem(f"{path}.protocol", *NAME_SERVER)

@@ -16,7 +16,7 @@ LEAST: Final = {"limit": 64 * MIB}  # bytes; what a setting of `memory` takes at
 def described(settings: Settings) -> str:
     """All that a worker needs of `settings`. The rules go separately (`workers.rules`)."""
     shown = settings.describe()
-    for name in ("rules", "rules_file", "fleet", "webhooks"):  # the parent alone posts to webhooks
+    for name in ("rules", "rules_file", "webhooks"):  # the parent alone posts to webhooks
         shown.pop(name, None)
     memory = settings.memory
     workers = settings.gateway.workers
@@ -36,6 +36,9 @@ def described(settings: Settings) -> str:
         spans = max(1, tracing.max_per_second // settings.gateway.workers)
         whole = {"endpoint": tracing.endpoint, "max_per_second": spans}  # the URL itself, of which only a part is shown
         shown["tracing"] = {**cast("dict[str, object]", shown["tracing"]), **whole}
+    if settings.fleet is not None:
+        redis = cast("dict[str, object]", cast("dict[str, object]", shown["fleet"])["redis"])
+        shown["fleet"] = {"redis": {**redis, "url": settings.fleet.redis.url}}  # the same
     return json.dumps(shown)
 
 

@@ -34,6 +34,7 @@ from gateway.event_loop.event_loop import EventLoop
 from gateway.event_loop.memory_limit import MemoryLimit
 from gateway.event_loop.memory_watermark import MemoryWatermark
 from gateway.event_loop.sweeper import Sweeper
+from gateway.fleet.figures import OwnFigures
 from gateway.lifecycle.apply_settings import apply_settings, memory_limit_of, rolling_of, spool_directory, spool_settings_of, watermarks_of
 from gateway.lifecycle.drain import LATECOMERS_S, begin_drain, begin_drain_once_open, drain, hold
 from gateway.lifecycle.periodic_tasks import every_second, every_tick, probe_broker, probe_brokers, probe_lag
@@ -53,6 +54,7 @@ from gateway.session.states import CLOSING
 from gateway.telemetry import exposition
 from gateway.telemetry.client_ranking import ClientRanking
 from gateway.telemetry.limit_events import LimitEvents
+from gateway.telemetry.moving_topics import MovingTopics
 from gateway.telemetry.refused_clients import RefusedClients
 from gateway.telemetry.topic_limits import TopicLimits
 from gateway.waiting.disk.waiting_disk import WaitingDisk
@@ -66,12 +68,16 @@ if TYPE_CHECKING:
     from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.fill_levels import FillLevelsFile
     from gateway.remote_admin import LimitRequestService
+    from gateway.telemetry.moving_topics import Row
     from gateway.telemetry.span_export import SpanExport
     from limiter.judge import Judge
     from limiter.rules.rule_set import RuleSet
 
 ARRIVING_ROUND_S: Final = 0.02  # seconds; between two looks whether all that were accepted are served
 UNSENT_BYTES: Final = 262_144  # bytes; that wait for a client, above which its broker is not read: one read
+
+
+OnSecond = Callable[[int, float, "list[Row]"], Iterator[None]]
 
 
 class Host(Protocol):
@@ -102,15 +108,16 @@ class Gateway:
         *,
         boot: str,
         fill_levels: FillLevelsFile | None = None,
-        fleet: Fleet | None = None,
+        worker: int = 0,
         first_connection: int = 1,
         tidy_access_log: bool = True,
         texts: Texts | None = None,
     ) -> None:
         """`judge` must not have judged yet. `boot` tells this run from others of the same name.
 
-        `fill_levels` and `tidy_access_log` (close the access-log files that earlier runs left open) are for the process that has the state
-        directory, which a worker has not. `texts`: files of TLS that need not be read, as a worker has them from its parent.
+        `worker`: the place of this process, where it is one of several. `fill_levels` and `tidy_access_log` (close the access-log files
+        that earlier runs left open) are for the process that has the state directory, which a worker has not. `texts`: files of TLS
+        that need not be read, as a worker has them from its parent.
         """
         self.settings = settings
         self.judge = judge
@@ -118,7 +125,7 @@ class Gateway:
         self.log_handler = log_handler
         self.boot = boot
         self.fill_levels = fill_levels
-        self.fleet = fleet
+        self.fleet = self._join_fleet()
         self.started = time.monotonic()
         self.took_over_at: float | None = None  # Unix time, in seconds; None: it began without a process before it
         self.draining = False
@@ -148,7 +155,9 @@ class Gateway:
         self.refused_clients = RefusedClients()
         self.client_ranking = ClientRanking()
         self.topic_limits = TopicLimits(self.accounts.shown)
-        self.each_second: list[Callable[[int, float], Iterator[None]]] = []  # called with a second that is over, and how long it took
+        self.moving_topics = MovingTopics(self.accounts)
+        self.own_figures = OwnFigures(f"{settings.gateway.name}{f' (worker {worker})' if worker else ''}")
+        self.on_second: OnSecond = lambda *_: iter(())  # of the host: called with a second that is over, and what moved in it
         self.adaptive_caps = AdaptiveCaps(judge)
         self.accounts.observers += [self.limit_events.add, self.refused_clients.add, self.client_ranking.add, self.topic_limits.add]
         self.access_log = self._open_access_log(tidy=tidy_access_log)
@@ -191,6 +200,26 @@ class Gateway:
         )
         self.accounts.observers.append(access_log.running.add)
         return access_log
+
+    def _join_fleet(self) -> Fleet | None:
+        """Raises OSError where Redis' client is not installed."""
+        if self.settings.fleet is None:
+            return None
+        try:
+            from gateway.fleet.fleet import join_fleet
+        except ModuleNotFoundError as error:
+            raise OSError(f"fleet.redis needs the Python package {error.name}: pip install 'sluice-gateway[redis]'") from error
+        return join_fleet(self.settings, self.judge, self.boot)
+
+    def close_second(self, second: int, elapsed_s: float) -> Iterator[None]:
+        """Tell the fleet and the host what happened in a second that is over."""
+        if not self.settings.admin.series_topics and self.fleet is None:
+            return
+        rows = yield from self.moving_topics.rows()
+        if self.fleet is not None:
+            self.fleet.figures = self.own_figures.note(rows, len(self.sweeper.sessions))
+        if self.settings.admin.series_topics:
+            yield from self.on_second(second, elapsed_s, rows)
 
     def _export_spans(self) -> SpanExport | None:
         """Raises OSError where OpenTelemetry is not installed as a whole, and for the file of headers."""

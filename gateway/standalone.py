@@ -13,18 +13,16 @@ from common import log
 from gateway.app import Gateway
 from gateway.control_plane import ControlPlane
 from gateway.data_plane import LocalPlane
-from gateway.fleet.figures import OwnFigures
 from gateway.lifecycle.process import watch_signals
 from gateway.systemd import Inheritance
-from gateway.telemetry.moving_topics import MovingTopics
 from limiter.judge import Judge
 
 if TYPE_CHECKING:
     from admin.store.store import Store
     from config import Settings
     from gateway.control_plane import FirstSteps
-    from gateway.fleet.fleet import Fleet
     from gateway.lifecycle.takeover import Takeover
+    from gateway.telemetry.moving_topics import Row
 
 
 class Standalone(ControlPlane):
@@ -41,29 +39,18 @@ class Standalone(ControlPlane):
     ) -> None:
         boot = secrets.token_hex(4)
         judge = Judge(store.rules(), settings.limiter.max_keys, bounds_names=True)
-        fleet = join_fleet(settings, judge, boot)
         super().__init__(settings, store, judge, boot, inheritance or Inheritance([]), takeover, first_steps)
         self.gateway = Gateway(
             settings, judge, store, log_handler,
-            boot=boot, fill_levels=self.fill_levels, fleet=fleet, tidy_access_log=takeover is None,
+            boot=boot, fill_levels=self.fill_levels, tidy_access_log=takeover is None,
         )  # fmt: skip
         self.gateway.accounts.on_dry = self.fill_levels.want
         self.gateway.administer_remotely(LimitRequestService(self, store))
-        self.moving_topics = MovingTopics(self.gateway.accounts)
-        self.own_figures = OwnFigures(settings.gateway.name)
-        self.gateway.each_second.append(self._note_second)
+        self.gateway.on_second = self._close_second
         self._govern(self.gateway, {0: LocalPlane(self.gateway)})
 
-    def _note_second(self, second: int, elapsed_s: float) -> Iterator[None]:
-        """Write down what happened in a second that is over, and what the other gateways of a fleet are told of it."""
-        fleet = self.gateway.fleet
-        if not self.series.most and fleet is None:
-            return
-        rows = yield from self.moving_topics.rows()
-        if fleet is not None:
-            fleet.figures = self.own_figures.note(rows, len(self.gateway.sweeper.sessions))
-        if self.series.most:
-            yield from self.series.close_second(second, elapsed_s, rows, self.store.rules())
+    def _close_second(self, second: int, elapsed_s: float, rows: list[Row]) -> Iterator[None]:
+        return self.series.close_second(second, elapsed_s, rows, self.store.rules())
 
     # ---- what the gateway needs of its host (gateway.app.Host) -----------------------------------------------------
 
@@ -84,14 +71,3 @@ class Standalone(ControlPlane):
 
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         await watch_signals(self._reload_everywhere, self.gateway.drain_requested, task_status=task_status)
-
-
-def join_fleet(settings: Settings, judge: Judge, boot: str) -> Fleet | None:
-    """This gateway's part in a fleet, where it is in one. Raises OSError where Redis' client is not installed."""
-    if settings.fleet is None:
-        return None
-    try:
-        from gateway.fleet.fleet import Fleet
-    except ModuleNotFoundError as error:
-        raise OSError(f"fleet.redis needs the Python package {error.name}: pip install 'sluice-gateway[redis]'") from error
-    return Fleet(settings.fleet.redis, judge, boot)

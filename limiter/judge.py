@@ -30,6 +30,7 @@ from limiter.decisions.in_force import InForce
 from limiter.decisions.origins import Origins
 from limiter.in_flight import Ending
 from limiter.keys import Key, Origin
+from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
@@ -204,10 +205,13 @@ class Judge:
         """Be one side of several that share limits. Before the first key."""
         self._in_force.ledger.factory = factory
 
-    def asks(self, now: int) -> list[tuple[Bucket, int, int]]:
-        """What this member asks the owner for now: bucket, messages, bytes; below 0: gives back. Call it every few milliseconds."""
-        lease = self._in_force.ledger.factory.lease
-        assert lease is not None
+    def join_fleet(self, lease: Lease) -> None:
+        """Have parts of the buckets that a fleet shares. Before the first key, and after `make_buckets_with`."""
+        before = self._in_force.ledger.factory
+        self._in_force.ledger.factory = BucketFactory(before.members, before.lease, lease)
+
+    def asks(self, lease: Lease, now: int) -> list[tuple[Bucket, int, int]]:
+        """What this member asks the owner of `lease` for now: bucket, messages, bytes; below 0: gives back. Every few milliseconds."""
         found: list[tuple[Bucket, int, int]] = []
         with self._lock:
             for leased, messages, size in lease.asks(now):

@@ -36,11 +36,11 @@ from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.presence import Belief, Presence
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
 from gateway.fleet.script import SEEN_S, rates_for
-from limiter.buckets.factory import BucketFactory
 from limiter.leases.lease import Lease
 from limiter.limits import SECOND
 
 if TYPE_CHECKING:
+    from config import Settings
     from config.known_settings import FleetRedis
     from gateway.fleet.redis_owner import Identity, Slice
     from limiter.buckets.bucket import Bucket
@@ -63,12 +63,15 @@ LATENCY_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
 class Fleet:
     """This gateway's part in a fleet. `start` begins its thread; tests call `round` instead."""
 
-    def __init__(self, settings: FleetRedis, judge: Judge, member: str, owner: RedisOwner | None = None) -> None:
-        """`member` tells this gateway from the others of its fleet. `judge` must not have judged yet."""
+    def __init__(self, settings: FleetRedis, judge: Judge, member: str, owner: RedisOwner | None = None, workers: int = 1) -> None:
+        """`member` tells this process from the others of its fleet. `judge` must not have judged yet.
+
+        Where a gateway has several `workers`, each of them is a member.
+        """
         self.name = settings.name
         self.url = shown_url(settings.url)
         self.owner = owner or RedisOwner(settings, member)
-        self.lease = Lease(settings.gateways, parted=True)
+        self.lease = Lease(settings.gateways * workers, parted=True)
         self.asks = 0
         self.put_off = 0  # asks that had to wait for a later round
         self.failures = dict.fromkeys(REASONS, 0)
@@ -87,13 +90,13 @@ class Fleet:
         self._away_ns = 0  # time without Redis, of outages that are over
         self._begun_at = 0  # of the round under way; 0: none is
         self._show_at = 0
-        self._belief = Belief(settings.gateways)
+        self._belief = Belief(settings.gateways * workers)
         self._left: dict[Identity, tuple[Slice, int]] = {}  # each bucket's last answer, and when, by a clock that stands still in outages
         self._left_before: dict[Identity, tuple[Slice, int]] = {}
         self._forget_at = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        judge.make_buckets_with(BucketFactory(1, self.lease, fleet=True))
+        judge.join_fleet(self.lease)
         self.lease.owner_lost(time.monotonic_ns())  # until Redis has answered
 
     # ---- on its own thread -----------------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ class Fleet:
         return members
 
     def _ask(self, now: int) -> None:
-        wanted = self._judge.asks(now)
+        wanted = self._judge.asks(self.lease, now)
         if len(wanted) > MAX_ASKS:
             wanted.sort(key=wish_of, reverse=True)
             self._judge.granted([(bucket, 0, 0) for bucket, _, _ in wanted[MAX_ASKS:]], now)
@@ -215,7 +218,7 @@ class Fleet:
         self._belief.interrupt()
         if self._lost_at == 0:
             self._lost_at = now
-        self._judge.asks(now)  # nothing is asked now; idle buckets are taken off the list
+        self._judge.asks(self.lease, now)  # nothing is asked now; idle buckets are taken off the list
         if self._failed == MIN_OUTAGE:
             log.event(
                 logging.WARNING, "fleet_lost", fleet=self.name, redis=self.url, reason=error.reason, err=error.detail,
@@ -297,3 +300,10 @@ class Fleet:
 def wish_of(asked: tuple[Bucket, int, int]) -> int:
     """How much is wanted, roughly: a message counts as much as a kilobyte."""
     return max(asked[1], asked[2] >> 10)
+
+
+def join_fleet(settings: Settings, judge: Judge, member: str) -> Fleet | None:
+    """This process's part in a fleet, where its gateway is in one."""
+    if settings.fleet is None:
+        return None
+    return Fleet(settings.fleet.redis, judge, member, workers=settings.gateway.workers)

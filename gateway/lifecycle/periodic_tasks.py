@@ -51,7 +51,9 @@ class Gateway(RunningGateway, Protocol):
     client_ranking: ClientRanking
     refused_clients: RefusedClients
     span_export: SpanExport | None
-    each_second: list[Callable[[int, float], Iterator[None]]]  # what else looks at the topics' rates of a second that is over, in slices
+
+    def close_second(self, second: int, elapsed_s: float) -> Iterator[None]:
+        """What else looks at the topics' rates of a second that is over, in slices."""
 
 
 class ExpiringChanges(Protocol):
@@ -104,8 +106,7 @@ async def close_second(gateway: Gateway, second: int, elapsed_s: float, now: int
     if gateway.access_log is not None:
         await run_cooperatively(gateway.access_log.slices(second))
     await run_cooperatively(gateway.accounts.tick(elapsed_s, now))
-    for look in gateway.each_second:
-        await run_cooperatively(look(second, elapsed_s))
+    await run_cooperatively(gateway.close_second(second, elapsed_s))
     gateway.refused_clients.tick(elapsed_s)
     gateway.client_ranking.tick(elapsed_s)
     gateway.limit_events.tick(now)

@@ -373,7 +373,7 @@ FLEET: Final = (
         "fleet",
         workers=EACH,
     ),
-    counter("sluice_fleet_outage_seconds_total", "Seconds during which this gateway was without Redis.", "fleet"),
+    counter("sluice_fleet_outage_seconds_total", "Seconds during which this gateway was without Redis, of each worker.", "fleet"),
     histogram("sluice_fleet_round_trip_seconds", "Seconds of the round trips to Redis that were answered.", "fleet"),
 )
 

@@ -59,13 +59,12 @@ class MovingTopics:
 class SecondsToReport:
     """A worker's last seconds, until its parent asks for them."""
 
-    def __init__(self, accounts: Accounts) -> None:
-        self._moving = MovingTopics(accounts)
+    def __init__(self) -> None:
         self._kept: deque[Second] = deque(maxlen=KEPT)
 
-    def close_second(self, second: int, elapsed_s: float) -> Iterator[None]:
-        rows = yield from self._moving.rows()
+    def close_second(self, second: int, elapsed_s: float, rows: list[Row]) -> Iterator[None]:
         self._kept.append((second, elapsed_s, rows))
+        yield
 
     def take(self) -> list[Second]:
         """Those since it was asked last."""

@@ -169,7 +169,7 @@ def statuses(views: list[JSONObject]) -> JSONObject:
             "lag_ms": max((each["lag_ms"] for each in loops), default=0.0),
         },
         "limiter": reduce(add, [each["limiter"] for each in views], none),
-        "fleet": next((each["fleet"] for each in views if each["fleet"] is not None), None),
+        "fleet": reduce(fleet, [each["fleet"] for each in views], None),
         "memory_full": any(each["memory_full"] for each in views),
         "memory": reduce(add, [each["memory"] for each in views], none),
         "memory_limit": max((each["memory_limit"] for each in views), key=nearest_its_limit, default=None),
@@ -177,6 +177,17 @@ def statuses(views: list[JSONObject]) -> JSONObject:
         "access_log": access_logs(logs) if logs else None,
         "limits": reduce(add, [each["limits"] for each in views], none),
     }
+
+
+def fleet(one: JSONObject | None, other: JSONObject | None) -> JSONObject | None:
+    """A gateway's part in its fleet, over its workers, which are all members: what the first knows of the others, and the worst outage."""
+    if one is None or other is None:
+        return one or other
+    worse = max(one, other, key=lambda part: part["outage_seconds"] or 0.0)
+    counts = {name: one[name] + other[name] for name in ("orphaned", "asks", "put_off", "failures")}
+    of_outage = {name: worse[name] for name in ("reason", "detail", "outage_seconds")}
+    slower = max(one["round_trip_ms"], other["round_trip_ms"])
+    return {**one, **of_outage, **counts, "reachable": one["reachable"] and other["reachable"], "round_trip_ms": slower}
 
 
 def nearest_its_limit(memory: JSONObject) -> tuple[int, float]:

@@ -11,6 +11,7 @@ from limiter.leases.leased_bucket import LeasedBucket
 if TYPE_CHECKING:
     from gateway.workers.wire import Outbox
     from limiter.keys import Key, Tally
+    from limiter.leases.lease import Lease
 
 STAYING: Final = (IN_USE, OVERFLOW)
 
@@ -24,7 +25,9 @@ CandidateCounters = tuple[int, int, int, int, dict[str, int]]
 class BucketIds:
     """A number for each of this worker's buckets. The parent learns it with the bucket, at its first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: Lease) -> None:
+        """`lease`: of the buckets whose fill is the parent's."""
+        self._lease = lease
         self.by_bucket: dict[Bucket, int] = {}
         self.buckets: dict[int, Bucket] = {}
         self.changed: dict[Bucket, None] = {}  # whose counters may differ from those reported last
@@ -54,10 +57,14 @@ class BucketIds:
             (
                 self.id_of(bucket, outbox), bucket.admitted, bucket.admitted_bytes, bucket.over_limit, bucket.held, bucket.refused,
                 bucket.shadow_refused, bucket.last_refused_at, bucket.breaker.open_until,
-                -1 if isinstance(bucket.algorithm, LeasedBucket) else round(1e6 * bucket.algorithm.fill(now)),
+                -1 if self._is_leased(bucket) else round(1e6 * bucket.algorithm.fill(now)),
             )
             for bucket in changed
         ]  # fmt: skip
+
+    def _is_leased(self, bucket: Bucket) -> bool:
+        algorithm = bucket.algorithm
+        return isinstance(algorithm, LeasedBucket) and algorithm.is_part_of(self._lease)
 
     def candidate_counters(self, outbox: Outbox) -> list[CandidateCounters]:
         """The counters of their candidates, where there are any. Called before `counters`, which forgets what has changed."""

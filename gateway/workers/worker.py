@@ -71,7 +71,7 @@ from limiter.judge import Judge
 from limiter.leases.lease import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable
 
     from gateway.counting.accounts import TopicTotals
     from gateway.workers.wire import AnyMessage
@@ -116,17 +116,18 @@ class Worker:
         self.rule_cache = RuleCache(rule_sets.decode(begin.rules))
         self.outbox = Outbox(MAX_UNSENT_BYTES)
         self.recent_events = RecentEvents(begin.boot)
-        self.bucket_ids = BucketIds()
+        self.lease = Lease(begin.workers)
+        self.bucket_ids = BucketIds(self.lease)
         self._forgotten_topics: list[TopicTotals] = []  # since the last report of topics
         self._asked: list[list[Bucket]] = []  # buckets of asks without an answer yet, in order
         self._to_reload, self._reloads = trio.open_memory_channel[Reload](MAX_RELOADS)
-        self.lease = Lease(begin.workers)
         judge = Judge(self.rule_cache.rules(), settings.limiter.max_keys, bounds_names=True)
         judge.make_buckets_with(BucketFactory(begin.workers, self.lease))
         self.gateway = Gateway(
             settings, judge, self.rule_cache, log_handler,
             boot=f"{begin.boot}w{begin.worker}l{begin.generation}",
             first_connection=(begin.generation * MAX_WORKERS + begin.worker) * CONNECTIONS_PER_GENERATION + 1,
+            worker=begin.worker,
             tidy_access_log=False,
             texts=Texts(begin.texts),
         )  # fmt: skip
@@ -136,8 +137,8 @@ class Worker:
         self.limit_requests = ParentsLimitRequests(self.outbox)
         self.gateway.administer_remotely(self.limit_requests)
         self.plane = LocalPlane(self.gateway, begin.worker)
-        self.seconds = SecondsToReport(self.gateway.accounts)
-        self.gateway.each_second.append(self._note_second)
+        self.seconds = SecondsToReport()
+        self.gateway.on_second = self.seconds.close_second
         self.gateway.accounts.observers.append(self.bucket_ids.note_change)
         self.gateway.accounts.forget_observers.append(self._note_forgotten)
 
@@ -198,7 +199,7 @@ class Worker:
     def ask(self, now: int) -> None:
         asks: list[tuple[int, int, int]] = []
         buckets: list[Bucket] = []
-        for bucket, messages, size in self.gateway.judge.asks(now):
+        for bucket, messages, size in self.gateway.judge.asks(self.lease, now):
             asks.append((self.bucket_ids.id_of(bucket, self.outbox), messages, size))
             buckets.append(bucket)
         if asks:
@@ -273,10 +274,6 @@ class Worker:
         self.gateway.accounts.fold(now_ns())
         candidates = self.bucket_ids.candidate_counters(self.outbox)
         return StateReport(number, views, self.bucket_ids.counters(self.outbox, now_ns()), candidates)
-
-    def _note_second(self, second: int, elapsed_s: float) -> Iterator[None]:
-        if self.gateway.settings.admin.series_topics:
-            yield from self.seconds.close_second(second, elapsed_s)
 
     def _note_forgotten(self, totals: TopicTotals) -> None:
         """Observes `Accounts`."""

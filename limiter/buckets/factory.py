@@ -7,8 +7,9 @@ Where one process judges alone a bucket is the whole limit; else it is one side'
   (`limiter.leases.leased_bucket`). Limits that cannot be had in parts (other algorithms, caps that topics share, the overflow bucket) are
   divided evenly, each member with its own.
 * **The owner** (members, no lease): a token bucket holds what is not lent to its members.
-* **A gateway of a fleet** (`fleet`, with a lease): a token bucket is this gateway's part of one that Redis has, unless its rule says that
-  it is the gateway's own. Limits that cannot be had in parts are whole: gateways come and go, and no number to divide by would stay true.
+* **A process of a fleet** (`fleet` given): a token bucket is this process's part of one that Redis has, unless its rule says that it is the
+  gateway's own. Limits that cannot be had in parts are whole in each gateway: gateways come and go, and no number to divide by would stay
+  true. A worker is both, a member of its gateway and a process of the fleet.
 
 A connection is in one process from its beginning to its end: its buckets are whole everywhere.
 """
@@ -66,9 +67,9 @@ class BucketFactory:
 
     __slots__ = ("fleet", "lease", "members")
 
-    def __init__(self, members: int, lease: Lease | None, *, fleet: bool = False) -> None:
-        self.fleet = fleet
-        self.members = members  # 1 where there is no lease: nothing is shared
+    def __init__(self, members: int, lease: Lease | None, fleet: Lease | None = None) -> None:
+        self.fleet = fleet  # of what a fleet shares; None: there is none
+        self.members = members  # of this gateway; 1: it is one process
         self.lease = lease
 
     def algorithm(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
@@ -76,18 +77,27 @@ class BucketFactory:
         limit = self.limit(rule, apart=apart)
         if rule.is_cap():
             return SharedBucket(limit, now)
-        shared = rule.is_fleets() if self.fleet else self.members > 1 and is_leasable(rule)
-        if self.lease is not None and shared and not apart:
-            return LeasedBucket(limit, now, self.lease)
+        lease = None if apart else self._lease_of(rule)
+        if lease is not None:
+            return LeasedBucket(limit, now, lease)
         return ALGORITHMS[rule.algorithm](limit, now)
+
+    def _lease_of(self, rule: Rule) -> Lease | None:
+        """Whose parts buckets of this rule are; None: nobody's."""
+        if self._is_of_fleet(rule):
+            return self.fleet
+        return self.lease if self.members > 1 and is_leasable(rule) else None
 
     def limit(self, rule: Rule, *, apart: bool) -> Limit:
         """The limit that such a bucket is made of, or changed to."""
-        if self.members == 1 or rule.per == "connection":
+        if self.members == 1 or rule.per == "connection" or (self._is_of_fleet(rule) and not apart):
             return rule.limit
         if is_leasable(rule) and not apart:
             return rule.limit if self.lease is not None else owner_limit(rule.limit, self.members)
         return rule.limit if self.lease is None else divided_limit(rule.limit, self.members)
+
+    def _is_of_fleet(self, rule: Rule) -> bool:
+        return self.fleet is not None and rule.is_fleets()
 
     def candidate(self, rule: Rule) -> Limit | None:
         """The limit that the candidate of such a bucket is judged by. It has no owner: members divide it, a fleet's gateways do not."""
@@ -98,8 +108,8 @@ class BucketFactory:
 
     def __repr__(self) -> str:
         part = "whole" if self.members == 1 else "owner's part" if self.lease is None else "a member's part"
-        if self.fleet:
-            part = "a gateway's part"
+        if self.fleet is not None:
+            part += " of a fleet"
         return f"<BucketFactory {part}, {self.members} members>"
 
 

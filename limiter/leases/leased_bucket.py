@@ -72,6 +72,9 @@ class LeasedBucket(Lessee):
         self._messages = None if limit.messages is None else LeasedTokens(limit.messages, limit.messages_capacity(), lease.members, now)
         self._bytes = None if limit.bytes is None else LeasedTokens(limit.bytes, limit.bytes_capacity(), lease.members, now)
 
+    def is_part_of(self, lease: Lease) -> bool:
+        return self._lease is lease
+
     # ---- with the owner --------------------------------------------------------------------------------------------
 
     def wish(self, now: int) -> tuple[int, int]:

@@ -402,11 +402,11 @@ def test_what_moved_in_a_second_and_what_waits() -> None:
 
 def test_a_worker_keeps_a_few_seconds_for_its_parent() -> None:
     accounts, judge = Accounts(), Judge(RuleSet(()), 100)
-    seconds = SecondsToReport(accounts)
+    seconds, moving = SecondsToReport(), MovingTopics(accounts)
     for at in range(KEPT + 5):
         settled(accounts, judge, "orders", 1, 1, at)
         finished(accounts.tick(1.0, at))
-        finished(seconds.close_second(START + at, 1.0))
+        finished(seconds.close_second(START + at, 1.0, result(moving.rows())))
     kept = seconds.take()
     assert [second for second, _, _ in kept] == [START + at for at in range(5, KEPT + 5)]
     assert kept[-1][2] == [(ORDERS, (1.0, 1.0, 0.0, 100.0, 0.0))]

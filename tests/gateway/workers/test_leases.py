@@ -47,8 +47,9 @@ class Pair:
 
     def __init__(self, parent: Judge, owner: LeaseOwner, place: int, held: RuleSet) -> None:
         self.judge = Judge(held)
-        self.judge.make_buckets_with(BucketFactory(2, Lease(2)))
-        self.bucket_ids = BucketIds()
+        self.lease = Lease(2)
+        self.judge.make_buckets_with(BucketFactory(2, self.lease))
+        self.bucket_ids = BucketIds(self.lease)
         self.outbox = Box()
         self.child = Child(place, 0, parent, owner)
         self.child.outbox = Box()  # type: ignore[assignment]  # as far as it is used
@@ -64,7 +65,7 @@ class Pair:
 
     def exchange(self, now: int) -> None:
         """Ask, and take the answers."""
-        asks = [(self.bucket_ids.id_of(bucket, self.outbox), messages, size) for bucket, messages, size in self.judge.asks(now)]  # type: ignore[arg-type]
+        asks = [(self.bucket_ids.id_of(bucket, self.outbox), messages, size) for bucket, messages, size in self.judge.asks(self.lease, now)]  # type: ignore[arg-type]
         if asks:
             self.outbox.put(Asks(asks))
         self.deliver()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
 from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import IDLE_NS, LeasedBucket
@@ -23,7 +22,7 @@ def messages(rate: int) -> Limit:
 
 def fleet_judge(*rules: Rule, members: int = 3) -> tuple[Judge, Lease]:
     judge, lease = Judge(RuleSet(rules), 1000), Lease(members, parted=True)
-    judge.make_buckets_with(BucketFactory(1, lease, fleet=True))
+    judge.join_fleet(lease)
     return judge, lease
 
 

@@ -165,7 +165,7 @@ def test_a_bucket_whose_place_another_has_taken_asks_for_nothing_any_more() -> N
     assert ask(judge, key, START, count=2).passed == 2
     judge.replace(RuleSet((per_topic(10, algorithm="pacing"),)), START + MS)
     ask(judge, key, START + MS)
-    assert judge.asks(START + 2 * MS) == []
+    assert judge.asks(lease, START + 2 * MS) == []
     assert lease.active == []
 
 
