@@ -8,9 +8,11 @@ first `passed` of them pass, the rest is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
+
+from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket
@@ -18,11 +20,6 @@ if TYPE_CHECKING:
     from limiter.keys import Key
     from limiter.reservation import Reservation
     from limiter.rules.rule_set import Rule
-
-
-FIT: Final = 0  # what `Request.unfit` may be
-TOO_LARGE: Final = 1  # larger than its rule's `max_message_size`
-HAS_COPIES: Final = 2  # it names copies, and a rule has `copies: refuse`
 
 
 class UnjudgedError(Exception):

@@ -18,8 +18,7 @@ from gateway.pipeline.pipeline import Batch, Handler
 from limiter.credit import Credit
 from limiter.keys import Key
 from limiter.limits import NEVER, SECOND
-from limiter.request import FIT
-from limiter.rules.rule import Rule
+from limiter.rules.rule import FIT, Rule
 
 
 class Wait(Handler):

@@ -13,12 +13,9 @@ from limiter.buckets.candidate import Candidate, next_candidate
 from limiter.buckets.factory import ALONE, BucketFactory
 from limiter.leases.leased_bucket import LeasedBucket
 from limiter.limits import NEVER
-from limiter.request import FIT, HAS_COPIES, TOO_LARGE
-from limiter.rules.rule import REFUSE
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
-    from limiter.request import Request
     from limiter.rules.rule import Rule
     from limiter.rules.rule_set import Effective
     from limiter.rules.subject import Subject
@@ -184,13 +181,6 @@ class Bucket:
         if opens:
             breaker.trip(now, self.algorithm.full_in_ns(messages, size, now))
         return opens
-
-    def reason_against(self, request: Request) -> int:
-        """Why its rule never lets `request` pass (`Request.unfit`); FIT: it may."""
-        rule = self.rule
-        if request.copies is not None and rule.copies == REFUSE:
-            return HAS_COPIES
-        return FIT if rule.max_message_size is None or request.size <= rule.max_message_size else TOO_LARGE
 
     def count_unfit(self, messages: int, now: int) -> None:
         """Count `messages` that its rule never lets pass; that opens no breaker, for the next may be another matter."""

@@ -22,8 +22,8 @@ from limiter.decisions.in_force import InForce
 from limiter.decisions.runs import pass_run, refuse_run
 from limiter.decisions.single import Verdicts
 from limiter.in_flight import Ending
-from limiter.request import FIT, UnjudgedError
-from limiter.rules.rule import IGNORE
+from limiter.request import UnjudgedError
+from limiter.rules.rule import FIT, IGNORE
 
 if TYPE_CHECKING:
     from limiter.buckets.bucket import Bucket

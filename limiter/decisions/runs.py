@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from limiter.algorithms.token_bucket import UNBOUNDED, TokenBucket
-from limiter.request import FIT
+from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
     from limiter.decisions.single import Checks

@@ -15,8 +15,8 @@ from limiter.buckets.bucket import EVICTED, Bucket
 from limiter.decisions.reserve_and_settle import overdraw, reserve, settle
 from limiter.in_flight import Ending, Flight, Hold, give_back
 from limiter.limits import NEVER
-from limiter.request import FIT
 from limiter.reservation import Overdraft, Reservation
+from limiter.rules.rule import FIT
 
 if TYPE_CHECKING:
     from limiter.decisions.in_force import InForce
@@ -92,7 +92,7 @@ class Verdicts:
         """Refuse all of `request` for what it is; False where no rule says so, or only such in shadow mode."""
         messages: int = request.count * request.messages
         for bucket in buckets:
-            reason = bucket.reason_against(request)
+            reason = bucket.rule.reason_against(request.size, request.copies is not None)
             if bucket.shadow or reason == FIT:
                 continue
             if not request.again:
@@ -230,7 +230,7 @@ def judge_shadows(request: Request, buckets: list[Bucket], now: int, weights: di
     """Of what has passed, what buckets in shadow mode would have refused."""
     for bucket in buckets:
         if bucket.shadow:
-            if bucket.reason_against(request) != FIT:
+            if bucket.rule.reason_against(request.size, request.copies is not None) != FIT:
                 bucket.count_unfit(request.passed * request.messages, now)
                 request.shadow_refused = request.passed
                 continue

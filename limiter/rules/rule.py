@@ -38,6 +38,9 @@ REPLIES: Final = ("flow_control", "system_busy")
 IGNORE: Final = "ignore"
 REFUSE: Final = "refuse"
 COPIES: Final = ("count", IGNORE, REFUSE)
+FIT: Final = 0  # what `Request.unfit` may be
+TOO_LARGE: Final = 1  # larger than its rule's `max_message_size`
+HAS_COPIES: Final = 2  # it names copies, and a rule has `copies: refuse`
 NOT_YET: Final[dict[str, tuple[str, ...]]] = {}  # words of the contract that this version does not support: refused, never ignored
 
 DEFAULT_OPEN_FOR_NS: Final = SECOND  # ns; an open breaker; docs/design/limiter.md 3
@@ -354,6 +357,12 @@ class Rule:
     def needs_no_limit(self) -> bool:
         """Whether it says something of its messages beside their limit."""
         return any(row.stands_alone(getattr(self, name)) for name, row in RULE_SETTINGS.items())
+
+    def reason_against(self, size: int, copies: bool) -> int:  # noqa: FBT001  -- positional for speed
+        """Why no wait lets a message of `size` bytes pass, with `copies` or without; FIT: none is needed, or one may."""
+        if copies and self.copies == REFUSE:
+            return HAS_COPIES
+        return FIT if self.max_message_size is None or size <= self.max_message_size else TOO_LARGE
 
     def is_fleets(self) -> bool:
         """Whether a fleet of gateways shares its buckets. A connection is at one gateway; a cap is of the broker behind one listener."""

@@ -10,7 +10,7 @@ from typing import Final
 from gateway.pipeline.conversation import DROPPED, REFUSED
 from gateway.pipeline.parts import Part
 from limiter.decisions.caps import is_cap
-from limiter.request import HAS_COPIES, TOO_LARGE
+from limiter.rules.rule import HAS_COPIES, TOO_LARGE
 
 HELD: Final = 4  # outcome of an action beside REFUSED and DROPPED: the part is kept here, and judged again
 

@@ -16,8 +16,8 @@ from gateway.pipeline.actions.hold_poll import hold_poll
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
-from limiter.request import FIT
 from limiter.rules.actions import ACTION_RECORDS
+from limiter.rules.rule import FIT
 
 Action = Callable[[Conversation, Part, int], int]
 

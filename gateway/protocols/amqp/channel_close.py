@@ -49,7 +49,7 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusals import over_limit
-from limiter.request import FIT
+from limiter.rules.rule import FIT
 
 
 class ChannelCloses:

@@ -31,7 +31,7 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_cap
 from limiter.limits import NEVER
-from limiter.request import FIT, HAS_COPIES
+from limiter.rules.rule import FIT, HAS_COPIES
 from limiter.units import format_duration, format_limit
 
 RATE_LIMITED: Final = "RATE_LIMITED - "

@@ -48,7 +48,7 @@ from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.refusals import Unanswered, publish_end
 from limiter.limits import NEVER
-from limiter.request import FIT
+from limiter.rules.rule import FIT
 
 
 class Settling:

@@ -45,7 +45,7 @@ from gateway.protocols.rocketmq.refusals import (
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
-from limiter.request import FIT
+from limiter.rules.rule import FIT
 
 KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from limiter.request import FIT, HAS_COPIES, TOO_LARGE, Request
-from limiter.rules.rule import Match, Rule, RuleError
+from limiter.request import Request
+from limiter.rules.rule import FIT, HAS_COPIES, TOO_LARGE, Match, Rule, RuleError
 from support.models.asking import judge_of, key_of
 
 NOW = 1_000 * SECOND

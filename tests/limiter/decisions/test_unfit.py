@@ -8,8 +8,8 @@ import pytest
 
 from limiter.judge import Judge
 from limiter.limits import NEVER, SECOND, Limit, Rate
-from limiter.request import FIT, TOO_LARGE, Request
-from limiter.rules.rule import Override, RuleError
+from limiter.request import Request
+from limiter.rules.rule import FIT, TOO_LARGE, Override, RuleError
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.models.asking import key_of
 
