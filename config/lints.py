@@ -276,6 +276,10 @@ def unheard_caps(settings: Settings) -> Iterator[ConfigProblem]:
         if listener.other_protocols != "refuse" and not listener.speaks.versions:
             message = f"has no effect with protocol: {listener.protocol}"
             yield settings.problem(f"listeners[{number}].other_protocols", message, "remove it")
+        elif listener.other_protocols != "refuse":
+            message = "lets clients of other versions (AMQP 1.0) through to the broker, and no rule limits them"
+            remedy = "set refuse, or limit them at the broker"
+            yield settings.problem(f"listeners[{number}].other_protocols", message, remedy)
 
 
 def trusted_proxies(settings: Settings) -> Iterator[ConfigProblem]:

@@ -21,6 +21,7 @@ if __name__ == "__main__":
 
 import click  # noqa: E402  -- run as a script, the repository is not on the path before
 import log_events  # noqa: E402
+import ways_in  # noqa: E402
 
 from admin import openapi  # noqa: E402
 from admin.endpoints import ROUTES  # noqa: E402
@@ -420,6 +421,39 @@ def with_actions(language: int, name: str) -> str:
     return re.sub(before, after, (ROOT / "admin" / "dashboard" / "messages" / name).read_text())
 
 
+def ways_in_page() -> str:
+    heads = ("limited by", "counted as", "why")
+    of_amqp = [
+        table(("methods", *heads), [(codes(way.names), limited_by(way), way.counted, way.why) for way in ways])
+        for ways in (ways_in.AMQP_CLIENTS, ways_in.AMQP_BROKER)
+    ]
+    of_rocketmq = [
+        (", ".join(f"{name} ({number})" for name, number in zip(way.names, way.codes, strict=True)), limited_by(way), way.counted, way.why)
+        for way in ways_in.ROCKETMQ
+    ]
+    return page(
+        "Ways in",
+        "docs/reference/ways_in.py",
+        prose(
+            "What a client can ask of a broker, and what limits it: each method of AMQP 0-9-1, each request code of RocketMQ 5.5.0. A rule "
+            "limits what its `operation` says (`produce` where it says none). What no rule limits passes; `nothing` as what it counts says "
+            "that it is not counted either. A test sends a request of each through a gateway whose rules let nothing pass."
+        ),
+        "## AMQP 0-9-1, from clients",
+        of_amqp[0],
+        "## AMQP 0-9-1, from the broker",
+        of_amqp[1],
+        "## RocketMQ",
+        table(("requests", *heads), of_rocketmq),
+        "## Everything else",
+        table(("what", "limited by", "more"), ways_in.OTHERS),
+    )
+
+
+def limited_by(way: ways_in.Way) -> str:
+    return f"`operation: {way.operation}`" if way.operation else way.by or "nothing"
+
+
 FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what makes it
     "docs/reference/cli.md": cli_page,
     "docs/reference/client-libraries.md": client_libraries_page,
@@ -428,6 +462,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what
     "docs/reference/log-events.md": log_events_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/problem-types.md": problem_types_page,
+    "docs/reference/ways-in.md": ways_in_page,
     "docs/openapi.json": lambda: openapi.encoded(ROUTES).decode(),
     "admin/dashboard/advice_table.js": dashboard_advice,
     "admin/dashboard/messages/en.js": lambda: with_actions(0, "en.js"),

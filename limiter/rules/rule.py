@@ -343,7 +343,7 @@ class Rule:
         if self.ceiling:
             check_ceiling(self)
         check_spool(self.spool_size, self.max_age_ns)
-        if self.match.operation == "consume":
+        if self.match.operation in HELD_OPERATIONS:
             check_published(self)
         check_message_size(self.max_message_size)
         if self.ipv6_prefix is not None:
@@ -515,7 +515,7 @@ def check_published(rule: Rule) -> None:
     """Raise RuleError for what a rule of deliveries says of publishes."""
     for field, given in (("max_message_size", rule.max_message_size is not None), ("copies", rule.copies != COPIES[0])):
         if given:
-            raise RuleError(field, "is for what is published; leave it out, or set it on a rule without operation: consume")
+            raise RuleError(field, "is for what is published; leave it out, or set it on a rule without an operation")
 
 
 def check_message_size(size: int | None) -> None:

@@ -215,6 +215,22 @@ def test_warns_of_what_a_protocol_has_no_use_for(write: Callable[..., Path], set
     assert (warning.path, warning.message) == (f"listeners[0].{setting.partition(':')[0]}", said)
 
 
+def test_warns_of_versions_that_pass_unlimited(write: Callable[..., Path]) -> None:
+    listeners = "listeners: [{name: a, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2, other_protocols: pass}]\n"
+    (warning,) = lint(load(write(f"{listeners}rules: [{{name: a, limit: {{messages: 1/s}}}}]\n")))
+    assert warning.path == "listeners[0].other_protocols"
+    assert warning.message == "lets clients of other versions (AMQP 1.0) through to the broker, and no rule limits them"
+
+
+@pytest.mark.parametrize("setting", ["copies: refuse", "copies: ignore"])
+def test_warns_of_copies_that_rocketmq_does_not_have(write: Callable[..., Path], setting: str) -> None:
+    listeners = "listeners: [{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
+    rules = f"rules: [{{name: a, match: {{protocol: rocketmq}}, limit: {{messages: 1/s}}, {setting}}}]\n"
+    (warning,) = lint(load(write(listeners + rules)))
+    assert (warning.path, warning.line) == ("rules[0].copies", 2)
+    assert warning.message == "has no effect with protocol: rocketmq, whose messages name no copies"
+
+
 def test_warns_of_a_fallback_that_rocketmq_never_comes_to(write: Callable[..., Path]) -> None:
     listeners = "listeners: [{name: r, protocol: rocketmq, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}]\n"
     rules = "rules: [{name: a, match: {protocol: rocketmq}, limit: {messages: 1/s}, fallback: drop}]\n"
