@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from limiter.operations import HELD_OPERATIONS
 from limiter.rules.actions import ACTION_RECORDS
 
 # How a limit bites, as the client meets it.
@@ -334,7 +335,7 @@ def named(words: str, protocol: str) -> list[ClientAdvice]:
 
 def situations_of(level: Mapping[str, Any], confirms: bool | None) -> tuple[str, ...]:  # noqa: FBT001  -- None: not known
     """How a limit bites, from its level as `/v1/limits` shows it, for clients with publisher confirms, without, or with either."""
-    if level.get("operation") == "consume":
+    if level.get("operation") in HELD_OPERATIONS:
         return (CONSUMING,)
     action, fallback = str(level.get("action")), str(level.get("fallback"))
     record = ACTION_RECORDS[action]

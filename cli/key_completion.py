@@ -13,8 +13,9 @@ from click.shell_completion import CompletionItem
 from cli.client import AdminClient, token_for
 from cli.exits import CommandError
 from cli.output import clean
+from limiter.operations import CONSUME, PRODUCE
 from limiter.protocols import AMQP, PROTOCOL_NAMES, ROCKETMQ
-from limiter.rules.level_keys import CONSUME, LEVEL_WORDS
+from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.topics import parts_of_path
 
 PATIENCE_S: Final = 1.0  # seconds; a shell waits for no longer
@@ -96,7 +97,7 @@ def _keys(context: click.Context, word: str) -> Iterator[list[str]]:
     elif word in {"exchange", "queue"}:
         for item in _items(context, "/v1/topics", {"protocol": AMQP.name, "sort": "rate"}):
             vhost, exchange, *rest = [part.decode(errors="replace") for part in parts_of_path(str(item.get("topic")))] + [""]
-            if word == "exchange" and item.get("operation") != CONSUME:
+            if word == "exchange" and item.get("operation") == PRODUCE:
                 yield [vhost, exchange]
             elif word == "queue" and item.get("operation") == CONSUME:
                 yield [vhost, rest[0]]

@@ -18,14 +18,15 @@ import click
 from cli.client import path
 from cli.exits import CommandError
 from common.failures import USAGE
-from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
-from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE
+from limiter.operations import CONSUME, OPERATION_RECORDS, OPERATIONS, PRODUCE
+from limiter.protocols import PROTOCOL_NAMES
+from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.rules.rule import MATCH_KEYS, SENDER_KEYS
 
 OPERATION: Final = click.option(
     "--operation",
     type=click.Choice(OPERATIONS),
-    help="What is published, or what consumers get. Default: consume for a group or queue, else produce.",
+    help="What is published, what consumers get, or what they give back. Default: consume for a group or queue, else produce.",
 )
 
 
@@ -52,11 +53,13 @@ def key_path(words: tuple[str, ...], operation: str | None) -> str:
     """Any key as its path. Raises CommandError for what is no key, with what would do."""
     word, *parts = words
     if word in PROTOCOL_NAMES:
-        if operation != CONSUME:
+        if operation in {None, PRODUCE}:
             return topic_path(words)
-        if word == "rocketmq":
+        if word == "rocketmq" and operation == CONSUME:
             return topic_path(words).replace("/limits/", f"/limits/{CONSUME}/", 1)
-        raise CommandError(USAGE, "a delivery is known by its queue, wherever it was published; say queue VHOST QUEUE")
+        if word == "rocketmq":
+            raise CommandError(USAGE, f"RocketMQ has no --operation {operation}: what clients send back is published to %RETRY%GROUP")
+        raise CommandError(USAGE, OPERATION_RECORDS[str(operation)].not_of)
     if word == "connection":
         raise CommandError(
             USAGE, "a connection is over before its limit could matter: close it (`sluice connections close`), or limit its client or user"
@@ -73,11 +76,5 @@ def key_path(words: tuple[str, ...], operation: str | None) -> str:
         raise CommandError(USAGE, f"a key of {word} is {wanted}, such as: {word} {example}")
     chosen = operation or operations[0]
     if chosen not in operations:
-        raise CommandError(USAGE, f"{word} has no --operation {chosen}: {NOT_OF[chosen]}")
-    return path("limits", *([CONSUME] if chosen == CONSUME else []), word, *parts)
-
-
-NOT_OF: Final = {
-    CONSUME: "a delivery is known by its queue, wherever it was published; say queue VHOST QUEUE",
-    PRODUCE: "a queue is published to through an exchange; say amqp VHOST amq.default QUEUE for the default one",
-}
+        raise CommandError(USAGE, f"{word} has no --operation {chosen}: {OPERATION_RECORDS[chosen].not_of}")
+    return path("limits", *([] if chosen == PRODUCE else [chosen]), word, *parts)

@@ -19,8 +19,8 @@ from cli.output import Column, on_terminal, print_status, prose, summarise, wide
 from cli.tables import column
 from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common.failures import USAGE
+from limiter.operations import CONSUME
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.level_keys import CONSUME
 from limiter.rules.rows import DURATION, SIZE, WHOLE, YES_NO, RuleSetting
 from limiter.rules.rule import LIVE_SETTINGS, MODES
 from limiter.units import parse_byte_rate, parse_duration, parse_from_now, parse_rate, parse_size

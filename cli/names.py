@@ -6,8 +6,9 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from common.shell_words import joined, quoted
+from limiter.operations import HELD_OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE
+from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.topics import SEVERAL_PARTS, TopicName, parse_topic, parts_of_path
 
 OTHER: Final = "__other__"  # the topics beyond those that are counted one by one
@@ -40,13 +41,14 @@ def typed_path(path: str) -> str:
     """`limits/amqp/%2F/orders/created`, as the history names a key, as `amqp / orders created`; `rules/a` as `rule a`. Else as it is."""
     kind, _, rest = path.removeprefix("/v1/").partition("/")
     if kind == "limits" and rest:
-        consume = rest.startswith("consume/")
-        word, _, name = rest.removeprefix("consume/").partition("/")
-        if word in SEVERAL_PARTS and not consume:
+        first, _, behind = rest.partition("/")
+        operation, rest = (first, behind) if first in HELD_OPERATIONS else (PRODUCE, rest)
+        word, _, name = rest.partition("/")
+        if word in SEVERAL_PARTS and operation == PRODUCE:
             return f"{word} {typed(word, name)}"
         key = " ".join([word, *(quoted(part.decode(errors="replace")) for part in parts_of_path(name))])
         default = LEVEL_WORDS[word].operations[0] if word in LEVEL_WORDS else PRODUCE
-        return key if (CONSUME if consume else PRODUCE) == default else f"{key} --operation {CONSUME if consume else PRODUCE}"
+        return key if operation == default else f"{key} --operation {operation}"
     if kind in {"rules", "live-rules"} and rest:
         return f"rule {quoted(unquote(rest))}"
     return path

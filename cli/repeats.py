@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
+from limiter.operations import HELD_OPERATIONS
+
 Event = dict[str, Any]
 REPEATED: Final = "limit_reached"  # the one event that is told again and again while something lasts
 EPISODE: Final = ("since", "protocol", "operation", "per", "rule", "thing")  # what one episode's lines have in common
@@ -46,7 +48,8 @@ def _names(target: str, of: Event) -> bool:
     if kind in {"rules", "live-rules"}:
         return unquote(rest) == of.get("rule")
     if kind == "limits":
-        name = rest.removeprefix("consume/").partition("/")[2]
+        first, _, behind = rest.partition("/")
+        name = (behind if first in HELD_OPERATIONS else rest).partition("/")[2]
         return not {name, unquote(name)}.isdisjoint({of.get("topic"), of.get("thing")})
     return kind == "quotas" and str(of.get("origin")).startswith("quota")
 

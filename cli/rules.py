@@ -22,7 +22,7 @@ from cli.traffic_columns import byte_limit, limit_in_figures, some
 from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
-from limiter.protocols import OPERATIONS
+from limiter.operations import HELD_OPERATIONS, OPERATIONS
 from limiter.rules.rule import MATCH_KEYS, PROTOCOLS, RULE_SETTINGS
 
 
@@ -225,7 +225,7 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
             f"there is a rule {name} already: --replace puts yours in its place, `sluice rules set {name}` changes its limit alone",
         )
     unseen = _unseen_name(client, body["match"], seen)
-    if unseen is not None and unseen.longer and not literal and body["match"].get("operation") != "consume":
+    if unseen is not None and unseen.longer and not literal and body["match"].get("operation") not in HELD_OPERATIONS:
         raise CommandError(
             POLICY,
             f"{unseen.unseen()}; it does not match {unseen.missed()}",

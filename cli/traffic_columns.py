@@ -97,6 +97,7 @@ TOPICS: Final[list[TableColumn]] = [
     column("waiting", "waiting", rank=20, figure=figures.count, pressing=ESSENTIAL),
     column("limit", "limit.messages", rank=5, people=lambda item: limit_and_mode(item.get("limit"), (item.get("limit") or {}).get("mode"))),
     column("mode", "limit.mode", rank=31),
+    column("redelivered", "redelivered", rank=34, people=some("redelivered", figures.count)),
     column("would refuse", "shadow_refused", rank=33, people=some("shadow_refused", figures.count), pressing=ESSENTIAL),
     column("byte limit", "limit.bytes", rank=11, people=lambda item: byte_limit(item.get("limit"))),
     column("used", "used", rank=4, figure=figures.percent),

@@ -19,8 +19,9 @@ from cli.why_facts import MAX_NEAR, MAX_SHOWN, Findings, as_json, gathered, libr
 from cli.why_text import commands_of, text_width, written
 from common.failures import OK, USAGE
 from common.shell_words import joined, quoted
+from limiter.operations import CONSUME, PRODUCE
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
-from limiter.rules.level_keys import CONSUME, LEVEL_WORDS
+from limiter.rules.level_keys import LEVEL_WORDS
 
 WHY_EXAMPLE: Final = """\
 sluice why amqp / orders order.created
@@ -70,7 +71,7 @@ def other_keys(client: AdminClient, vhost: str) -> list[str]:
     words = [
         words_of("amqp", str(item.get("topic")))
         for item in client.items("/v1/topics", {"protocol": "amqp", "sort": "refused"}, most=MAX_NEAR)
-        if item.get("operation") != CONSUME
+        if item.get("operation") == PRODUCE
     ]
     others = [each for each in words if each is not None and each[0] == vhost and each[1] != DEFAULT_EXCHANGE]
     return [joined(["amqp", *each]) for each in others[:MAX_SHOWN]]

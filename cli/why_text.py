@@ -15,6 +15,7 @@ from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
 from common import figures
 from common.shell_words import joined, quoted
+from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, Operation
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule import REFUSE
 from limiter.rules.rule_set import UNRULED
@@ -111,8 +112,8 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
     offered, over = findings.demand(one)
     if offered or one.over_now:
         passed = max(0.0, offered - over)
-        if level.get("operation") == "consume":
-            text = f"{figures.rate(passed)} is delivered; what the broker has more waits for its turn"
+        if is_held(level):
+            text = f"{figures.rate(passed)} {operation_of(level).passes}"
         else:
             what = "held" if one.enforced and level.get("action") in PATIENT else "over the limit"
             text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}"
@@ -132,7 +133,16 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
 
 def subject_text(level: JSONObject) -> str:
     """Whose limit it is: `for this topic`, `for the user shop`, `for each client apart`."""
-    return ("to consumers, " if level.get("operation") == "consume" else "") + whose(level)
+    return operation_of(level).whose + whose(level)
+
+
+def operation_of(level: JSONObject) -> Operation:
+    return OPERATION_RECORDS.get(str(level.get("operation")), OPERATION_RECORDS[PRODUCE])
+
+
+def is_held(level: JSONObject) -> bool:
+    """Whether what is over it only waits."""
+    return operation_of(level).held
 
 
 def whose(level: JSONObject) -> str:
@@ -185,9 +195,9 @@ def action_text(level: JSONObject, protocol: str) -> str:
     if level.get("mode") != "enforce":
         counted = "what is over it is counted, and passes" if level.get("mode") == "shadow" else "nothing is judged"
         return f"none: mode {level.get('mode')}; {counted}"
-    if level.get("operation") == "consume":
+    if is_held(level):
         closes = "; basic.get waits for a second, then its channel is closed (506)" if action == "close" else ""
-        return f"deliveries wait for their turn{closes}"
+        return operation_of(level).waits + closes
     record = ACTION_RECORDS.get(action)
     if record is None:  # of a gateway that is newer
         return action
@@ -253,7 +263,7 @@ def commands_of(findings: Findings) -> list[str]:
         now = float(limits.get("messages_per_second") or 0)
         wanted = nice(max(offered * RAISE, now * RAISE, 1.0))
         options = f"--messages {wanted}/s" if limits.get("messages") or not limits.get("bytes") else f"--bytes {twice(limits)}"
-        if level.get("per") == "topic" and level.get("operation") != "consume":
+        if level.get("per") == "topic" and not is_held(level):
             found.append(f"sluice limits set {joined(key_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
         elif (
             level.get("origin") == "override" and level.get("thing") and level.get("per") != "topic"
@@ -261,8 +271,8 @@ def commands_of(findings: Findings) -> list[str]:
             key = typed_path(live_change_path(level))
             found.append(f"sluice limits set {key} {options} --for {LIFETIME} --reason '...'")
             found.append(f"sluice limits unset {key} --reason '...'")
-        elif level.get("per") == "topic" and level.get("operation") == "consume":
-            found.append(f"sluice limits set {joined(consumed_words(findings))} {options} --for {LIFETIME} --reason '...'")
+        elif level.get("per") == "topic":
+            found.append(f"sluice limits set {joined(consumed_words(findings, level))} {options} --for {LIFETIME} --reason '...'")
         elif level.get("rule") != UNRULED.name:
             found.append(f"sluice rules set {quoted(str(level.get('rule')))} {options} --for {LIFETIME} --reason '...'")
     contained = containment(findings)
@@ -280,7 +290,7 @@ def enforcing_command(findings: Findings, level: JSONObject) -> str:
     if level.get("per") != "topic":
         key = typed_path(live_change_path(level))
     else:
-        key = joined(consumed_words(findings) if level.get("operation") == "consume" else key_words(findings, level))
+        key = joined(consumed_words(findings, level) if is_held(level) else key_words(findings, level))
     return f"sluice limits set {key} {' '.join(options)} --reason '...'"
 
 
@@ -290,7 +300,7 @@ def containment(findings: Findings) -> tuple[Client, str] | None:
     It is left half of the limit in the way, so that the others have the other half. A limit of one client holds it back already.
     """
     one = findings.worst
-    if one is None or not one.enforced or one.level.get("per") in {"client", "connection"} or one.level.get("operation") == "consume":
+    if one is None or not one.enforced or one.level.get("per") in {"client", "connection"} or is_held(one.level):
         return None
     limits = one.level.get("limit") or {}
     messages, size = (float(limits.get(name) or 0) / 2 for name in ("messages_per_second", "bytes_per_second"))
@@ -309,8 +319,8 @@ def _over(client: Client) -> float:
 def live_change_path(level: JSONObject) -> str:
     """The path of a live change for a client, user, queue ...: `limits/client/10.0.0.7`."""
     per, thing = str(level.get("per")), str(level.get("thing"))
-    consume = "consume/" if level.get("operation") == "consume" else ""
-    return f"limits/{consume}{per}/{thing if per in WRITTEN else quote(thing, safe='')}"
+    operation = f"{operation_of(level).name}/" if is_held(level) else ""
+    return f"limits/{operation}{per}/{thing if per in WRITTEN else quote(thing, safe='')}"
 
 
 def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
@@ -320,10 +330,13 @@ def key_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
     return (*findings.words[:-1], thing.rpartition("/")[2]) if group else findings.words
 
 
-def consumed_words(findings: Findings) -> tuple[str, ...]:
-    """The key by which the limit on its deliveries is changed: an AMQP topic's is its queue, which the default exchange is named after."""
+def consumed_words(findings: Findings, level: JSONObject) -> tuple[str, ...]:
+    """The key by which the limit on its deliveries is changed, or on what is given back of them: an AMQP topic's is its queue, which the
+    default exchange is named after."""
     protocol, vhost, *_, name = findings.words
-    return ("queue", vhost, name) if protocol == "amqp" else (*findings.words, "--operation", "consume")
+    operation = operation_of(level).name
+    options = () if protocol == "amqp" and operation == CONSUME else ("--operation", operation)
+    return ("queue", vhost, name, *options) if protocol == "amqp" else (*findings.words, *options)
 
 
 def twice(limits: JSONObject) -> str:
@@ -355,12 +368,12 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         yield f"      {look}"
         return
     spools = level.get("action") == "spool"
-    if level.get("operation") != "consume" and spools:
+    if spools:
         yield from beside(
             "-", "Nothing is refused: what is over the limit waits, and passes later. See how much and how long:", width, indent=4
         )
         yield f"      sluice spool show {joined(findings.words)}"
-    elif level.get("operation") != "consume":
+    elif not is_held(level):
         offered, over = findings.demand(one)
         share = f", {figures.percent(over / offered)} less than now" if offered and over else ""
         if level.get("max_message_size"):
@@ -370,12 +383,8 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         if any((level.get("limit") or {}).values()):
             yield from beside("-", f"Slow down: send at most {limit_rate(level)}{share}.", width, indent=4)
     else:
-        yield from beside("-", "Nothing is lost; consumers that need more have to ask for more.", width, indent=4)
-    if (
-        findings.body.get("protocol") == "amqp"
-        and level.get("operation") != "consume"
-        and any(c.confirms is False for c in findings.clients)
-    ):
+        yield from beside("-", operation_of(level).remedy, width, indent=4)
+    if findings.body.get("protocol") == "amqp" and not is_held(level) and any(c.confirms is False for c in findings.clients):
         why = (
             "nobody learns of those that wait here when the gateway crashes"
             if spools

@@ -23,7 +23,8 @@ from config.tls_files import risky as risky_tls
 from config.tracing_packages import OTEL_EXTRA, missing_package, read_headers
 from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
-from limiter.protocols import AMQP, HELD_OPERATIONS, PROTOCOL_NAMES, protocol_of_level
+from limiter.operations import HELD_OPERATIONS
+from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, RULE_SETTINGS
 from limiter.units import format_rate

@@ -150,7 +150,7 @@ class Key:
         self.name = name
         self.text = name.text() if text is None else text  # what it is counted as: the topic's text, or the group's
         self.group = group  # consumer or producer group (RocketMQ), None elsewhere
-        self.operation = operation  # one of `limiter.protocols.OPERATIONS`
+        self.operation = operation  # one of `limiter.operations.OPERATIONS`
         self.tally = Tally()
         self.dirty = False  # on the gateway's list of keys to fold
         self.buckets: list[Bucket] = []  # the rules a message must pass, matched under `generation`

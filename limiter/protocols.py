@@ -15,9 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-REQUEUE: Final = "requeue"
-OPERATIONS: Final = ("produce", "consume", REQUEUE)  # what is done with the messages of a topic
-HELD_OPERATIONS: Final = frozenset({"consume", REQUEUE})  # over their limit they wait, whatever the action, and are never refused
 RETRY_PREFIX: Final = "%RETRY%"  # of RocketMQ's topics for what a consumer group could not handle; the group's name follows
 DEAD_LETTER_PREFIX: Final = "%DLQ%"  # of those for what it could not handle in the end
 DEFAULT_EXCHANGE: Final = "amq.default"  # RabbitMQ's management API writes AMQP's default exchange (its name is empty) like this

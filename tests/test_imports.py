@@ -45,7 +45,7 @@ COMPOSERS = {  # these files put the rooms together or serve the command line; a
 # The rooms of each package, one line a storey, from the lowest to the highest. A file imports its own storey and those below.
 STOREYS = {
     "limiter": """
-limits protocols
+limits protocols operations
 algorithms topics credit
 leases rules bypass quota_snapshot
 fair_share units new_names

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from common import log
 from common.shell_words import joined
+from limiter.operations import OPERATION_RECORDS
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import parts_of_path
 
@@ -147,7 +148,7 @@ def subject(facts: Facts) -> str:
 def description(alert: Alert) -> str:
     facts = alert.facts
     origin = safe(facts["origin"]) + (f", {safe(facts['place'])}" if facts["place"] else "")
-    what = "what consumers get" if facts["operation"] == "consume" else "what is published"
+    what = OPERATION_RECORDS[facts["operation"]].what
     words = [f"Since {log.moment(alert.starts_at)} {what} is over the limit of {facts['limit']} (origin: {origin})."]
     if alert.ends_at is None:
         words.append(f"Last offered rate: {facts['rate']} messages/s.")

@@ -11,12 +11,13 @@ from admin.http.preconditions import etag, require_match
 from admin.http.problems import Fault, invalid, not_found, pattern
 from admin.http.routing import SET_PARAMETERS, WRITE_PARAMETERS, Answer, Route
 from admin.pattern_refusal import instead_of_network, instead_of_pattern_of_level
-from admin.store.level_targets import PARTS, level_key, level_target, template, words_of
+from admin.store.level_targets import PARTS, level_key, level_target, operation_of, template, words_of
 from admin.views.level_views import LevelLimit, holding
 from admin.views.limit_views import Level, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
+from limiter.operations import CONSUME, PRODUCE, REQUEUE
 from limiter.protocols import protocol_of_level, spoken_behind
-from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE
+from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.rules.rule_set import UNRULED
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ MAX_THING_BYTES: Final = 255  # bytes; one part of a key; as of topics
 def operation_and_word(context: Context) -> tuple[str, str]:
     """Of /v1/limits/consume/queue/{vhost}/{queue}: consume and queue."""
     words = unquote(context.request.head.path).split("/")
-    return (CONSUME, words[4]) if words[3] == CONSUME else (PRODUCE, words[3])
+    operation = operation_of(words[3])
+    return operation, words[3] if operation == PRODUCE else words[4]
 
 
 def key_of_request(context: Context, body: LimitBody | None = None) -> LevelKey:
@@ -159,10 +161,15 @@ async def delete(context: Context) -> Answer:
     return Answer(done) if isinstance(done, Preview) else key_answer(context, key)
 
 
+DOES: Final = {PRODUCE: "publishes", CONSUME: "consumes", REQUEUE: "gives back"}
+
+
 def routes_of(operation: str, word: str) -> list[Route]:
     path = f"/v1/{template(operation, word)}"
-    thing = f"what a {word} {'publishes' if operation == PRODUCE else 'consumes'}"
-    if word in {"queue", "rocketmq"}:
+    thing = f"what a {word} {DOES[operation]}"
+    if operation == REQUEUE:
+        thing = f"what is given back to a {word}" if word == "queue" else f"what a {word}'s consumers give back"
+    elif word in {"queue", "rocketmq"}:
         thing = f"what is delivered from a {'queue' if word == 'queue' else 'RocketMQ topic'}"
     elif operation == PRODUCE and not LEVEL_WORDS[word].sends:
         thing = f"what is published to a {word}".replace("to a exchange", "to an exchange")

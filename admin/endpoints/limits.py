@@ -23,7 +23,8 @@ from admin.store.state import StoredOverride, key_target
 from admin.views.limit_list import SORTS, described, find_entries, rates_of, sort_key
 from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
-from limiter.protocols import OPERATIONS, PROTOCOL_NAMES, spoken_behind
+from limiter.operations import CONSUME, OPERATIONS, PRODUCE
+from limiter.protocols import PROTOCOL_NAMES, ROCKETMQ, spoken_behind
 from limiter.rules.explanation import explain
 from limiter.rules.rule import PROTOCOLS, SENDER_KEYS
 from limiter.rules.rule_set import UNRULED, Effective, RuleSet
@@ -103,7 +104,9 @@ def operations_of(name: TopicName, asked: Asked) -> tuple[str, ...]:
     """RocketMQ's topics are consumed; of AMQP's keys those that are a queue's name, which are the routing keys of the default exchange."""
     if asked.operation is not None:
         return (asked.operation,)
-    return ("produce",) if name.exchange else ("produce", "consume")
+    if name.exchange:
+        return (PRODUCE,)
+    return (PRODUCE, CONSUME) if name.protocol == ROCKETMQ.name else OPERATIONS
 
 
 def configured(context: Context, name: TopicName, found: list[tuple[str, Effective]] | None = None) -> tuple[Any, ...]:
@@ -237,7 +240,7 @@ async def list_limits(context: Context) -> Answer:
 KEY_PARAMETERS: Final = (
     Parameter("explain", "flag", "explain each level: the rules that do not hold and why, and levels without a limit"),
     *(Parameter(name, "text", f"for messages {key.sender}") for name, key in SENDER_KEYS.items()),
-    Parameter("operation", "text", "produce or consume alone", choices=OPERATIONS),
+    Parameter("operation", "text", "one operation alone", choices=OPERATIONS),
 )
 LIST_PARAMETERS: Final = (
     Parameter("protocol", "text", "only limits of this protocol", choices=PROTOCOLS),

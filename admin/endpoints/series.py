@@ -13,7 +13,7 @@ from admin.http.preconditions import etag
 from admin.http.problems import Fault, invalid
 from admin.http.routing import Answer, Parameter, Request, Route
 from admin.views.marks import Mark
-from limiter.protocols import OPERATIONS
+from limiter.operations import OPERATIONS
 from limiter.topics import TopicName, parse_topic
 
 RANGES: Final = ("15m", "24h")  # each second; each ten seconds

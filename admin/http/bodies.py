@@ -34,7 +34,9 @@ from limiter.units import (
 T = TypeVar("T", bound=msgspec.Struct)
 
 # Where the limiter's fields are called otherwise here.
-POINTERS: Final = {"breaker.open_for": "open_for", "limit.burst": "burst", "limit.concurrent": "concurrent"}
+POINTERS: Final = {
+    "breaker.open_for": "open_for", "limit.burst": "burst", "limit.bytes": "bytes", "limit.concurrent": "concurrent",
+}  # fmt: skip
 _PATH: Final = re.compile(r" - at `\$(?:\.([^`]*))?`$")
 
 

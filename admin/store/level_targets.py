@@ -3,6 +3,7 @@
     limits/client/10.0.0.7                     what this client publishes
     limits/consume/queue/%2F/jobs              the deliveries of this queue
     limits/consume/group/billing               what this consumer group is given
+    limits/requeue/queue/%2F/jobs              what consumers give back to this queue
 
 Each part is percent-encoded. `PARTS` says which words there are.
 """
@@ -13,23 +14,36 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
+from limiter.operations import CONSUME, OPERATIONS, PRODUCE
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ, protocol_of_level
-from limiter.rules.level_keys import CONSUME, LEVEL_WORDS, PRODUCE, LevelKey, plain_client
+from limiter.rules.level_keys import LEVEL_WORDS, LevelKey, plain_client
 from limiter.rules.sender import ANYBODY, Sender
 from limiter.rules.subject import Subject
 from limiter.topics import TopicName, amqp_topic, parse_topic, parts_of_path, path_segment, rocketmq_topic
 
 PARTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {  # operation -> first word of the path -> the names of the parts after it
-    PRODUCE: {word: each.parts for word, each in LEVEL_WORDS.items() if PRODUCE in each.operations},
-    CONSUME: {ROCKETMQ.name: ("topic",), **{word: each.parts for word, each in LEVEL_WORDS.items() if CONSUME in each.operations}},
+    operation: {
+        **({ROCKETMQ.name: ("topic",)} if operation == CONSUME else {}),
+        **{word: each.parts for word, each in LEVEL_WORDS.items() if operation in each.operations},
+    }
+    for operation in OPERATIONS
 }
 OF_TOPICS: Final = {"queue": AMQP.name, ROCKETMQ.name: ROCKETMQ.name}  # words of the level `topic`, and their protocols
 
 
+def first_words(operation: str) -> list[str]:
+    """With which the path of a key begins."""
+    return ["limits"] if operation == PRODUCE else ["limits", operation]
+
+
+def operation_of(word: str) -> str:
+    """The operation of a key whose path has `word` behind `limits`."""
+    return word if word in PARTS and word != PRODUCE else PRODUCE
+
+
 def template(operation: str, word: str) -> str:
     """`limits/consume/queue/{vhost}/{queue}`."""
-    first = ["limits", CONSUME] if operation == CONSUME else ["limits"]
-    return "/".join([*first, word, *(f"{{{part}}}" for part in PARTS[operation][word])])
+    return "/".join([*first_words(operation), word, *(f"{{{part}}}" for part in PARTS[operation][word])])
 
 
 def is_level_target(target: str) -> bool:
@@ -74,8 +88,7 @@ def parts_of(key: LevelKey) -> tuple[str, list[bytes]]:
 def level_target(key: LevelKey) -> str:
     """The target of a key; also its path below /v1/."""
     word, parts = parts_of(key)
-    first = ["limits", CONSUME] if key.operation == CONSUME else ["limits"]
-    return "/".join([*first, word, *map(path_segment, parts)])
+    return "/".join([*first_words(key.operation), word, *map(path_segment, parts)])
 
 
 @lru_cache(maxsize=65536)  # all of them are asked for at each change of one
@@ -84,8 +97,8 @@ def level_key_of(target: str) -> LevelKey:
     _, *rest = target.split("/")
     if not rest:
         raise ValueError(f"{target!r} is not the path of a limit")
-    operation = CONSUME if rest[0] == CONSUME else PRODUCE
-    word, *parts = rest[1:] if operation == CONSUME else rest
+    operation = operation_of(rest[0])
+    word, *parts = rest if operation == PRODUCE else rest[1:]
     return level_key(operation, word, parts_of_path("/".join(parts)))
 
 

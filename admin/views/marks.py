@@ -81,9 +81,9 @@ def targets_of(rules: RuleSet, place: TopicPlace, name: TopicName | None) -> fro
     """What a change may name that touches this topic: its own key, its rules, the quotas where it has one. By the rules that hold now."""
     _, text, operation = place
     if name is None:
-        return frozenset([f"limits/consume/queue/{text}"])
+        return frozenset([f"limits/{operation}/queue/{text}"])
     own = key_target(name)
-    found = {own} if operation == "produce" else {own.replace("limits/", "limits/consume/", 1), f"limits/consume/queue/{text}"}
+    found = {own} if operation == "produce" else {own.replace("limits/", f"limits/{operation}/", 1), f"limits/{operation}/queue/{text}"}
     for effective in rules.matched(Subject(name, text, operation=operation)):
         found |= {rule_target(effective.rule.name), f"{LIVE_RULES}{effective.rule.name}"}
         if effective.origin.startswith("quota"):

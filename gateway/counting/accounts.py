@@ -67,7 +67,7 @@ class TopicTotals:
     def __init__(self, protocol: str, text: str, operation: str = "produce") -> None:
         self.protocol = protocol
         self.text = text
-        self.operation = operation  # one of `limiter.protocols.OPERATIONS`
+        self.operation = operation  # one of `limiter.operations.OPERATIONS`
         self.received = 0
         self.forwarded = 0
         self.bytes = 0

@@ -213,6 +213,12 @@ MESSAGES: Final = (
         "Messages that passed, but that a rule in shadow mode would have refused. Look here before you enforce it.",
         *TOPIC,
     ),
+    counter(
+        "sluice_messages_redelivered_total",
+        "Deliveries of RabbitMQ's that had been made before: consumers give messages back, or their channels end. They are among those "
+        "received. Only queues that have had any.",
+        *TOPIC,
+    ),
     gauge("sluice_messages_waiting", "Messages with the limiter, or held by a limit, now.", *TOPIC, workers=SUM),
     gauge(
         "sluice_topic_spooled_messages",

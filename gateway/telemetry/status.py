@@ -265,6 +265,7 @@ def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
         "abandoned": totals.abandoned,
         "bypassed": totals.bypassed,
         "shadow_refused": totals.shadow_refused,
+        "redelivered": totals.redelivered,
         "waiting": totals.waiting,
         "wait_p99_ms": gateway.accounts.waits.p99_ms(place, now),
         "spooled": spool.spooled(gateway.disk, *place),

@@ -17,6 +17,7 @@ from gateway.telemetry.exposition import escape, heading
 from gateway.telemetry.metrics import METRICS, Metric
 
 REFUSED: Final = "sluice_messages_refused_total"
+REDELIVERED: Final = "sluice_messages_redelivered_total"
 COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in which they are written
     "sluice_messages_received_total": lambda totals: totals.received,
     "sluice_messages_forwarded_total": lambda totals: totals.forwarded,
@@ -26,6 +27,7 @@ COLUMNS: Final[dict[str, Callable[[TopicTotals], float]]] = {  # in the order in
     "sluice_messages_bypassed_total": lambda totals: totals.bypassed,
     "sluice_messages_abandoned_total": lambda totals: totals.abandoned,
     "sluice_messages_shadow_refused_total": lambda totals: totals.shadow_refused,
+    REDELIVERED: lambda totals: totals.redelivered,
     "sluice_messages_waiting": lambda totals: totals.waiting,
     "sluice_message_bytes_total": lambda totals: totals.bytes,
     "sluice_message_copies_total": lambda totals: totals.copies,
@@ -59,6 +61,8 @@ def _lines(topics: list[TopicTotals], columns: list[tuple[Metric, list[float], R
         yield heading(metric)
         name, reason = metric.name, BY_LIMIT if metric.name == REFUSED else ""
         for topic, value, counts in zip(labels, values, others, strict=True):
+            if name == REDELIVERED and not value:  # most topics never have any
+                continue
             yield f"{name}{{{topic}{reason}}} {value}\n"
             for other, count in counts:
                 yield f"{name}{{{topic}{other}}} {count}\n"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import COUNTING, WITHOUT_BURST
-from limiter.protocols import HELD_OPERATIONS, PROTOCOL_NAMES
+from limiter.operations import HELD_OPERATIONS
+from limiter.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     from limiter.limits import Limit, LimitChange

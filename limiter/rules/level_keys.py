@@ -5,6 +5,7 @@ A topic's own live change goes by its `TopicName`. Every other bucket is named b
     ("produce", "client", "", "10.0.0.7")       all that this client publishes
     ("consume", "group", "", "billing")         all that this RocketMQ group is given
     ("consume", "topic", "amqp", "%2F/amq.default/jobs")     all deliveries from this queue
+    ("requeue", "topic", "amqp", "%2F/amq.default/jobs")     all that consumers give back to it
 
 A client is one address, or an IPv6 network of a host or a site (`2001:db8::/64`), because a host may take any address of its network.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, REQUEUE
 from limiter.rules.patterns import IPV6_BITS, client_network
 
 if TYPE_CHECKING:
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from limiter.rules.rule import Override
     from limiter.rules.subject import Subject
 
-CONSUME: Final = "consume"
-PRODUCE: Final = "produce"
+ALL: Final = tuple(OPERATION_RECORDS)
 
 
 class LevelWord(NamedTuple):
@@ -36,14 +37,14 @@ class LevelWord(NamedTuple):
 
 
 LEVEL_WORDS: Final = {
-    "client": LevelWord(("client",), example="10.0.0.7", sends=True),
-    "user": LevelWord(("user",), example="shop", sends=True),
-    "listener": LevelWord(("listener",)),
-    "vhost": LevelWord(("vhost",), example="/"),
+    "client": LevelWord(("client",), ALL, "10.0.0.7", sends=True),
+    "user": LevelWord(("user",), ALL, "shop", sends=True),
+    "listener": LevelWord(("listener",), ALL),
+    "vhost": LevelWord(("vhost",), ALL, "/"),
     "exchange": LevelWord(("vhost", "exchange"), (PRODUCE,), "/ orders"),
     "namespace": LevelWord(("namespace",)),
     "group": LevelWord(("group",), (CONSUME, PRODUCE), "billing", sends=True),
-    "queue": LevelWord(("vhost", "queue"), (CONSUME,), "/ jobs"),
+    "queue": LevelWord(("vhost", "queue"), (CONSUME, REQUEUE), "/ jobs"),
 }
 LEAST_IPV6_PREFIX: Final = 48  # bits; a site's network (RFC 6177); a wider one is many clients, which a rule is for
 

@@ -19,7 +19,8 @@ from limiter.algorithms.setting_errors import (
     setting_error,
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
-from limiter.protocols import HELD_OPERATIONS, OPERATIONS, PROTOCOL_NAMES, REQUEUE
+from limiter.operations import HELD_OPERATIONS, OPERATIONS, REQUEUE
+from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
 from limiter.rules.rows import CHOICE, DURATION, LISTENERS, NETWORK, SIZE, WEIGHT, WHOLE, WORDS, YES_NO, match_key, rows_of, rule_setting

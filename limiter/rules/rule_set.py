@@ -36,7 +36,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from limiter.limits import Limit, as_change
-from limiter.protocols import OPERATIONS, PROTOCOL_NAMES
+from limiter.operations import PRODUCE
+from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.index import RuleIndex
 from limiter.rules.level_keys import LevelChanges, LevelKey
 from limiter.rules.matching import Matcher, group_text
@@ -126,7 +127,7 @@ def with_quota(rule: Rule, quota: Quota) -> Rule:
 
 def unruled(per: str, operation: str) -> Rule:
     """The rule that a live change of a thing of the level `per` changes where no rule is for it: like UNRULED, of that level."""
-    return replace(UNRULED, per=per, match=Match() if operation == OPERATIONS[0] else Match(operation=operation))
+    return replace(UNRULED, per=per, match=Match() if operation == PRODUCE else Match(operation=operation))
 
 
 def with_level_override(rule: Rule, override: Override, protocol: str) -> Rule:

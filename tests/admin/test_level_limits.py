@@ -25,6 +25,9 @@ KEYS = [
     ("consume/queue/%2F/jobs", "queue / jobs", {}, "consume"),
     ("consume/client/10.0.0.7", "client 10.0.0.7", {"client": "10.0.0.7"}, "consume"),
     ("consume/user/shop", "user shop", {"user": "shop"}, "consume"),
+    ("requeue/queue/%2F/jobs", "queue / jobs", {}, "requeue"),
+    ("requeue/client/10.0.0.7", "client 10.0.0.7", {"client": "10.0.0.7"}, "requeue"),
+    ("requeue/vhost/%2F", "vhost /", {}, "requeue"),
 ]
 JOBS = amqp_topic(b"/", b"", b"jobs")
 
@@ -133,6 +136,9 @@ async def test_the_list_shows_it_with_its_origin(api: Control) -> None:
         ("listener/rabit", 422, "there is no listener 'rabit'"),
         ("exchange/%2F", 404, ""),
         ("consume/exchange/%2F/orders", 404, ""),
+        ("requeue/exchange/%2F/orders", 404, ""),
+        ("requeue/group/billing", 404, ""),
+        ("requeue/rocketmq/orders", 404, ""),
         ("consume/consume/client/10.0.0.7", 404, ""),
         ("queue/%2F/jobs", 404, ""),
         ("connection/7", 404, ""),
@@ -150,6 +156,8 @@ async def test_what_is_no_key_is_refused_with_the_way_out(api: Control, path: st
     [
         ("client/10.0.0.7", {"action": "delay"}, "/messages"),
         ("consume/client/10.0.0.7", {"messages": "5/s", "action": "drop"}, "/action"),
+        ("requeue/queue/%2F/jobs", {"messages": "5/s", "action": "block"}, "/action"),
+        ("requeue/queue/%2F/jobs", {"bytes": "5KiB/s"}, "/bytes"),
         ("listener/rocket", {"messages": "5/s", "open_for": "2s"}, "/open_for"),
         ("client/10.0.0.7", {"messages": "5/s", "max_delay": "8s"}, "/max_delay"),
     ],

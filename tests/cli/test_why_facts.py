@@ -55,6 +55,16 @@ def test_a_quota_below_what_was_published_names_the_ceiling() -> None:
     assert "ceiling" not in page(findings(level(origin="quota", ceilings=[])))
 
 
+def test_who_gives_back_is_told_what_becomes_of_it_and_to_look_for_the_cause() -> None:
+    text = " ".join(page(findings(level(operation="requeue", per="topic"))).split())
+    assert "given back by consumers, for this topic" in text
+    assert "9.6/s goes back to its queue; what is over the limit waits for its turn" in text
+    assert "what is given back waits for its turn, in its place in the consumer's prefetch" in text
+    assert "See why consumers fail on these messages" in text
+    assert "sluice limits set queue / bill.eu --operation requeue --messages" in text
+    assert "To do:" not in text
+
+
 def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later() -> None:
     client = Client("10.0.0.7", confirms=False)
     text = " ".join(page(findings(level(action="spool"), client)).split())

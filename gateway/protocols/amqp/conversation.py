@@ -35,7 +35,7 @@ from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
 from gateway.protocols.amqp.traceparents import traceparents
-from limiter.protocols import REQUEUE
+from limiter.operations import REQUEUE
 
 
 class AmqpConversation(Conversation):

@@ -42,6 +42,13 @@ def test_received_is_what_became_of_it_for_every_topic() -> None:
         assert parts[1] == 2
 
 
+def test_only_topics_that_have_had_something_delivered_again_have_a_series_for_it() -> None:
+    accounts = account(3)
+    accounts.topics["rocketmq", "t1", "produce"].redelivered = 5
+    found = series("".join(topic_lines(accounts)))["sluice_messages_redelivered_total"]
+    assert [(labels["topic"], value) for labels, value in found] == [("t1", 5)]
+
+
 def test_a_candidates_verdicts_are_counted_by_rule() -> None:
     counts = CandidateCounts(0)
     counts.add(9, 3, "10.0.0.7", 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from limiter.limits import Limit, Rate
-from limiter.protocols import OPERATIONS
+from limiter.operations import OPERATIONS
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule import PER, PROTOCOLS
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet

@@ -32,7 +32,7 @@ from gateway.protocols.amqp.broker_requests import REQUEUE
 from gateway.protocols.amqp.frames import BASIC_NACK, BASIC_RECOVER, BASIC_RECOVER_ASYNC, BASIC_REJECT, OVERHEAD, method_frame
 from gateway.protocols.octets import u64
 from gateway.waiting.line import Line
-from limiter.protocols import REQUEUE as REQUEUE_OPERATION
+from limiter import operations
 from limiter.topics import amqp_topic
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class Requeues:
                 return None
             raw = b"\xfe" + blake2b(queue, digest_size=16).digest()  # no publish has such: its exchange would be 254 bytes long
             name = amqp_topic(origin.vhost, b"", queue)
-            key = self.judge.key(origin, raw, name, None, REQUEUE_OPERATION, told_apart=True)
+            key = self.judge.key(origin, raw, name, None, operations.REQUEUE, told_apart=True)
             if len(self.lines) >= MAX_LINES:
                 self._prune()
             self._last_number -= 1
