@@ -54,6 +54,7 @@ MAX_WEIGHT: Final = 1000  # times the weight of other topics; for more there is 
 MIN_SPOOL_BYTES: Final = 1 << 20  # of a rule's own part of the spool; a batch has up to 256 KiB (guess)
 MAX_MESSAGE_BYTES: Final = 1 << 30  # of `max_message_size`; RabbitMQ takes 512 MiB at most, RocketMQ less
 MAX_OPEN_FOR_NS: Final = 3600 * SECOND  # ns; an open breaker; longer is a typing error (guess)
+MAX_BACKOFF_NS: Final = 3600 * SECOND  # ns; longer than any consumer_timeout; a guess
 
 TRIED_BY: Final = RATE_ALGORITHMS  # which a candidate may change
 
@@ -271,6 +272,13 @@ class Rule:
         "to; ignore: not by this rule; refuse: a publish that names any is refused, whatever the action (406).",
         choices=COPIES, alone=True, idle=IGNORE,
     )  # fmt: skip
+    backoff_ns: int | None = rule_setting(
+        DURATION,
+        None,
+        "With operation requeue: the longest pause that a consumer in a loop makes beyond what the limit asks for. It doubles from 0.1s on "
+        "each time that what is given back is over the limit and had been delivered before. Default: none.",
+        key="backoff", example="30s", least="100ms", most="1h",
+    )  # fmt: skip
     routing_key_words: int | None = rule_setting(
         WHOLE,
         None,
@@ -321,8 +329,10 @@ class Rule:
             raise RuleError("per", f"{spoken.title} has no {self.per}; say per: {spoken.per_instead.get(self.per, 'topic')}")
         if self.match.operation in HELD_OPERATIONS:
             check_consume(self.match, self.per, self.action, self.fallback)
-            if self.match.operation == REQUEUE:
-                check_requeue(self)
+        if self.match.operation == REQUEUE:
+            check_requeue(self)
+        elif self.backoff_ns is not None:
+            raise RuleError("backoff", "is for what consumers give back; say match: {operation: requeue}, or leave it out")
             if self.routing_key_words is not None:
                 raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
         if self.routing_key_words is not None:
@@ -425,6 +435,8 @@ def check_requeue(rule: Rule) -> None:
     for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
         if value not in fit:
             raise RuleError(field, f"{value!r} is not for requeues, which are only held until the limit lets them pass; leave it out")
+    if rule.backoff_ns is not None and not 0 < rule.backoff_ns <= MAX_BACKOFF_NS:
+        raise RuleError("backoff", f"{rule.backoff_ns / SECOND:g}s is outside 0s to {MAX_BACKOFF_NS // SECOND}s")
     if rule.limit.bytes is not None:
         raise RuleError("limit.bytes", "a client that gives a message back does not say how large it is; limit messages")
 

@@ -14,7 +14,9 @@ from config.rule_texts import DEFAULTS, RuleTexts
 from limiter.rules.rows import DURATION, SIZE, WEIGHT, WHOLE, RuleSetting
 from limiter.rules.rule import RULE_SETTINGS
 
-NEEDS: dict[str, dict[str, Any]] = {"routing_key_words": {"match": {"protocol": "amqp"}}, "ipv6_prefix": {"per": "client"}}
+NEEDS: dict[str, dict[str, Any]] = {
+    "routing_key_words": {"match": {"protocol": "amqp"}}, "ipv6_prefix": {"per": "client"}, "backoff": {"match": {"operation": "requeue"}},
+}  # fmt: skip
 each_row = pytest.mark.parametrize(("field", "row"), RULE_SETTINGS.items(), ids=RULE_SETTINGS)
 
 

@@ -149,6 +149,8 @@ class HeldParts(Lines):
             self.let_go(part)
             self.pass_on(part)
             return True
+        if part.ordering_key < 0 and part.rule is not None and part.rule.backoff_ns is not None:
+            due += self.requeues.pause(part)
         line = self.line_for(part)
         if line is not None and line.paged is not None and part.reservation is not None:
             self.deliveries.gets.goes_unjudged(part)
@@ -260,6 +262,8 @@ class HeldParts(Lines):
         if self.has_paged:
             super().limits_changed()
         self.windows.limits_changed()
+        for line in self.requeues.end_pauses():
+            self.make_due(line)
 
     def first_waiting(self) -> Part | None:
         held = super().first_waiting()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from limiter.limits import Limit, Rate
+from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule import RuleError
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from limiter.rules.subject import Subject
@@ -32,6 +32,8 @@ def requeues(**more: Any) -> Rule:
         ({"limit": Limit(bytes=Rate(1000))}, "limit.bytes"),
         ({"limit": Limit(concurrent=5), "algorithm": "concurrency"}, "algorithm"),
         ({"per": "exchange"}, "per"),
+        ({"backoff_ns": -1}, "backoff"),
+        ({"backoff_ns": 3601 * SECOND}, "backoff"),
         ({"routing_key_words": 1}, "routing_key_words"),
         ({"weight": 3.0}, "weight"),
         ({"match": {"exchange": "orders"}}, "match.exchange"),
@@ -43,6 +45,13 @@ def test_what_does_not_fit_is_refused_by_its_field(more: dict[str, Any], field: 
     with pytest.raises(RuleError) as refused:
         requeues(**more)
     assert refused.value.field == field
+
+
+def test_a_backoff_is_for_it_alone() -> None:
+    assert requeues(backoff_ns=30 * SECOND).backoff_ns == 30 * SECOND
+    with pytest.raises(RuleError) as refused:
+        Rule("publishes", limit=SOME, backoff_ns=SECOND)
+    assert refused.value.field == "backoff"
 
 
 @pytest.mark.parametrize("per", ["topic", "vhost", "user", "client", "listener", "connection", "rule"])

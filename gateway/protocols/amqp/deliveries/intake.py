@@ -72,8 +72,8 @@ class DeliveryIntake:
             if self.count > 0:
                 settlements = channel.settlements
                 if settlements is not None:
-                    if settlements.source is not consumer:
-                        settlements.begin_source(consumer)
+                    if settlements.source is not consumer or settlements.redelivered != (self.redelivered > 0):
+                        settlements.begin_source(consumer, self.redelivered > 0)
                     settlements.delivered += self.count
                 channel.consumer = None
                 channel.broker_left = 0
@@ -90,8 +90,8 @@ class DeliveryIntake:
         if self.count > 0:
             settlements = channel.settlements
             if settlements is not None:
-                if settlements.source is not consumer:
-                    settlements.begin_source(consumer)
+                if settlements.source is not consumer or settlements.redelivered != (self.redelivered > 0):
+                    settlements.begin_source(consumer, self.redelivered > 0)
                 settlements.delivered += self.count
             parking.passing = False
             parking.swallows = False
@@ -103,7 +103,8 @@ class DeliveryIntake:
         return found
 
     def _alike(self, data: bytes, pos: i64, channel_id: i64, limit: i64, name: bytes, only: i64) -> i64:
-        """Where the whole deliveries from `pos` on end whose consumer tag is `name`. `only`: those with bodies of that size; -1: of any.
+        """Where the whole deliveries from `pos` on end whose consumer tag is `name`, and which had all been made before, or none of them.
+        `only`: those with bodies of that size; -1: of any.
 
         Looks at what the frame loop would look at, and ends at whatever that would find wrong. Leaves `count`, `bytes` and `redelivered`.
         """
@@ -127,6 +128,8 @@ class DeliveryIntake:
                     break
             elif data[pos + 12 : pos + 12 + size_of_name] != name:
                 break
+            if count > 0 and (data[pos + 20 + size_of_name] & 1) != again:
+                break
             body: i64 = header + u32(data, header + 3) + OVERHEAD
             if data[header] != HEADER or u16(data, header + 1) != channel_id:
                 break
@@ -146,11 +149,11 @@ class DeliveryIntake:
                     break
             count += 1
             total += size
-            again += data[pos + 20 + size_of_name] & 1
+            again = data[pos + 20 + size_of_name] & 1
             pos = stop
         self.count = count
         self.bytes = total
-        self.redelivered = again
+        self.redelivered = count * again
         return pos
 
     # ---- frame by frame --------------------------------------------------------------------------------------------
@@ -160,11 +163,12 @@ class DeliveryIntake:
         consumer = self.consumers.delivered(method, channel.number, data[pos + 11 : stop - 1])
         channel.broker_left = -1
         self.received += 1
-        if consumer is not None and is_redelivered(data, pos, stop):
+        redelivered = is_redelivered(data, pos, stop)
+        if consumer is not None and redelivered:
             self.lot.count(consumer.key, 0, 0, 0, 1)
         if channel.settlements is not None:
-            if channel.settlements.source is not consumer:
-                channel.settlements.begin_source(consumer)
+            if channel.settlements.source is not consumer or channel.settlements.redelivered != redelivered:
+                channel.settlements.begin_source(consumer, redelivered)
             channel.settlements.delivered += 1
             if consumer is not None and consumer.source in (STREAM, ASKED):
                 channel.settlements.keep_of_stream(1)

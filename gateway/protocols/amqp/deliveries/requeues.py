@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = OVERHEAD + 13  # a basic.ack, nack or reject: method, tag, bits
 MAX_SPLIT: Final = 65_536  # frames that `multiple` is split into, 1.4 MB; the largest prefetch count (u16)
+FIRST_PAUSE_NS: Final = 100_000_000  # 0.1 s; what a requeue over its limit waits at most before it is judged again; a guess
 MAX_LINES: Final = 1024  # of a connection; beyond that those that are empty are forgotten; a guess
 RECOVERS: Final = (BASIC_RECOVER, BASIC_RECOVER_ASYNC)
 
@@ -54,7 +55,7 @@ RECOVERS: Final = (BASIC_RECOVER, BASIC_RECOVER_ASYNC)
 class RequeueLine(Line):
     """The requeues of one channel from one queue that wait. `name` is its number, below 0, which is their ordering key."""
 
-    __slots__ = ("channel", "key", "ordering_key", "over", "queue", "settlements", "unsent")
+    __slots__ = ("channel", "key", "ordering_key", "over", "pause_ns", "queue", "settlements", "unsent")
 
     def __init__(self, number: int, channel: AmqpChannel, settlements: Settlements, queue: bytes, key: Key) -> None:
         super().__init__(number)
@@ -65,6 +66,7 @@ class RequeueLine(Line):
         self.key = key
         self.unsent = 0  # tags decoded and not on their way to the broker yet
         self.over = False  # the channel is closed: what waits goes nowhere
+        self.pause_ns = 0  # which it has made last, beyond what its limit asks for
 
 
 class WholeRequeue(Part):
@@ -218,7 +220,7 @@ class Requeues:
                 if line is not None:
                     counts[line.key] = counts.get(line.key, 0) + 1
             return counts
-        for _, consumer in reversed(settlements.sources):
+        for _, consumer, _ in reversed(settlements.sources):
             line = None if consumer is None else self._line(channel, settlements, consumer.queue)
             if line is not None:
                 counts[line.key] = 1 if settlements.unsure else last - settlements.low - len(settlements.above)
@@ -242,7 +244,7 @@ class Requeues:
     def any_limited(self, channel: AmqpChannel, settlements: Settlements) -> bool:
         """Whether a rule limits what is requeued from one of the queues that the unsettled deliveries of `channel` are from."""
         seen: set[bytes] = set()
-        for _, consumer in settlements.sources:
+        for _, consumer, _ in settlements.sources:
             if consumer is not None and consumer.queue not in seen:
                 seen.add(consumer.queue)
                 if self._line(channel, settlements, consumer.queue) is not None:
@@ -315,6 +317,29 @@ class Requeues:
         """Whether `part` may be held: its channel is open, and nothing that the client has said behind it would settle it otherwise."""
         line = self.lines.get(part.ordering_key)
         return line is not None and not line.over and not line.channel.rush
+
+    def pause(self, part: Part) -> int:
+        """How long (ns) `part`, which was refused, waits beyond what its limit asks for.
+
+        A consumer that gives back what was delivered to it before is in a loop: it waits twice as long each time that it meets its limit,
+        until it gives back something new, or has nothing that waits.
+        """
+        line = self.lines.get(part.ordering_key)
+        rule = part.rule
+        if line is None or rule is None or rule.backoff_ns is None or (line.returned if line.taken else line.parts):
+            return 0  # what is before it pauses
+        if not line.settlements.was_redelivered(u64(part.data, part.start + 11)):
+            line.pause_ns = 0
+            return 0
+        line.pause_ns = min(max(2 * line.pause_ns, FIRST_PAUSE_NS), rule.backoff_ns)
+        return line.pause_ns
+
+    def end_pauses(self) -> list[RequeueLine]:
+        """Other rules are in force: the lines that have paused, which ask anew."""
+        found = [line for line in self.lines.values() if line.pause_ns > 0 and line.parts and line.taken == 0]
+        for line in found:
+            line.pause_ns = 0
+        return found
 
     def take_rushing(self, channel: AmqpChannel) -> list[Part]:
         """What waits on `channel`, before a method that would settle it otherwise: it goes unpaid."""

@@ -30,8 +30,8 @@ class Settlements:
     """The deliveries of one channel."""
 
     __slots__ = (
-        "above", "by_client", "delivered", "given_back", "low", "of_streams", "pending", "pending_heap", "recovering", "source",
-        "sources", "unsure", "watched", "watched_tags",
+        "above", "by_client", "delivered", "given_back", "low", "of_streams", "pending", "pending_heap", "recovering", "redelivered",
+        "source", "sources", "unsure", "watched", "watched_tags",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -46,7 +46,9 @@ class Settlements:
         self.watched_tags: deque[int] = deque()  # the same in order, and some that are settled
         self.given_back = False  # what the client had not settled was given back (`leaving.py`): what it still says comes too late
         self.source: Consumer | None = None  # of the last delivery
-        self.sources: list[tuple[int, Consumer | None]] = []  # the first tag of each run of one consumer's deliveries, in order
+        self.redelivered = False  # the last delivery had been made before
+        # The first tag of each run of deliveries for one consumer, which all had been made before, or none of them; in order.
+        self.sources: list[tuple[int, Consumer | None, bool]] = []
         self.pending: set[int] = set()  # tags that the client has requeued and the broker does not know of yet (`requeues.py`)
         self.pending_heap: list[int] = []  # the same, and some that are not pending any more
 
@@ -107,23 +109,29 @@ class Settlements:
 
     # ---- whose deliveries they are -----------------------------------------------------------------------------------
 
-    def begin_source(self, consumer: Consumer | None) -> None:
-        """The next delivery is for `consumer`, and the last one was not."""
+    def begin_source(self, consumer: Consumer | None, redelivered: bool) -> None:  # noqa: FBT001
+        """The next delivery is for `consumer` and had been made before, or not; the last one was not like that."""
         before = self.source
         self.source = consumer
-        if before is not None and consumer is not None and before.queue == consumer.queue:
+        if redelivered == self.redelivered and before is not None and consumer is not None and before.queue == consumer.queue:
             return
+        self.redelivered = redelivered
         sources = self.sources
         if len(sources) > 1 and sources[1][0] <= self.low + 1:  # else nothing is settled
             del sources[: bisect_right(sources, self.low + 1, key=first_of) - 1]
         elif len(sources) >= MAX_SOURCES:
             del sources[: MAX_SOURCES // 2]
-        sources.append((self.delivered + 1, consumer))
+        sources.append((self.delivered + 1, consumer, redelivered))
 
     def source_of(self, tag: int) -> Consumer | None:
         """Whose delivery `tag` is; None: not known."""
         at = bisect_right(self.sources, tag, key=first_of)
         return self.sources[at - 1][1] if at > 0 and tag <= self.delivered else None
+
+    def was_redelivered(self, tag: int) -> bool:
+        """Whether the message of `tag` had been delivered before, as far as is known."""
+        at = bisect_right(self.sources, tag, key=first_of)
+        return at > 0 and self.sources[at - 1][2]
 
     # ---- what is requeued and not on its way -------------------------------------------------------------------------
 
@@ -198,7 +206,7 @@ class Settlements:
         return f"<Settlements {self.low}+{len(self.above)}/{self.delivered}{' unsure' if self.unsure else ''}>"
 
 
-def first_of(run: tuple[int, Consumer | None]) -> int:
+def first_of(run: tuple[int, Consumer | None, bool]) -> int:
     return run[0]
 
 

@@ -22,10 +22,10 @@ SCHEDULES = 400
 LONG = 100_000  # 130 a second, interpreted
 
 
-def limit(messages: int = 10, *, burst: int = 1, queue: str = "jobs", mode: str = "enforce", **more: Any) -> Rule:
+def limit(messages: int = 10, *, burst: int = 1, queue: str = "jobs", **more: Any) -> Rule:
     """So many requeues of a queue a second."""
     rate = Limit(messages=Rate(messages), messages_burst=burst)
-    return Rule(f"limit {queue}", Match(queue=queue, operation="requeue", **more), limit=rate, mode=mode, action="delay")
+    return Rule(f"limit {queue}", Match(queue=queue, operation="requeue"), limit=rate, action="delay", **more)
 
 
 def consuming(*rules: Rule, confirms: tuple[int, ...] = (), deliveries: int = 9, no_ack: bool = False) -> Talk:
@@ -326,6 +326,45 @@ def test_a_client_that_never_stops_is_not_read_any_more() -> None:
     assert talk.conversation.budget.held_polls == 5000
 
 
+# ---- backoff -------------------------------------------------------------------------------------------------------
+
+
+def looping(talk: Talk, seconds: int, *, redelivered: bool = True) -> list[int]:
+    """What is given back is delivered again at once, and given back: how many went back in each second."""
+    tag = 9
+    counts = []
+    talk.client(b"".join(nack(each) for each in range(1, 10)))
+    for _ in range(seconds * 100):
+        back = len(requeued(talk))
+        counts.append(back)
+        fresh = range(tag + 1, tag + 1 + back)
+        tag += back
+        talk.broker(delivered(1, *fresh, redelivered=redelivered))
+        talk.client(b"".join(nack(each) for each in fresh))
+        talk.wait(10 * MS)
+    return [sum(counts[at : at + 100]) for at in range(0, len(counts), 100)]
+
+
+def test_a_loop_backs_off_and_a_consumer_that_gives_back_what_is_new_does_not() -> None:
+    plain = looping(consuming(limit(20)), 20)
+    assert all(19 <= each <= 22 for each in plain), plain
+    backing_off = looping(consuming(limit(20, backoff_ns=4 * SECOND)), 20)
+    assert backing_off[0] > 5
+    assert sum(backing_off[10:]) <= 5, "each four seconds what the burst lets go"
+    assert sum(backing_off[10:]) >= 2
+    assert looping(consuming(limit(20, backoff_ns=4 * SECOND)), 20, redelivered=False) == plain
+
+
+def test_a_pause_ends_with_other_limits() -> None:
+    talk = consuming(limit(10, backoff_ns=3000 * SECOND))
+    looping(talk, 20)
+    assert talk.conversation.budget.next_due > talk.now + 2 * SECOND
+    talk.judge.replace(RuleSet((limit(1000, burst=100),)))
+    talk.conversation.lines.limits_changed()
+    talk.wait(SECOND)
+    assert len(requeued(talk)) > 5
+
+
 # ---- whose they are ------------------------------------------------------------------------------------------------
 
 
@@ -347,7 +386,7 @@ def test_it_is_known_whose_each_tag_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert account.source_of(1) is None, "forgotten: it passes"
     talk.client(ack(399, multiple=True))
     talk.broker(delivered(1, 400, consumer="j") + delivered(1, 401, consumer="m"))
-    assert [tag for tag, _ in account.sources] == [400, 401], "those of settled tags go"
+    assert [tag for tag, _, _ in account.sources] == [400, 401], "those of settled tags go"
     assert Settlements().source_of(1) is None
 
 
