@@ -13,6 +13,11 @@ from typing import Final
 PRODUCE: Final = "produce"
 CONSUME: Final = "consume"
 REQUEUE: Final = "requeue"
+DECLARE: Final = "declare"
+BIND: Final = "bind"
+DELETE: Final = "delete"
+PURGE: Final = "purge"
+OPEN: Final = "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class Operation:
     passes: str = ""  # what stands behind the rate that passes
     remedy: str = ""  # what an application can do
     not_of: str = ""  # a key that it does not have: what to say instead
+    methods: tuple[str, ...] = ()  # of AMQP 0-9-1: what it stands for, where that is no message
 
 
 OPERATION_RECORDS: Final[Mapping[str, Operation]] = {
@@ -49,7 +55,23 @@ OPERATION_RECORDS: Final[Mapping[str, Operation]] = {
             remedy="Nothing is lost. See why consumers fail on these messages: what they give back comes again at once.",
             not_of="what is given back goes to the queue that it came from, wherever it was published; say queue VHOST QUEUE",
         ),
+        *(
+            Operation(
+                name, f"what clients {does}", whose=f"{name}, ", waits="its client waits for the answer, and its channel with it",
+                passes="passes; the rest waits for its turn", remedy="Nothing is lost or refused: its answers come late. Say it once.",
+                not_of=f"it is limited by rules: sluice rules add NAME --match operation={name} --per client --messages 10/s",
+                methods=methods,
+            )
+            for name, does, methods in (
+                (DECLARE, "declare", ("queue.declare", "exchange.declare")),
+                (BIND, "bind and unbind", ("queue.bind", "queue.unbind", "exchange.bind", "exchange.unbind")),
+                (DELETE, "delete", ("queue.delete", "exchange.delete")),
+                (PURGE, "purge", ("queue.purge",)),
+                (OPEN, "open", ("channel.open",)),
+            )
+        ),
     )
 }  # fmt: skip
+OF_TOPICS: Final = (PRODUCE, CONSUME, REQUEUE)  # what is done with the messages of one topic; the others are of no topic
 OPERATIONS: Final = tuple(OPERATION_RECORDS)
 HELD_OPERATIONS: Final = frozenset(record.name for record in OPERATION_RECORDS.values() if record.held)

@@ -23,7 +23,7 @@ from admin.store.state import StoredOverride, key_target
 from admin.views.limit_list import SORTS, described, find_entries, rates_of, sort_key
 from admin.views.limit_views import Explained, KeyLimit, Level, LimitInUse, LimitPage, explained, level_of, remarks_on_modes, usage_of
 from admin.views.views import Preview
-from limiter.operations import CONSUME, OPERATIONS, PRODUCE
+from limiter.operations import CONSUME, OF_TOPICS, OPERATIONS, PRODUCE
 from limiter.protocols import PROTOCOL_NAMES, ROCKETMQ, spoken_behind
 from limiter.rules.explanation import explain
 from limiter.rules.rule import PROTOCOLS, SENDER_KEYS
@@ -106,7 +106,7 @@ def operations_of(name: TopicName, asked: Asked) -> tuple[str, ...]:
         return (asked.operation,)
     if name.exchange:
         return (PRODUCE,)
-    return (PRODUCE, CONSUME) if name.protocol == ROCKETMQ.name else OPERATIONS
+    return (PRODUCE, CONSUME) if name.protocol == ROCKETMQ.name else OF_TOPICS
 
 
 def configured(context: Context, name: TopicName, found: list[tuple[str, Effective]] | None = None) -> tuple[Any, ...]:

@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
-from limiter.operations import CONSUME, OPERATIONS, PRODUCE
+from limiter.operations import CONSUME, PRODUCE
+from limiter.operations import OF_TOPICS as OPERATIONS
 from limiter.protocols import AMQP, DEFAULT_EXCHANGE, PROTOCOL_NAMES, ROCKETMQ, protocol_of_level
 from limiter.rules.level_keys import LEVEL_WORDS, LevelKey, plain_client
 from limiter.rules.sender import ANYBODY, Sender

@@ -15,7 +15,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from limiter.operations import CONSUME, OPERATION_RECORDS, PRODUCE, REQUEUE
+from limiter.operations import CONSUME, OF_TOPICS, PRODUCE, REQUEUE
 from limiter.rules.patterns import IPV6_BITS, client_network
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from limiter.rules.rule import Override
     from limiter.rules.subject import Subject
-
-ALL: Final = tuple(OPERATION_RECORDS)
 
 
 class LevelWord(NamedTuple):
@@ -37,10 +35,10 @@ class LevelWord(NamedTuple):
 
 
 LEVEL_WORDS: Final = {
-    "client": LevelWord(("client",), ALL, "10.0.0.7", sends=True),
-    "user": LevelWord(("user",), ALL, "shop", sends=True),
-    "listener": LevelWord(("listener",), ALL),
-    "vhost": LevelWord(("vhost",), ALL, "/"),
+    "client": LevelWord(("client",), OF_TOPICS, "10.0.0.7", sends=True),
+    "user": LevelWord(("user",), OF_TOPICS, "shop", sends=True),
+    "listener": LevelWord(("listener",), OF_TOPICS),
+    "vhost": LevelWord(("vhost",), OF_TOPICS, "/"),
     "exchange": LevelWord(("vhost", "exchange"), (PRODUCE,), "/ orders"),
     "namespace": LevelWord(("namespace",)),
     "group": LevelWord(("group",), (CONSUME, PRODUCE), "billing", sends=True),

@@ -19,7 +19,7 @@ from limiter.algorithms.setting_errors import (
     setting_error,
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
-from limiter.operations import HELD_OPERATIONS, OPERATIONS, REQUEUE
+from limiter.operations import CONSUME, HELD_OPERATIONS, OF_TOPICS, OPERATIONS, REQUEUE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.patterns import IPV6_BITS, Addresses
@@ -114,7 +114,8 @@ class Match:
     )
     operation: str | None = match_key(
         "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused; "
-        "requeue: deliveries that an AMQP client gives back (basic.nack and basic.reject with requeue, basic.recover), held as well.",
+        "requeue: deliveries that an AMQP client gives back (basic.nack and basic.reject with requeue, basic.recover), held as well; "
+        "declare, bind, delete, purge, open: methods of AMQP that are no messages, which wait for their turn.",
         kind=CHOICE, choices=OPERATIONS,
     )  # fmt: skip
 
@@ -329,12 +330,11 @@ class Rule:
             raise RuleError("per", f"{spoken.title} has no {self.per}; say per: {spoken.per_instead.get(self.per, 'topic')}")
         if self.match.operation in HELD_OPERATIONS:
             check_consume(self.match, self.per, self.action, self.fallback)
-        if self.match.operation == REQUEUE:
-            check_requeue(self)
-        elif self.backoff_ns is not None:
-            raise RuleError("backoff", "is for what consumers give back; say match: {operation: requeue}, or leave it out")
+            if self.match.operation != CONSUME:
+                check_only_held(self, self.match.operation)
             if self.routing_key_words is not None:
                 raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
+        check_backoff(self)
         if self.routing_key_words is not None:
             check_words(self.routing_key_words, self.per, spoken)
         check_reply(self.reply, self.match.spoken())
@@ -427,18 +427,33 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
             raise RuleError(field, f"{value!r} is not for deliveries, which are only held until the limit lets them pass; leave it out")
 
 
-def check_requeue(rule: Rule) -> None:
-    """Raise RuleError for settings that do not apply to what clients give back. `reject` is what every rule has that says no action."""
+def check_only_held(rule: Rule, operation: str) -> None:
+    """Raise RuleError for settings that do not apply to what can only wait. `reject` is what every rule has that says no action."""
     if rule.match.spoken() == "rocketmq":
-        remedy = "match that topic, without operation"
-        raise RuleError("match.operation", f"what RocketMQ's clients send back is published to %RETRY%GROUP; {remedy}")
+        raise RuleError("match.operation", f"{operation} is RabbitMQ's; what RocketMQ's consumers send back is published to %RETRY%GROUP")
     for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
         if value not in fit:
-            raise RuleError(field, f"{value!r} is not for requeues, which are only held until the limit lets them pass; leave it out")
-    if rule.backoff_ns is not None and not 0 < rule.backoff_ns <= MAX_BACKOFF_NS:
-        raise RuleError("backoff", f"{rule.backoff_ns / SECOND:g}s is outside 0s to {MAX_BACKOFF_NS // SECOND}s")
+            raise RuleError(field, f"{value!r} is not for operation: {operation}, where what is over the limit only waits; leave it out")
     if rule.limit.bytes is not None:
-        raise RuleError("limit.bytes", "a client that gives a message back does not say how large it is; limit messages")
+        raise RuleError("limit.bytes", f"with operation: {operation} nobody says how large anything is; limit messages")
+    if operation in OF_TOPICS:
+        return
+    for name in ("exchange", "routing_key", "queue"):
+        if getattr(rule.match, name) is not None:
+            raise RuleError(f"match.{name}", f"with operation: {operation} a limit is for who says it, not for what is named; leave it out")
+    if rule.per == "topic":
+        raise RuleError(
+            "per", f"with operation: {operation} there are no topics; say per: client, user, vhost, listener, connection or rule"
+        )
+
+
+def check_backoff(rule: Rule) -> None:
+    if rule.backoff_ns is None:
+        return
+    if rule.match.operation != REQUEUE:
+        raise RuleError("backoff", "is for what consumers give back; say match: {operation: requeue}, or leave it out")
+    if not 0 < rule.backoff_ns <= MAX_BACKOFF_NS:
+        raise RuleError("backoff", f"{rule.backoff_ns / SECOND:g}s is outside 0s to {MAX_BACKOFF_NS // SECOND}s")
 
 
 def check_candidate(candidate: LimitChange, algorithm: str) -> None:

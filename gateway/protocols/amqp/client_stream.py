@@ -23,6 +23,7 @@ from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.amqp.channel import AWAITS_BODY, AWAITS_HEADER, AWAITS_METHOD, AmqpChannel
 from gateway.protocols.amqp.channel_states import CLIENT_OPEN
 from gateway.protocols.amqp.client_methods import ClientMethods
+from gateway.protocols.amqp.costly_methods import OPERATION_OF
 from gateway.protocols.amqp.deliveries.consumers import ASKS
 from gateway.protocols.amqp.deliveries.deliveries import SETTLES, Deliveries
 from gateway.protocols.amqp.frames import (
@@ -43,6 +44,7 @@ from gateway.protocols.amqp.frames import (
     METHOD,
     MIN_FRAME_BYTES,
     OVERHEAD,
+    QUEUE_DECLARE,
     SYNTAX_ERROR,
     TX_COMMIT,
     TX_SELECT,
@@ -141,12 +143,14 @@ class ClientStream:
                 self.waits_for_open = True
                 break
             alone = False  # whether the frame is to be a part of its own
+            costly: i64 = 0  # the method, if it may be limited itself
             if self.closing or channel is None or (channel.client_state != CLIENT_OPEN and channel.awaits == AWAITS_METHOD):
                 if kind == METHOD and not self.closing:
                     method = self._method(data, pos, size)
                     self._unjudged(method, channel_id, channel, data[pos + 11 : stop - 1])
                     channel_number = -1
                     alone = method in WATCHED
+                    costly = method if method == CHANNEL_OPEN else 0
                 elif kind != METHOD:
                     self._check_kind(kind, channel_id, size)
                     if stop > end:
@@ -176,6 +180,7 @@ class ClientStream:
                     elif method == TX_SELECT:
                         self.deliveries.select(channel)
                     alone = method in WATCHED
+                    costly = method if method == QUEUE_DECLARE else 0
                 elif channel.settlements is not None and method in SETTLES:
                     if (method != BASIC_ACK or channel.settlements.pending) and self.deliveries.requeues.answer(
                         method, channel, data, pos, stop, parts
@@ -190,6 +195,8 @@ class ClientStream:
                             parts.append(Part(PLAIN, channel_id, changed, 0, len(changed)))
                         pos = stop
                         continue
+                elif method in OPERATION_OF:
+                    costly = method
             elif kind == HEADER:
                 if channel.awaits != AWAITS_HEADER:
                     raise client_error(UNEXPECTED_FRAME, f"a content header on channel {channel_id} without a publish")
@@ -214,6 +221,13 @@ class ClientStream:
                 continue
             else:
                 self._check_kind(kind, channel_id, size)
+            if costly != 0:
+                judged = self.deliveries.costly_methods.ask(costly, channel_id, publishes.origin, data, pos, stop)
+                if judged is not None:
+                    last = None
+                    parts.append(judged)
+                    pos = stop
+                    continue
             if alone:
                 parts.append(Part(PLAIN, channel_id, data, pos, stop))
                 last = None

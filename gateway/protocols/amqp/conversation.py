@@ -35,7 +35,7 @@ from gateway.protocols.amqp.held_parts import HeldParts
 from gateway.protocols.amqp.rejection import Rejection
 from gateway.protocols.amqp.settling import Settling
 from gateway.protocols.amqp.traceparents import traceparents
-from limiter.operations import REQUEUE
+from limiter.operations import PRODUCE
 
 
 class AmqpConversation(Conversation):
@@ -102,7 +102,7 @@ class AmqpConversation(Conversation):
         self.deliveries.verdicts.settle(now)
 
     def traceparents(self, part: Part, most: int) -> list[bytes]:
-        if part.size == 0 and (part.key is None or part.key.operation == REQUEUE):
+        if part.key is None or part.key.operation != PRODUCE:
             return []
         return traceparents(part.data, part.start, part.end, most)
 
@@ -240,6 +240,8 @@ class AmqpConversation(Conversation):
         if not self.deliveries.leaving.everything:
             self.deliveries.leaving.leave_all(self.channels, self.handshake.most_channels())
             self.deliveries.ends.end_by_client()
+            if not self.leaves:
+                self.held_parts.drop_opens()
 
     def take_farewells(self, *, quiet: bool) -> bytes:
         if self.budget.frame_left or self.close_said or self.draining:

@@ -21,8 +21,9 @@ from gateway.protocols.amqp.broker_stream import BrokerStream
 from gateway.protocols.amqp.channel import PART_OVERHEAD, AmqpChannel
 from gateway.protocols.amqp.channel_states import PASSING
 from gateway.protocols.amqp.client_stream import ClientStream
+from gateway.protocols.amqp.costly_methods import CostlyMethod
 from gateway.protocols.amqp.deliveries.gets import PATIENCE_NS
-from gateway.protocols.amqp.deliveries.requeues import RequeueLine, WholeRequeue, split_requeue
+from gateway.protocols.amqp.deliveries.requeues import RequeueLine, split_requeue
 from gateway.protocols.amqp.expirations import expiration_of
 from gateway.protocols.amqp.frames import (
     CHANNEL_CLOSE,
@@ -36,6 +37,7 @@ from gateway.protocols.amqp.refusals import over_limit, publish_end
 from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
+from limiter.operations import OPEN
 
 PENDING_BYTES: Final = 130  # of memory for each tag of a requeue that waits, beside its frame (two entries of `Settlements`)
 ANSWERED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -110,7 +112,7 @@ class HeldParts(Lines):
         return PATIENCE_NS
 
     def may_page(self, part: Part) -> bool:
-        return part.reservation is None and part.ordering_key > 0 and not isinstance(part, WholeRequeue)  # those are judged all the same
+        return part.reservation is None and part.ordering_key > 0 and not isinstance(part, CostlyMethod)  # those are judged all the same
 
     def may_expire(self, part: Part) -> bool:
         channel = self.channels.get(part.ordering_key)
@@ -139,7 +141,7 @@ class HeldParts(Lines):
     def count_messages(self, part: Part, sign: int) -> None:
         if part.ordering_key < 0:
             self.budget.held_polls += sign * part.count
-        elif not isinstance(part, WholeRequeue):  # which becomes a method before it is counted out
+        elif not isinstance(part, CostlyMethod):  # which becomes a method before it is counted out
             super().count_messages(part, sign)
 
     # ---- in and out ------------------------------------------------------------------------------------------------
@@ -155,8 +157,8 @@ class HeldParts(Lines):
         if line is not None and line.paged is not None and part.reservation is not None:
             self.deliveries.gets.goes_unjudged(part)
             due = 0
-        elif line is not None and line.paged is not None and isinstance(part, WholeRequeue):  # a file would make a publish of it
-            self.requeues.count_whole(part)
+        elif line is not None and line.paged is not None and isinstance(part, CostlyMethod):  # a file would make a publish of it
+            self.deliveries.lot.count_method(part)
             due = 0
         held = super().hold(part, due, manner)
         if held and part.held is not None and part.held.blocking:
@@ -166,7 +168,7 @@ class HeldParts(Lines):
 
     def split(self, part: Part, count: int) -> Part:
         """As `Conversation.split`."""
-        if part.ordering_key < 0 or isinstance(part, WholeRequeue):
+        if part.ordering_key < 0 or isinstance(part, CostlyMethod):
             head = split_requeue(part, count)
             self.count_split(part)
             return head
@@ -254,6 +256,14 @@ class HeldParts(Lines):
             parts = self.requests.take() + parts
         self.update_due()
         return parts
+
+    def drop_opens(self) -> None:
+        """The client has gone: nobody opens the channels any more whose channel.open waits, with nothing behind it."""
+        for line in [each for each in self.by_name.values() if each.taken == 0 and len(each.parts) == 1 and each.paged is None]:
+            key = line.parts[0].key
+            if key is not None and key.operation == OPEN:
+                for part in self.forget(line):
+                    self.reports.give_up(part)
 
     def follows_limits(self) -> bool:
         return self.has_paged or self.deliveries.consumers.follows

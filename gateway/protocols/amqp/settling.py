@@ -31,7 +31,7 @@ from gateway.protocols.amqp.channel_states import CLOSED_WHILE_HELD, NO_CLOSE, P
 from gateway.protocols.amqp.confirm_sample import ConfirmSample
 from gateway.protocols.amqp.confirm_slots import ConfirmSlots
 from gateway.protocols.amqp.confirms import Confirms
-from gateway.protocols.amqp.deliveries.requeues import WholeRequeue
+from gateway.protocols.amqp.costly_methods import CostlyMethod
 from gateway.protocols.amqp.frames import (
     BASIC_CANCEL,
     CHANNEL_CLOSE,
@@ -81,8 +81,8 @@ class Settling:
         channel = self.channels.get(part.ordering_key)
         if part.reservation is not None:  # a basic.get that has passed
             part.kind = PLAIN
-        elif isinstance(part, WholeRequeue):
-            self.deliveries.requeues.count_whole(part)
+        elif isinstance(part, CostlyMethod):
+            self.deliveries.lot.count_method(part)
         if channel is None:
             self._admit_to_connection(part)
         elif channel.settled_state >= CLOSED_WHILE_HELD:
@@ -111,7 +111,7 @@ class Settling:
         if part.unfit != FIT:
             return self.close(part)
         confirms = channel.confirms
-        if confirms is None or isinstance(part, WholeRequeue):
+        if confirms is None or isinstance(part, CostlyMethod):
             return UNABLE
         first = confirms.refuse(part.count)
         complete = part.count if part.complete else part.count - 1

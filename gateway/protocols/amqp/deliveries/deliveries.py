@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pipeline.parts import PLAIN, Part
 from gateway.protocols.amqp.broker_requests import BrokerRequests
 from gateway.protocols.amqp.channel import AmqpChannel
+from gateway.protocols.amqp.costly_methods import CostlyMethods
 from gateway.protocols.amqp.deliveries.consumers import Consumers, takes_without_ack
 from gateway.protocols.amqp.deliveries.ends import DeliveryEnds
 from gateway.protocols.amqp.deliveries.gets import LimitedGets
@@ -81,6 +82,7 @@ class Deliveries:
         self.intake = DeliveryIntake(judge, self.consumers, self.lot, self.ends, self.windows)
         self.requeues = Requeues(judge, self.consumers, self.lot, self.requests, reports)
         self.requeues.settle = self.settle
+        self.costly_methods = CostlyMethods(judge)
         self.leaving.recovers = self.requeues.close
 
     @property

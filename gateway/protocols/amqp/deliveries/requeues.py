@@ -16,7 +16,7 @@ Where it cannot be split, what waits goes first, unpaid (`AmqpChannel.rush`): wh
 more than MAX_SPLIT frames, and where the client answers a pending tag a second time, which is the broker's to judge (406).
 
 What requeues several deliveries and cannot be taken apart, or may not be overtaken, waits in its channel's line instead, with all that is
-behind it (`WholeRequeue`): basic.recover, what is said in a transaction, and a `multiple` that is not split. It goes when it is paid.
+behind it (`CostlyMethod`): basic.recover, what is said in a transaction, and a `multiple` that is not split. It goes when it is paid.
 Three pass unlimited, because they would come to mean more while they wait: where it is not known what is unsettled, tag 0 and
 basic.recover-async; and a requeue of what the gateway does not know whose it is.
 """
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.protocols.amqp.broker_requests import REQUEUE
+from gateway.protocols.amqp.costly_methods import CostlyMethod
 from gateway.protocols.amqp.frames import BASIC_NACK, BASIC_RECOVER, BASIC_RECOVER_ASYNC, BASIC_REJECT, OVERHEAD, method_frame
 from gateway.protocols.octets import u64
 from gateway.waiting.line import Line
@@ -67,10 +68,6 @@ class RequeueLine(Line):
         self.unsent = 0  # tags decoded and not on their way to the broker yet
         self.over = False  # the channel is closed: what waits goes nowhere
         self.pause_ns = 0  # which it has made last, beyond what its limit asks for
-
-
-class WholeRequeue(Part):
-    """A requeue of `count` deliveries that waits in its channel's line. Of several for one frame, only the last brings it."""
 
 
 class Requeues:
@@ -112,7 +109,7 @@ class Requeues:
             return False
         self._account(method, channel, data[pos:stop])
         if channel.selects_tx:
-            parts.append(WholeRequeue(REQUEST, channel.number, data, pos, stop, line.key, 1, 1, 0))
+            parts.append(CostlyMethod(REQUEST, channel.number, data, pos, stop, line.key, 1, 1, 0))
             return True
         self._begin(settlements, line, tag)
         last = parts[-1] if parts else None
@@ -208,7 +205,7 @@ class Requeues:
         left = len(counts)
         for key, count in counts.items():
             left -= 1
-            parts.append(WholeRequeue(REQUEST, channel.number, frame, 0, 0 if left else len(frame), key, count, 1, 0))
+            parts.append(CostlyMethod(REQUEST, channel.number, frame, 0, 0 if left else len(frame), key, count, 1, 0))
 
     def _count(self, channel: AmqpChannel, settlements: Settlements, last: int) -> dict[Key, int]:
         """How many deliveries up to `last` are unsettled, by their limited keys. More than MAX_SPLIT count as if all were of the limited
@@ -304,11 +301,6 @@ class Requeues:
         part.ordering_key = channel.number
         return part
 
-    def count_whole(self, part: Part) -> None:
-        """`part`, a WholeRequeue, has passed: from now on it is a method as any other."""
-        self.lot.count(part.key, 0, part.count, 0)
-        part.kind = PLAIN
-
     def count_waiting(self) -> int:
         """How many lines there are in which something waits, or is with the judge."""
         return sum(1 for line in self.lines.values() if not line.idle())
@@ -393,9 +385,9 @@ class Requeues:
 
 def split_requeue(part: Part, count: int) -> Part:
     """Cut the first `count` requeues off `part`."""
-    whole = isinstance(part, WholeRequeue)
+    whole = isinstance(part, CostlyMethod)
     end = part.start if whole else part.start + count * ANSWER_BYTES
-    made = WholeRequeue if whole else Part
+    made = CostlyMethod if whole else Part
     head = made(REQUEST, part.ordering_key, part.data, part.start, end, part.key, count, part.messages, part.size)
     part.split_into(head)
     return head
