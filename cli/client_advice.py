@@ -339,6 +339,10 @@ def situations_of(level: Mapping[str, Any], confirms: bool | None) -> tuple[str,
         return (CONSUMING,)
     action, fallback = str(level.get("action")), str(level.get("fallback"))
     record = ACTION_RECORDS[action]
+    if level.get("protocol") == "amqp" and (level.get("max_message_size") or level.get("copies") == "refuse"):
+        limited = any((level.get("limit") or {}).values())
+        plain = situations_of({**level, "max_message_size": None, "copies": ""}, confirms) if limited else ()
+        return tuple(dict.fromkeys((*plain, ACTION_RECORDS["close"].situation)))
     if action != "reject":
         return (record.situation, *record.then)
     if level.get("reply") == "system_busy":

@@ -87,7 +87,8 @@ class Conversation:
     def refuse(self, part: Part) -> int:
         """Tell the client natively that all requests of `part` were refused (`part.rule`, `part.wait_ns`): REFUSED, DROPPED, UNABLE, LATER.
 
-        UNABLE and LATER change nothing. The rest of an incomplete last request is discarded when it comes.
+        UNABLE and LATER change nothing. The rest of an incomplete last request is discarded when it comes. Where `part.unfit` is set no
+        wait would help: the client is told as by the broker, and it is never UNABLE.
         """
         raise NotImplementedError
 

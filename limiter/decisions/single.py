@@ -209,12 +209,14 @@ def refuse(request: Request, buckets: list[Bucket], now: int, weights: dict[Buck
     """Say why and for how long. Every bucket that would not let one more pass has refused, not only the first."""
     refused = 0 if request.again else request.count - request.passed
     longest = 0
+    each: int = request.messages  # weighed without bounds
+    each_bytes: int = request.size
     for bucket in buckets:
         if bucket.shadow:
             continue
         weight = 1 if weights is None else weights[bucket]
-        messages: int = request.messages * weight
-        size: int = request.size * weight
+        messages = each * weight
+        size = each_bytes * weight
         wait = bucket.wait_ns(messages, size, now)
         if wait > 0:
             if bucket.refuse(refused, messages, size, now):
@@ -228,6 +230,8 @@ def refuse(request: Request, buckets: list[Bucket], now: int, weights: dict[Buck
 
 def judge_shadows(request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
     """Of what has passed, what buckets in shadow mode would have refused."""
+    each: int = request.messages
+    each_bytes: int = request.size
     for bucket in buckets:
         if bucket.shadow:
             if bucket.rule.reason_against(request.size, request.copies is not None) != FIT:
@@ -235,8 +239,8 @@ def judge_shadows(request: Request, buckets: list[Bucket], now: int, weights: di
                 request.shadow_refused = request.passed
                 continue
             weight = 1 if weights is None else weights[bucket]
-            messages: int = request.messages * weight
-            size: int = request.size * weight
+            messages = each * weight
+            size = each_bytes * weight
             would = bucket.available(request.passed, messages, size, now)
             if would > 0:
                 bucket.take(would, messages, size)

@@ -78,11 +78,14 @@ LEVEL = {"protocol": "amqp", "operation": "produce", "action": "reject", "fallba
         ({"action": "block"}, True, ("blocked",)),
         ({"action": "spool"}, None, ("spooled",)),
         ({"operation": "consume"}, True, ("consuming",)),
+        ({"max_message_size": "1kB"}, True, ("closed",)),
+        ({"copies": "refuse", "limit": {"messages": "1/s"}}, True, ("refused", "closed")),
+        ({"protocol": "rocketmq", "max_message_size": "1kB"}, None, ("refused",)),
         ({"protocol": "rocketmq"}, None, ("refused",)),
         ({"protocol": "rocketmq", "reply": "system_busy"}, None, ("system_busy",)),
     ],
 )
-def test_the_situation_follows_from_the_rule(changed: dict[str, str], confirms: bool | None, situations: tuple[str, ...]) -> None:
+def test_the_situation_follows_from_the_rule(changed: dict[str, Any], confirms: bool | None, situations: tuple[str, ...]) -> None:
     assert situations_of({**LEVEL, **changed}, confirms) == situations
 
 

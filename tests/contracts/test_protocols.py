@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -184,6 +185,20 @@ def test_under_a_limit_all_chunkings_have_the_same_outcome(protocol: str, action
     whole = outcome(CHUNKINGS["whole"])
     for name, chunk in CHUNKINGS.items():
         assert outcome(chunk) == whole, name
+
+
+@each_limited
+@each_action
+def test_what_is_too_large_is_refused_whatever_the_action_and_never_waits(protocol: str, action: str) -> None:
+    small = replace(rule(action, messages=10**6), max_message_size=1)
+    talk = play(Talk(protocol, small), SCRIPTS[protocol], CHUNKINGS["whole"])
+    judged = [part for part in talk.parts if part.kind == REQUEST and part.size > 1]
+    assert judged
+    assert all(part.unfit or part.rule is None for part in judged)  # what comes behind a close is not judged
+    assert any(part.unfit for part in judged)
+    assert not any(part.passed for part in judged)
+    assert talk.conversation.budget.held_messages == 0
+    assert talk.forwarded < PUBLISHES[protocol]
 
 
 @each_limited

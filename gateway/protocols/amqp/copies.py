@@ -12,10 +12,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from gateway.protocols.amqp.header_tables import HEADERS_FLAG, after_value, find_entry
+from gateway.protocols.amqp.header_tables import after_value, find_entry
 from gateway.protocols.octets import u32
 
-HEADERS_OCTET: Final = HEADERS_FLAG >> 8  # in the first octet of the property flags
+HEADERS_OCTET: Final = 0x20  # HEADERS_FLAG, in the first octet of the property flags
 MARK: Final = b"CC"  # in both names
 NAMES: Final = (b"CC", b"BCC")
 ARRAY: Final = 65  # A
