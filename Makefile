@@ -210,9 +210,10 @@ $(SPARK_CLASSES): deploy/requirements.lock tests/support/spark_classes.py
 
 # Without end-to-end tests, hundreds of random cases (30 CPU-s), and what is slow by its nature, as requests made out of the whole OpenAPI
 # document (35), a Debian package (30), and every example of a help in a shell. `make test` has them, and pytest in the room that one works in.
+# Four processes: their tests wait for some 100 s in all, for time-outs and receivers, beside 130 CPU-s (measured).
 unit: .venv/.dependencies ## The fast tests, from the source tree as pure Python.
 	@$(SYSTEM) redis-server systemd
-	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and not random and not slow and $(APART),--ignore=tests/end_to_end)
+	$(call from-the-source-tree,not rabbitmq and not rocketmq and not bench and not spark and not site and not browser and not namespaces and not random and not slow and $(APART),--ignore=tests/end_to_end,,4)
 
 source: .venv/.spark .venv/.docs $(BROWSER)/.installed ## From the source tree as pure Python: the tests of what is not compiled, Spark's and the browser's; the limiter and the protocols.
 	@$(SYSTEM) java redis-server chromium node systemd iproute2 prometheus zsh fish rclone ssh
@@ -222,7 +223,7 @@ source: .venv/.spark .venv/.docs $(BROWSER)/.installed ## From the source tree a
 # instead of more than 20 (2026-11).
 define from-the-source-tree
 	@$(3) SPARK_SUBMIT_OPTS='-XX:SharedArchiveFile=$(if $(word 2,$(CURDIR)),,$(CURDIR)/)$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off' SLUICE_EXPECT_BUILD=python \
-	    env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --durations=20 -n 3 -m "$(1)" $(2)
+	    env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --durations=20 -n $(or $(4),3) -m "$(1)" $(2)
 endef
 
 # Compiled modules have no lines to count, so this is the source tree as pure Python; 93 % of lines and branches at 0.2.0.
