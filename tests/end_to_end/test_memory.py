@@ -17,7 +17,7 @@ from support.wires.idle_connections import AMQP, ROCKETMQ, Dialogue, IdleConnect
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.slow]
 
-PUBLISHERS = 50
+PUBLISHERS = 25
 BUDGET = 512 * 1024
 BODY = 16 * 1024
 EACH = 1200  # messages of a publisher: more than the sockets between it and the broker hold, however slowly it fills them
