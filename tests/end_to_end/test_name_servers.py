@@ -7,7 +7,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,26 +103,6 @@ def test_brokers_get_listeners_as_routes_name_them_and_operators_see_them(broker
     ]
 
 
-@pytest.mark.parametrize("end", ["stopped", "killed"])
-def test_a_gateway_that_comes_back_has_every_broker_where_it_was(end: str, brokers: Brokers, tmp_path: Path) -> None:
-    for name in ("broker-a", "broker-b"):
-        brokers.add(name)
-    gateway = Gateway(tmp_path / "gateway", [listener(brokers)], RULES)
-    with gateway:
-        with Asker(gateway.port("names")) as client:
-            before = client.route()
-        if end == "stopped":
-            assert gateway.stop() == 0
-        else:
-            gateway.kill()
-        gateway.start()
-        for address in before.values():  # of clients that kept the route, and ask for none
-            assert through(address)["code"] == 0
-        brokers.names.brokers = dict(reversed(brokers.names.brokers.items()))
-        with Asker(gateway.port("names")) as client:
-            assert client.route() == before
-
-
 def test_a_broker_that_moves_is_followed_under_its_old_port(brokers: Brokers, start_gateway: StartGateway) -> None:
     old = brokers.add("broker-a")
     gateway = start_gateway([listener(brokers)], RULES, drain={"timeout": "1h"})  # which nothing waits for
@@ -153,20 +132,6 @@ def test_brokers_cannot_register_here_and_operators_can_write(brokers: Brokers, 
     assert (line["request"], line["client"].partition(":")[0]) == ("REGISTER_BROKER (103)", LOOPBACK)
     assert brokers.names.address in line["remedy"]
     assert listeners(gateway)["names"]["registrations_refused"] == 20
-
-
-def test_with_no_port_left_the_client_is_told_and_reaches_no_broker_by_itself(brokers: Brokers, start_gateway: StartGateway) -> None:
-    for name in ("a", "b", "c"):
-        brokers.add(name)
-    gateway = start_gateway([listener(brokers, 4)], RULES)
-    with Asker(gateway.port("names")) as client:
-        header, body = client.ask(105)
-        assert (header["code"], body) == (1, b"")
-        assert "widen" in str(header["remark"])
-        del brokers.names.brokers["c", 0]
-        assert len(client.route()) == 2
-    assert listeners(gateway)["names"]["routes"] == {"rewritten": 1, "failed": 1}
-    assert events(gateway, "route_not_rewritten")
 
 
 def test_a_gateway_is_ready_while_it_reaches_the_name_server_and_some_broker(brokers: Brokers, start_gateway: StartGateway) -> None:

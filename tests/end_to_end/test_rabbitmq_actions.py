@@ -121,20 +121,6 @@ def test_a_close_that_crosses_the_brokers_own_leaves_the_connection_whole(rabbit
     assert codes.count(506) > 0
 
 
-def test_close_as_the_fallback_of_reject_leaves_channels_with_confirms_alone(rabbitmq: RabbitMQ, through: Callable[..., Gateway]) -> None:
-    gateway = through("reject", "1/min", 1, fallback="close")
-    with Queue(rabbitmq.url, "limited-fallback") as queue, connected(gateway) as connection:
-        confirming, plain = connection.channel(), connection.channel()
-        confirming.confirm_delivery()
-        publish(confirming, queue.name, 1)
-        with pytest.raises(pika.exceptions.NackError):
-            publish(confirming, queue.name, 2)
-        with pytest.raises(pika.exceptions.ChannelClosedByBroker):
-            publish_and_read(plain, queue.name, 3)
-        assert confirming.is_open
-        assert queue.drain() == ["1"]
-
-
 def test_an_override_of_one_topic_can_say_close(rabbitmq: RabbitMQ, through: Callable[..., Gateway]) -> None:
     gateway = through("delay", "1/min", 1)
     with Queue(rabbitmq.url, "limited-live") as queue, connected(gateway) as connection:
@@ -172,42 +158,6 @@ def test_block_tells_the_client_and_everything_arrives_in_order(rabbitmq: Rabbit
         assert notices.reasons[0].startswith("RATE_LIMITED - %2F/amq.default/limited-block is over its limit of 100/s of rule hard, wait ")
         assert queue.drain() == [str(number) for number in range(250)]
         assert connection.is_open
-
-
-def test_blocked_is_the_brokers_alarm_or_the_gateways_limit_and_only_transitions_are_told(
-    rabbitmq: RabbitMQ, through: Callable[..., Gateway]
-) -> None:
-    gateway = through("block", "1/min", 1)
-    with Queue(rabbitmq.url, "limited-alarm") as queue, connected(gateway) as connection:
-        notices = Notices(connection)
-        channel = connection.channel()
-        publish(channel, queue.name, *range(6))
-        until(lambda: notices.heard == [True], connection)
-        rabbitmq.control("set_vm_memory_high_watermark", "0.00001")
-        try:
-            gateway.put(limit_path("amqp", "/", "amq.default", queue.name), {"messages": "2/s"})
-            until(lambda: alarmed(gateway), connection)  # the first that passes now tells the broker that this connection publishes
-            until(lambda: not held(gateway), connection)  # the limit is over; the alarm is not
-            connection.process_data_events(time_limit=1.0)
-            assert notices.heard == [True]
-        finally:
-            rabbitmq.control("set_vm_memory_high_watermark", "0.4")
-        until(lambda: notices.heard == [True, False], connection)
-        assert queue.drain() == [str(number) for number in range(6)]
-
-
-def connection_of(gateway: Gateway) -> dict[str, Any]:
-    (connection,) = gateway.get("/v1/connections")["items"]
-    return dict(connection)
-
-
-def alarmed(gateway: Gateway) -> bool:
-    """Whether the broker has told the gateway of its alarm."""
-    return bool(connection_of(gateway)["broker_blocked"])
-
-
-def held(gateway: Gateway) -> bool:
-    return int(connection_of(gateway)["held_messages"]) > 0
 
 
 # ---- delay -------------------------------------------------------------------------------------------------------------

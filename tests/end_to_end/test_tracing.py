@@ -163,24 +163,3 @@ def test_without_the_package_the_gateway_does_not_start_and_says_how(tmp_path: P
     done = subprocess.run([*argv, "run", "-c", str(config)], capture_output=True, text=True, check=False, timeout=HANG_S, env=environment)
     assert done.returncode == 3, done.stderr
     assert "tracing needs the Python package opentelemetry-sdk: pip install 'sluice-gateway[otel]'" in done.stderr
-
-
-def test_a_spooled_publish_has_a_span_when_it_leaves(start_gateway: StartGateway, collector: Collector) -> None:
-    with stand_ins.rabbitmq() as broker:
-        rules = limit("1/s", action="spool", match={"protocol": "amqp"})
-        gateway = start_gateway([amqp_listener(broker.address)], rules, tracing={"endpoint": collector.endpoint})
-
-        def one_has_waited() -> bool:
-            assert publish(gateway, traceparent(1), traceparent(1), traceparent(1)) == [True, True, True]
-            return len(collector.spans) > 0
-
-        wait_until(one_has_waited, within=60, what="a span: on a slow machine more than a second may be between two publishes")
-        span = collector.spans[0]
-    assert (span.trace_id, span.parent_id) == (TRACE.format(1), PARENT)
-    assert (span.name, span.status) == ("sluice spooled %2F/orders/created", "STATUS_CODE_UNSET")
-    assert span.ended_at > span.started_at
-    assert (span.attributes["sluice.rule"], span.attributes["sluice.action"], span.attributes["sluice.outcome"]) == (
-        "slow",
-        "spool",
-        "forwarded",
-    )
