@@ -18,7 +18,7 @@ from support.brokers.queues import Queue
 from support.brokers.rabbitmq import RabbitMQ
 from support.clients.fresh import expect_confirm
 from support.clients.programs import Publishing, go_publish
-from support.gateways import Gateway, StartGateway, amqp_listener
+from support.gateways import Gateway, amqp_listener
 from support.processes import LOOPBACK, wait_until
 
 pytestmark = pytest.mark.rabbitmq
@@ -36,6 +36,7 @@ class Ground:
         self.gateway = gateway
         self.broker = broker
         self.by_hop = {"client": to_gateway, "broker": to_broker}
+        self._before = 0.0  # messages of the queue's name that went on before this test's
 
     def url(self) -> str:
         return self.gateway.amqp_url().replace(f":{self.gateway.port('rabbit')}", f":{self.by_hop['client'].address.rpartition(':')[2]}")
@@ -48,25 +49,35 @@ class Ground:
             "size": 500,
             "window": 50,
         }
+        self._before = self.forwarded(queue)
         return go_publish(self.url(), "", queue.name, run, **(settings | flags))
 
-    def under_way(self, topic: str) -> None:
-        wait_until(lambda: self.forwarded(topic) > 50, within=30, what="messages to flow")
+    def under_way(self, queue: Queue) -> None:
+        wait_until(lambda: self.forwarded(queue) > self._before + 50, within=30, what="messages to flow")
 
-    def forwarded(self, topic: str) -> float:
-        return self.gateway.messages_by_fate("amqp", topic).get("forwarded", 0.0)
+    def forwarded(self, queue: Queue) -> float:
+        return self.gateway.messages_by_fate("amqp", f"%2F/amq.default/{queue.name}").get("forwarded", 0.0)
 
     def expect_alive(self, queue: Queue) -> None:
         expect_confirm(self.gateway, queue.name)
 
 
-@pytest.fixture
-def ground(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> Iterator[Ground]:
+@pytest.fixture(scope="module")
+def all_ground(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     with ExitStack() as stack:
         to_broker = stack.enter_context(FaultProxy(f"{LOOPBACK}:{rabbitmq.port}"))
-        gateway: Gateway = start_gateway([amqp_listener(to_broker.address)], [])
+        gateway = stack.enter_context(Gateway(tmp_path_factory.mktemp("gateway"), [amqp_listener(to_broker.address)], []))
         to_gateway = stack.enter_context(FaultProxy(f"{LOOPBACK}:{gateway.port('rabbit')}"))
         yield Ground(gateway, to_gateway, to_broker, rabbitmq)
+
+
+@pytest.fixture
+def ground(all_ground: Ground) -> Iterator[Ground]:
+    """Without faults, and without the connections of the test before."""
+    yield all_ground
+    for proxy in all_ground.by_hop.values():
+        proxy.heal()
+        proxy.reset_all()
 
 
 def expect_truth(queue: Queue, acked: set[str]) -> None:
@@ -88,7 +99,7 @@ def test_a_late_network_delays_and_loses_nothing(ground: Ground, hop: str, what:
     with Queue(ground.broker.url, "late") as queue:
         proxy = ground.by_hop[hop]
         publishing = ground.publish(queue, "late")
-        ground.under_way("%2F/amq.default/late")
+        ground.under_way(queue)
         proxy.to_broker, proxy.to_client = LATE[what](), LATE[what]()
         published = publishing.result()
         proxy.heal()
@@ -103,7 +114,7 @@ def test_a_partition_that_heals_within_the_heartbeats_is_a_delay(ground: Ground,
     with Queue(ground.broker.url, "cut") as queue:
         proxy = ground.by_hop[hop]
         publishing = ground.publish(queue, "cut")
-        ground.under_way("%2F/amq.default/cut")
+        ground.under_way(queue)
         proxy.to_broker, proxy.to_client = Faults(deaf=True), Faults(deaf=True)
         time.sleep(5)  # how long it lasts is the fault itself
         proxy.heal()
@@ -127,7 +138,7 @@ def test_connections_that_are_cut_or_corrupt_lose_nothing_that_was_acked(ground:
     """A byte that is another one may lie in a body, which nobody checks; then it is at the broker like that."""
     with Queue(ground.broker.url, "torn") as queue:
         publishing = ground.publish(queue, "torn", patience=20)
-        ground.under_way("%2F/amq.default/torn")
+        ground.under_way(queue)
         CUTS[what](ground.by_hop[hop])
         published = publishing.result()
         ground.by_hop[hop].heal()
@@ -147,7 +158,7 @@ def test_a_broker_whose_bytes_are_wrong_costs_its_clients_their_connection_at_mo
     proxy = ground.by_hop["broker"]
     with Queue(ground.broker.url, "wrong") as queue:
         publishing = ground.publish(queue, "wrong", patience=5)
-        ground.under_way("%2F/amq.default/wrong")
+        ground.under_way(queue)
         proxy.to_client = Faults(corrupt_after=place)
         with contextlib.suppress(AssertionError):  # a client that stumbled over it
             publishing.result()
