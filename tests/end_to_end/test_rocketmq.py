@@ -1,4 +1,7 @@
-"""RocketMQ through the gateway in mode A, with the real broker and its Java clients, current and old."""
+"""RocketMQ's limits in mode A, with the real broker and its Java clients, current and old.
+
+That sends of every kind, consumers, retries, transactions and the VIP port are as they are directly: test_rocketmq_suite.py.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from support.models.rates import bounds, in_its_best_second, let_through
 pytestmark = pytest.mark.rocketmq
 
 FLOOD_S = 12.0
-USES = ["sync", "async", "oneway", "batch", "ordered", "retried", "vip", "transaction", "free", "flood", "limited-burst", "limited-half"]
+USES = ["free", "flood", "limited-burst", "limited-half"]
 SHARP: dict[str, object] = {"breaker": {"open_for": "0s"}}
 # Messages/s. Far below what a Java client sends one after the other on a machine that RabbitMQ's tests keep busy: 125 (measured).
 LIMITED = 25
@@ -43,70 +46,13 @@ def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def topics(rocketmq: RocketMQ) -> list[str]:
+def topics(rocketmq: RocketMQ) -> None:
     """All topics, created in one go: the broker then registers once."""
-    names = [f"{use}-{version}" for version in ("5", "4") for use in USES]
-    retries = [f"%RETRY%readers-{version}:1" for version in ("5", "4")]  # else clients learn of them up to 50 s late
-    rocketmq.create_topics(*names, *retries)
-    return names
+    rocketmq.create_topics(*(f"{use}-{version}" for version in ("5", "4") for use in USES))
 
 
 def name(use: str, client: RocketMQClient) -> str:
     return f"{use}-{client.version}"
-
-
-def ids(topic: str, count: int) -> set[str]:
-    return {f"run-{topic}-0-{sequence}" for sequence in range(count)}
-
-
-@pytest.mark.usefixtures("topics", "gateway")
-def test_sends_of_every_kind_arrive_and_are_consumed(rocketmq: RocketMQ, rocketmq_client: RocketMQClient) -> None:
-    jobs: list[dict[str, object]] = [
-        {"topic": name("sync", rocketmq_client), "mode": "sync", "count": 200},
-        {"topic": name("async", rocketmq_client), "mode": "async", "count": 200},
-        {"topic": name("oneway", rocketmq_client), "mode": "oneway", "count": 200},
-        {"topic": name("batch", rocketmq_client), "mode": "batch", "count": 20, "batch": 10},
-        {"topic": name("ordered", rocketmq_client), "mode": "ordered", "count": 200},
-    ]
-    lines = rocketmq_client.produce("run", *jobs).result()
-    assert [(line["ok"], line["codes"]) for line in lines] == [(job["count"], {}) for job in jobs]
-    ordered = name("ordered", rocketmq_client)
-    batched = name("batch", rocketmq_client)
-    in_order = rocketmq_client.consume(f"in-order-{rocketmq_client.version}", ordered, expected=200, orderly=True)
-    of_batches = rocketmq_client.consume(f"of-batches-{rocketmq_client.version}", batched, expected=200)
-    assert in_order.result()[0]["consumed"] == [f"run-{ordered}-0-{sequence}" for sequence in range(200)]
-    assert set(of_batches.result()[0]["consumed"]) == ids(batched, 200)
-    assert rocketmq.stored(*(str(job["topic"]) for job in jobs)) == {str(job["topic"]): 200 for job in jobs}
-
-
-@pytest.mark.usefixtures("topics", "gateway")
-def test_messages_that_a_consumer_fails_on_are_sent_back_and_come_again(rocketmq: RocketMQ, rocketmq_client: RocketMQClient) -> None:
-    topic = name("retried", rocketmq_client)
-    rocketmq_client.produce("run", {"topic": topic, "mode": "async", "count": 200}).result()
-    group = name("readers", rocketmq_client)
-    line = rocketmq_client.consume(group, topic, expected=200, send_back_every=10).result()[0]
-    assert set(line["consumed"]) == ids(topic, 200)
-    assert line["sent_back"] == 20
-    assert set(line["retried"]) == {f"run-{topic}-0-{sequence}" for sequence in range(0, 200, 10)}
-    assert rocketmq.stored(f"%RETRY%{group}") == {f"%RETRY%{group}": 20}
-
-
-@pytest.mark.usefixtures("topics", "gateway")
-def test_the_vip_port_is_served_too(rocketmq_client: RocketMQClient, rocketmq: RocketMQ) -> None:
-    topic = name("vip", rocketmq_client)
-    (line,) = rocketmq_client.produce("run", {"topic": topic, "count": 50}, vip=True).result()
-    assert (line["ok"], line["codes"]) == (50, {})
-    assert rocketmq.stored(topic) == {topic: 50}
-
-
-@pytest.mark.usefixtures("topics", "gateway")
-def test_transactions_commit_roll_back_and_are_asked_about(rocketmq: RocketMQ, rocketmq_client: RocketMQClient) -> None:
-    topic = name("transaction", rocketmq_client)
-    (line,) = rocketmq_client.transact("run", topic, count=9).result()
-    assert line["codes"] == {}
-    assert len(line["committed"]) == len(line["rolled_back"]) == 3
-    assert {f"run-{topic}-0-{sequence}" for sequence in (2, 5, 8)} <= set(line["asked"])
-    assert rocketmq.stored(topic) == {topic: 6}
 
 
 @pytest.mark.usefixtures("topics")

@@ -350,12 +350,10 @@ class RocketMQClient:
         """Start an application that sends `rate` messages a second to each topic and prints what it saw in every second (Steady.java)."""
         return self._start("Steady", group, rate, seconds, size, *topics)
 
-    def consume(
-        self, group: str, topic: str, *, expected: int | Path, within: float = 240.0, orderly: bool = False, send_back_every: int = 0
-    ) -> Job:
+    def consume(self, group: str, topic: str, *, expected: int | Path, within: float = 240.0, orderly: bool = False) -> Job:
         """Start a push consumer (Consume.java). `expected` may be a file that will be there with the number once it is known."""
         way = "orderly" if orderly else "concurrently"
-        return self._begin("Consume", group, topic, expected, within, way, send_back_every)
+        return self._begin("Consume", group, topic, expected, within, way)
 
     def consume_all(self, *consumers: tuple[str, str, str, int], within: float = 240.0) -> Program:
         """Consumers in one client, each (push, lite or pop; group; topic; how many are expected). A result line each."""

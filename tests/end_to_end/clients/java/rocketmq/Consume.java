@@ -18,20 +18,16 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A push consumer from the first offset on.
  *
- * <pre>Consume NAMESRV GROUP TOPIC[,TOPIC...] EXPECTED SECONDS concurrently|orderly SEND_BACK</pre>
+ * <pre>Consume NAMESRV GROUP TOPIC[,TOPIC...] EXPECTED SECONDS concurrently|orderly</pre>
  *
- * Ends when EXPECTED different messages were consumed, or after SECONDS. EXPECTED may be the name of a file that will hold the number. With SEND_BACK = n &gt; 0 the first delivery of every n-th
- * message (by the last number of its body) fails, so that the client sends it back to its retry topic. Prints
- * {"consumed": ["RUN-TOPIC-CONNECTION-SEQUENCE", ... in the order of consumption], "sent_back": n, "retried": those that came again}.
+ * Ends when EXPECTED different messages were consumed, or after SECONDS. EXPECTED may be the name of a file that will hold the number.
+ * Prints {"consumed": ["RUN-TOPIC-CONNECTION-SEQUENCE", ... in the order of consumption]}.
  */
 public final class Consume {
     static Runnable run(String[] arguments, Consumer<String> report) throws Exception {
         long deadline = System.nanoTime() + (long) (Double.parseDouble(arguments[4]) * 1e9);
-        int sendBack = Integer.parseInt(arguments[6]);
         List<String> consumed = Collections.synchronizedList(new ArrayList<>());
         Set<String> distinct = Collections.synchronizedSet(new TreeSet<>());
-        Set<String> failed = Collections.synchronizedSet(new TreeSet<>());
-        Set<String> retried = Collections.synchronizedSet(new TreeSet<>());
 
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[1]);
         consumer.setNamesrvAddr(arguments[0]);
@@ -49,17 +45,7 @@ public final class Consume {
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                for (MessageExt message : messages) { // one at a time: consumeMessageBatchMaxSize is 1
-                    String id = id(message);
-                    if (sendBack > 0 && message.getReconsumeTimes() == 0 && number(id) % sendBack == 0 && failed.add(id)) {
-                        context.setDelayLevelWhenNextConsume(1); // one second
-                        return ConsumeConcurrentlyStatus.RECONSUME_LATER;
-                    }
-                    if (message.getReconsumeTimes() > 0) {
-                        retried.add(id);
-                    }
-                    note(message, consumed, distinct);
-                }
+                messages.forEach(message -> note(message, consumed, distinct));
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
@@ -68,8 +54,7 @@ public final class Consume {
             Thread.sleep(20);
         }
         consumer.shutdown(); // commits the offsets and leaves the group
-        report.accept("{\"consumed\": " + Produce.array(new ArrayList<>(consumed)) + ", \"sent_back\": " + failed.size()
-            + ", \"retried\": " + Produce.array(new ArrayList<>(retried)) + "}");
+        report.accept("{\"consumed\": " + Produce.array(new ArrayList<>(consumed)) + "}");
         return () -> { };
     }
 
@@ -90,9 +75,5 @@ public final class Consume {
         String body = new String(message.getBody(), StandardCharsets.UTF_8);
         int end = body.indexOf('.');
         return end < 0 ? body : body.substring(0, end);
-    }
-
-    private static int number(String id) {
-        return Integer.parseInt(id.substring(id.lastIndexOf('-') + 1));
     }
 }
