@@ -35,6 +35,7 @@ import pytest
 
 from support import ran
 from support.builds import build_of, from_the_source_tree, source_command
+from support.bytecode import files_of, keep_rewritten
 from support.log_calls import LogCheck
 from support.processor_time import ProcessorTime
 from support.selection import can_select, marks_in, possible_marks
@@ -89,6 +90,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = folder_for_a_run()
         if folder is not None:
             config.option.basetemp = config.stash[IN_MEMORY] = folder
+    if not hasattr(config, "workerinput") and config.getoption("dist", "no") != "no":
+        keep_rewritten(files_of(config.rootpath), config)
     if config.option.durations:
         runs_tests = hasattr(config, "workerinput") or config.getoption("dist", "no") == "no"
         config.pluginmanager.register(ProcessorTime(config.option.durations, runs_tests=runs_tests))

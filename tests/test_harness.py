@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from support import tmpfs
+from support.bytecode import files_of, keep_rewritten
 from support.cases import in_one_loop
 from support.clients.programs import Job, Jobs, Program
 from support.java import LEARNED, ROOT, java
@@ -81,6 +82,19 @@ def test_the_next_part_is_the_longest_that_needs_no_more_processors_than_there_a
 def test_each_file_whose_duration_is_known_is_there() -> None:
     root = Path(__file__).parents[1]
     assert [file for file in durations(root) if not (root / file).exists()] == []
+
+
+def test_what_pytest_makes_of_files_is_kept_once_for_all_processes(
+    tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "tests" / "room").mkdir(parents=True)
+    for name in ("conftest", "room/test_one", "room/test_two", "room/helper"):
+        (tmp_path / f"tests/{name}.py").write_text("def test(): assert 1 + 1 == 2\n")
+    assert keep_rewritten(files_of(tmp_path), pytestconfig) == 3
+    assert keep_rewritten(files_of(tmp_path), pytestconfig) == 0
+    (tmp_path / "tests/room/test_two.py").write_text("def test(: wrong")
+    assert [keep_rewritten(files_of(tmp_path), pytestconfig) for _ in range(2)] == [1, 1], "it is told when it is collected"
 
 
 def test_each_slow_test_that_is_named_is_there() -> None:
