@@ -23,8 +23,8 @@ from cli.quota_report import report, show, snapshot_in, snapshot_of
 from cli.verb import Change, Group, Remote, Verb, changing, remote, report_change
 from common.failures import CONFLICT, FAILED, OK, POLICY, Failure
 from common.figures import pluralise
-from limiter.quota_snapshot import Snapshot, dump
-from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, short_form
+from limiter.quota_snapshot import Snapshot
+from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, body_of, short_form
 from spark_jobs.nights.plan import QuotaPlan, held_text, plan, shown_burst, shown_rate
 from spark_jobs.nights.rails import Rails
 
@@ -214,7 +214,7 @@ def apply(ctx: click.Context, remote: Remote, change: Change, rails: Rails, file
     if remote.form == "table" and (change.dry_run or not change.yes):
         _show_plan(remote, found, seen, new)
     change.confirm(f"Publish {pluralise(found.new, 'quota')} at {remote.url}, {len(found.differences)} of them changed?")
-    data = dump(short_form(found.publish))
+    data = body_of(short_form(found.publish), remote.client.url)
     reply = client.ask("PUT", "/v1/quotas", query=change.query(), data=data, if_match=wanted, timeout_s=PUBLISH_TIMEOUT_S)
     if remote.form != "table":
         remote.emit(reply.body)

@@ -21,6 +21,7 @@ from limiter.protocols import PROTOCOL_NAMES
 
 VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 2**20  # bytes; a snapshot; 1,000,000 quotas with their evidence are about 250 MB
+MAX_PUBLISHED_BYTES: Final = 16 * 2**20  # bytes; what a gateway takes of one publication; 10,000 quotas in short form are about 10 MB
 MAX_PER_SECOND: Final = 10**15  # tokens; a rate; as limiter.limits
 REQUIRED: Final = ("version", "computed_at", "code", "quotas")
 OPTIONAL: Final = ("inputs", "parameters", "date", "night")

@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from common.figures import pluralise
 from limiter.quota_snapshot import JSON, Snapshot
 from spark_jobs.days import Day
+from spark_jobs.log import completeness
 from spark_jobs.method import guard, missing, scale
 from spark_jobs.method.decide import decide, floors, largest_of
 from spark_jobs.method.history import History
@@ -35,6 +37,7 @@ from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
 from spark_jobs.state.manifest import Manifest
 
 DIMENSIONS: Final = ("messages", "bytes")
+HOURS: Final = 24
 NOTHING: Final = Surface(0, np.zeros((0, len(BURSTS_S)), np.float32), 0.0)
 
 
@@ -68,6 +71,7 @@ def compute_night(night: Night) -> Result:
     keys = keys_of(night.topics)
     shut = only_refused(night.topics)
     refused_days = days_by_topic(night.topics.filter(pa.array(shut)), keys)
+    hours_refused = {dimension: refused_hours(night.topics, dimension, night.day.before(6).date) for dimension in DIMENSIONS}
     night = replace(
         night, topics=night.topics.filter(pa.array(~shut)), today=night.today.filter(pa.array(~only_refused(night.today)))
     )  # fmt: skip
@@ -85,15 +89,16 @@ def compute_night(night: Night) -> Result:
         history = [each.fleet[dimension] for each in night.days[:-1] if dimension in each.fleet]
         before = history[-1]["k"] if history else None
         k = scale.k_of_night([*map(_judged, history), _judged(judged)], night.parameters.target, before)
-        family = guard.choose([each.get("rules", {}) for each in [*history, judged]])
-        fleet[dimension] = {**judged, "k": k, "family": family}
+        evidence = [guard.Evidence(each.get("rules", {}), each.get("topics", 1.0)) for each in [*history, judged]]
+        family = guard.choose(evidence)
+        fleet[dimension] = {**judged, "k": k, "family": family, "evidence": round(guard.weight_of(evidence), 1)}
         past = History(pa.concat_tables([night.outcomes, rows]), dimension, keys, night.day.date)
         week_ago = past.rates_on(night.day.before(6).date)  # six days before the newest one is a week before the day to come
         pinned, elsewhere = fixed_rates(night, dimension, keys)
         decided = decide(
-            memory, dimension, k, family, live[0], week_ago, night.parameters, pinned=pinned, elsewhere=elsewhere
+            memory, dimension, k, family, live[0], week_ago, night.parameters, pinned=pinned, elsewhere=elsewhere, live_bursts=live[1],
         )  # fmt: skip
-        told[dimension] = Told(memory, decided, past, k, family, week_ago, refused_days)
+        told[dimension] = Told(memory, decided, past, k, family, week_ago, refused_days, hours_refused[dimension])
     shares = missing.gateway_shares(night.topics, night.days[-1].date, keys)
     quotas, lists = quotas_of(keys, told, night.pins, night.previous, night.day.date, night.parameters, shares)
     snapshot = Snapshot(
@@ -121,7 +126,7 @@ def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple
     floor = floors(earlier, dimension, night.parameters)
     known = [each.fleet[dimension]["k"] for each in night.days[:-1] if dimension in each.fleet]
     k = known[-1] if known else scale.PRIOR
-    judged = scale.judge(base, largest, surfaces, floor, night.parameters.burst_seconds)
+    judged = scale.judge(base, largest, surfaces, floor, night.parameters.burst_seconds, k)
     rates = scale.rates_at(base, k, floor)
     rules = guard.judge_rules(earlier, rates, surfaces, floor) if earlier.days and not np.isnan(rates).all() else {}
     others = contenders(earlier, base, k, floor, largest, live, need) if earlier.days else {PUBLISHED: live}
@@ -131,6 +136,7 @@ def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple
     realised = (pc.sum(published["refused"]).as_py() or 0.0) / offered * 1e6 if offered else None
     facts = {
         "refused_by_k": [round(each, 3) for each in judged.refused],
+        "most_by_k": [round(each, 3) for each in judged.most],
         "offered": judged.offered,
         "topics": round(judged.topics, 3),
         "rules": {name: round(each, 3) for name, each in rules.items()},
@@ -173,6 +179,18 @@ def days_by_topic(rows: pa.Table, keys: Sequence[tuple[str, str]]) -> Ints:
     return np.array([found[key] for key in keys], np.int64)
 
 
+def refused_hours(rows: pa.Table, dimension: str, first: str) -> dict[tuple[str, str], list[int]]:
+    """What was refused of each topic in each hour of the day, from the day `first` on; topics that nothing was refused of are left out."""
+    found: dict[tuple[str, str], list[int]] = {}
+    own = rows.filter(pc.and_(pc.equal(rows["dimension"], dimension), pc.greater_equal(rows["day"], first)))
+    own = own.filter(pc.is_valid(own["refused_hours"]))
+    for protocol, topic, hours in zip(*(own[name].to_pylist() for name in ("protocol", "topic", "refused_hours")), strict=True):
+        sums = found.setdefault((protocol, topic), [0] * HOURS)
+        for hour, count in enumerate(hours):
+            sums[min(hour, HOURS - 1)] += count  # a day of 25 hours has its last one twice
+    return found
+
+
 def in_force(previous: Snapshot | None, dimension: str, keys: Sequence[tuple[str, str]]) -> tuple[Floats, Floats]:
     """Rates and bursts of the live snapshot, NaN where a topic has none."""
     pairs = {}
@@ -187,7 +205,22 @@ def in_force(previous: Snapshot | None, dimension: str, keys: Sequence[tuple[str
 
 
 def _judged(facts: Mapping[str, Any]) -> scale.Judged | None:
-    return scale.Judged(facts["refused_by_k"], facts["offered"], facts.get("topics", 1.0)) if facts.get("offered") else None
+    return (
+        scale.Judged(facts["refused_by_k"], facts["offered"], facts.get("topics", 1.0), facts.get("most_by_k", ()))
+        if facts.get("offered")
+        else None
+    )
+
+
+def remarks_on_log(day: Day, days: Sequence[Manifest]) -> list[str]:
+    """Sentences about what the log of the newest day lacked or had too much of, and that stops no night."""
+    newest = days[-1]
+    first = day.before(completeness.LOOK_BACK_DAYS).date
+    before = days[-2] if len(days) > 1 and days[-2].date >= first else None
+    found = completeness.ended(newest.gateways, before)
+    if newest.stray:
+        found.append(f"{pluralise(newest.stray, 'line')} in the files of {newest.date} were of another day, and were left out")
+    return found
 
 
 def _about(night: Night, fleet: Mapping[str, Any], lists: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -196,7 +229,7 @@ def _about(night: Night, fleet: Mapping[str, Any], lists: Mapping[str, JSON]) ->
     excluded: list[JSON] = [str(each) for each in newest.exclusions]
     missing_gateways: list[JSON] = list(newest.missing_gateways)
     k: dict[str, JSON] = {dimension: float(f"{fleet[dimension]['k']:.6g}") for dimension in DIMENSIONS}
-    said: list[JSON] = [*remarks(night.pins, night.day.date, night.parameters)]
+    said: list[JSON] = [*remarks(night.pins, night.day.date, night.parameters), *remarks_on_log(night.day, night.days)]
     family: dict[str, JSON] = {dimension: fleet[dimension]["family"] for dimension in DIMENSIONS}
     found: dict[str, JSON] = {
         "time_zone": night.day.zone, "target_refused_ppm": night.parameters.target_refused_ppm, "realised_ppm": realised,

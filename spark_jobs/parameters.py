@@ -37,7 +37,9 @@ class Parameters:
     capacity_bytes: int = _parameter(0, "all quotas together are at most this rate, bytes/s; 0: no bound")
     step_up_percent: int = _parameter(200, "a quota grows in one night to at most this share of the live one", least=100)
     step_down_percent: int = _parameter(80, "a quota shrinks in one night to no less than this share of the live one", least=1, most=100)
-    hysteresis_percent: int = _parameter(5, "a smaller change than this is not made", most=100)
+    hysteresis_percent: int = _parameter(
+        15, "a quota stays while it is less than so much below what is wanted, or twice so much above it", most=100
+    )
     storm_share_ppm: int = _parameter(
         10_000, "of a day's seconds: refusals in fewer seconds than this are a storm when more is refused than passes; they teach nothing"
     )

@@ -35,6 +35,7 @@ TOPICS: Final = StructType([
     *_fields(active_seconds="l", limited_seconds="l", excluded_seconds="l", max="l", p50="d", p99="d", largest="l", peak_100ms="l"),
     StructField("hours", ArrayType(LongType())),
     StructField("gateways", ArrayType(StructType(_fields(gateway="s", total="l")))),
+    StructField("refused_hours", ArrayType(LongType())),  # null where nothing was refused, and in states from before 2026-11-29
     *_fields(need="d"),
     StructField("overloaded", ArrayType(DoubleType())),  # null in states of the same format from before 2026-11-26
     *_fields(first_step="l"),

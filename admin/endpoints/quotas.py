@@ -27,10 +27,10 @@ from admin.quota_watch import way_back
 from admin.store.snapshots import Publication, publication
 from admin.store.state import QUOTAS, SHADOW, Edit, PublishedQuotas, format_time
 from admin.views.views import Preview, QuotasPublished, QuotasStatus
-from limiter.quota_snapshot import Snapshot, SnapshotError, dump, load
+from limiter.quota_snapshot import MAX_PUBLISHED_BYTES, Snapshot, SnapshotError, dump, load
 from limiter.rules.rule import RuleError
 
-BODY_LIMIT: Final = 16 * 1024 * 1024
+BODY_LIMIT: Final = MAX_PUBLISHED_BYTES
 NOTHING: Final = Snapshot(computed_at="1970-01-01T00:00:00Z", code="none")
 MILLION: Final = 1_000_000
 RETURN_ABOVE: Final = Parameter(

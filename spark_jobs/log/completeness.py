@@ -8,6 +8,7 @@ too small.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -67,6 +68,20 @@ def missing(today: Mapping[str, Mapping[str, Any]], day: Day, newest: Manifest |
         seconds = today.get(name, {}).get("seconds", 0)
         if seconds < expected * MIN_SHARE:
             found[name] = (seconds, expected)
+    return found
+
+
+def ended(today: Mapping[str, Mapping[str, Any]], newest: Manifest | None) -> list[str]:
+    """Sentences about gateways whose log ended before the end of the newest remembered day, and that are absent today: they are taken to
+    have been stopped, which nobody would notice where only their log was lost."""
+    found = []
+    for name, known in sorted(newest.gateways.items()) if newest is not None else ():
+        if newest is not None and known.get("last", newest.end) < newest.end - MAX_SILENCE_S and name not in today:
+            moment = datetime.fromtimestamp(known["last"], UTC)
+            found.append(
+                f"the log of gateway {name} ended {moment:%Y-%m-%d %H:%M:%S} UTC, and it is not expected any more; "
+                "where it ran on, ship its log and compute the days again"
+            )
     return found
 
 

@@ -16,6 +16,7 @@ from spark_jobs.method.rails import on_rails
 from spark_jobs.method.scale import bursts_at, rates_at
 from spark_jobs.parameters import Parameters
 
+MOST_KEPT_BURST = 2.0  # times what is needed: the burst of a quota that stays does, too, while it is no larger (a guess)
 LARGEST_DAYS = 28  # days back for the largest message, which a burst must hold
 
 
@@ -30,6 +31,9 @@ class Decided(NamedTuple):
     held: NDArray[np.int64]  # 1 held below what it should be, -1 held above
     hourly: Floats  # factor of the intraday raise: this times the last hour's mean
     largest: Floats
+    lower: Floats  # bounds: a quota between them stays as it is
+    upper: Floats
+    kept: NDArray[np.bool_]  # it does
 
 
 def floors(memory: Memory, dimension: str, parameters: Parameters) -> Floats:
@@ -53,10 +57,11 @@ def decide(
     shaped: Shape | None = None,
     pinned: Floats | None = None,
     elsewhere: float = 0.0,
+    live_bursts: Floats | None = None,
 ) -> Decided:
     """`live`: the rates in force, `week_ago`: those of the same weekday before, NaN where there is none; `family`: the quota rule that the
     guard has chosen; `shaped`: the proposal, where it is known already. Of the capacity come off first `pinned`, the rates that persons
-    have set (NaN: none), and `elsewhere`, what other topics have."""
+    have set (NaN: none), and `elsewhere`, what other topics have. `live_bursts`: with `live`."""
     found = shaped or shape(memory, parameters.half_life_days)
     largest, floor = largest_of(memory), floors(memory, dimension, parameters)
     learning = memory.active_days() < parameters.min_active_days
@@ -68,6 +73,10 @@ def decide(
     fixed = np.full(len(wanted), np.nan) if pinned is None else pinned
     rates = share_beside(railed.rates, np.nan_to_num(found.level), parameters.capacity(dimension), floor, fixed, elsewhere)
     bursts = bursts_at(rates, largest, parameters.burst_seconds)
+    kept = railed.kept & (rates == railed.rates)
+    if live_bursts is not None:
+        stays = kept & (live_bursts >= bursts) & (live_bursts <= MOST_KEPT_BURST * bursts)
+        bursts = np.where(stays, live_bursts, bursts)
     even = newest(memory.evenness)
     hourly = found.peakiness * k * np.where(np.isnan(even), 1.0, even)
-    return Decided(found, wanted, rates, bursts, learning, railed.held, hourly, largest)
+    return Decided(found, wanted, rates, bursts, learning, railed.held, hourly, largest, railed.lower, railed.upper, kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ DAYS: Final = 28
 MIN_DAYS: Final = 7
 BETTER_BY: Final = 0.10  # of what the method refuses; less is noise
 DOUBT_DAYS: Final = 10  # n days of evidence count n / (n + 10)
+MIN_EVIDENCE: Final = 100.0  # nights of a topic: on two topics of jobs two standard errors of a month were three jobs
 ERRORS: Final = 2.0  # standard errors that the gain must be away from nothing: one bad day of the method is no reason
 
 
@@ -41,9 +42,23 @@ def judge_rules(earlier: Memory, published: Floats, surfaces: Surfaces, floor: F
     return found
 
 
-def choose(days: Sequence[Mapping[str, float]]) -> str:
+class Evidence(NamedTuple):
+    """What one day says of the rules: what each refused, and how many topics of equal size its messages are worth."""
+
+    refused: Mapping[str, float]
+    topics: float
+
+
+def weight_of(days: Sequence[Evidence]) -> float:
+    """What the days that count are worth: nights x topics."""
+    return sum(day.topics for day in days[-DAYS:] if OWN in day.refused)
+
+
+def choose(days: Sequence[Evidence]) -> str:
     """The rule for the fleet after the judged `days` (newest last): the method, unless another one has earned its place."""
-    recent = [day for day in days[-DAYS:] if OWN in day]
+    if weight_of(days) < MIN_EVIDENCE:
+        return OWN
+    recent = [day.refused for day in days[-DAYS:] if OWN in day.refused]
     own = sum(day[OWN] for day in recent)
     best, most = OWN, BETTER_BY
     for name in QUOTA_RULES:

@@ -14,6 +14,7 @@ TREND_DAYS: Final = 3  # days whose mean is compared with the same days a week b
 TREND_BOUND: Final = 2.0  # a week's growth counts up to so much
 TREND_POWER: Final = 0.5  # and by its square root: half of a week's growth is noise
 CARRIED_DAYS: Final = 2  # days of the other kind that must both have grown over a week, before their growth counts for this kind
+CARRIED_AFTER: Final = 14  # known days of a topic: in its first two weeks an event of the week before looks like a week's growth
 CARRIED_BOUND: Final = 4.0  # and at most so many times the forecast: as far as rails let a quota go in two nights
 REMEMBERED_PEAK: Final = 200.0  # a topic keeps a two-hundredth of its busiest day of four weeks
 PEAK_DAYS: Final = 28
@@ -73,6 +74,7 @@ def carried(past: Floats) -> Floats:
         return np.full(len(past), np.nan)
     now, before = past[:, -CARRIED_DAYS:], past[:, -CARRIED_DAYS - 7 : -7]
     growth = np.divide(now, before, out=np.full(now.shape, np.nan), where=before > 0).min(axis=1)
+    growth[(~np.isnan(past)).sum(axis=1) < CARRIED_AFTER] = np.nan
     return np.asarray(past[:, -7] * growth)
 
 

@@ -25,7 +25,7 @@ TRUST_DAYS: Final = 10  # days after which the better prediction counts with a p
 FIRST_WEEK: Final = 7  # days in which the greatest need and the larger prediction count too, less each day; of 0, 5, 7, 10 and 14
 JOBS: Final = (4.0, 8.0)  # times the level: no need is a job's below the first, all are above the second; generated events reach 4
 CERTAIN: Final = 4  # a topic of jobs, too, is left to its level by this power of the trust in it; of 1, 2, 4 and infinity
-SPARSE_MESSAGES: Final = 500  # a day; below it the level says little, and the forecast need is taken as it is
+SPARSE_MESSAGES: Final = 500  # a day; below it a day's level and need are chance, and the mean of all needs is taken as it is
 MIN_DAYS: Final = 2  # with needs, before they are believed
 
 
@@ -60,9 +60,7 @@ def shape(memory: Memory, half_life_days: float = 7.0) -> Shape:
         both = np.where(np.isfinite(jobs), (1 - share) * both + share * jobs, both)
         base = np.exp(np.where(believed, both, by_level))
         sparse = forecasts(memory.messages, memory.weekdays, half_life_days)[:, -1] < SPARSE_MESSAGES
-        if sparse.any():
-            own = forecasts(demanded, memory.weekdays, half_life_days)[:, -1]
-            base = np.where(sparse & (own > 0), own, base)
+        base = np.where(sparse & (needs[:, -1] > 0), needs[:, -1], base)
         return Shape(base, level, np.where(level > 0, base / level, np.nan))
 
 

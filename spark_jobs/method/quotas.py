@@ -13,6 +13,7 @@ from spark_jobs.method.history import History
 from spark_jobs.method.memory import Floats, Ints, Memory, greatest, mean_of
 from spark_jobs.method.pins import Pin
 from spark_jobs.parameters import Parameters
+from spark_jobs.report.words import rate, three
 
 NIGHTS: Final = (7, 28)
 UNITS: Final = {"messages": "messages", "bytes": "bytes"}
@@ -28,6 +29,7 @@ class Told(NamedTuple):
     family: str
     week_ago: Floats  # rates in force on the same day a week before the one to come; NaN: none
     refused_days: Ints  # days on which nothing of the topic passed and some of it was refused
+    refused_hours: Mapping[tuple[str, str], list[int]]  # refused in each hour of the day, over the last seven days
 
 
 def quotas_of(
@@ -40,7 +42,7 @@ def quotas_of(
     shares: Sequence[Mapping[str, float]],
 ) -> tuple[list[Quota], dict[str, JSON]]:
     """The quotas, and `learning`, `held`, `pinned`: lists of {protocol, topic, reason}."""
-    facts = {dimension: _facts(each) for dimension, each in told.items()}
+    facts = {dimension: _facts(dimension, each) for dimension, each in told.items()}
     pinned = {(pin.protocol, pin.topic): pin for pin in pins if pin.holds_after(date)}
     lists: dict[str, list[JSON]] = {"learning": [], "held": [], "pinned": []}
     quotas: list[Quota] = []
@@ -82,7 +84,7 @@ def published_rate(rate: float) -> float:
     return min(round(float(f"{rate:.6g}"), 6), float(MAX_PER_SECOND))
 
 
-def _facts(told: Told) -> list[dict[str, Any]]:
+def _facts(dimension: str, told: Told) -> list[dict[str, Any]]:
     """Per topic: the evidence of one dimension."""
     memory, decided = told.memory, told.decided
     nights = {count: told.history.nights(count) for count in NIGHTS}
@@ -91,20 +93,22 @@ def _facts(told: Told) -> list[dict[str, Any]]:
     p99, mean = mean_of(memory.p99[:, -7:]), mean_of(memory.mean[:, -7:])
     found = []
     for at in range(len(memory.keys)):
-        status, reason = _status(told, at)
+        status, reason = _status(dimension, told, at)
         seven = nights[7][at]
         found.append({
             "days": int(days[at]), "largest": int(decided.largest[at]),
             "mean": _number(mean[at]), "p99": _number(p99[at]), "max": _number(top[at]),
             "forecast": _number(decided.shape.level[at]), "peakiness": _number(decided.shape.peakiness[at]),
+            "lower": _number(decided.lower[at]), "target": _number(decided.wanted[at]), "upper": _number(decided.upper[at]),
             "k": _number(told.k), "family": told.family, "status": status, "reason": reason, "week_ago": _number(told.week_ago[at]),
             "would_refuse": round(seven["refused"] / seven["offered"], 6) if seven["offered"] else None,
             "nights7": seven, "nights28": nights[28][at], "series": series[at],
+            "refused_hours": told.refused_hours.get(memory.keys[at], []),
         })  # fmt: skip
     return found
 
 
-def _status(told: Told, at: int) -> tuple[str, str]:
+def _status(dimension: str, told: Told, at: int) -> tuple[str, str]:
     decided = told.decided
     if decided.learning[at]:
         days, refused = int(told.memory.active_days()[at]), int(told.refused_days[at])
@@ -113,13 +117,18 @@ def _status(told: Told, at: int) -> tuple[str, str]:
         return "learning", f"learning: seen on {days} day{'' if days == 1 else 's'}; the rule of the file stands"
     if np.isnan(decided.rates[at]):
         return "learning", "learning: nothing is known of it yet; the rule of the file stands"
-    level, peak = decided.shape.level[at], decided.shape.peakiness[at]
-    reason = f"{level:.4g}/s forecast x {peak:.3g} peakiness x {told.k:.3g}"
+    level, peak, wanted = (float(each[at]) for each in (decided.shape.level, decided.shape.peakiness, decided.wanted))
+    reason = f"{rate(dimension, level)} expected, times {three(peak)} for its busiest seconds, times {three(told.k)} for safety"
     if told.family != "quota":
         reason = f"{told.family} at the same reserve as the method"
     if decided.held[at]:
         word = "below" if decided.held[at] > 0 else "above"
-        return "held", f"{reason}; held {word} {decided.wanted[at]:.4g}/s by the rail of one night"
+        return "held", f"{reason}; held {word} {rate(dimension, wanted)} by the rail of one night"
+    if decided.kept[at]:
+        lower, upper = rate(dimension, float(decided.lower[at])), rate(dimension, float(decided.upper[at]))
+        reason += (
+            f": {rate(dimension, wanted)}; it stays at {rate(dimension, float(decided.rates[at]))}, which is between {lower} and {upper}"
+        )
     return "quota", reason
 
 

@@ -2,6 +2,9 @@
 
 It is measured against the live one and against that of the same day a week ago: a topic that halves each Saturday may, and is back on
 Monday.
+
+**Bounds** keep nights quiet: a quota stays as it is while it is between two bounds around what the method wants, and goes there once it is
+outside. Nobody wants to read two hundred changes of three percent to find the one that matters.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 
 from spark_jobs.method.memory import Floats
 
+UPWARD: Final = 2.0  # times the lower distance: a quota that is too high costs reserve, one that is too low refuses
 CENSORED_GROWTH: Final = 1.25  # times the live quota, at least: for a topic that was limited so long that its demand is a lower bound
 
 
@@ -30,11 +34,19 @@ class Bounds(Protocol):
 class Railed(NamedTuple):
     rates: Floats
     held: NDArray[np.int64]  # 1 held below what it should be, -1 held above, 0 not held
-    unchanged: NDArray[np.bool_]  # the change was too small to make
+    lower: Floats  # bounds: a quota between them stays as it is
+    upper: Floats
+    kept: NDArray[np.bool_]  # it is between them
 
 
 def on_rails(
-    wanted: Floats, live: Floats, week_ago: Floats, censored: NDArray[np.bool_], floor: Floats, ceiling: float, bounds: Bounds
+    wanted: Floats,
+    live: Floats,
+    week_ago: Floats,
+    censored: NDArray[np.bool_],
+    floor: Floats,
+    ceiling: float,
+    bounds: Bounds,
 ) -> Railed:
     """Rates per topic; NaN in `wanted`: no quota; NaN in `live` or `week_ago`: none was in force. `ceiling` 0: none."""
     known = ~np.isnan(live) & (live > 0)
@@ -44,9 +56,11 @@ def on_rails(
     least = np.fmin(live_, week_ago) * bounds.step_down_percent / 100
     found = np.where(known, np.clip(grown, least, most), grown)
     held = np.where(known & (grown > most * (1 + 1e-9)), 1, np.where(known & (grown < least * (1 - 1e-9)), -1, 0))
-    small = known & (np.abs(found / live_ - 1) * 100 < bounds.hysteresis_percent)
-    found = np.where(small, live_, found)
-    found = np.maximum(found, floor)
+    near = bounds.hysteresis_percent / 100
+    lower, upper = grown / (1 + near), grown * (1 + UPWARD * near)
+    kept = known & ~censored & (live_ >= lower) & (live_ <= upper)
+    found, held = np.where(kept, live_, np.maximum(found, floor)), np.where(kept, 0, held)
     if ceiling:
         found = np.minimum(found, ceiling)
-    return Railed(np.where(np.isnan(wanted), np.nan, found), np.where(np.isnan(wanted), 0, held), small)
+    unknown = np.isnan(wanted)
+    return Railed(np.where(unknown, np.nan, found), np.where(unknown, 0, held), lower, upper, kept & ~unknown)

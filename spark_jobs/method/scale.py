@@ -1,9 +1,9 @@
 """k: one number for the fleet and dimension, by which all quotas are larger than their base. It moves slowly towards the least that keeps
 what is refused below the target.
 
-A calibrated k is the right size on average, and its noise costs: at equal reserve a constant k refuses less. So it changes by at most 10 %
-a night and looks back with a half-life of sixty days. It is a function of what earlier days wrote into their manifests (`refused_by_k`,
-and the k of the night before), so a night that is computed again finds the same k.
+A calibrated k is the right size on average, and its noise costs: at equal reserve a constant k refuses less. So it changes by at most 2 %
+a night, up or down, never for one night of one topic, and looks back with a half-life of sixty days. It is a function of what earlier days
+wrote into their manifests (`refused_by_k`, `most_by_k` and the k of the night before), so a night that is computed again finds the same k.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRIOR: Final = 2.0  # until there are MIN_DAYS days to learn from
 MIN_DAYS: Final = 7
 DOUBT_NIGHTS: Final = 25  # nights of a topic that are held against k until more have been seen; of 15, 25, 30, 40 (docs/design/quotas.md 4)
 HALF_LIFE_DAYS: Final = 60.0
-MAX_CHANGE: Final = 1.1  # times; in one night
+MAX_CHANGE: Final = 1.02  # times; in one night
 
 
 class Judged(NamedTuple):
@@ -33,6 +33,7 @@ class Judged(NamedTuple):
     refused: Sequence[float]
     offered: float
     topics: float = 1.0  # how many topics of equal size the day's messages are worth: a day of one big topic is one night of evidence
+    most: Sequence[float] = ()  # the part of `refused` that is the topic's that was refused most
 
 
 def rates_at(base: Floats, k: float, floor: Floats | float) -> Floats:
@@ -45,14 +46,24 @@ def bursts_at(rates: Floats, largest: Floats, seconds: float = 10.0) -> Floats:
     return np.asarray(np.ceil(np.fmax(np.fmax(seconds * rates, 3.0), largest) - 1e-9))
 
 
-def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | float, seconds: float = 10.0) -> Judged:
-    """The day of `surfaces` against quotas of `base` made before it. Topics without a base do not count."""
-    refused = []
-    for k in GRID:
-        rates = rates_at(base, k, floor)
-        refused.append(float(np.nansum(surfaces.lost(rates, bursts_at(rates, largest, seconds)))))
+def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | float, seconds: float = 10.0, k: float = PRIOR) -> Judged:
+    """The day of `surfaces` against quotas of `base` made before it. Topics without a base do not count. `k`: of the night before, at which
+    the topic is found that was refused most."""
+    refused, by_topic = [], []
+    for factor in GRID:
+        rates = rates_at(base, factor, floor)
+        lost = np.nan_to_num(surfaces.lost(rates, bursts_at(rates, largest, seconds)))
+        refused.append(float(lost.sum()))
+        by_topic.append(lost)
     offered = surfaces.total[~np.isnan(base)]
-    return Judged(refused, float(offered.sum()), topics_worth(offered))
+    worst = int(np.argmax(by_topic[nearest(k)])) if len(base) else None
+    most = [0.0 if worst is None else float(lost[worst]) for lost in by_topic]
+    return Judged(refused, float(offered.sum()), topics_worth(offered), most)
+
+
+def nearest(k: float) -> int:
+    """The place of `k` in the grid."""
+    return int(np.argmin(np.abs(np.asarray(GRID) - k)))
 
 
 def topics_worth(offered: Floats) -> float:
@@ -88,11 +99,31 @@ def least_sufficient(days: Sequence[Judged | None], target: float) -> float | No
     return float(GRID[at - 1] * STEP**part)
 
 
+def without_worst(days: Sequence[Judged | None], k: float) -> list[Judged | None]:
+    """`days` as if the one topic that one night refused most at `k` had been refused nothing."""
+    at = nearest(k)
+    worst = max(
+        (place for place, day in enumerate(days) if day is not None and len(day.most)),
+        key=lambda place: 0.5 ** ((len(days) - place) / HALF_LIFE_DAYS) * days[place].most[at],  # type: ignore[union-attr]  # not None
+        default=None,
+    )
+    found = list(days)
+    if worst is not None and (day := found[worst]) is not None:
+        found[worst] = day._replace(refused=[whole - part for whole, part in zip(day.refused, day.most, strict=True)])
+    return found
+
+
 def k_of_night(days: Sequence[Judged | None], target: float, before: float | None) -> float:
-    """k after the judged `days` (newest last; None: that day says nothing): at most 10 % from `before`, the k of the night before."""
+    """k after the judged `days` (newest last; None: that day says nothing), from `before`, the k of the night before.
+
+    It falls where all that was refused allows it, and rises where that is too much also without the worst night of the worst topic: one
+    event says nothing of the next one. Between the two it stays.
+    """
     k = PRIOR if before is None else before
     if sum(day is not None and day.offered > 0 for day in days) < MIN_DAYS:
         return k
-    wanted = least_sufficient(days, target)
-    assert wanted is not None, "MIN_DAYS days offered something"
+    enough, certain = least_sufficient(days, target), least_sufficient(without_worst(days, k), target)
+    assert enough is not None, "MIN_DAYS days offered something"
+    assert certain is not None, "as many"
+    wanted = min(max(k, certain), enough)
     return float(min(max(wanted, k / MAX_CHANGE, LEAST), k * MAX_CHANGE, MOST))

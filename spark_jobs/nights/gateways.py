@@ -13,6 +13,8 @@ whole where the largest message is not known.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,11 +22,14 @@ from math import ceil
 from typing import Any, Final, Protocol
 
 from common.failures import FAILED, UNREACHABLE, Failure
-from limiter.quota_snapshot import Quota, Snapshot, SnapshotError, dump, read_snapshot
+from common.figures import pluralise
+from limiter.quota_snapshot import MAX_PUBLISHED_BYTES, Quota, Snapshot, SnapshotError, dump, read_snapshot
 from spark_jobs.nights.rails import DIMENSIONS, Pair, pair_of
 
 FLOOR: Final = 0.05  # of a quota; a pool's least share, or half of an equal one where that is less; a guess
-LONG: Final = frozenset({"series", "nights28"})  # of the evidence: three quarters of 4.5 kB a topic, which no gateway reads
+LONG: Final = frozenset(
+    {"series", "nights28", "refused_hours"}
+)  # of the evidence: three quarters of 4.5 kB a topic, which no gateway reads
 PUBLISH_TIMEOUT_S: Final = 60.0  # at least, for a publication: a gateway takes seconds for 16 MiB (admin.snapshots)
 LOOKS: Final = 5  # whether a publication arrived that was not answered
 LOOK_EVERY_S: Final = 2.0
@@ -145,8 +150,32 @@ def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iter
 
 
 def short_form(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without the LONG evidence, of messages and of bytes."""
-    return replace(snapshot, quotas=tuple(replace(quota, evidence=_short(quota.evidence)) for quota in snapshot.quotas))
+    """The snapshot without the LONG evidence, of messages and of bytes, and with one hash for the list of its files."""
+    quotas = tuple(replace(quota, evidence=_short(quota.evidence)) for quota in snapshot.quotas)
+    return replace(snapshot, inputs=counted(snapshot.inputs), quotas=quotas)
+
+
+def counted(inputs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """One entry for all files: how many, their lines, and a hash of the list. 320 gateways write 92,000 files a day, whose list was
+    larger than a gateway takes; the file of the night has it."""
+    if not inputs or (len(inputs) == 1 and "files" in inputs[0]):
+        return tuple(inputs)
+    listed = json.dumps(list(inputs), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    sums = {name: sum(int(_number(each.get(name))) for each in inputs) for name in ("rows", "corrupt", "bytes")}
+    return ({"files": len(inputs), **sums, "sha256": hashlib.sha256(listed).hexdigest()},)
+
+
+def body_of(snapshot: Snapshot, whose: str) -> bytes:
+    """The snapshot as it is sent. Raises Failure where no gateway would take it: it would close the connection while it is being sent."""
+    data = dump(snapshot)
+    if len(data) > MAX_PUBLISHED_BYTES:
+        raise Failure(
+            FAILED,
+            f"the quotas for {whose} are {len(data) / 2**20:.1f} MiB ({pluralise(len(snapshot.quotas), 'topic')}), and a gateway takes "
+            f"{MAX_PUBLISHED_BYTES >> 20} MiB: nothing was sent. Fewer topics have a quota where min_active_days is more, or a rule's "
+            "routing_key_words puts topics together",
+        )
+    return data
 
 
 def _short(evidence: dict[str, Any]) -> dict[str, Any]:
@@ -218,6 +247,8 @@ class Publication:
         the new quotas. What else ends it, such as Ctrl-C, is raised after the same.
         """
         done: list[tuple[Gateway, str]] = []
+        for gateway, snapshot in wanted:
+            body_of(snapshot, f"{gateway.name} ({gateway.url})")  # before any of them has one
         for gateway, snapshot in wanted:
             try:
                 sha256 = snapshot.sha256()

@@ -38,6 +38,7 @@ TOPICS: Final = pa.schema([
     ("p50", pa.float64()), ("p99", pa.float64()),
     ("largest", pa.int64()), ("peak_100ms", pa.int64()),
     ("hours", pa.list_(pa.int64())), ("gateways", pa.list_(_SHARE)),
+    ("refused_hours", pa.list_(pa.int64())),
     ("need", pa.float64()), ("overloaded", pa.list_(pa.float64())), ("first_step", pa.int64()), ("losses", pa.list_(pa.float32())),
 ])  # fmt: skip
 
@@ -153,6 +154,13 @@ def _row(
     total = int(amount.sum())
     of_messages = dimension == "messages"
     p50, p99 = percentiles_of_load(amount, (0.5, 0.99))
+
+    def hours(counts: Ints) -> Ints | None:
+        """By hour of the day; None where there is nothing."""
+        if not counts.any():
+            return None
+        return np.bincount((each.second - start) // 3600, weights=counts, minlength=hour_count).astype(np.int64)
+
     return {
         "day": date,
         "protocol": each.protocol,
@@ -172,7 +180,8 @@ def _row(
         "p99": p99,
         "largest": 1 if of_messages else int(each.largest.max()),
         "peak_100ms": int(np.minimum(each.peak_100ms, amount).max()) if of_messages else None,
-        "hours": np.bincount((each.second - start) // 3600, weights=amount, minlength=hour_count).astype(np.int64),
+        "hours": hours(amount),
+        "refused_hours": hours(each.refused + each.dropped if of_messages else each.refused_bytes),
         "gateways": shares(each.gateways, of_messages=of_messages, total=total),
         "need": min(need(surface, surface.total), float(amount.max())),  # a rate as high as the busiest second refuses nothing
         "overloaded": overloaded(surface, observed_seconds),

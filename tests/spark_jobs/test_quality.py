@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from spark_jobs.method import guard, scale
@@ -12,7 +13,7 @@ from spark_jobs.method.peakiness import Shape, shape
 from spark_jobs.state.topic_day import rows
 from support.quota_weeks.fleets import cut, pools, run, tables_of
 from support.quota_weeks.nights import Nights
-from support.quota_weeks.score import Scored, Series, geometric_mean, nights, score, series_of, walk
+from support.quota_weeks.score import Scored, Series, Walked, geometric_mean, nights, score, scored_of, series_of, walk, walked, windows
 from support.quota_weeks.web_log import web_log
 from support.quota_weeks.weeks import kinds, troubled, weeks
 
@@ -30,21 +31,25 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "regular": Bound((7, 11), 0.09, 0.19),
-    "big with events": Bound((7, 11, 12), 0.18, 0.31),
-    "bursty": Bound((7, 11, 12), 0.095, 0.91),  # a handful of jobs decides four weeks of two topics; on six weeks it has 0.12 (design, 8)
-    "sparse": Bound((7,), 0.26, 0.26),
+    "regular": Bound((7, 11), 0.105, 0.22),
+    "big with events": Bound((7, 11, 12), 0.112, 0.25),
+    "bursty": Bound((7, 11, 12), 0.095, 0.28),
+    "sparse": Bound((7,), 0.19, 0.19),
     "ten with events": Bound((7,), 0.55, 0.55),
-    "changing": Bound((7,), 0.51, 0.51),
-    "mixed": Bound((7,), 0.14, 0.14),
+    "changing": Bound((7,), 0.53, 0.53),
+    "mixed": Bound((7,), 0.167, 0.167),
 }
-MOST_OF_ALL = 0.22  # the geometric mean of the kinds' means
-MOST_OF_FIRST = 0.27  # the same of the first seed of each kind
-MOST_TROUBLED = 0.5  # the same, of topics that limits were in the way of: 0.31
+MOST_OF_ALL = 0.2  # the geometric mean of the kinds' means
+MOST_OF_FIRST = 0.23  # the same of the first seed of each kind
+MOST_IN_WINDOWS = 0.21  # the same of all windows of twenty nights: 0.18
+WORST_WINDOW = 0.65  # of all kinds: 0.56, of topics that begin, end and move
+MOST_CHANGED = 0.1  # of the quotas, on nights before a Tuesday to Friday from the third week on: 8 %; 2.5 % where each hour has 1,200 s
+MOST_TROUBLED = 0.5  # as MOST_OF_ALL, of topics that limits were in the way of: 0.31
 TARGET = 0.001
 MOST_OF_A_FLEET = (
     0.005  # refused by the worst of twelve fleets of one topic, in 21 nights: 0.21 %; without doubt 0.71 %, and 0.16 % in the mean
 )
+SLOW = "sparse"  # a hundred seconds of each hour are a message a day and topic: k has weeks to go; of whole days 0.05 % are refused
 MOST_REALISED = 0.01  # refused, as published, with a target of 0.001 and k on its way from 2; 0.08 where k is frozen at 0.7
 
 
@@ -66,8 +71,13 @@ def series(seeds: dict[str, tuple[int, ...]]) -> dict[str, list[Series]]:
 
 
 @pytest.fixture(scope="module")
-def scored(series: dict[str, list[Series]]) -> dict[str, list[Scored]]:
-    return {kind: [score(each, also_moving=False) for each in own] for kind, own in series.items()}
+def walks(series: dict[str, list[Series]]) -> dict[str, list[Walked]]:
+    return {kind: [walked(each, also_moving=False) for each in own] for kind, own in series.items()}
+
+
+@pytest.fixture(scope="module")
+def scored(walks: dict[str, list[Walked]]) -> dict[str, list[Scored]]:
+    return {kind: [scored_of(each) for each in own] for kind, own in walks.items()}
 
 
 def flat(memory: Memory, half_life_days: float = 7.0) -> Shape:
@@ -91,7 +101,27 @@ def test_the_method_refuses_far_less_than_the_best_simple_rules_and_about_its_ta
     means = {kind: geometric_mean(each.score for each in own) for kind, own in scored.items()}
     of_all_seeds = all(len(own) == len(BOUNDS[kind].seeds) for kind, own in scored.items())
     assert geometric_mean(means.values()) <= (MOST_OF_ALL if of_all_seeds else MOST_OF_FIRST), means
-    assert max(each.realised for own in scored.values() for each in own) <= MOST_REALISED
+    assert max(each.realised for kind, own in scored.items() if kind != SLOW for each in own) <= MOST_REALISED
+
+
+def test_every_window_of_twenty_nights_keeps_its_bound(walks: dict[str, list[Walked]]) -> None:
+    """The mean over all days hides weeks that go wrong."""
+    found = {kind: windows(own[0]).constant for kind, own in walks.items()}
+    assert all(found.values())
+    assert geometric_mean(geometric_mean(each) for each in found.values()) <= MOST_IN_WINDOWS, found
+    assert max(each for own in found.values() for each in own) <= WORST_WINDOW, found
+
+
+def test_an_ordinary_night_changes_few_quotas(walks: dict[str, list[Walked]]) -> None:
+    """Before a Saturday, a Sunday and a Monday topics that rest on the week-end change, and should; so do topics that begin and end."""
+    sums = np.zeros(2)
+    for kind, own in walks.items():
+        day = np.arange(len(own[0].changes)) + 2  # the first is a Monday, and has no night
+        ordinary = (day >= 14) & np.isin(day % 7, (1, 2, 3, 4))
+        sums += own[0].changes[ordinary].sum(axis=0) if kind != "changing" else 0
+    changed, quotas = sums
+    assert quotas > 500
+    assert changed <= MOST_CHANGED * quotas, sums
 
 
 def test_the_bound_fails_where_k_is_frozen(series: dict[str, list[Series]]) -> None:
@@ -172,5 +202,6 @@ def test_fleets_of_one_topic_with_rare_events_refuse_no_more_than_the_target(fle
 
 def test_that_bound_fails_where_k_falls_without_evidence(fleets: list[Series], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "DOUBT_NIGHTS", 0)
+    monkeypatch.setattr(scale, "MAX_CHANGE", 1.1)  # with 2 % a night it takes longer than these six weeks
     refused = [run(each).refused for each in fleets]
     assert sum(refused) / len(refused) > TARGET

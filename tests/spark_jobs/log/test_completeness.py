@@ -9,7 +9,7 @@ import pytest
 
 from spark_jobs.days import Day
 from spark_jobs.errors import InsufficientInputError
-from spark_jobs.log.completeness import by_hour, facts, missing, observed, refuse_missing, still_missing
+from spark_jobs.log.completeness import by_hour, ended, facts, missing, observed, refuse_missing, still_missing
 from spark_jobs.log.sequence import GatewayCount
 from spark_jobs.state.manifest import Manifest
 
@@ -76,3 +76,12 @@ def test_a_second_is_observed_when_any_gateway_was_there() -> None:
     assert int(seconds.sum()) == 3605
     assert by_hour(seconds, TODAY) == [3600, 5] + [0] * 22
     assert facts(gateways, TODAY)["b"] == {"seconds": 3600, "first": TODAY.start + 5, "last": TODAY.start + 3604, "boots": 1, "lines": 1}
+
+
+def test_a_gateway_whose_log_ended_before_midnight_is_named_once_it_is_absent() -> None:
+    """findings.md 8, 7: it was forgotten without a word."""
+    known = manifest({"stopped": (0, 85_800), "whole": (0, 86_400), "back": (0, 80_000)})
+    (said,) = ended({"back": {}}, known)
+    assert said.startswith("the log of gateway stopped ended 2026-11-19 23:49:59 UTC, and it is not expected any more")
+    assert missing({"back": {}, "whole": {"seconds": 86_400}}, TODAY, known) == {}
+    assert ended({}, None) == []

@@ -71,6 +71,15 @@ def test_a_move_on_the_week_end_is_carried_into_monday_and_a_single_event_is_not
     assert forecast(moved, MONDAY_ON, 14)[0] < 10 * still, "a hundred times is not believed at once"
 
 
+def test_nothing_is_carried_in_the_first_two_weeks_of_a_topic() -> None:
+    values = np.where(MONDAY_ON[:21] >= 5, 10.0, 20.0)[None, :].repeat(2, axis=0)
+    values[:, 19:] = 30
+    values[1, :8] = np.nan  # not seen before; both have a week before to compare with
+    old, new = forecast(values, MONDAY_ON, 21)
+    assert old == pytest.approx(60)
+    assert new < 30
+
+
 def test_no_forecast_knows_its_own_day_or_a_later_one() -> None:
     values = np.random.default_rng(1).gamma(1, 10, (4, 30))
     whole = forecasts(values, MONDAY_ON)

@@ -75,8 +75,10 @@ def test_a_new_topic_has_the_fleet_s_peakiness_and_the_first_of_all_its_own() ->
     assert alone.base[0] == pytest.approx(40)
 
 
-def test_a_sparse_topic_gets_the_forecast_of_its_need() -> None:
-    found = shape(memory_of(np.full((1, 20), 0.002), need=0.05, messages=170.0))
+def test_a_sparse_topic_gets_the_mean_of_all_its_needs() -> None:
+    """Whatever the weekday, and however much the last one needed: what a few messages need is chance."""
+    needs = np.tile([0.02, 0.08], 10)[None, :]
+    found = shape(memory_of(np.full((1, 20), 0.002), need=needs, messages=170.0))
     assert found.base[0] == pytest.approx(0.05, rel=0.01)
 
 

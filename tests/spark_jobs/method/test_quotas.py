@@ -28,7 +28,7 @@ NIGHT = {"day": DATE, "protocol": "rocketmq", "dimension": "messages", "family":
 
 def told(
     rates: Any, *, memory: Memory | None = None, family: str = "quota", dimension: str = "messages", held: Any = 0, learning: Any = False,
-    hourly: Any = 1.5, bursts: Any = None, nights: Sequence[dict[str, Any]] = (), refused_days: int = 0,
+    hourly: Any = 1.5, bursts: Any = None, nights: Sequence[dict[str, Any]] = (), refused_days: int = 0, kept: Any = False,
 ) -> Told:  # fmt: skip
     """What is told of topics t0, t1, ... with these rates."""
     found = np.asarray(rates, np.float64)
@@ -38,10 +38,31 @@ def told(
 
     shape = Shape(found / 2, found / 4, each(2.0))
     given = 10 * found if bursts is None else each(np.asarray(bursts, np.float64))
-    decided = Decided(shape, each(np.array(7.0)), found, given, each(learning), each(held), each(np.array(hourly)), each(np.array(1.0)))
+    decided = Decided(
+        shape,
+        each(np.array(7.0)),
+        found,
+        given,
+        each(learning),
+        each(held),
+        each(np.array(hourly)),
+        each(np.array(1.0)),
+        found / 1.25,
+        found * 1.5,
+        each(np.asarray(kept)),
+    )
     remembered = memory_of(np.full((len(found), 10), 10.0)) if memory is None else memory
     table = pa.Table.from_pylist([NIGHT | night for night in nights], OUTCOMES)
-    return Told(remembered, decided, History(table, dimension, remembered.keys, DATE), 2.0, family, each(np.array(NO)), each(refused_days))
+    return Told(
+        remembered,
+        decided,
+        History(table, dimension, remembered.keys, DATE),
+        2.0,
+        family,
+        each(np.array(NO)),
+        each(refused_days),
+        {("rocketmq", "t0"): [0] * 23 + [7]},
+    )
 
 
 def quotas(
@@ -73,8 +94,11 @@ def test_a_quota_has_both_dimensions_its_factor_of_the_hour_and_the_reason() -> 
     first, second = found["t0"], found["t1"]
     assert (first.messages, first.bytes, first.hourly_messages, first.hourly_bytes) == ((40, 400), (9000, 90_000), 1.5, 0.25)
     assert (second.messages, second.bytes, second.hourly_bytes) == ((0.333333, 3), None, None)
-    assert (first.evidence["status"], first.evidence["reason"]) == ("quota", "10/s forecast x 2 peakiness x 2")
-    assert first.evidence["reason_bytes"] == "2250/s forecast x 2 peakiness x 2"
+    assert (first.evidence["status"], first.evidence["reason"]) == (
+        "quota",
+        "10/s expected, times 2 for its busiest seconds, times 2 for safety",
+    )
+    assert first.evidence["reason_bytes"] == "2.2 KiB/s expected, times 2 for its busiest seconds, times 2 for safety"
     assert second.evidence["reason_bytes"] == "learning: nothing is known of it yet; the rule of the file stands"
     assert first.evidence["gateways"] == {"a": 0.6667, "b": 0.3333}
     assert lists == {"learning": [], "held": [], "pinned": []}
@@ -100,8 +124,8 @@ def test_what_a_topic_is_learning_and_held_for_is_told_and_listed() -> None:
         "t0": "learning: seen on 1 day; the rule of the file stands",
         "t1": "learning: seen on 2 days; the rule of the file stands",
         "t2": "learning: nothing is known of it yet; the rule of the file stands",
-        "t3": "2.5/s forecast x 2 peakiness x 2; held below 7/s by the rail of one night",
-        "t4": "2.5/s forecast x 2 peakiness x 2; held above 7/s by the rail of one night",
+        "t3": "2.5/s expected, times 2 for its busiest seconds, times 2 for safety; held below 7/s by the rail of one night",
+        "t4": "2.5/s expected, times 2 for its busiest seconds, times 2 for safety; held above 7/s by the rail of one night",
     }
     assert [found[topic].evidence["status"] for topic in ("t3", "t4")] == ["held", "held"]
     assert {entry["protocol"] for entry in lists["learning"]} == {"rocketmq"}
@@ -121,7 +145,8 @@ def test_a_pin_wins_in_its_dimension_and_the_other_stays_as_computed() -> None:
     assert (found["t1"].hourly_messages, found["t0"].hourly_bytes) == (1.5, 1.5)
     reasons = [(found[topic].evidence["reason"], found[topic].evidence["reason_bytes"]) for topic in ("t0", "t1")]
     assert reasons == [
-        ("pinned: contract", "2250/s forecast x 2 peakiness x 2"), ("10/s forecast x 2 peakiness x 2", "pinned: contract")
+        ("pinned: contract", "2.2 KiB/s expected, times 2 for its busiest seconds, times 2 for safety"),
+        ("10/s expected, times 2 for its busiest seconds, times 2 for safety", "pinned: contract"),
     ]  # fmt: skip
     assert [found[topic].evidence["status"] for topic in ("t0", "t1", "t2")] == ["pinned", "pinned", "quota"]
     assert [(entry["topic"], entry["reason"]) for entry in lists["pinned"]] == [("t0", "contract"), ("t1", "contract")]

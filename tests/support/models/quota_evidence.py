@@ -11,7 +11,19 @@ from limiter.quota_snapshot import JSON, Quota, Snapshot
 
 DAY = date(2026, 11, 20)
 HOSTILE = '<script>alert("x")</script>|`*[a](http://evil.example)\u202e\x1b[31m'
-EARLIER = {"forecast", "peakiness", "k", "family", "status", "nights7", "nights28", "series", "gateways", "bytes"}  # that older ones lack
+EARLIER = {
+    "forecast",
+    "peakiness",
+    "k",
+    "family",
+    "status",
+    "nights7",
+    "nights28",
+    "series",
+    "refused_hours",
+    "gateways",
+    "bytes",
+}  # that older ones lack
 
 
 def series(mean: float, quota: float, days: int = 28, launch: float = 1.0) -> list[list[Any]]:
@@ -62,6 +74,7 @@ def facts(mean: float, rate: float, at: int) -> dict[str, Any]:
         "nights7": nights(7, mean * 86400 * 7, refused),
         "nights28": nights(28, mean * 86400 * 28, refused * 0.7),
         "series": series(mean, rate, launch=8.0 if at % 50 == 3 else 1.0),
+        "refused_hours": [0] * 9 + [at % 5] * 3 + [0] * 12,
     }
 
 

@@ -11,7 +11,7 @@ refuses 3, 1, 0.3 and 0.1 % the method's refusals are divided by the rule's; the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -36,6 +36,7 @@ FACTORS: Final = tuple(1.3**i for i in range(-9, 16))  # times k: 0.09 to 51
 RULE_FACTORS: Final = tuple(1.2**i for i in range(-24, 22))  # 0.013 to 46
 NOTHING: Final = Surface(0, np.zeros((0, len(BURSTS_S)), np.float32), 0.0)
 
+WINDOW_NIGHTS: Final = 20
 SETTLED: Final = 21  # nights until k has come from 2 to where it belongs: 7 judged ones, then 10 % a night
 
 Shaper = Callable[[Memory], Shape]
@@ -135,7 +136,7 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
     ks: list[float] = []
     families: list[str] = []
     judged: list[scale.Judged] = []
-    rules: list[Mapping[str, float]] = []
+    rules: list[guard.Evidence] = []
     for at, (memory, found) in enumerate(known):
         ks.append(scale.k_of_night(judged, series.parameters.target, ks[-1] if ks else None))
         families.append(guard.choose(rules))
@@ -143,27 +144,42 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
         plan = decide(memory, series.dimension, ks[-1], guard.OWN, none, none, series.parameters, found)
         base = np.where(plan.learning, np.nan, found.base)
         floor = floors(memory, series.dimension, series.parameters)
-        judged.append(scale.judge(base, plan.largest, series.seen[at + 1], floor))
-        rules.append(guard.judge_rules(memory, plan.wanted, series.seen[at + 1], floor))
+        judged.append(scale.judge(base, plan.largest, series.seen[at + 1], floor, k=ks[-1]))
+        rules.append(guard.Evidence(guard.judge_rules(memory, plan.wanted, series.seen[at + 1], floor), judged[-1].topics))
     return ks, families
 
 
-def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float) -> Floats:
-    """(refused, reserved, offered) of the published quotas by night, with k times `factor`: within the rails of the job and then those of
-    the publication."""
+def published(
+    series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float = 1.0
+) -> Iterator[tuple[Floats, Floats]]:
+    """Rates and bursts of each night, with k times `factor`: within the rails of the job and then those of the publication."""
     live = np.full(len(series.memory.keys), np.nan)
-    published = [live] * 7
-    found = np.zeros((len(known), 3))
+    earlier = [live] * 7
     for at, (memory, shaped) in enumerate(known):
-        plan = decide(memory, series.dimension, ks[at] * factor, families[at], live, published[-7], series.parameters, shaped)
-        rates, bursts = held(series, live, published[-7], plan.rates, plan.bursts)
+        plan = decide(memory, series.dimension, ks[at] * factor, families[at], live, earlier[-7], series.parameters, shaped)
+        rates, bursts = held(series, live, earlier[-7], plan.rates, plan.bursts)
         live = np.where(np.isnan(rates), live, rates)
-        published.append(rates)
+        earlier.append(rates)
+        yield rates, bursts
+
+
+def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float) -> Floats:
+    """(refused, reserved, offered) of the published quotas by night, with k times `factor`."""
+    found = np.zeros((len(known), 3))
+    for at, (rates, bursts) in enumerate(published(series, known, ks, families, factor)):
         surfaces = series.surfaces[at + 1]
         found[at, 0] = np.nansum(surfaces.lost(rates, bursts))
         found[at, 1] = np.nansum(rates) * series.observed[at + 1]
         found[at, 2] = surfaces.total[~np.isnan(rates)].sum()
     return found
+
+
+def changes(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str]) -> Floats:
+    """(quotas that change, quotas that were in force) by night."""
+    rates = np.stack([rates for rates, _ in published(series, known, ks, families)])
+    before, now = rates[:-1], rates[1:]
+    both = ~np.isnan(before) & ~np.isnan(now)
+    return np.stack([(both & (np.abs(now - before) > 1e-5 * before)).sum(axis=1), both.sum(axis=1)], axis=1)
 
 
 def held(series: Series, live: Floats, week_ago: Floats, rates: Floats, bursts: Floats) -> tuple[Floats, Floats]:
@@ -232,24 +248,49 @@ def ratios(method: Curve, rules: Mapping[str, Curve]) -> dict[str, tuple[float, 
     return found
 
 
-def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Scored:
+class Walked(NamedTuple):
+    """A series walked: (refused, reserved, offered) by factor and night; None: that was not asked for."""
+
+    constant: Floats  # with a constant k
+    moving: Floats | None  # with the k that the job finds
+    rules: dict[str, Floats]
+    oracle: Floats  # the least rate for the very day
+    own: Floats  # as published, by night
+    changes: Floats
+    ks: list[float]
+
+
+def walked(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Walked:
     """`shaper` in place of the method's; `k`: a frozen one in place of the job's own; `burst_s`: the burst of the simple rules, in seconds
-    of their rate; `also_moving`: half of the time is for the score with the job's own k, which is NaN without."""
+    of their rate; `also_moving`: half of the time is for the score with the job's own k."""
     known = nights(series, shaper)
     own, families = calibrated(series, known)
     if k is not None:
         own = [k] * len(known)
     constant = np.stack([walk(series, known, [1.0] * len(known), [guard.OWN] * len(known), factor) for factor in FACTORS])
-    moving = np.stack([walk(series, known, own, families, factor) for factor in (FACTORS if also_moving else FACTORS[:1])])
+    moving = np.stack([walk(series, known, own, families, factor) for factor in FACTORS]) if also_moving else None
     rules = {name: rule_nights(series, known, rule, burst_s) for name, rule in RULES.items()}
-    steady = ratios(Curve.of(constant), {name: Curve.of(each) for name, each in rules.items()})
-    first = min(SETTLED, len(known) // 2)
-    moved = ratios(Curve.of(moving, first), {name: Curve.of(each, first) for name, each in rules.items()}) if also_moving else {}
-    refused, _, offered = walk(series, known, own, families, 1.0).sum(axis=0)
+    oracle = rule_nights(series, known, lambda memory: series.memory.need[:, memory.days], series.parameters.burst_seconds)
+    as_published = walk(series, known, own, families, 1.0)
+    return Walked(constant, moving, rules, oracle, as_published, changes(series, known, own, families), own)
+
+
+def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Scored:
+    """As `walked`, over all days. The score with the job's own k is NaN where that was not walked."""
+    return scored_of(walked(series, shaper, k, burst_s, also_moving=also_moving))
+
+
+def scored_of(found: Walked) -> Scored:
+    steady = ratios(Curve.of(found.constant), {name: Curve.of(each) for name, each in found.rules.items()})
+    first = min(SETTLED, len(found.ks) // 2)
+    moved = {}
+    if found.moving is not None:
+        moved = ratios(Curve.of(found.moving, first), {name: Curve.of(each, first) for name, each in found.rules.items()})
+    refused, _, offered = found.own.sum(axis=0)
     values = [ratio for ratio, _ in steady.values()]
     names = [name for _, name in steady.values()]
     moved_values = [ratio for ratio, _ in moved.values()] or [float("nan")]
-    return Scored(geometric_mean(values), values, geometric_mean(moved_values), names, refused / offered, own[-1])
+    return Scored(geometric_mean(values), values, geometric_mean(moved_values), names, refused / offered, found.ks[-1])
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -263,6 +304,33 @@ def interval(scores: Sequence[float], seed: int = 1) -> tuple[float, float]:
     return float(low), float(high)
 
 
+class Windows(NamedTuple):
+    """The score of each window of WINDOW_NIGHTS nights in which some simple rule reaches a share of REFUSED."""
+
+    constant: list[float]
+    own: list[float]  # with the k that the job finds
+    oracle: list[float]
+    changed: float  # share of the quotas that change on an ordinary night: the median
+
+    def said(self) -> str:
+        parts = [f"{geometric_mean(each):.3f} {max(each):.2f}" if each else "none" for each in (self.constant, self.own, self.oracle)]
+        return f"{', '.join(parts)}, {self.changed:.0%}"
+
+
+def windows(found: Walked, length: int = WINDOW_NIGHTS) -> Windows:
+    """Sliding windows, each with the simple rules that were best in it: the mean over all days hides weeks that go wrong."""
+    count = len(found.ks)
+    scores: tuple[list[float], list[float], list[float]] = ([], [], [])
+    for first in range(max(count - length, 0) + 1):
+        part = slice(first, first + length)
+        rules = {name: Curve.of(each[:, part]) for name, each in found.rules.items()}
+        for at, nights_ in enumerate((found.constant, found.moving, found.oracle)):
+            if nights_ is not None and (values := [ratio for ratio, _ in ratios(Curve.of(nights_[:, part]), rules).values()]):
+                scores[at].append(geometric_mean(values))
+    shares = found.changes[:, 0] / np.maximum(found.changes[:, 1], 1)
+    return Windows(*scores, float(np.median(shares)) if len(shares) else 0.0)
+
+
 def main() -> None:
     from support.quota_weeks.web_log import web_log
     from support.quota_weeks.weeks import kinds, weeks
@@ -274,28 +342,37 @@ def main() -> None:
     options.add_argument("--burst", type=float, default=1.0, help="of the simple rules, in seconds of their rate")
     given = options.parse_args()
     columns = f"{'series':24}{'score':>8}{'moving k':>10}   {'at 3, 1, 0.3, 0.1 %':38}{'realised':>8}     k"
-    print(f"{columns}  best simple rules")
-    scored: list[Scored] = []
+    print(f"{columns}  best simple rules; {WINDOW_NIGHTS}-night windows: mean, worst; with the job's k; the oracle; changed on a night")
+    scored: list[tuple[Scored, Windows]] = []
+
+    def line(name: str, found: Walked) -> tuple[Scored, Windows]:
+        one = scored_of(found), windows(found)
+        print(f"{_line(name, one[0])}; {one[1].said()}", flush=True)
+        return one
+
     for seed in given.seed:
         own = []
         for name, topics in kinds(seed).items():
             gaps = 0.1 if name == "mixed" else 0.0
-            own.append(score(series_of(weeks(topics, seed, given.days, given.per_hour, gaps)), burst_s=given.burst))
-            print(_line(name, own[-1]), flush=True)
+            own.append(line(name, walked(series_of(weeks(topics, seed, given.days, given.per_hour, gaps)), burst_s=given.burst)))
         print(_summary(f"seed {seed}", own), flush=True)
         scored += own
-    if len(given.seed) > 1:
-        print(_summary("all", scored))
     for dimension in ("messages", "bytes"):
-        print(_line(f"web log, {dimension}", score(series_of(web_log(), dimension), burst_s=given.burst)))
+        scored.append(line(f"web log, {dimension}", walked(series_of(web_log(), dimension), burst_s=given.burst)))
+    print(_summary("all", scored))
 
 
-def _summary(name: str, scored: Sequence[Scored]) -> str:
+def _summary(name: str, scored: Sequence[tuple[Scored, Windows]]) -> str:
     parts = []
-    for what, scores in (("constant", [each.score for each in scored]), ("moving", [each.moving for each in scored])):
+    series = [each for each, _ in scored]
+    for what, scores in (("constant", [each.score for each in series]), ("moving", [each.moving for each in series])):
         low, high = interval(scores)
         above = sum(score > 1 for score in scores)
         parts.append(f"{what} k {geometric_mean(scores):.3f} (90 %: {low:.2f} to {high:.2f}), worst {max(scores):.2f}, {above} above 1")
+    for what, of_windows in (("constant", [each.constant for _, each in scored]), ("the job's", [each.own for _, each in scored])):
+        every = [each for one in of_windows for each in one]
+        worst = geometric_mean(max(one) for one in of_windows if one)
+        parts.append(f"windows with {what} k {geometric_mean(every):.3f}, worst of each series {worst:.3f}, worst {max(every):.2f}")
     return f"{name}, {len(scored)} series: {'; '.join(parts)}"
 
 
