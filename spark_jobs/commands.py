@@ -124,7 +124,9 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
     pins = read_pins(storage_for(places.pins).read(places.pins)) if places.pins is not None and places.pins.is_local else None
     log_bytes = UNKNOWN_BYTES
     if places.log.is_local:
-        files = [(entry.name, entry.size) for entry in storage_for(places.log).files(places.log.child(f"dt={date}"))]
+        hours = {f"dt={day}/hr={hour}" for day, hour in Day(date, asked.parameters.time_zone).partitions}
+        found = [entry for day in sorted({hour[:13] for hour in hours}) for entry in storage_for(places.log).files(places.log.child(day))]
+        files = [(each.name, each.size) for each in found if places.log.relative(each.location).rpartition("/")[0] in hours]
         log_bytes = lines_bytes(files)
         known = f"{pluralise(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
@@ -156,7 +158,8 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
                 raise
             raise of_spark(error, (places.log, places.state, places.output)) from error
     return (
-        f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.duplicates} twice, {day.missing_lines} missing, "
+        f"{date}: {day.rows} lines in {len(day.inputs)} files, {day.corrupt} corrupt, {day.stray} of another day, {day.duplicates} twice, "
+        f"{day.missing_lines} missing, "
         f"{day.observed_seconds} of {day.end - day.start} seconds observed; {len(snapshot.quotas)} quotas{_lists(snapshot)}; "
         f"wrote {places.output.shown} (sha256 {hashlib.sha256(data).hexdigest()})"
     )

@@ -11,15 +11,17 @@ nothing, one that was cut off is finished, and quotas that somebody took back ar
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, Failure
+from common.failures import CONFLICT, FAILED, INTERRUPTED, NOT_AUTHORISED, UNREACHABLE, USAGE, Failure
 from common.figures import pluralise
 from limiter.quota_snapshot import Snapshot
 from spark_jobs.nights.files import APPLIED, BEGUN, PLAN, PREVIOUS, QUOTAS, REPORT, Nights, days_of_log, missed_days
@@ -65,11 +67,21 @@ class Options:
     compute: dict[str, Any] = field(default_factory=dict)  # further arguments of the computation
 
     def computed_with(self) -> str:
-        """The arguments that change what is computed, as text: a night that is run again with others is computed again."""
+        """The arguments that change what is computed, as text: a night that is run again with others is computed again. Of a file of pins
+        what it holds counts, too."""
         named = {name: value for name, value in self.compute.items() if value not in (None, (), "")}
         for name in ("driver_memory", "conf"):
             named.pop(name, None)
+        with suppress(OSError, ValueError):  # a file elsewhere, or none: the computation says so
+            named["pins_sha256"] = hashlib.sha256(Path(str(named["pins"])).read_bytes()).hexdigest() if named.get("pins") else None
         return json.dumps({**named, "allow_partial": self.allow_partial}, sort_keys=True, default=str)
+
+    def said(self) -> dict[str, Any]:
+        """All that a finished night was told, by name."""
+        return {
+            **json.loads(self.computed_with()), **asdict(self.rails), "shadow_nights": self.shadow_nights,
+            "return_margin": self.return_margin, "max_would_refuse": self.max_would_refuse,
+        }  # fmt: skip
 
 
 @dataclass
@@ -123,6 +135,7 @@ class Nightly:
                 self._tell(f"{gateway.name}: the quotas in force were put back at {back}; `sluice history list` says why")
         applied = nights.applied(date).get("gateways", {})
         if applied and not self._options.again and all(gateway.url in applied for gateway in self._gateways):
+            self._refuse_other_options()
             return Result(DONE, self._said_done(applied), nights.file(date, REPORT), nights.read(date, REPORT) or b"")
         self._begin()
         snapshot = nights.snapshot(date, QUOTAS)
@@ -141,6 +154,21 @@ class Nightly:
             why = f"the log of {date} has nothing of {', '.join(missing)}, which ran all day; ship it, or --allow-partial"
             return self._end(INSUFFICIENT, plan(self._before, snapshot, None), f"nothing was published: {why}")
         return self._publish(snapshot)
+
+    def _refuse_other_options(self) -> None:
+        """Raise Failure where the night is published and was told something else: what is given is never left aside without a word."""
+        told, given = self._nights.applied(self._options.date).get("options"), json.loads(json.dumps(self._options.said(), default=str))
+        if not isinstance(told, dict):
+            return
+        other = [
+            f"{name} {told.get(name)!r}, now {given.get(name)!r}" for name in sorted({*told, *given}) if told.get(name) != given.get(name)
+        ]
+        if other:
+            raise Failure(
+                USAGE,
+                f"the night of {self._options.date} is published, and was told something else: {'; '.join(other)}. "
+                "--again computes and publishes it anew with these; the night to come takes them in any case",
+            )
 
     def _begin(self) -> None:
         """Go on with the night where it stopped, or begin it: with what is live now as the quotas before."""
@@ -288,6 +316,7 @@ class Nightly:
             "outcome": said,
             "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "return_above_ppm": publication.return_above_ppm,
+            "options": self._options.said(),
             "gateways": {gateway.url: {"name": gateway.name, "sha256": gateway.applied} for gateway in self._gateways},
         }
 

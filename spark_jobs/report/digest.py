@@ -16,7 +16,9 @@ from spark_jobs.report.replayed import Replayed, read_replayed
 from spark_jobs.report.words import rate
 
 MAX_CHARTS: Final = 200  # topics shown with charts; about 12 kB each, so 2.4 MB of the page (measured 2026-11)
+FIRST: Final = 3  # topics to look at first: what one person does in a morning (a guess)
 MAX_CHANGES: Final = 100  # changes at the top of the page; more than anybody reads (a guess)
+MAX_REFUSED: Final = 10  # topics in the table of those refused most (a guess: with the changes one screen)
 MAX_LISTED: Final = 100  # topics of one list (held, learning, ...) on the page (a guess)
 MAX_ROWS: Final = 10_000  # rows of the table of all topics; about 500 bytes each, so 5 MB (measured 2026-11)
 SAME: Final = 1.0005  # a rate that moved less than this is no change: rates have six digits, and three are shown
@@ -24,11 +26,13 @@ SAME: Final = 1.0005  # a rate that moved less than this is no change: rates hav
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A report before it is written. Orders: `changed` by size of the change, `ranked` by what matters, `removed` by name."""
+    """A report before it is written. Orders: `changed` by the messages that the change is worth, `refused` by the messages refused,
+    `ranked` by what matters, `removed` by name."""
 
     fleet: Fleet
     ranked: tuple[Topic, ...]  # all topics
     changed: tuple[Topic, ...]
+    refused: tuple[Topic, ...]
     removed: tuple[Quota, ...]
     outcome: str | None  # what was done with the snapshot, one sentence
     judged: str | None  # what the snapshot would have refused on past days, one sentence
@@ -39,6 +43,11 @@ class Digest:
     @property
     def charted(self) -> tuple[Topic, ...]:
         return self.ranked[:MAX_CHARTS]
+
+    @property
+    def first(self) -> tuple[Topic, ...]:
+        """The topics to look at first."""
+        return self.ranked[:FIRST]
 
     @property
     def rows(self) -> tuple[Topic, ...]:
@@ -55,6 +64,7 @@ def digest(snapshot: Snapshot, before: Snapshot | None, plan: Mapping[str, Any] 
         fleet=with_held(read_fleet(snapshot, before, topics), asked.get("held")),
         ranked=ranked(topics),
         changed=tuple(sorted((topic for topic in topics if has_changed(topic)), key=_by_change)),
+        refused=tuple(sorted((topic for topic in topics if topic.refused_a_night() > 0), key=_by_refused)),
         removed=tuple(quota for quota in before.quotas if (quota.protocol, quota.topic) not in now) if before is not None else (),
         outcome=str(asked["outcome"]) if asked.get("outcome") else None,
         judged=str(asked["judged"]) if asked.get("judged") else None,
@@ -90,7 +100,7 @@ def ranked(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
     """All topics, those that matter first: in turn the biggest change, the most refused, the most demand, each topic once."""
     orders = (
         sorted((topic for topic in topics if has_changed(topic)), key=_by_change),
-        sorted((topic for topic in topics if topic.refused7() > 0), key=lambda topic: (-topic.refused7(), topic.protocol, topic.name)),
+        sorted((topic for topic in topics if topic.refused_a_night() > 0), key=_by_refused),
         sorted(topics, key=lambda topic: (-topic.demand(), topic.protocol, topic.name)),
     )
     found: dict[tuple[str, str], Topic] = {}
@@ -102,8 +112,12 @@ def ranked(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
 
 
 def _by_change(topic: Topic) -> tuple[float, float, str, str]:
-    """The largest factor first; of equal ones (many stand at the same rail) the topic with the most demand."""
-    return -round(topic.move(), 2), -topic.demand(), topic.protocol, topic.name
+    """The change that is worth the most messages first: a topic of a message a minute that doubles is no news beside a large one's half."""
+    return -topic.moved_messages(), -topic.move(), topic.protocol, topic.name
+
+
+def _by_refused(topic: Topic) -> tuple[float, str, str]:
+    return -topic.refused_a_night(), topic.protocol, topic.name
 
 
 def to_json(found: Digest) -> dict[str, Any]:
@@ -134,6 +148,7 @@ def to_json(found: Digest) -> dict[str, Any]:
             for dimension in ("messages", "bytes")
         },
         "backtest": dict(found.backtest_totals) or None,
+        "look_at_first": [{"protocol": topic.protocol, "topic": topic.name} for topic in found.first],
         "changes": [topic_json(topic, series=False, brief=True) for topic in found.changed],
         "removed": [{"protocol": quota.protocol, "topic": quota.topic} for quota in found.removed],
         "topics": [topic_json(topic, series=(topic.protocol, topic.name) in charted) for topic in found.ranked],
@@ -185,6 +200,7 @@ def side_json(side: Side, *, series: bool) -> dict[str, Any]:
         "reason": side.reason,
         "nights7": nights_json(side.nights7),
         "nights28": nights_json(side.nights28),
+        "refused_hours": list(side.refused_hours),
     }
     if series:
         found["series"] = [[day.day, day.mean, day.quota, day.refused, day.busiest] for day in side.series]

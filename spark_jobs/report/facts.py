@@ -111,6 +111,7 @@ class Side:
     nights7: Nights | None
     nights28: Nights | None
     series: tuple[Day, ...]
+    refused_hours: tuple[float, ...] = ()  # refused in each hour of the day, by the log, over the last seven days; () where none were
 
     @property
     def rate(self) -> float | None:
@@ -147,6 +148,19 @@ class Topic:
         return max(
             (max(found, 1 / found if found else math.inf) for side in self.sides if (found := side.factor()) is not None), default=1.0
         )
+
+    def moved_messages(self) -> float:
+        """Messages per second that the change is worth."""
+        side = self.side("messages")
+        if side is None or side.rate is None:
+            return 0.0
+        return abs(side.rate - (0.0 if self.is_new else side.rate if side.before_rate is None else side.before_rate))
+
+    def refused_a_night(self) -> float:
+        """Messages that the published quotas refused, in the mean of the last seven nights."""
+        side = self.side("messages")
+        nights = None if side is None else side.nights7
+        return 0.0 if nights is None else (nights.outcomes[PUBLISHED].refused or 0.0) / max(nights.nights or 1, 1)
 
     def demand(self) -> float:
         """Messages per second, as far as is known; to put big topics before small ones."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
+from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, MAX_REFUSED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, Nights, Topic
 from spark_jobs.report.replayed import HEAD
 from spark_jobs.report.sentences import (
@@ -17,11 +17,14 @@ from spark_jobs.report.sentences import (
     change_reason,
     change_text,
     count_of,
+    expected_text,
     fleet_line,
     heading,
+    look_text,
     night_rows,
     night_titles,
     origin,
+    refused_text,
     warnings,
 )
 from spark_jobs.report.words import MAX_NAME_CHARS, UNKNOWN, plain, pluralise, rate, share, times
@@ -53,11 +56,18 @@ def _lines(found: Digest) -> Iterator[str]:
         yield from (f"**{said(plain(found.outcome, 400))}**", "")
     if found.judged:
         yield from (said(plain(found.judged, 400)), "")
-    for sentence in warnings(fleet, found.guard_rails):
-        yield from (f"> {said(sentence)}", "")
-    yield from (said(origin(fleet)), "", "## Biggest changes", "")
+    yield from ("## What needs me?", "")
+    needs = warnings(fleet, found.guard_rails)
+    for sentence in needs or ["Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant."]:
+        yield from (f"> {said(sentence)}" if needs else sentence, "")
+    yield from (f"{at}. **{_name(topic)}**: {said(plain(look_text(topic), 600))}" for at, topic in enumerate(found.first, 1))
+    yield from ("", "## What will be refused tomorrow?", "", said(expected_text(fleet)), "")
+    if found.refused:
+        yield from ("| topic | refused, by the last 7 nights |", "|---|---|")
+        yield from (f"| {_name(topic)} | {said(refused_text(topic))} |" for topic in found.refused[:MAX_REFUSED])
+    yield from ("", "## Why did my quota change?", "")
     yield from _changes(found)
-    yield from ("", "## All topics together, out of sample", "")
+    yield from ("", said(origin(fleet)), "", "## All topics together, out of sample", "")
     if not fleet.nights7 and not fleet.nights28:
         yield "Not known yet: the first figures come with the second night."
     for dimension in DIMENSIONS:

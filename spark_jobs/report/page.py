@@ -13,7 +13,7 @@ from typing import Final
 
 from limiter.quota_snapshot import Quota
 from spark_jobs.report.cards import cards
-from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, Digest
+from spark_jobs.report.digest import MAX_CHANGES, MAX_LISTED, MAX_REFUSED, Digest
 from spark_jobs.report.facts import DIMENSIONS, LISTS, Fleet, Topic
 from spark_jobs.report.markup import name_of, nights_table, t
 from spark_jobs.report.replayed import HEAD, HEAD_WORST, Replayed
@@ -22,11 +22,14 @@ from spark_jobs.report.sentences import (
     change_reason,
     change_text,
     count_of,
+    expected_text,
     fleet_line,
     heading,
+    horizons,
+    look_text,
     origin,
-    over_target,
-    realised,
+    over,
+    refused_text,
     warnings,
 )
 from spark_jobs.report.style import SCRIPT, STYLE
@@ -64,10 +67,19 @@ def _body(found: Digest) -> Iterator[str]:
     if found.judged:
         yield f"<p class='quiet small'>{t(found.judged, 400)}</p>"
     yield from _tiles(fleet)
-    for sentence in warnings(fleet, found.guard_rails):
-        yield f"<p class=note>{t(sentence)}</p>"
-    yield f"<p class='quiet small'>{t(origin(fleet))}</p>"
+    yield "<h2>What needs me?</h2>"
+    needs = warnings(fleet, found.guard_rails)
+    yield from (f"<p class=note>{t(sentence)}</p>" for sentence in needs)
+    if not needs:
+        yield "<p>Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant.</p>"
+    if found.first:
+        yield f"<p>{'These topics' if len(found.first) > 1 else 'This topic'} first, if you have time for no more:</p><ol>"
+        yield from (f"<li><b>{name_of(topic.protocol, topic.name)}</b>: {t(look_text(topic), 600)}" for topic in found.first)
+        yield "</ol>"
+    yield f"<h2>What will be refused tomorrow?</h2><p>{t(expected_text(fleet)).replace(' %', '&nbsp;%')}</p>"
+    yield from _refused(found)
     yield from _changes(found)
+    yield f"<p class='quiet small'>{t(origin(fleet))}</p>"
     if any(fleet.lists.values()):
         yield "<h2>Topics with a state of their own</h2>"
     for name in LISTS:
@@ -83,15 +95,13 @@ def _body(found: Digest) -> Iterator[str]:
 
 
 def _tiles(fleet: Fleet) -> Iterator[str]:
-    over, done = over_target(fleet), realised(fleet)
-    window = ", 7 nights" if "messages" in fleet.nights7 else ", last day" if done is not None else ""
-    verdict = "" if over is None else " class=bad" if over else " class=good"
     unknown = " class=unknown"
     k, size = fleet.k["messages"], fleet.k["bytes"]
     bytes_k = f"; bytes {three(size)}" if size is not None and size != k else ""
     missing = len(fleet.missing_gateways) if fleet.missing_gateways is not None else None
+    shown = horizons(fleet)[::-1]
     tiles = [
-        (f"<b{unknown if done is None else verdict}>{t(share(done))}</b>", f"refused{window}; target {share(fleet.target)}"),
+        *((f"<b{_verdict(fleet, part)}>{t(share(part))}</b>", f"refused, {name}; target {share(fleet.target)}") for name, part in shown),
         (f"<b{unknown if k is None else ''}>{t(UNKNOWN if k is None else three(k))}</b>", f"k, the safety factor{bytes_k}"),
         (f"<b>{fleet.topics:,}</b>", "topics with a quota"),
         *((f"<b>{count_of(fleet, name)}</b>", name) for name in LISTS),
@@ -100,8 +110,28 @@ def _tiles(fleet: Fleet) -> Iterator[str]:
     yield "<ul class=tiles>" + "".join(f"<li>{value}<span>{t(label)}</span></li>" for value, label in tiles) + "</ul>"
 
 
+def _verdict(fleet: Fleet, part: float | None) -> str:
+    missed = over(fleet, part)
+    return " class=unknown" if part is None else "" if missed is None else " class=bad" if missed else " class=good"
+
+
+def _refused(found: Digest) -> Iterator[str]:
+    """The topics of which the most messages are refused."""
+    if not found.refused:
+        return
+    yield "<div class=wide><table><thead><tr><th>topic<th>refused, by the last 7 nights</tr></thead><tbody>"
+    yield from (
+        f"<tr><td class=t>{name_of(topic.protocol, topic.name)}<td class=w>{t(refused_text(topic))}</tr>"
+        for topic in found.refused[:MAX_REFUSED]
+    )
+    yield "</tbody></table></div>"
+    if len(found.refused) > MAX_REFUSED:
+        left = pluralise(len(found.refused) - MAX_REFUSED, "topic")
+        yield f"<p class=quiet>{left} with fewer refused messages are in the table of all topics below.</p>"
+
+
 def _changes(found: Digest) -> Iterator[str]:
-    yield "<h2>Biggest changes</h2>"
+    yield "<h2>Why did my quota change?</h2><p class=quiet>The changes that are worth the most messages come first.</p>"
     if not found.changed and not found.removed:
         known = found.fleet.has_before or any(side.before_rate is not None for topic in found.ranked for side in topic.sides)
         yield f"<p>{'No quota changes.' if known else 'The quotas before these are not known yet, so no change can be shown.'}</p>"

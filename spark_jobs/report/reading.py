@@ -24,6 +24,7 @@ from spark_jobs.report.facts import (
     words,
 )
 
+HOURS: Final = 24
 MOVED: Final = 1.02  # times; a factor that moved less is no reason for a change (a guess)
 
 
@@ -90,6 +91,7 @@ def _sides(quota: Quota, before: Quota | None, evidence: Mapping[str, Any], has_
             nights7=read_nights(facts.get("nights7")),
             nights28=read_nights(facts.get("nights28")),
             series=series,
+            refused_hours=read_hours(facts.get("refused_hours")),
         )
 
 
@@ -111,6 +113,13 @@ def read_series(value: object) -> Iterator[Day]:
         if isinstance(row, list) and len(row) >= 2 and isinstance(row[0], str):
             mean, quota, refused, busiest = (number(found) for found in (*row[1:5], None, None, None)[:4])
             yield Day(row[0], mean, quota, refused, busiest)
+
+
+def read_hours(value: object) -> tuple[float, ...]:
+    """A number for each hour of the day; () for anything else."""
+    found = [number(each) for each in value] if isinstance(value, list) else []
+    known = [each for each in found if each is not None]
+    return tuple(known) if len(known) == len(found) == HOURS else ()
 
 
 def read_nights(value: object) -> Nights | None:

@@ -7,6 +7,7 @@ from typing import Final
 from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBLISHED, RULES, Fleet, Nights, Side, Topic
 from spark_jobs.report.words import TIMES, UNKNOWN, amount, digits, moment, plain, pluralise, rate, share, short_day, three, times
 
+MOST_OF_IT: Final = 0.8  # of what was refused: the hours that are worth naming (a guess)
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
 
 LEGEND: Final = (
@@ -19,7 +20,7 @@ LEGEND: Final = (
         "peakiness",
         "How many times its forecast a topic needs as its rate, so that with a burst of ten seconds at most 0.1 % of a day is refused.",
     ),
-    ("k", "One safety factor for all topics; it moves by at most 10 % a night, so that what is refused in all comes to the target."),
+    ("k", "One safety factor for all topics; it moves by at most 2 % a night, so that what is refused in all comes to the target."),
     (
         "rate",
         f"forecast {TIMES} peakiness {TIMES} k, within the guard rails: at most {TIMES} 2 and at least {TIMES} 0.8 of the quota in force.",
@@ -109,10 +110,77 @@ def count_of(fleet: Fleet, name: str) -> str:
     return "?" if found is None else f"{len({(protocol, topic) for protocol, topic, _ in found}):,}"
 
 
-def over_target(fleet: Fleet) -> bool | None:
-    """Whether more was refused than meant; None where that is not known."""
-    found = realised(fleet)
+def over(fleet: Fleet, found: float | None) -> bool | None:
+    """Whether `found`, a share that was refused, is more than was meant; None where that is not known."""
     return None if fleet.target is None or found is None else found > fleet.target
+
+
+def horizons(fleet: Fleet) -> list[tuple[str, float | None]]:
+    """The share of messages refused over each time that the report shows, and what it is called."""
+    found = [("last day", fleet.realised["messages"])]
+    for name, nights in (("7 nights", fleet.nights7.get("messages")), ("28 nights", fleet.nights28.get("messages"))):
+        if nights is not None and nights.refused() is not None:
+            found.append((name, nights.refused()))
+    return found
+
+
+def missed(fleet: Fleet) -> list[tuple[str, float]]:
+    """The horizons over which more was refused than meant."""
+    return [(name, part) for name, part in horizons(fleet) if part is not None and over(fleet, part)]
+
+
+def expected_text(fleet: Fleet) -> str:
+    """What will be refused tomorrow: as much as such quotas have refused of days that they did not know, over the longest time known."""
+    known = [(name, part) for name, part in horizons(fleet) if part is not None]
+    if not known:
+        return "Not known yet: a quota is judged on the day after its night, so the first figures come with the second night."
+    name, part = known[-1]
+    nights = fleet.nights28.get("messages") or fleet.nights7.get("messages")
+    each = (
+        ""
+        if nights is None or not nights.nights or nights.offered is None
+        else f", {amount('messages', part * nights.offered / nights.nights)} a day"
+    )
+    meant = "" if fleet.target is None else f"; the target is {share(fleet.target)}"
+    return f"About {share(part)} of the messages{each}, as in the last {name.replace('last day', 'day')}{meant}."
+
+
+def hours_text(hours: tuple[float, ...]) -> str:
+    """`80 % from 10:00 to 12:00`: the fewest hours in a row, past midnight too, that have most of it; "" where nothing is known."""
+    whole = sum(hours)
+    if not whole:
+        return ""
+    count = len(hours)
+    for length in range(1, count + 1):
+        start = max(range(count), key=lambda at: sum(hours[(at + more) % count] for more in range(length)))
+        part = sum(hours[(start + more) % count] for more in range(length)) / whole
+        if part >= MOST_OF_IT:
+            break
+    if length == count:
+        return "all day"
+    return f"{digits(min(part, 1.0) * 100)} % from {start:02}:00 to {(start + length) % count:02}:00"
+
+
+def refused_text(topic: Topic) -> str:
+    """`1.2k a night (0.4 %), 80 % from 10:00 to 12:00`; "" of a topic that was refused nothing."""
+    side = topic.side("messages")
+    if side is None or side.nights7 is None or not topic.refused_a_night():
+        return ""
+    hours = hours_text(side.refused_hours)
+    return f"{amount('messages', topic.refused_a_night())} a night ({share(side.nights7.refused())})" + (f", {hours}" if hours else "")
+
+
+def look_text(topic: Topic) -> str:
+    """Why a topic is to be looked at, in sentences."""
+    side = topic.side("messages")
+    found = [] if side is None else [f"Quota {change_text(side)}."]
+    refused = refused_text(topic)
+    if refused:
+        found.append(f"Refused {refused}.")
+    moved = causes_text(topic)
+    if moved:
+        found.append(f"What moved: {moved}.")
+    return " ".join([*found, f"{reason_of(topic)}."])
 
 
 def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
@@ -123,9 +191,9 @@ def warnings(fleet: Fleet, guard_rails: tuple[str, ...]) -> list[str]:
         more = f" and {len(fleet.missing_gateways) - FEW_GATEWAYS} more" if len(fleet.missing_gateways) > FEW_GATEWAYS else ""
         found.append(f"Missing gateways: {named}{more}. Their log of the day was not complete; the rest was scaled for it.")
     found += [f"{plain(sentence, 400)[:1].upper()}{plain(sentence, 400)[1:]}." for sentence in fleet.remarks]
-    if over_target(fleet):
-        did = f"{share(realised(fleet))} instead of {share(fleet.target)}"
-        found.append(f"More was refused than the target: {did}. k rises night by night until it fits.")
+    if late := missed(fleet):
+        did = ", ".join(f"{share(part)} over the {name}" if name == "last day" else f"{share(part)} over {name}" for name, part in late)
+        found.append(f"More was refused than the target of {share(fleet.target)}: {did}. k rises by at most 2 % a night until it fits.")
     return found
 
 

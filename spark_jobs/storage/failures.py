@@ -39,6 +39,10 @@ _NO_CREDENTIALS: Final = re.compile(
 _NO_LIBRARY: Final = re.compile(r"No FileSystem for scheme|ClassNotFoundException|NoClassDefFoundError")
 _NO_BUCKET: Final = re.compile(r"UnknownStoreException|NoSuchBucket|bucket does not exist", re.IGNORECASE)
 _TASK: Final = re.compile(r"^Job aborted due to stage failure: .*? \(TID \d+\) \(.*?\): ")  # which task it was is of no use to an operator
+_RAISED: Final = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*\S.*(?:\n(?!\tat |Driver stacktrace|Caused by).+)*", re.MULTILINE
+)
+MAX_TRACE_CHARS: Final = 8000  # of a Python worker's traceback: its end (a guess: a hundred lines)
 _NO_HOST: Final = re.compile(r"UnknownHostException")
 _AWAY: Final = re.compile(
     r"ConnectException|ConnectTimeout|SocketTimeout|NoRouteToHost|Connection refused|Unable to execute HTTP request"
@@ -94,8 +98,13 @@ def explained(chain: list[tuple[str, str]], location: Location | None) -> str:
 
 
 def of_spark(error: BaseException, places: Iterable[Location]) -> OSError:
-    """An error of a Spark job on `places`, as OSError of one line: what the store that it names lacks, else Spark\'s own words."""
+    """An error of a Spark job on `places`, as OSError of one line: what the store that it names lacks, else Spark\'s own words. What a
+    Python worker raised is told whole, its last line first: it is a fault of ours, and whoever reports it needs all of it."""
     chain = causes(error)
+    raised = next((found for _, message in chain if (found := _RAISED.search(message))), None)
+    if raised is not None:
+        trace = raised[0].strip()
+        return OSError(f"a Python worker of Spark failed: {trace.splitlines()[-1]}\n{trace[-MAX_TRACE_CHARS:]}")
     text = "\n".join(message for _, message in chain)
     for place in places:
         if not place.is_local and (place.authority or place.path) in text:

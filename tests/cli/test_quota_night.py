@@ -5,9 +5,11 @@ the test's; with the real one: `tests/spark_jobs/test_thirty_nights.py`.
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from cli.client import AdminClient
 from cli.exits import CommandError
 from common.failures import UNREACHABLE
 from limiter.quota_snapshot import Quota, Snapshot, dump, load
-from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, shared
+from spark_jobs.nights.gateways import PUBLISH_TIMEOUT_S, shared, short_form
 from spark_jobs.nights.night import Options, reaching
 from spark_jobs.storage.location import Location
 from support.admin.admin_client import folder_in_memory
@@ -403,6 +405,34 @@ def test_sigterm_while_publishing_takes_back_what_was_published(make: Any, monke
     assert (night.live(0), night.live(1)) == ({"orders": 50}, {"orders": 50})
 
 
+def test_a_publication_larger_than_a_gateway_takes_is_said_as_that_and_sent_to_none(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """findings.md 8, 4: "cannot be reached: Broken pipe; is the gateway running", with exit 4, try again."""
+    monkeypatch.setattr("spark_jobs.nights.gateways.MAX_PUBLISHED_BYTES", 1 << 20)
+    night = make("one", "two")
+    night.rates = {f"{'t' * 1000}{number}": 5.0 for number in range(1000)}
+    code, said = night.run()
+    assert (code, night.revisions()) == (1, [0, 0])
+    assert re.search(r"the quotas for one .* are \d\.\d MiB \(1000 topics\), and a gateway takes 1 MiB: nothing was sent", said)
+
+
+def test_a_publication_has_one_hash_for_all_files_and_the_night_has_the_list() -> None:
+    """findings.md 8, 4: 320 gateways with 288 files each were 17.7 MB of list."""
+    files: list[dict[str, Any]] = [
+        {"path": f"dt={DATE}/hr=00/gateway-{at:05}.jsonl", "sha256": "ab" * 32, "rows": 10, "corrupt": 1, "bytes": 100}
+        for at in range(320 * 288)
+    ]
+    whole = snapshot(1)
+    sent = short_form(replace(whole, inputs=tuple(files)))
+    (told,) = sent.inputs
+    assert {name: told[name] for name in ("files", "rows", "corrupt", "bytes")} == {
+        "files": len(files), "rows": 10 * len(files), "corrupt": len(files), "bytes": 100 * len(files),
+    }  # fmt: skip
+    assert short_form(sent) == sent
+    assert short_form(whole).inputs == ()
+    assert short_form(replace(whole, inputs=tuple(files[1:]))).inputs[0]["sha256"] != told["sha256"]
+    assert len(dump(sent)) < 10_000
+
+
 @pytest.mark.slow
 def test_a_night_of_ten_thousand_topics_can_be_published(make: Any) -> None:
     """In short form, with the record of its share beside it; what is kept of the night is whole."""
@@ -437,8 +467,50 @@ def test_a_night_run_again_with_other_options_is_computed_again(make: Any) -> No
     assert night.run("--dry-run", "--capacity", "500", "--driver-memory", "2g")[0] == 0
     assert night.computed == [DATE]
     assert night.run("--capacity", "400")[0] == 0
-    assert night.run("--capacity", "300")[0] == 0, "it is published: left as it is"
     assert night.computed == [DATE, DATE]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--capacity", "300"), "capacity_messages 400, now 300"),
+        ((), "capacity_messages 400, now None"),
+        (("--capacity", "400", "--allow-partial"), "allow_partial False, now True"),
+        (("--capacity", "400", "--exclude", "2026-11-20T10:00:00Z/2026-11-20T10:30:00Z:orders*"), "exclude None, now ["),
+        (("--capacity", "400", "--max-ratio", "3"), "ratio 2.0, now 3.0"),
+        (("--capacity", "400", "--no-return"), "return_margin 0.05, now None"),
+    ],
+)
+def test_options_that_a_finished_night_was_not_told_are_refused_or_taken(make: Any, words: tuple[str, ...], said: str) -> None:
+    """findings.md 8, 7: --pins, --exclude and --allow-partial were left aside with exit 0."""
+    night = make()
+    assert night.run("--capacity", "400")[0] == 0
+    assert night.run("--capacity", "400", "--driver-memory", "2g")[0] == 0, "which changes no quota"
+    code, told = night.run(*words)
+    assert (code, night.computed) == (2, [DATE])
+    assert said in told
+    assert "--again computes and publishes it anew" in told
+    assert night.run(*words, "--again")[0] == 0
+    assert night.run(*words)[0] == 0
+    assert night.computed == [DATE, DATE]
+
+
+def test_another_text_in_the_same_file_of_pins_is_another_option(make: Any, tmp_path: Path) -> None:
+    night, pins = make(), tmp_path / "pins.yaml"
+    pins.write_text("pins: [{protocol: rocketmq, topic: orders, messages: 5/s}]")
+    assert [night.run("--pins", pins)[0] for _ in range(2)] == [0, 0]
+    pins.write_text("pins: [{protocol: rocketmq, topic: orders, messages: 6/s}]")
+    code, told = night.run("--pins", pins)
+    assert (code, "pins_sha256" in told) == (2, True)
+
+
+def test_a_finished_night_of_a_version_before_is_left_as_it_is(make: Any) -> None:
+    night = make()
+    night.run()
+    kept = night.kept("applied.json")
+    kept.write_text(json.dumps({name: value for name, value in json.loads(kept.read_text()).items() if name != "options"}))
+    assert night.run("--capacity", "300")[0] == 0
+    assert night.computed == [DATE]
 
 
 def test_a_gateway_without_a_log_is_let_through_where_it_is_told_or_began_today(make: Any) -> None:

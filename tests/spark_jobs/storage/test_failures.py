@@ -46,3 +46,16 @@ def test_a_failed_task_is_told_by_its_store_or_in_sparks_own_words() -> None:
         "s3a://bucket/log: credentials are missing or not enough .*AWS_ACCESS_KEY_ID",
         str(of_spark(ValueError(f"{task}java.nio.file.AccessDeniedException: s3a://bucket/log/x: NoAuthWithAWSException"), [local, S3])),
     )
+
+
+def test_what_a_python_worker_raised_is_told_whole() -> None:
+    """findings.md 8, 7: "An exception was thrown from the Python worker:" and no more."""
+    trace = (
+        'Traceback (most recent call last):\n  File "worker.py", line 9, in main\n    process()\n  File "usage.py", line 3, in _topics\n'
+        "    raise ValueError(name)\nValueError: a topic\nof two lines"
+    )
+    said = str(
+        of_spark(ValueError(f"An exception was thrown from the Python worker. Please see the stack trace below.\n{trace}\n\tat x.Y\n"), [])
+    )
+    assert said.splitlines()[0] == "a Python worker of Spark failed: of two lines"
+    assert said.endswith(trace)
