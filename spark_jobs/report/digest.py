@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 from typing import Any, Final
 
 from limiter.quota_snapshot import Quota, Snapshot
@@ -46,8 +47,14 @@ class Digest:
 
     @property
     def first(self) -> tuple[Topic, ...]:
-        """The topics to look at first."""
-        return self.ranked[:FIRST]
+        """The topics to look at first: in turn of those that were refused more than the target, and of those that changed."""
+        target = self.fleet.target or 0.0
+        orders = [topic for topic in self.refused if topic.refused7() > target], self.changed
+        found: dict[tuple[str, str], Topic] = {}
+        for topic in chain.from_iterable(zip_longest(*orders)):
+            if topic is not None and len(found) < FIRST:
+                found.setdefault((topic.protocol, topic.name), topic)
+        return tuple(found.values())
 
     @property
     def rows(self) -> tuple[Topic, ...]:

@@ -14,6 +14,7 @@ from spark_jobs.report.facts import DIMENSIONS, LISTS, Nights, Topic
 from spark_jobs.report.replayed import HEAD
 from spark_jobs.report.sentences import (
     LEGEND,
+    LOOK_FIRST,
     change_reason,
     change_text,
     count_of,
@@ -60,6 +61,8 @@ def _lines(found: Digest) -> Iterator[str]:
     needs = warnings(fleet, found.guard_rails)
     for sentence in needs or ["Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant."]:
         yield from (f"> {said(sentence)}" if needs else sentence, "")
+    if found.first:
+        yield from (LOOK_FIRST, "")
     yield from (f"{at}. **{_name(topic)}**: {said(plain(look_text(topic), 600))}" for at, topic in enumerate(found.first, 1))
     yield from ("", "## What will be refused tomorrow?", "", said(expected_text(fleet)), "")
     if found.refused:

@@ -19,6 +19,7 @@ from spark_jobs.report.markup import name_of, nights_table, t
 from spark_jobs.report.replayed import HEAD, HEAD_WORST, Replayed
 from spark_jobs.report.sentences import (
     LEGEND,
+    LOOK_FIRST,
     change_reason,
     change_text,
     count_of,
@@ -73,7 +74,7 @@ def _body(found: Digest) -> Iterator[str]:
     if not needs:
         yield "<p>Nothing: no rail was tripped, no gateway is missing, and no more was refused than meant.</p>"
     if found.first:
-        yield f"<p>{'These topics' if len(found.first) > 1 else 'This topic'} first, if you have time for no more:</p><ol>"
+        yield f"<p>{LOOK_FIRST}</p><ol>"
         yield from (f"<li><b>{name_of(topic.protocol, topic.name)}</b>: {t(look_text(topic), 600)}" for topic in found.first)
         yield "</ol>"
     yield f"<h2>What will be refused tomorrow?</h2><p>{t(expected_text(fleet)).replace(' %', '&nbsp;%')}</p>"

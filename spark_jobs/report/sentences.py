@@ -8,6 +8,8 @@ from spark_jobs.report.facts import ALTERNATIVES, DIMENSIONS, LISTS, NAMES, PUBL
 from spark_jobs.report.words import TIMES, UNKNOWN, amount, digits, moment, plain, pluralise, rate, share, short_day, three, times
 
 MOST_OF_IT: Final = 0.8  # of what was refused: the hours that are worth naming (a guess)
+CAUSES: Final = {"forecast": "expected demand", "peakiness": "height of the busiest seconds", "k": "safety for all topics"}
+LOOK_FIRST: Final = "First, if you have time for no more:"
 FEW_GATEWAYS: Final = 8  # gateways named in one line; the rest is counted
 
 LEGEND: Final = (
@@ -234,10 +236,10 @@ def _factor(value: float | None) -> str:
 
 
 def causes_text(topic: Topic) -> str:
-    """`forecast x 1.48; bytes: k x 1.1`, with the sign for times: what moved since the snapshot before, or nothing."""
+    """`expected demand x 1.48; bytes: safety for all topics x 1.1`, with the sign for times: what moved since the snapshot before."""
     parts: list[str] = []
     for side in dimensions_of(topic):
-        moved = ", ".join(f"{name} {times(factor)}" for name, factor in side.causes)
+        moved = ", ".join(f"{CAUSES.get(name, name)} {times(factor)}" for name, factor in side.causes)
         if moved and moved not in parts:  # bytes mostly move as messages do
             parts.append(f"bytes: {moved}" if side.dimension == "bytes" else moved)
     return "; ".join(parts)
@@ -246,6 +248,7 @@ def causes_text(topic: Topic) -> str:
 def change_reason(topic: Topic) -> str:
     """What moved, and why the quota is what it is, where that is not as usual."""
     moved = causes_text(topic)
+    moved = moved[:1].upper() + moved[1:]
     if moved and topic.status == "quota":
         return moved
     return f"{moved}. {reason_of(topic)}" if moved else reason_of(topic)

@@ -86,6 +86,19 @@ def test_a_large_topic_that_was_halved_comes_before_many_small_ones_that_doubled
         assert changes.index("large") < changes.replace("\\", "").index("small-00")
 
 
+def test_three_topics_come_first_refused_and_changed_in_turn() -> None:
+    twin = json.loads(texts(NOW, BEFORE)["report.json"])
+    first = [each["topic"] for each in twin["look_at_first"]]
+    changed = [each["topic"] for each in twin["changes"]]
+    assert len(first) == len(set(first)) == 3
+    assert first[1] == changed[0], "it is worth the most messages"
+    refused = {each["topic"]: each["messages"]["nights7"] for each in twin["topics"]}
+    over = [topic for topic, nights in refused.items() if nights["refused"] > 0.001 * nights["offered"]]
+    assert {first[0], first[2]} <= set(over)
+    calm = {"target_refused_ppm": 500_000}
+    assert json.loads(texts(replace(NOW, night=NOW.night | calm), NOW)["report.json"])["look_at_first"] == []
+
+
 def night_of(refused: float, hours: list[int], nights: int = 7) -> dict[str, Any]:
     of = {"nights": nights, "offered": 700_000, "refused": refused, "reserved": 9e6}
     return {"nights7": of, "nights28": of | {"nights": 28, "offered": 2_800_000}, "refused_hours": hours}
@@ -280,8 +293,8 @@ def test_topics_held_when_published_are_among_the_held() -> None:
 def test_a_change_says_what_moved() -> None:
     """Of forecast, peakiness and k, where the snapshot before has them; else only the night's own reason is given."""
     changes = texts(NOW, BEFORE)["report.html"].partition(QUESTIONS[2])[2].partition("</table>")[0]
-    assert "forecast \u00d7 1.5. held at" in changes
-    assert "forecast \u00d7 1.5" not in texts(NOW)["report.html"]
+    assert "Expected demand \u00d7 1.5. held at" in changes
+    assert "xpected demand \u00d7 1.5" not in texts(NOW)["report.html"]
 
 
 @pytest.mark.parametrize(
