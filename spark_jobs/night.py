@@ -126,7 +126,7 @@ def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple
     floor = floors(earlier, dimension, night.parameters)
     known = [each.fleet[dimension]["k"] for each in night.days[:-1] if dimension in each.fleet]
     k = known[-1] if known else scale.PRIOR
-    judged = scale.judge(base, largest, surfaces, floor, night.parameters.burst_seconds, k)
+    judged = scale.judge(base, largest, surfaces, floor, night.parameters.burst_seconds)
     rates = scale.rates_at(base, k, floor)
     rules = guard.judge_rules(earlier, rates, surfaces, floor) if earlier.days and not np.isnan(rates).all() else {}
     others = contenders(earlier, base, k, floor, largest, live, need) if earlier.days else {PUBLISHED: live}
@@ -136,7 +136,6 @@ def judge_night_before(night: Night, dimension: str, memory: Memory, live: tuple
     realised = (pc.sum(published["refused"]).as_py() or 0.0) / offered * 1e6 if offered else None
     facts = {
         "refused_by_k": [round(each, 3) for each in judged.refused],
-        "most_by_k": [round(each, 3) for each in judged.most],
         "offered": judged.offered,
         "topics": round(judged.topics, 3),
         "rules": {name: round(each, 3) for name, each in rules.items()},
@@ -205,11 +204,7 @@ def in_force(previous: Snapshot | None, dimension: str, keys: Sequence[tuple[str
 
 
 def _judged(facts: Mapping[str, Any]) -> scale.Judged | None:
-    return (
-        scale.Judged(facts["refused_by_k"], facts["offered"], facts.get("topics", 1.0), facts.get("most_by_k", ()))
-        if facts.get("offered")
-        else None
-    )
+    return scale.Judged(facts["refused_by_k"], facts["offered"], facts.get("topics", 1.0)) if facts.get("offered") else None
 
 
 def remarks_on_log(day: Day, days: Sequence[Manifest]) -> list[str]:

@@ -2,8 +2,8 @@
 what is refused below the target.
 
 A calibrated k is the right size on average, and its noise costs: at equal reserve a constant k refuses less. So it changes by at most 2 %
-a night, up or down, never for one night of one topic, and looks back with a half-life of sixty days. It is a function of what earlier days
-wrote into their manifests (`refused_by_k`, `most_by_k` and the k of the night before), so a night that is computed again finds the same k.
+a night, up or down, never up for one night, and looks back with a half-life of sixty days. It is a function of what earlier days
+wrote into their manifests (`refused_by_k` and the k of the night before), so a night that is computed again finds the same k.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class Judged(NamedTuple):
     refused: Sequence[float]
     offered: float
     topics: float = 1.0  # how many topics of equal size the day's messages are worth: a day of one big topic is one night of evidence
-    most: Sequence[float] = ()  # the part of `refused` that is the topic's that was refused most
 
 
 def rates_at(base: Floats, k: float, floor: Floats | float) -> Floats:
@@ -46,24 +45,14 @@ def bursts_at(rates: Floats, largest: Floats, seconds: float = 10.0) -> Floats:
     return np.asarray(np.ceil(np.fmax(np.fmax(seconds * rates, 3.0), largest) - 1e-9))
 
 
-def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | float, seconds: float = 10.0, k: float = PRIOR) -> Judged:
-    """The day of `surfaces` against quotas of `base` made before it. Topics without a base do not count. `k`: of the night before, at which
-    the topic is found that was refused most."""
-    refused, by_topic = [], []
-    for factor in GRID:
-        rates = rates_at(base, factor, floor)
-        lost = np.nan_to_num(surfaces.lost(rates, bursts_at(rates, largest, seconds)))
-        refused.append(float(lost.sum()))
-        by_topic.append(lost)
+def judge(base: Floats, largest: Floats, surfaces: Surfaces, floor: Floats | float, seconds: float = 10.0) -> Judged:
+    """The day of `surfaces` against quotas of `base` made before it. Topics without a base do not count."""
+    refused = []
+    for k in GRID:
+        rates = rates_at(base, k, floor)
+        refused.append(float(np.nansum(surfaces.lost(rates, bursts_at(rates, largest, seconds)))))
     offered = surfaces.total[~np.isnan(base)]
-    worst = int(np.argmax(by_topic[nearest(k)])) if len(base) else None
-    most = [0.0 if worst is None else float(lost[worst]) for lost in by_topic]
-    return Judged(refused, float(offered.sum()), topics_worth(offered), most)
-
-
-def nearest(k: float) -> int:
-    """The place of `k` in the grid."""
-    return int(np.argmin(np.abs(np.asarray(GRID) - k)))
+    return Judged(refused, float(offered.sum()), topics_worth(offered))
 
 
 def topics_worth(offered: Floats) -> float:
@@ -100,24 +89,22 @@ def least_sufficient(days: Sequence[Judged | None], target: float) -> float | No
 
 
 def without_worst(days: Sequence[Judged | None], k: float) -> list[Judged | None]:
-    """`days` as if the one topic that one night refused most at `k` had been refused nothing."""
-    at = nearest(k)
-    worst = max(
-        (place for place, day in enumerate(days) if day is not None and len(day.most)),
-        key=lambda place: 0.5 ** ((len(days) - place) / HALF_LIFE_DAYS) * days[place].most[at],  # type: ignore[union-attr]  # not None
-        default=None,
-    )
-    found = list(days)
-    if worst is not None and (day := found[worst]) is not None:
-        found[worst] = day._replace(refused=[whole - part for whole, part in zip(day.refused, day.most, strict=True)])
-    return found
+    """`days` without the one that refused most at `k`."""
+    at = int(np.argmin(np.abs(np.asarray(GRID) - k)))
+
+    def weight(place: int) -> float:
+        day = days[place]
+        return 0.0 if day is None else 0.5 ** ((len(days) - place) / HALF_LIFE_DAYS) * day.refused[at]
+
+    worst = max(range(len(days)), key=weight)
+    return [None if place == worst else day for place, day in enumerate(days)]
 
 
 def k_of_night(days: Sequence[Judged | None], target: float, before: float | None) -> float:
     """k after the judged `days` (newest last; None: that day says nothing), from `before`, the k of the night before.
 
-    It falls where all that was refused allows it, and rises where that is too much also without the worst night of the worst topic: one
-    event says nothing of the next one. Between the two it stays.
+    It falls where all that was refused allows it, and rises where that is too much also without the worst night: one event says nothing of
+    the next one, and on an opening day all topics have theirs. Between the two it stays.
     """
     k = PRIOR if before is None else before
     if sum(day is not None and day.offered > 0 for day in days) < MIN_DAYS:

@@ -166,6 +166,14 @@ def test_a_quota_names_its_night(gateway: BusyGateway) -> None:
         said = part(why(gateway, *ROCKET).stdout, "set by")
         assert said.startswith("the published quota of 2026-11-20, over rule rocketmq-topics (limits.yaml:")
         assert "published by admin at " in said
+        gateway.cli("rules", "add", "roof", "--match", "topic=*", "--messages", "9/s", "--ceiling", "--for", "5m")
+        try:
+            text = why(gateway, *ROCKET).stdout
+            assert part(text, "limit").startswith("9/s (burst 9)")
+            assert "held down by the ceiling of roof" in part(text, "set by")
+        finally:
+            gateway.cli("rules", "remove", "roof")
+        assert part(why(gateway, *ROCKET).stdout, "limit").startswith("25/s")
     finally:
         gateway.put("/v1/quotas", {**snapshot, "quotas": []})
 

@@ -248,6 +248,26 @@ def test_a_night_that_is_computed_again_starts_from_what_was_in_force_and_keeps_
     assert [each.topic for each in first.quotas] == ["gone"]  # that night gave the other its first quota
 
 
+def test_an_opening_day_leaves_k_and_the_quotas_where_they_were() -> None:
+    """findings.md 8, 2: after a day at 2.5 times the demand k went from 2.0 to 4.05 in ten nights, for an event that was over."""
+
+    def opening(day: Day) -> list[TopicSeconds]:
+        factor = 2.5 if day.date == "2026-03-13" else 1.0
+        return [topic_seconds(name, day, traffic(day, factor * level, name)) for name, level in (("tickets", 50), ("bills", 20))]
+
+    def k(result: Result) -> float:
+        found: Any = result.snapshot.night["k"]
+        return float(found["messages"])
+
+    results = steady_nights(Nights(), 22, opening)
+    before, after = results[10], results[11:]
+    assert results[11].snapshot.date == "2026-03-13"
+    assert max(k(result) for result in after) <= k(before)
+    for topic in ("tickets", "bills"):
+        assert max(rate(result, topic) for result in after) <= 2 * rate(before, topic), "yesterday's level may come again"
+        assert rate(after[-1], topic) <= 1.3 * rate(before, topic)
+
+
 @pytest.mark.parametrize(("capacity", "others"), [(250, 250 - 57 - 5), (50, 2 / 60)])
 def test_all_that_is_published_is_within_the_capacity_and_pins_alone_above_it_are_said(capacity: int, others: float) -> None:
     """findings.md 8, 5: --capacity 250 with pins of 57/s published 298/s. A quota that is only kept has its part, too."""

@@ -144,7 +144,7 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
         plan = decide(memory, series.dimension, ks[-1], guard.OWN, none, none, series.parameters, found)
         base = np.where(plan.learning, np.nan, found.base)
         floor = floors(memory, series.dimension, series.parameters)
-        judged.append(scale.judge(base, plan.largest, series.seen[at + 1], floor, k=ks[-1]))
+        judged.append(scale.judge(base, plan.largest, series.seen[at + 1], floor))
         rules.append(guard.Evidence(guard.judge_rules(memory, plan.wanted, series.seen[at + 1], floor), judged[-1].topics))
     return ks, families
 
