@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Final, Protocol
@@ -24,9 +24,10 @@ from typing import Any, Final, Protocol
 from common.failures import FAILED, UNREACHABLE, Failure
 from common.figures import pluralise
 from limiter.quota_snapshot import MAX_PUBLISHED_BYTES, Quota, Snapshot, SnapshotError, dump, read_snapshot
-from spark_jobs.nights.rails import DIMENSIONS, Pair, pair_of
+from spark_jobs.nights.rails import DIMENSIONS, Pair, pair_of, pinned
 
 FLOOR: Final = 0.05  # of a quota; a pool's least share, or half of an equal one where that is less; a guess
+FEW_POOLS: Final = 10  # with more, a pool without demand for a topic gets no quota of it, and the rule of the file holds there (a guess)
 LONG: Final = frozenset(
     {"series", "nights28", "refused_hours"}
 )  # of the evidence: three quarters of 4.5 kB a topic, which no gateway reads
@@ -119,21 +120,29 @@ def pools(gateways: Sequence[Gateway]) -> list[list[Gateway]]:
 # ---- shares ---------------------------------------------------------------------------------------------------------
 
 
-def shares_of(quota: Quota, groups: Sequence[Sequence[Gateway]], seen: Collection[str]) -> list[float]:
-    """The share (0 to 1, together 1) of each pool in a topic's quota, by the demand at its gateways; equal where that is unknown.
+def shares_of(quota: Quota, place_of: Mapping[str, int], count: int, unseen: Sequence[int]) -> dict[int, float]:
+    """The share (0 to 1, together 1) of each of `count` pools in a topic's quota, by the demand at its gateways; equal where that is
+    unknown. `place_of`: gateway -> its pool.
 
-    `seen`: names of the gateways that the log knows. Of one without any line nothing is known, not that it has no demand.
+    `unseen`: pools of whose gateways the log has no line. Nothing is known of them, not that they have no demand. Among many pools one
+    without demand for the topic has no share, unless a person has pinned it: the least share of thousands would strangle a topic that
+    moves there, and each of them would be sent all topics.
     """
-    if len(groups) == 1:
-        return [1.0]
-    known = _inner(quota.evidence.get("gateways"))
-    equal = 1 / len(groups)
-    demand = [sum(_number(known.get(gateway.name)) for gateway in group) for group in groups]
-    unseen = [not any(gateway.name in seen for gateway in group) for group in groups]
-    rest, total = 1 - equal * sum(unseen), sum(demand)
-    parts = [equal if new or total <= 0 else rest * each / total for each, new in zip(demand, unseen, strict=True)]
-    floor = min(FLOOR, 0.5 / len(groups))
-    return [floor + (1 - floor * len(groups)) * part for part in parts]
+    demand: dict[int, float] = {}
+    for name, part in _inner(quota.evidence.get("gateways")).items():
+        place = place_of.get(name)
+        if place is not None and _number(part) > 0:
+            demand[place] = demand.get(place, 0.0) + _number(part)
+    equal, total = 1 / count, sum(demand.values())
+    if not demand:
+        return dict.fromkeys(range(count), equal)
+    parts = dict.fromkeys(unseen, equal)
+    for place, each in demand.items():
+        parts[place] = (1 - equal * len(unseen)) * each / total
+    if count <= FEW_POOLS or any(pinned(quota, dimension) for dimension in DIMENSIONS):
+        parts = {place: parts.get(place, 0.0) for place in range(count)}
+    floor = min(FLOOR, 0.5 / len(parts))
+    return {place: floor + (1 - floor * len(parts)) * part for place, part in parts.items()}
 
 
 def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iterable[str] = ()) -> list[Snapshot]:
@@ -142,11 +151,14 @@ def shared(snapshot: Snapshot, groups: Sequence[Sequence[Gateway]], in_log: Iter
     if len(groups) == 1:
         return [snapshot]
     seen = {*in_log, *(name for quota in snapshot.quotas for name in _inner(quota.evidence.get("gateways")))}
-    shares = [shares_of(quota, groups, seen) for quota in snapshot.quotas]
-    return [
-        replace(snapshot, quotas=tuple(_part(quota, of_topic[at]) for quota, of_topic in zip(snapshot.quotas, shares, strict=True)))
-        for at in range(len(groups))
-    ]
+    place_of = {gateway.name: place for place, group in enumerate(groups) for gateway in group}
+    unseen = [place for place, group in enumerate(groups) if not any(gateway.name in seen for gateway in group)]
+    parts: list[list[Quota]] = [[] for _ in groups]
+    for quota in snapshot.quotas:
+        shares = shares_of(quota, place_of, len(groups), unseen)
+        for place, share in shares.items():
+            parts[place].append(_part(quota, share, len(shares)))
+    return [replace(snapshot, quotas=tuple(own)) for own in parts]
 
 
 def short_form(snapshot: Snapshot) -> Snapshot:
@@ -185,9 +197,11 @@ def _short(evidence: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _part(quota: Quota, share: float) -> Quota:
+def _part(quota: Quota, share: float, pools: int) -> Quota:
+    """The quota of one pool of so many that have a part of it."""
     whole: dict[str, Any] = {name: list(pair) for name in DIMENSIONS if (pair := pair_of(quota, name)) is not None}
-    evidence = {**quota.evidence, "share": round(share, 6), "whole": whole}
+    known = quota.evidence if pools <= FEW_POOLS else {name: each for name, each in quota.evidence.items() if name != "gateways"}
+    evidence = {**known, "share": round(share, 6), "whole": whole, "pools": pools}
     messages = _shared_pair(quota.messages, share, 1)
     largest = _number(_inner(quota.evidence.get("bytes")).get("largest"))
     size = _shared_pair(quota.bytes, share, int(largest) or (quota.bytes[1] if quota.bytes else 0))
@@ -213,9 +227,13 @@ def whole_snapshot(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def _whole(parts: list[Quota], pools: int) -> Quota:
-    evidence = {name: value for name, value in parts[0].evidence.items() if name not in {"share", "whole"}}
+    evidence = {name: value for name, value in parts[0].evidence.items() if name not in {"share", "whole", "pools"}}
     told = parts[0].evidence.get("whole")
-    agreed = len(parts) == pools and isinstance(told, dict) and all(part.evidence.get("whole") == told for part in parts)
+    agreed = (
+        len(parts) == (parts[0].evidence.get("pools") or pools)
+        and isinstance(told, dict)
+        and all(part.evidence.get("whole") == told for part in parts)
+    )
     pairs: dict[str, Pair] = {}
     for dimension in DIMENSIONS:
         value = _inner(told).get(dimension) if agreed else None
