@@ -30,6 +30,7 @@ def amqp(names: str, operation: str, counted: str, why: str, *, judged: bool = T
     return Way(tuple(names.split()), operation, counted, why, judged, by)
 
 
+WAITS: Final = "[waits in its place on its channel](../rabbitmq.md#limits-on-declaring-binding-deleting-purging-and-opening)"
 AMQP_CLIENTS: Final = (
     amqp("basic.publish", "produce", "one message and its bytes, for its exchange and routing key; each name in CC and BCC once more",
          "[copies](../rabbitmq.md#copies-cc-and-bcc); [too large](../rabbitmq.md#messages-that-are-too-large)"),
@@ -44,11 +45,12 @@ AMQP_CLIENTS: Final = (
     amqp("basic.ack", "", "nothing", "it frees what the broker keeps; holding it would make the broker deliver again"),
     amqp("basic.qos basic.cancel", "", "nothing", "they bound what the client gets, or end it"),
     amqp("confirm.select tx.select tx.commit tx.rollback", "", "nothing", "publishes in between count when they come"),
-    amqp("channel.open", "", "nothing", "", by="channel_max, as broker and client agreed (RabbitMQ: 2,047)"),
+    amqp("channel.open", "open", "one, for who says it", f"{WAITS}. Beside it channel_max bounds them (RabbitMQ: 2,047)"),
     amqp("channel.flow channel.flow-ok channel.close channel.close-ok", "", "nothing", "they stop or end something"),
-    amqp("queue.declare queue.bind queue.unbind queue.purge queue.delete "
-         "exchange.declare exchange.bind exchange.unbind exchange.delete", "", "nothing",
-         "no rule sees them", by="RabbitMQ: permissions (configure), max-queues of a virtual host"),
+    amqp("queue.declare exchange.declare", "declare", "one, for who says it; passive ones too", WAITS),
+    amqp("queue.bind queue.unbind exchange.bind exchange.unbind", "bind", "one, for who says it", WAITS),
+    amqp("queue.delete exchange.delete", "delete", "one, for who says it", WAITS),
+    amqp("queue.purge", "purge", "one, for who says it, however many messages it drops", WAITS),
     amqp("connection.start-ok connection.secure-ok connection.tune-ok connection.open", "",
          "one connection", "over it refused in the protocol's words: [too many connections](../rabbitmq.md#too-many-connections)",
          by="`max_connections`, `max_connections_per_address`, `max_connections_per_user` of the listener"),

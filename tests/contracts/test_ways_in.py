@@ -13,7 +13,7 @@ from pamqp import base, commands
 from gateway.pipeline.parts import REQUEST
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from limiter.limits import Limit, Rate
-from limiter.operations import OF_TOPICS, OPEN, OPERATIONS, REQUEUE
+from limiter.operations import OF_TOPICS, OPEN, OPERATION_RECORDS, OPERATIONS, REQUEUE, Operation
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
 from support.brokers.rocketmq import JARS
@@ -64,6 +64,11 @@ def test_every_code_of_the_brokers_jar_is_in_one_row() -> None:
 
 def test_every_operation_of_rules_is_in_the_table() -> None:
     assert {way.operation for way in (*AMQP.values(), *ROCKETMQ.values())} == {"", *OPERATIONS}
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATION_RECORDS.values() if each.methods], ids=lambda each: each.name)
+def test_an_operation_stands_for_the_methods_of_its_rows(operation: Operation) -> None:
+    assert {name for name, way in AMQP.items() if way.operation == operation.name} == set(operation.methods)
 
 
 @pytest.mark.parametrize("way", [*ways_in.AMQP_CLIENTS, *ways_in.AMQP_BROKER, *ways_in.ROCKETMQ], ids=lambda way: way.names[0])
