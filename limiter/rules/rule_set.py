@@ -217,8 +217,8 @@ class RuleSet:
 
     __slots__ = (
         "_has_ceilings", "_index", "_levels", "_matchers", "_name_patterns", "_unruled", "by_connection", "file_rules", "follows",
-        "generation", "groups_topics", "has_candidates", "hourly", "level_changes", "next_expiry", "overrides", "quotas", "revision",
-        "rule_overrides", "rules", "shadow_quotas",
+        "generation", "groups_topics", "has_candidates", "hourly", "level_changes", "next_expiry", "operations", "overrides", "quotas",
+        "revision", "rule_overrides", "rules", "shadow_quotas",
     )  # fmt: skip
 
     def __init__(
@@ -266,6 +266,7 @@ class RuleSet:
         )
         self.groups_topics = any(rule.routing_key_words is not None for rule in self.rules)
         self.follows = any(rule.algorithm == "lag" and rule.mode != "off" for rule in self.rules)
+        self.operations = frozenset(rule.match.operation or PRODUCE for rule in self.rules)
         self.by_connection = any(rule.per == "connection" and rule.mode != "off" for rule in self.rules)
         self.has_candidates = any(rule.candidate is not None for rule in self.rules) or any(
             change.candidate is not None for change in (*self.overrides.values(), *levels.values())
@@ -314,6 +315,10 @@ class RuleSet:
         if self.next_expiry is None or expiry < self.next_expiry:
             self.next_expiry = expiry
         return True
+
+    def may_limit(self, operation: str) -> bool:
+        """Whether anything here may be for `operation`: where it is not, keys of it need not be asked for."""
+        return operation in self.operations or self.level_changes is not None
 
     @property
     def level_overrides(self) -> dict[LevelKey, Override]:
