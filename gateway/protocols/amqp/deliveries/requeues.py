@@ -81,6 +81,7 @@ class Requeues:
         self.reports = reports
         self.settle: Callable[[int, AmqpChannel, bytes], bytes | None] | None = None  # `Deliveries.settle`
         self.forget: Callable[[Line], list[Part]] | None = None  # `HeldParts.forget`
+        self.max_split = MAX_SPLIT
         self.lines: dict[int, RequeueLine] = {}  # by number
         self._numbers: dict[tuple[int, bytes], int] = {}  # by channel and queue
         self._last_number = 0
@@ -141,7 +142,7 @@ class Requeues:
         if not settlements.unsure and not settlements.is_open(last):
             channel.rush = channel.rush or over_pending
             return False  # the broker's to judge
-        if settlements.unsure or channel.selects_tx or last - settlements.low > MAX_SPLIT:
+        if settlements.unsure or channel.selects_tx or last - settlements.low > self.max_split:
             channel.rush = channel.rush or over_pending
             if not limited or last == 0:  # held, tag 0 would come to mean more than what the client has got
                 return False
@@ -185,7 +186,7 @@ class Requeues:
             channel.rush = channel.rush or len(settlements.pending) > 0
             return False
         last = settlements.delivered - unseen(channel)
-        if method == BASIC_RECOVER_ASYNC and not settlements.unsure and last - settlements.low <= MAX_SPLIT:
+        if method == BASIC_RECOVER_ASYNC and not settlements.unsure and last - settlements.low <= self.max_split:
             tags = settlements.open_up_to(last)
             if tags:
                 self._account(BASIC_NACK, channel, answer(channel.number, BASIC_NACK, tags[-1], REQUEUE[0] | 1))
@@ -211,7 +212,7 @@ class Requeues:
         """How many deliveries up to `last` are unsettled, by their limited keys. More than MAX_SPLIT count as if all were of the limited
         queue that has delivered last, and where they are not known they count as one of that."""
         counts: dict[Key, int] = {}
-        if not settlements.unsure and last - settlements.low <= MAX_SPLIT:
+        if not settlements.unsure and last - settlements.low <= self.max_split:
             for tag in settlements.open_up_to(last):
                 line = self._line_of(channel, settlements, tag)
                 if line is not None:

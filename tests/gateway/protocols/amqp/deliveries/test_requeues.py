@@ -9,8 +9,7 @@ import pytest
 from pamqp import base, commands
 
 from gateway.protocols.amqp.conversation import AmqpConversation
-from gateway.protocols.amqp.deliveries import requeues, settlements
-from gateway.protocols.amqp.deliveries.settlements import Settlements
+from gateway.protocols.amqp.deliveries.settlements import MAX_SOURCES, Settlements
 from limiter.limits import NEVER, Limit, Rate
 from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
@@ -19,7 +18,7 @@ from support.wires.conversations import SECOND, Talk, bytewise, randomly
 
 MS = SECOND // 1000
 SCHEDULES = 400
-LONG = 100_000  # 130 a second, interpreted
+LONG = 100_000  # 15 minutes, interpreted
 
 
 def limit(messages: int = 10, *, burst: int = 1, queue: str = "jobs", **more: Any) -> Rule:
@@ -73,6 +72,11 @@ def requeued(talk: Talk) -> list[int]:
     frames = amqp.read(told(talk))
     assert all(frame.name == "Basic.Nack" and frame.value.requeue and not frame.value.multiple for frame in frames)
     return [frame.value.delivery_tag for frame in frames]
+
+
+def splits_at_most(talk: Talk, frames: int) -> None:
+    assert isinstance(talk.conversation, AmqpConversation)
+    talk.conversation.deliveries.requeues.max_split = frames
 
 
 def budget(talk: Talk) -> tuple[int, int, int]:
@@ -190,9 +194,9 @@ def test_a_tag_that_is_answered_twice_is_the_brokers_to_judge_in_the_clients_ord
     assert told(talk) == nack(99) + nack(99, multiple=True), "an unknown tag"
 
 
-def test_where_it_is_not_known_what_is_outstanding_what_waits_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requeues, "MAX_SPLIT", 3)
+def test_where_it_is_not_known_what_is_outstanding_what_waits_goes_first() -> None:
     talk = consuming()
+    splits_at_most(talk, 3)
     talk.client(nack(1) + nack(2) + ack(9, multiple=True))
     assert told(talk) == nack(1) + nack(2) + ack(9, multiple=True)
     assert budget(talk) == (0, 0, NEVER)
@@ -201,9 +205,9 @@ def test_where_it_is_not_known_what_is_outstanding_what_waits_goes_first(monkeyp
     assert told(talk) == b"", "after that it is held again"
 
 
-def test_a_requeue_of_very_many_waits_in_its_channel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requeues, "MAX_SPLIT", 3)
+def test_a_requeue_of_very_many_waits_in_its_channel() -> None:
     talk = consuming()
+    splits_at_most(talk, 3)
     talk.client(nack(5, multiple=True) + ack(6))
     assert told(talk) == b""
     talk.wait(399 * MS)
@@ -368,7 +372,7 @@ def test_a_pause_ends_with_other_limits() -> None:
 # ---- whose they are ------------------------------------------------------------------------------------------------
 
 
-def test_it_is_known_whose_each_tag_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_known_whose_each_tag_is() -> None:
     talk = consuming(limit(), limit(queue="mail"), deliveries=0)
     conversation = talk.conversation
     assert isinstance(conversation, AmqpConversation)
@@ -380,13 +384,14 @@ def test_it_is_known_whose_each_tag_is(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = [None if found is None else found.queue[:1].decode() for found in map(account.source_of, range(1, 301))]
     assert queues == owners
     assert account.source_of(301) is None
-    monkeypatch.setattr(settlements, "MAX_SOURCES", 16)
-    talk.broker(b"".join(delivered(1, tag, consumer="jm"[tag % 2]) for tag in range(301, 400)))
-    assert len(account.sources) < 300
-    assert account.source_of(1) is None, "forgotten: it passes"
-    talk.client(ack(399, multiple=True))
-    talk.broker(delivered(1, 400, consumer="j") + delivered(1, 401, consumer="m"))
-    assert [tag for tag, _, _ in account.sources] == [400, 401], "those of settled tags go"
+    talk.client(ack(300, multiple=True))
+    talk.broker(delivered(1, 301, consumer="j") + delivered(1, 302, consumer="m"))
+    assert len(account.sources) == 2, "those of settled tags go"
+    for number in range(MAX_SOURCES):
+        account.begin_source(account.sources[number % 2][1], redelivered=False)
+        account.delivered += 1
+    assert len(account.sources) <= MAX_SOURCES
+    assert account.source_of(301) is None, "forgotten: it passes"
     assert Settlements().source_of(1) is None
 
 
