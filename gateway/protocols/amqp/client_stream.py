@@ -185,6 +185,7 @@ class ClientStream:
                     if (method != BASIC_ACK or channel.settlements.pending) and self.deliveries.requeues.answer(
                         method, channel, data, pos, stop, parts
                     ):
+                        publishes.room -= self.deliveries.requeues.take_asked()
                         last = None
                         pos = stop
                         continue
@@ -224,6 +225,7 @@ class ClientStream:
             if costly != 0:
                 judged = self.deliveries.costly_methods.ask(costly, channel_id, publishes.origin, data, pos, stop)
                 if judged is not None:
+                    publishes.room -= 1
                     last = None
                     parts.append(judged)
                     pos = stop

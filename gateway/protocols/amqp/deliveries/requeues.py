@@ -82,6 +82,7 @@ class Requeues:
         self.settle: Callable[[int, AmqpChannel, bytes], bytes | None] | None = None  # `Deliveries.settle`
         self.forget: Callable[[Line], list[Part]] | None = None  # `HeldParts.forget`
         self.max_split = MAX_SPLIT
+        self.asked = 0  # requeues decoded for the judge, until `take_asked`
         self.lines: dict[int, RequeueLine] = {}  # by number
         self._numbers: dict[tuple[int, bytes], int] = {}  # by channel and queue
         self._last_number = 0
@@ -110,6 +111,7 @@ class Requeues:
             return False
         self._account(method, channel, data[pos:stop])
         if channel.selects_tx:
+            self.asked += 1
             parts.append(CostlyMethod(REQUEST, channel.number, data, pos, stop, line.key, 1, 1, 0))
             return True
         self._begin(settlements, line, tag)
@@ -206,6 +208,7 @@ class Requeues:
         left = len(counts)
         for key, count in counts.items():
             left -= 1
+            self.asked += count
             parts.append(CostlyMethod(REQUEST, channel.number, frame, 0, 0 if left else len(frame), key, count, 1, 0))
 
     def _count(self, channel: AmqpChannel, settlements: Settlements, last: int) -> dict[Key, int]:
@@ -236,6 +239,12 @@ class Requeues:
             channel.rush = False
         settlements.pend(tag)
         line.unsent += 1
+        self.asked += 1
+
+    def take_asked(self) -> int:
+        """How many requeues were decoded for the judge since the last time: they take room in the batch."""
+        asked, self.asked = self.asked, 0
+        return asked
 
     # ---- which line ------------------------------------------------------------------------------------------------
 
