@@ -25,7 +25,7 @@ class HeldBudget:
         self.frame_left = 0  # bytes the client still owes of the frame the broker stands in; nothing held may go before them
         self.unanswered_bytes = 0  # of refused contents still coming in that are kept for their answer
         self.held_messages = 0  # in held parts
-        self.held_polls = 0  # requests for messages that a rule keeps here; no messages, and given up without harm at a close
+        self.held_polls = 0  # requests for messages, and requeues, that a rule keeps here; no messages, given up without harm at a close
         self.paged_queues = 0  # of its ordering keys, those with something to page; each may keep its share of memory
         self.paging_bytes = 0  # of `held_bytes`, those on their way to the disk
         self.paged_bytes = 0  # of held parts that are on disk only, and not in `held_bytes`; `held_messages` counts them

@@ -37,6 +37,7 @@ LIMITED = (
     Rule("mail", Match(queue="mail", operation="requeue"), limit=Limit(messages=Rate(5), messages_burst=1), action="delay"),
     Rule("orders", Match(routing_key="orders"), limit=Limit(messages=Rate(20), messages_burst=2), action="block"),
 )
+PARKING = Rule("parked", Match(queue="jobs", operation="consume"), limit=Limit(messages=Rate(200), messages_burst=2))
 PLAIN, CONFIRMS, TX = "plain", "confirms", "tx"
 MANNERS = (PLAIN, CONFIRMS, TX)
 ENOUGH = 3_600 * SECOND  # until all that waits has gone
@@ -65,10 +66,16 @@ class Lane:
 
 
 class Schedule:
-    """One schedule. `answered`: tags that the broker was told of; `held`: the most that waited at once."""
+    """One schedule. `answered`: tags that the broker was told of; `held`: the most that waited at once.
 
-    def __init__(self, random: Random, lanes: int) -> None:
+    `parks`: deliveries are limited as well, so that some are parked while the client answers others; then no channel is closed.
+    """
+
+    def __init__(self, random: Random, lanes: int, *, parks: bool = False) -> None:
         self.random = random
+        self.parks = parks
+        self.client_rest = b""
+        self.parked = 0  # most deliveries that were
         self.talk = Talk("amqp")
         ours, theirs = greeting()
         self.talk.client(ours)
@@ -81,7 +88,10 @@ class Schedule:
         for number in range(1, lanes + 1):
             self.open(number)
         self.say(b"")
-        self.talk.judge.replace(RuleSet(LIMITED))
+        self.talk.judge.replace(self.rules(0))
+
+    def rules(self, first: int) -> RuleSet:
+        return RuleSet((*LIMITED[first:], *((PARKING,) if self.parks else ())))
 
     # ---- the client ------------------------------------------------------------------------------------------------
 
@@ -140,6 +150,8 @@ class Schedule:
             self.publish(number, lane)
         elif whim < 0.96:
             self.talk_waits()
+        elif self.parks:
+            self.talk_waits()
         elif whim < 0.975:
             lane.closed = "client"
             self.say(frame(1, number, CLOSE + b"\x00\xc8\x00\x00\x00\x00\x00"))
@@ -148,7 +160,7 @@ class Schedule:
         elif whim < 0.99 and lane.missing == 0:
             self.close_by_broker(number, lane)
         else:
-            self.talk.judge.replace(RuleSet(LIMITED[random.randint(0, 2) :]))
+            self.talk.judge.replace(self.rules(random.randint(0, 2)))
         return None
 
     def settle(self, number: int, lane: Lane, whim: float) -> None:
@@ -204,10 +216,6 @@ class Schedule:
         for _ in range(count):
             lane.tag += 1
             lane.unsettled.append(lane.tag)
-            if lane.recovering:
-                lane.said[lane.tag] = "requeue"
-            else:
-                lane.open.append(lane.tag)
             arguments = bytes((len(queue),)) + queue + lane.tag.to_bytes(8, "big") + b"\x00\x00\x01q"
             header = b"\x00\x3c\x00\x00" + (1).to_bytes(8, "big") + b"\x00\x00"
             data += frame(1, number, DELIVER + arguments) + frame(2, number, header) + frame(3, number, b"m")
@@ -220,8 +228,24 @@ class Schedule:
             return
         self.end_by_broker(number, lane)
 
+    def get(self) -> None:
+        """What has come for the client."""
+        data, self.talk.to_client = self.talk.to_client, b""
+        frames, self.client_rest = cut_frames(self.client_rest + data)
+        for kind, number, payload in frames:
+            lane = self.lanes.get(number)
+            if kind == 1 and payload[:4] == DELIVER and lane is not None:
+                at = 5 + payload[4]
+                tag = int.from_bytes(payload[at : at + 8], "big")
+                if lane.recovering:
+                    lane.said[tag] = "requeue"
+                else:
+                    lane.open.append(tag)
+        self.parked = max(self.parked, self.talk.conversation.budget.parked_messages)
+
     def hear(self) -> None:
         """What has come from the gateway."""
+        self.get()
         data, self.talk.to_broker = self.talk.to_broker, b""
         if data.startswith(b"AMQP"):
             data = data[8:]
@@ -258,6 +282,7 @@ class Schedule:
         elif method in (ACK, NACK, REJECT) and lane.closed != "broker":
             self.settles(number, method, int.from_bytes(payload[4:12], "big"), payload[12], lane)
         elif method == RECOVER and lane.closed != "broker":
+            lane.said.update(dict.fromkeys([tag for tag in lane.unsettled if tag not in lane.said and tag not in lane.open], "requeue"))
             self.apply(lane, list(lane.unsettled), "requeue")
             lane.recovering -= 1
             self.talk.broker(frame(1, number, RECOVER_OK))
@@ -305,7 +330,7 @@ class Schedule:
         return self.answered
 
 
-def play(seed: int, lanes: int, acts: int) -> Schedule:
-    schedule = Schedule(Random(seed), lanes)
+def play(seed: int, lanes: int, acts: int, *, parks: bool = False) -> Schedule:
+    schedule = Schedule(Random(seed), lanes, parks=parks)
     schedule.run(acts)
     return schedule

@@ -418,19 +418,21 @@ def test_redelivered_messages_are_counted_by_their_queue() -> None:
 # ---- schedules -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("parks", [False, True])
 @pytest.mark.parametrize("schedules", [SCHEDULES, pytest.param(LONG, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
-def test_each_tag_is_answered_once_and_with_what_the_client_said(schedules: int) -> None:
+def test_each_tag_is_answered_once_and_with_what_the_client_said(schedules: int, parks: bool) -> None:
+    """`parks`: while deliveries wait for a limit of their own, too."""
     numbers = Random(schedules)
     answered = held = 0
     for _ in range(schedules):
         chosen = numbers.getrandbits(48), numbers.randint(1, 3), numbers.randint(5, 70)
         try:
-            schedule = play(*chosen)
+            schedule = play(*chosen, parks=parks)
         except Exception as error:
-            error.add_note(f"again with: play{chosen}")
+            error.add_note(f"again with: play(*{chosen}, parks={parks})")
             raise
         answered += schedule.answered
-        held += schedule.held > 0
+        held += schedule.held > 0 and (schedule.parked > 0 or not parks)
     assert answered > 5 * schedules
     assert held > schedules / 4
 
