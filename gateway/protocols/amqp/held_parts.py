@@ -139,10 +139,17 @@ class HeldParts(Lines):
         return cost + part.count * PENDING_BYTES if part.ordering_key < 0 else cost
 
     def count_messages(self, part: Part, sign: int) -> None:
-        if part.ordering_key < 0:
+        if part.ordering_key < 0 or isinstance(part, CostlyMethod):
             self.budget.held_polls += sign * part.count
-        elif not isinstance(part, CostlyMethod):  # which becomes a method before it is counted out
+        else:
             super().count_messages(part, sign)
+
+    def make_method(self, part: Part) -> None:
+        """`part`, a `CostlyMethod`, has passed: from now on it is a method as any other."""
+        if part.held is not None:
+            self.count_messages(part, -1)
+        self.deliveries.lot.count(part.key, 0, part.count, 0)
+        part.kind = PLAIN
 
     # ---- in and out ------------------------------------------------------------------------------------------------
 
@@ -158,7 +165,7 @@ class HeldParts(Lines):
             self.deliveries.gets.goes_unjudged(part)
             due = 0
         elif line is not None and line.paged is not None and isinstance(part, CostlyMethod):  # a file would make a publish of it
-            self.deliveries.lot.count_method(part)
+            self.make_method(part)
             due = 0
         held = super().hold(part, due, manner)
         if held and part.held is not None and part.held.blocking:

@@ -82,7 +82,7 @@ class Settling:
         if part.reservation is not None:  # a basic.get that has passed
             part.kind = PLAIN
         elif isinstance(part, CostlyMethod):
-            self.deliveries.lot.count_method(part)
+            self.held_parts.make_method(part)
         if channel is None:
             self._admit_to_connection(part)
         elif channel.settled_state >= CLOSED_WHILE_HELD:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.pipeline.parts import PLAIN, REQUEST, Part
+from gateway.pipeline.parts import REQUEST, Part
 from gateway.pipeline.reports import Delivered, Reports
 from gateway.protocols.amqp.channel import AmqpChannel, held_cost
 from gateway.protocols.amqp.deliveries.parked import ParkedPart, Parking, give_clients_tag, release_read_buffer
@@ -177,11 +177,6 @@ class ParkingLot:
             last.redelivered += redelivered
         else:
             delivered.append(Delivered(key, received, forwarded, size, redelivered))
-
-    def count_method(self, part: Part) -> None:
-        """`part`, a `CostlyMethod`, has passed: from now on it is a method as any other."""
-        self.count(part.key, 0, part.count, 0)
-        part.kind = PLAIN
 
     def __repr__(self) -> str:
         return f"<ParkingLot parked={list(self.parked)} free={list(self.free)}>"

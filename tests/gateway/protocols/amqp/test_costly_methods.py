@@ -65,6 +65,7 @@ def test_what_is_over_the_limit_waits_with_all_behind_it_on_its_channel_alone(op
     first, *rest = [said(method) for method in METHODS[operation]] * 3
     talk.client(first + rest[0] + amqp.publish(1, "orders") + amqp.publish(2, "orders"))
     assert told(talk) == first + amqp.publish(2, "orders")
+    assert talk.conversation.budget.waiting() == 2, "the method, and the publish behind it: operators see the connection as throttled"
     talk.wait(99 * MS)
     assert told(talk) == b""
     talk.wait(1 * MS)
