@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pamqp.commands
 import pytest
@@ -10,12 +10,16 @@ from pamqp import base, commands
 
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.costly_methods import OPERATION_OF
+from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import NEVER, Limit, Rate
 from limiter.operations import OPERATION_RECORDS
 from limiter.rules.rule import RuleError
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
 from support.wires.conversations import SECOND, Talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MS = SECOND // 1000
 METHODS: dict[str, list[base.Frame]] = {
@@ -183,3 +187,20 @@ def test_what_does_not_fit_is_refused(match: dict[str, str], more: dict[str, Any
     with pytest.raises(RuleError) as refused:
         Rule("declares", Match(operation="declare", **match), limit=Limit(messages=Rate(5)), **{"per": "client", **more})
     assert refused.value.field == field
+
+
+def test_behind_what_is_spooled_they_keep_their_place_and_are_not_judged(tmp_path: Path) -> None:
+    """A file would make a publish of them; they go as slowly as what is before them."""
+    spools = Rule("spools", Match(routing_key="orders"), limit=Limit(messages=Rate(10), messages_burst=1), action="spool", open_for_ns=0)
+    declare, publish = said(commands.Queue.Declare(queue="q")), amqp.publish(1, "orders", b"x" * 500)
+    disk = WaitingDisk(tmp_path / "spool", 1 << 30, 1, threads=False, least=1_000, most=1_000)
+    talk = talking(spools, limit("declare", 0))
+    talk.disk = talk.conversation.context.disk = disk
+    talk.client(publish * 10 + declare * 2 + publish)
+    assert told(talk) == publish
+    for _ in range(30):
+        talk.work()
+        talk.wait(100 * MS)
+    assert told(talk) == publish * 9 + declare * 2 + publish
+    assert nothing_waits(talk)
+    disk.close(1.0)
