@@ -52,7 +52,7 @@ def is_named(listener: str, wanted: str) -> bool:
 
 
 def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """A rule that another of its level always precedes."""
+    """A rule that another of its level always precedes, and that is no ceiling, which holds quotas down all the same."""
     levels: dict[tuple[str, str], list[tuple[int, Rule, int]]] = {}
     for number, rule in enumerate(settings.rules):
         own = standing(rule)
@@ -66,6 +66,8 @@ def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
             else:
                 unnamed.append(one)
         for number, rule, own in of_level:
+            if rule.ceiling and own != NAMED:
+                continue
             rivals = named[key_of(rule)] if own == NAMED else unnamed
             first = next((other for at, other, rank in rivals if comes_first(at, rank, number, own) and hides(other, rule)), None)
             if first is not None:
@@ -118,6 +120,17 @@ def idle_candidates(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(path, "equals the limit: it would refuse the same messages", "give it another rate, or remove it")
 
 
+def idle_ceilings(settings: Settings) -> Iterator[ConfigProblem]:
+    """A ceiling that holds no quota down."""
+    for number, rule in enumerate(settings.rules):
+        path = f"rules[{number}].ceiling"
+        if rule.ceiling and rule.mode != "enforce":
+            yield settings.problem(path, f"has no effect with mode: {rule.mode}", "set mode: enforce, or remove it")
+        elif rule.ceiling and standing(rule) == NAMED:
+            message = "has no effect: the rule names its topic, and so comes before the quota of it"
+            yield settings.problem(path, message, "remove it, or match a pattern")
+
+
 def shape(limit: Limit) -> tuple[object, ...]:
     return limit.messages, limit.bytes, limit.messages_capacity(), limit.bytes_capacity()
 
@@ -147,4 +160,4 @@ def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
                 break
 
 
-RULE_LINTS: Final = (contradictions, mismatched_listeners, covered_rules, idle_candidates, idle_weights, lifted_limits)
+RULE_LINTS: Final = (contradictions, mismatched_listeners, covered_rules, idle_candidates, idle_ceilings, idle_weights, lifted_limits)

@@ -226,7 +226,9 @@ def _about(night: Night, fleet: Mapping[str, Any], lists: Mapping[str, JSON]) ->
     k: dict[str, JSON] = {dimension: float(f"{fleet[dimension]['k']:.6g}") for dimension in DIMENSIONS}
     said: list[JSON] = [*remarks(night.pins, night.day.date, night.parameters), *remarks_on_log(night.day, night.days)]
     family: dict[str, JSON] = {dimension: fleet[dimension]["family"] for dimension in DIMENSIONS}
+    evidence: dict[str, JSON] = {dimension: fleet[dimension]["evidence"] for dimension in DIMENSIONS}
     found: dict[str, JSON] = {
+        "evidence": evidence,
         "time_zone": night.day.zone, "target_refused_ppm": night.parameters.target_refused_ppm, "realised_ppm": realised,
         "k": k, "family": family, "excluded": excluded, "missing_gateways": missing_gateways,
         "observed_seconds": newest.observed_seconds, "days": len(night.days), "remarks": said,

@@ -146,6 +146,7 @@ def to_json(found: Digest) -> dict[str, Any]:
         "target_refused": fleet.target,
         "realised": dict(fleet.realised),
         "k": dict(fleet.k),
+        "evidence": dict(fleet.evidence),
         "topics_with_quota": fleet.topics,
         "missing_gateways": None if fleet.missing_gateways is None else list(fleet.missing_gateways),
         "observed_seconds": fleet.observed_seconds,

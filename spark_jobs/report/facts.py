@@ -188,6 +188,7 @@ class Fleet:
     realised: Mapping[str, float | None]  # dimension -> share refused on the last day
     k: Mapping[str, float | None]
     families: Mapping[str, str | None]  # dimension -> the rule that all quotas follow: "quota" is the method, others are in RULES
+    evidence: Mapping[str, float | None]  # dimension -> what the guard's choice of a rule rests on: nights x topics
     lists: Mapping[str, tuple[tuple[str, str, str], ...] | None]  # of LISTS: (protocol, topic, reason)
     missing_gateways: tuple[str, ...] | None
     remarks: tuple[str, ...]  # sentences of the night about what it was told: pins above the capacity

@@ -77,9 +77,11 @@ def rules_text(fleet: Fleet) -> str:
     simple = {dimension: rule_name(family) for dimension, family in fleet.families.items() if family not in {None, "quota"}}
     if not simple:
         return ""
+    known = next((seen for dimension in simple if (seen := fleet.evidence[dimension])), None)
+    on = "" if known is None else f" on the evidence of {three(known)} nights of a topic"
     if len(set(simple.values())) == 1 and len(simple) == len(DIMENSIONS):
-        return f", rule {simple['messages']}"
-    return ", rule " + ", ".join(f"{name} of {dimension}" for dimension, name in simple.items())
+        return f", rule {simple['messages']}{on}"
+    return ", rule " + ", ".join(f"{name} of {dimension}" for dimension, name in simple.items()) + on
 
 
 def realised(fleet: Fleet) -> float | None:

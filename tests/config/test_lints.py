@@ -61,6 +61,8 @@ LINTED = [
      "rules[1].limit", "no longer under rule all (sluice.yaml:4)"),
     ("- {name: a, limit: {messages: 1/s}, action: drop, max_delay: 2s, fallback: drop}", 4, 62, "rules[0].max_delay", "no effect with action: drop"),
     ("- {name: a, limit: {messages: 1/s}, algorithm: pacing}", 4, 48, "rules[0].algorithm", "refuses most messages of a bunch"),
+    ("- {name: a, limit: {messages: 5/s}, ceiling: true, mode: shadow}", 4, 46, "rules[0].ceiling", "no effect with mode: shadow"),
+    ("- {name: a, match: {queue: q}, limit: {messages: 5/s}, ceiling: true}", 4, 65, "rules[0].ceiling", "names its topic"),
     ("- {name: a, limit: {messages: 1/s}, drop_expired: true}", 4, 51, "rules[0].drop_expired", "no effect with action: reject"),
     ("- {name: a, limit: {messages: 1/s}, max_delay: 2s}", 4, 48, "rules[0].max_delay", "no effect with action: reject"),
     ("- {name: a, limit: {messages: 1/s}, action: block, max_delay: 2s}", 4, 63, "rules[0].max_delay", "no effect with action: block"),
@@ -70,6 +72,13 @@ LINTED = [
     ("- {name: a, match: {operation: consume}, limit: {messages: 1/s}, reply: system_busy}", 4, 73, "rules[0].reply",
      "no effect with operation: consume"),
 ]  # fmt: skip
+
+
+def test_a_ceiling_that_another_rule_precedes_holds_quotas_down_all_the_same(write: Callable[..., Path]) -> None:
+    rules = "- {name: a, match: {queue: 'a*'}, limit: {messages: 1/s}}\n- {name: b, match: {queue: 'ab*'}, limit: {messages: 9/s}%s}"
+    assert not lint(load(write(f"{LISTENERS}rules:\n{rules % ', ceiling: true'}\n")))
+    (warning,) = lint(load(write(f"{LISTENERS}rules:\n{rules % ''}\n")))
+    assert "the rule never holds" in str(warning)
 
 
 def test_expiration_is_amqps(write: Callable[..., Path]) -> None:

@@ -310,6 +310,12 @@ def test_a_simple_rule_that_all_quotas_follow_is_named(families: Any, said: str)
     assert said in texts(quota_evidence.snapshot(3, family=families))["report.md"]
 
 
+def test_a_simple_rule_says_on_what_evidence() -> None:
+    night: dict[str, Any] = {"family": {"messages": "max_7", "bytes": "quota"}, "evidence": {"messages": 140.2, "bytes": 30}}
+    text = texts(quota_evidence.snapshot(3, **night))["report.md"]
+    assert "rule max of 7 days of messages on the evidence of 140 nights of a topic; 3 topics" in text
+
+
 def test_the_reserve_of_a_simple_rule_is_not_taken_for_its_rate() -> None:
     quota = quota_evidence.quota(1)
     followed = replace(quota, evidence=quota.evidence | {"family": "yesterday_max"})
