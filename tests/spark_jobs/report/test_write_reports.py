@@ -135,6 +135,18 @@ def test_a_missed_target_is_red_over_every_horizon_that_is_shown() -> None:
     assert all(said in found[name].partition(QUESTIONS[1])[0] for name in ("report.html", "report.md"))
 
 
+@pytest.mark.parametrize(
+    ("refused", "nights", "careful"), [(900, 28, True), (940, 28, False), (900, 27, False), (0, 28, True), (90_000, 28, False)]
+)
+def test_what_is_too_careful_is_said_with_what_it_costs(refused: float, nights: int, careful: bool) -> None:
+    evidence = night_of(1, [])
+    evidence["nights28"] |= {"refused": refused, "nights": nights}
+    quota = Quota("rocketmq", "t", messages=(5, 50), evidence=evidence)
+    found = texts(Snapshot("2026-11-21T00:00:00Z", "x", parameters={"target_refused_ppm": 1000}, quotas=(quota,)))
+    said = "less than a third of the target: the quotas keep more room than that needs, 3.21 times the demand"
+    assert [said in found[name] for name in ("report.html", "report.md")] == [careful] * 2
+
+
 def test_where_nothing_is_the_matter_that_is_said() -> None:
     calm = replace(NOW, night={**NOW.night, "missing_gateways": []})
     assert all("Nothing: no rail was tripped" in texts(calm)[name] for name in ("report.html", "report.md"))

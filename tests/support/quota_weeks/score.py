@@ -37,6 +37,7 @@ RULE_FACTORS: Final = tuple(1.2**i for i in range(-24, 22))  # 0.013 to 46
 NOTHING: Final = Surface(0, np.zeros((0, len(BURSTS_S)), np.float32), 0.0)
 
 WINDOW_NIGHTS: Final = 20
+LATE: Final = 28
 SETTLED: Final = 21  # nights until k has come from 2 to where it belongs: 7 judged ones, then 10 % a night
 
 Shaper = Callable[[Memory], Shape]
@@ -123,6 +124,7 @@ class Scored(NamedTuple):
     rules: list[str]  # the best ones
     realised: float  # what the method refuses as calibrated
     k: float  # of the last night
+    late: float  # realised after LATE nights, when the target is to be met; NaN in shorter series
 
 
 def nights(series: Series, shaper: Shaper = shape) -> list[tuple[Memory, Shape]]:
@@ -287,10 +289,11 @@ def scored_of(found: Walked) -> Scored:
     if found.moving is not None:
         moved = ratios(Curve.of(found.moving, first), {name: Curve.of(each, first) for name, each in found.rules.items()})
     refused, _, offered = found.own.sum(axis=0)
+    late = float(np.divide(*found.own[LATE:, [0, 2]].sum(axis=0))) if len(found.own) > LATE else float("nan")
     values = [ratio for ratio, _ in steady.values()]
     names = [name for _, name in steady.values()]
     moved_values = [ratio for ratio, _ in moved.values()] or [float("nan")]
-    return Scored(geometric_mean(values), values, geometric_mean(moved_values), names, refused / offered, found.ks[-1])
+    return Scored(geometric_mean(values), values, geometric_mean(moved_values), names, refused / offered, found.ks[-1], late)
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -341,7 +344,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, nargs="+", default=[1])
     options.add_argument("--burst", type=float, default=1.0, help="of the simple rules, in seconds of their rate")
     given = options.parse_args()
-    columns = f"{'series':24}{'score':>8}{'moving k':>10}   {'at 3, 1, 0.3, 0.1 %':38}{'realised':>8}     k"
+    columns = f"{'series':24}{'score':>8}{'moving k':>10}   {'at 3, 1, 0.3, 0.1 %':38}{'realised':>8}{'late':>9}     k"
     print(f"{columns}  best simple rules; {WINDOW_NIGHTS}-night windows: mean, worst; with the job's k; the oracle; changed on a night")
     scored: list[tuple[Scored, Windows]] = []
 
@@ -379,7 +382,7 @@ def _summary(name: str, scored: Sequence[tuple[Scored, Windows]]) -> str:
 def _line(name: str, found: Scored) -> str:
     shown = " ".join(f"{ratio:8.3f}" for ratio in found.ratios)
     rules = ", ".join(dict.fromkeys(found.rules))
-    return f"{name:24}{found.score:8.3f}{found.moving:10.3f}   {shown:38}{found.realised:8.3%} {found.k:5.2f}  {rules}"
+    return f"{name:24}{found.score:8.3f}{found.moving:10.3f}   {shown:38}{found.realised:8.3%}{found.late:9.3%} {found.k:5.2f}  {rules}"
 
 
 if __name__ == "__main__":
