@@ -124,9 +124,7 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
     pins = read_pins(storage_for(places.pins).read(places.pins)) if places.pins is not None and places.pins.is_local else None
     log_bytes = UNKNOWN_BYTES
     if places.log.is_local:
-        hours = {f"dt={day}/hr={hour}" for day, hour in Day(date, asked.parameters.time_zone).partitions}
-        found = [entry for day in sorted({hour[:13] for hour in hours}) for entry in storage_for(places.log).files(places.log.child(day))]
-        files = [(each.name, each.size) for each in found if places.log.relative(each.location).rpartition("/")[0] in hours]
+        files = files_of_day(places.log, Day(date, asked.parameters.time_zone))
         log_bytes = lines_bytes(files)
         known = f"{pluralise(len(files), 'file')}, {sum(size for _, size in files) / 1e6:.1f} MB of log"
     else:
@@ -163,6 +161,14 @@ def _compute(places: Places, asked: Asked, master: str | None) -> str:
         f"{day.observed_seconds} of {day.end - day.start} seconds observed; {len(snapshot.quotas)} quotas{_lists(snapshot)}; "
         f"wrote {places.output.shown} (sha256 {hashlib.sha256(data).hexdigest()})"
     )
+
+
+def files_of_day(log: Location, day: Day) -> list[tuple[str, int]]:
+    """Name and size of the files of a local log that the day, of whatever time zone, is read from."""
+    hours = {f"dt={date}/hr={hour}" for date, hour in day.partitions}
+    storage = storage_for(log)
+    found = [entry for date in sorted({date for date, _ in day.partitions}) for entry in storage.files(log.child(f"dt={date}"))]
+    return [(each.name, each.size) for each in found if log.relative(each.location).rpartition("/")[0] in hours]
 
 
 def _lists(snapshot: Snapshot) -> str:

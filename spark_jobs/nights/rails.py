@@ -32,7 +32,7 @@ Pair = tuple[float, int] | None
 class Rails:
     """How much may change at once. Shares are 0..1. A rate is held where it would grow by more than the factor `ratio`, or shrink by it."""
 
-    changed_share: float = 1.0  # of live quotas that may change; an ordinary night changes most of them
+    changed_share: float = 1.0  # of live quotas that may change; before a week-end most of them do
     removed_share: float = 0.5  # of live quotas that may go; a guess
     total_share: float = 0.5  # by which the sum of all rates may fall; a guess: twice what the job's own step of x0.8 can do
     ratio: float = 2.0  # a guess; the nightly job itself keeps to x2 and x0.8 a topic

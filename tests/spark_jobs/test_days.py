@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from spark_jobs.commands import files_of_day
 from spark_jobs.days import Day, yesterday
+from spark_jobs.storage.location import Location
 
 
 def test_a_day_of_utc() -> None:
@@ -45,3 +49,15 @@ def test_a_zone_that_nobody_knows_is_refused(zone: str) -> None:
 
 def test_yesterday_is_of_the_time_zone() -> None:
     assert yesterday("Pacific/Kiritimati").calendar >= yesterday("UTC").calendar >= yesterday("Pacific/Niue").calendar
+
+
+def test_as_many_files_are_announced_as_the_day_of_its_zone_is_read_from(tmp_path: Path) -> None:
+    """With a time zone 23 files were announced and 25 read."""
+    for hour in ("2026-11-19/hr=22", "2026-11-19/hr=23", "2026-11-20/hr=00", "2026-11-20/hr=22", "2026-11-20/hr=23", "2026-11-21/hr=00"):
+        folder = tmp_path / f"dt={hour}"
+        folder.mkdir(parents=True)
+        (folder / f"{hour[5:10]}-{hour[-2:]}.jsonl").write_text("{}")
+    log = Location.of("log", tmp_path)
+    assert files_of_day(log, Day("2026-11-20")) == [("11-20-00.jsonl", 2), ("11-20-22.jsonl", 2), ("11-20-23.jsonl", 2)]
+    of_berlin = [name for name, _ in files_of_day(log, Day("2026-11-20", "Europe/Berlin"))]
+    assert of_berlin == ["11-19-23.jsonl", "11-20-00.jsonl", "11-20-22.jsonl"]
