@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = folder_for_a_run()
         if folder is not None:
             config.option.basetemp = config.stash[IN_MEMORY] = folder
-    if not hasattr(config, "workerinput") and config.getoption("dist", "no") != "no":
+    if config.args_source is config.ArgsSource.TESTPATHS and config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
         keep_rewritten(files_of(config.rootpath), config)
     if config.option.durations:
         runs_tests = hasattr(config, "workerinput") or config.getoption("dist", "no") == "no"
