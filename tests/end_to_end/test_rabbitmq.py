@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pika
 import pika.exceptions
@@ -16,7 +14,7 @@ from support.brokers.rabbitmq import RabbitMQ, version
 from support.clients.programs import Publishing, go_publish, java_publish, pika_publish
 from support.gateways import Gateway, StartGateway, amqp_listener
 from support.models.rates import bounds, let_through
-from support.processes import HANG_S, wait_until
+from support.processes import HANG_S
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -98,11 +96,8 @@ def test_at_every_scrape_the_messages_received_are_all_accounted_for(rabbitmq: R
     assert (final["received"], final["forwarded"], final["refused"]) == (published.sent, published.count("A"), published.count("N"))
 
 
-def connect(url: str, **properties: Any) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(url)
-    for name, value in properties.items():
-        setattr(parameters, name, value)
-    return pika.BlockingConnection(parameters)
+def connect(url: str) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.URLParameters(url))
 
 
 def test_a_consumer_behind_the_gateway_gets_and_acks_every_message(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
@@ -126,28 +121,6 @@ def test_a_consumer_behind_the_gateway_gets_and_acks_every_message(rabbitmq: Rab
         receiver.close()
         assert received == bodies
         assert queue.depth() == 0
-
-
-def test_a_channel_without_confirms_waits_its_turn_and_the_other_channel_goes_on(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
-    rule = limited_to({"messages": "2/s", "burst": {"messages": 20}}, breaker={"open_for": "0s"})  # 150 s for all
-    gateway: Gateway = start_gateway([amqp_listener(f"127.0.0.1:{rabbitmq.port}")], [rule])
-    with (
-        Queue(rabbitmq.url, "limited-parked") as parked,
-        Queue(rabbitmq.url, "free") as free,
-        connect(gateway.amqp_url()) as connection,
-    ):
-        plain, confirming = connection.channel(), connection.channel()
-        confirming.confirm_delivery()
-        for number in range(320):
-            plain.basic_publish("", parked.name, b"x" * 100, pika.BasicProperties(message_id=str(number)))
-        for number in range(50):
-            confirming.basic_publish("", free.name, b"y", pika.BasicProperties(message_id=str(number)))
-        assert parked.depth() < 320, "the other channel waited for the parked one"
-        gateway.put("/v1/rules/limited", {"messages": "100000/s"})
-        wait_until(lambda: parked.depth() == 320, within=30, what="all of them")
-        arrived = parked.contents()
-        assert arrived == [str(number) for number in range(320)]
-        assert free.contents() == [str(number) for number in range(50)]
 
 
 def test_a_refused_mandatory_message_comes_back_whole_before_its_nack(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
@@ -174,27 +147,3 @@ def test_a_refused_mandatory_message_comes_back_whole_before_its_nack(rabbitmq: 
         with pytest.raises(pika.exceptions.UnroutableError):
             channel.basic_publish("", "nobody-listens", b"z", mandatory=True)
         assert queue.drain() == ["m-1"]
-
-
-def wait_for_close(connection: pika.BlockingConnection) -> None:
-    """Raises what the connection is closed with."""
-    deadline = time.monotonic() + HANG_S
-    while time.monotonic() < deadline:
-        connection.process_data_events(time_limit=0.1)
-
-
-def test_sigterm_tells_the_clients_in_their_protocol_and_exits_0(rabbitmq: RabbitMQ, start_gateway: StartGateway) -> None:
-    listeners, drain = [amqp_listener(f"127.0.0.1:{rabbitmq.port}")], {"timeout": "1h"}  # which nothing waits for
-    gateway: Gateway = start_gateway(listeners, [limited_to({"messages": "10/s"})], drain=drain)
-    with Queue(rabbitmq.url, "last-words") as queue:
-        publisher, consumer = connect(gateway.amqp_url()), connect(gateway.amqp_url())
-        channel = publisher.channel()
-        channel.confirm_delivery()
-        channel.basic_publish("", queue.name, b"before")
-        consumer.channel().basic_consume("last-words", lambda *_: None, auto_ack=True)
-        gateway.process.popen.send_signal(signal.SIGTERM)
-        for connection in (publisher, consumer):
-            with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
-                wait_for_close(connection)
-            assert caught.value.reply_code == 320
-        assert gateway.process.popen.wait(HANG_S) == 0
