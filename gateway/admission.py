@@ -55,7 +55,7 @@ class OtherProcesses(Protocol):
     def add(self, listener: str, kind: str, name: str, number: int) -> None:
         """Tell them of `number` more here."""
 
-    def arrivals(self, listener: str) -> memoryview[float] | None:
+    def arrivals(self, listener: str) -> memoryview[int] | None:
         """The cell of `ArrivalRate` that all of them share; None: this listener has none."""
 
 
@@ -88,36 +88,38 @@ class RefusedError(Exception):
 class ArrivalRate:
     """A rate of new connections, over all processes that share the cell: a token bucket as one number (GCRA).
 
-    The cell holds the moment until which arrivals are paid for, in seconds of the machine's monotonic clock. 0: nobody has come yet.
+    The cell holds the moment until which arrivals are paid for, in nanoseconds of the machine's monotonic clock. 0: nobody has come yet.
+    Whole numbers: a float's last digit is more than a nanosecond once a machine is up for two months.
     """
 
     def __init__(self, rate: Rate) -> None:
         limit = Limit(messages=rate)
-        self._interval_s = 1.0 / rate.per_second if rate.amount else 0.0  # 0: nobody is admitted
-        self._ahead_s = self._interval_s * limit.messages_capacity()  # how far the cell may be ahead of the clock: the burst
-        self._cell = memoryview(bytearray(8)).cast("d")
+        interval_ns = -(-rate.per_ns // rate.amount) if rate.amount else 0  # rounded up
+        self._interval_ns = min(interval_ns, NEVER // 2)  # a cell has 64 bits; 0: nobody is admitted
+        self._ahead_ns = self._interval_ns * limit.messages_capacity()  # how far the cell may be ahead of the clock: the burst
+        self._cell = memoryview(bytearray(8)).cast("q")
 
-    def share(self, cell: memoryview[float] | None) -> None:
+    def share(self, cell: memoryview[int] | None) -> None:
         """Hold the rate together with whoever has the same `cell`."""
         if cell is not None:
             self._cell = cell
 
     def wait_ns(self, now: int) -> int:
         """Until one more may come; 0: now."""
-        if not self._interval_s:
+        if not self._interval_ns:
             return NEVER
-        return max(0, round((self._paid_until(now / 1e9) + self._interval_s - self._ahead_s) * 1e9) - now)
+        return max(0, self._paid_until(now) + self._interval_ns - self._ahead_ns - now)
 
     def spend(self, now: int) -> None:
-        self._cell[0] = self._paid_until(now / 1e9) + self._interval_s
+        self._cell[0] = self._paid_until(now) + self._interval_ns
 
-    def _paid_until(self, now_s: float) -> float:
+    def _paid_until(self, now: int) -> int:
         """No further ahead than the burst: a slower rate may have been in force, or the clock set back."""
-        self._cell[0] = min(max(self._cell[0], now_s), now_s + self._ahead_s)
+        self._cell[0] = min(max(self._cell[0], now), now + self._ahead_ns)
         return self._cell[0]
 
     def __repr__(self) -> str:
-        return f"<ArrivalRate every {self._interval_s:.6f} s, paid until {self._cell[0]:.3f}>"
+        return f"<ArrivalRate every {self._interval_ns} ns, paid until {self._cell[0]} ns>"
 
 
 class ConnectionPermit:

@@ -45,7 +45,7 @@ class SharedCounts:
         self._place = place
         self._memory = mmap.mmap(descriptor, HEADER_BYTES + workers * PART_BYTES)
         self._salt = self._memory[:SALT_BYTES]
-        arrivals = memoryview(self._memory)[SALT_BYTES:HEADER_BYTES].cast("d")
+        arrivals = memoryview(self._memory)[SALT_BYTES:HEADER_BYTES].cast("q")
         self._arrivals = {name: arrivals[at : at + 1] for at, name in enumerate(listeners[: len(arrivals)])}
         cells = memoryview(self._memory)[HEADER_BYTES:].cast("I")
         self._parts = [cells[at * ROWS * WIDTH : (at + 1) * ROWS * WIDTH] for at in range(workers)]
@@ -102,7 +102,7 @@ class SharedCounts:
         for cell in self._cells(listener, kind, name):
             self._own[cell] += number
 
-    def arrivals(self, listener: str) -> memoryview[float] | None:
+    def arrivals(self, listener: str) -> memoryview[int] | None:
         """The moment until which a listener's arrivals are paid for (`admission.ArrivalRate`). Read and written in `exclusive`."""
         return self._arrivals.get(listener)
 

@@ -14,6 +14,7 @@ from gateway.admission import (
     BY_RATE,
     BY_USER,
     Admission,
+    ArrivalRate,
     ConnectionLimits,
     ConnectionPermit,
     ConnectionSlots,
@@ -102,6 +103,27 @@ def test_the_rate_lets_a_seconds_worth_in_at_once_then_one_at_a_time() -> None:
     assert (cause, text) == (BY_RATE, "more than 10/s new connections to listener rabbit (max_connection_rate); try again in 100 ms")
     assert refused(door.admit, "10.0.0.1", S // 10 - 1)[0] == BY_RATE
     door.admit("10.0.0.1", S // 10)
+
+
+@pytest.mark.parametrize("rate", [Rate(10, 60 * S), Rate(1), Rate(3)])
+@pytest.mark.parametrize("days", [1, 100, 1000])
+def test_a_rate_is_exact_on_a_machine_that_is_up_for_long(rate: Rate, days: int) -> None:
+    now = days * 86_400 * S
+    for odd in range(0, S, 8_123_457):
+        arrivals = ArrivalRate(rate)
+        for _ in range(max(1, rate.amount * S // rate.per_ns)):
+            assert arrivals.wait_ns(now + odd) == 0, "nobody has come yet"
+            arrivals.spend(now + odd)
+        wait = arrivals.wait_ns(now + odd)
+        assert wait == -(-rate.per_ns // rate.amount)
+        assert arrivals.wait_ns(now + odd + wait) == 0, "as it has promised"
+
+
+def test_the_slowest_rate_fits_its_cell() -> None:
+    arrivals = ArrivalRate(Rate(1, 10**30))
+    assert arrivals.wait_ns(S) == 0
+    arrivals.spend(S)
+    assert arrivals.wait_ns(2 * S) > 10**18
 
 
 def test_a_rate_of_zero_promises_no_time() -> None:
