@@ -191,7 +191,7 @@ TOPICS: Final = (
     column("received/s", "received_per_second"), column("forwarded/s", "forwarded_per_second"), column("refused/s", "refused_per_second"),
     column("bytes/s", "bytes_per_second"), column("received", "received"), column("forwarded", "forwarded"), column("refused", "refused"),
     column("dropped", "dropped"), column("abandoned", "abandoned"), column("waiting", "waiting"), column("limit", "limit.messages"),
-    column("mode", "limit.mode"), column("would_refuse", "shadow_refused"), column("redelivered", "redelivered"),
+    column("mode", "limit.mode"), column("redelivered", "redelivered"), column("would_refuse", "shadow_refused"),
     column("byte_limit", "limit.bytes"),
     column("used", "used"), column("wait_ms", "wait_ms"),
     column("wait_p99_ms", "wait_p99_ms"), column("origin", "limit.origin"), column("group", "group"), ("refused_most", _culprits),

@@ -42,7 +42,8 @@ LEVELS = (
     "limits/exchange/{vhost}/{exchange}", "limits/group/{group}", "limits/namespace/{namespace}",
     "limits/consume/queue/{vhost}/{queue}", "limits/consume/rocketmq/{topic}", "limits/consume/client/{client}",
     "limits/consume/user/{user}", "limits/consume/listener/{listener}", "limits/consume/vhost/{vhost}", "limits/consume/group/{group}",
-    "limits/consume/namespace/{namespace}",
+    "limits/consume/namespace/{namespace}", "limits/requeue/queue/{vhost}/{queue}",
+    *(f"limits/requeue/{who}/{{{who}}}" for who in ("client", "user", "listener", "vhost")),
 )  # fmt: skip
 QUOTAS = {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "1", "quotas": []}
 ROLES = ["nobody", "viewer", "operator", "admin"]
