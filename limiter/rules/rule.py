@@ -431,6 +431,8 @@ def check_only_held(rule: Rule, operation: str) -> None:
     """Raise RuleError for settings that do not apply to what can only wait. `reject` is what every rule has that says no action."""
     if rule.match.spoken() == "rocketmq":
         raise RuleError("match.operation", f"{operation} is RabbitMQ's; what RocketMQ's consumers send back is published to %RETRY%GROUP")
+    if rule.per not in COMMON_LEVELS and rule.per not in PROTOCOL_NAMES["amqp"].levels:
+        raise RuleError("per", f"{operation} is RabbitMQ's, which has no {rule.per}; say per: client, user, vhost, listener or rule")
     for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
         if value not in fit:
             raise RuleError(field, f"{value!r} is not for operation: {operation}, where what is over the limit only waits; leave it out")

@@ -32,6 +32,8 @@ def requeues(**more: Any) -> Rule:
         ({"limit": Limit(bytes=Rate(1000))}, "limit.bytes"),
         ({"limit": Limit(concurrent=5), "algorithm": "concurrency"}, "algorithm"),
         ({"per": "exchange"}, "per"),
+        ({"per": "group"}, "per"),
+        ({"per": "namespace"}, "per"),
         ({"backoff_ns": -1}, "backoff"),
         ({"backoff_ns": 3601 * SECOND}, "backoff"),
         ({"routing_key_words": 1}, "routing_key_words"),
