@@ -1,6 +1,7 @@
 """Thirty nights in a row: a day of traffic through a gateway's real judge, its log, `sluice quotas nightly`, and the next day under what
-that has published. No night stops but the one whose log lacks a gateway; a launch is not strangled, a topic that was throttled is not for
-long, a storm teaches nothing, seconds that a clock has jumped over are missing and not idle, a second run of a night changes nothing.
+that has published. No night stops but the one whose log lacks a gateway; a launch is not strangled, a topic that was throttled is not
+for long, what a rule has closed stays closed, no quota passes a ceiling, a pin is what it says, a storm teaches nothing, seconds that a
+clock has jumped over are missing and not idle, a second run of a night changes nothing.
 
 Days are short: ten minutes of a day are observed, which is all the job knows of it. A burst of ten seconds would be a part of such a day
 that no method could overlook, so bursts are of two seconds here.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 NIGHTS = 30
+ROOF = 9  # messages a second
 FIRST = date(2026, 10, 5)  # a Monday
 SECONDS = 600
 LAUNCH, STORM, DEATH, SALE = 10, 16, 13, 21  # days
@@ -55,10 +57,13 @@ def mean_of(topic: str, day: int, chance: np.random.Generator) -> float:
         "dying": 10 if day < DEATH else 0,
         "sale": 12 * (6 if day == SALE else 1),
         "throttled": 5 * (12 if day >= GROWN else 1),
+        "legacy": 5,
+        "roofed": 6,
+        "pinned": 4,
     }[topic] * chance.lognormal(0, 0.05)
 
 
-TOPICS = ("steady", "noisy", "sparse", "growing", "launch", "stormy", "dying", "sale", "throttled")
+TOPICS = ("steady", "noisy", "sparse", "growing", "launch", "stormy", "dying", "sale", "throttled", "legacy", "roofed", "pinned")
 
 
 @dataclass
@@ -122,18 +127,28 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del spark  # running, so that each night finds it
     found = Days()
+    pins = memory / "pins.yaml"
+    pins.write_text("pins: [{protocol: rocketmq, topic: pinned, messages: 20/s, burst: 40}]")
     with serving(memory, "one") as served:
+        closed = {"match": {"topic": "legacy*"}, "limit": {"messages": "0/s"}}
+        roof = {"match": {"topic": "roofed*"}, "limit": {"messages": f"{ROOF}/s", "burst": "2s"}, "ceiling": True}
+        served.ask(0, "PUT", "/v1/rules/legacy?force=1", closed)
+        served.ask(0, "PUT", "/v1/rules/roof?force=1", roof)
 
         def nightly(day: int, *words: str) -> tuple[int, str]:
             capsys.readouterr()
             code = main([
                 "quotas", "nightly", "--log", str(memory / "log"), "--state", str(memory / "state"), "--date", f"{FIRST + timedelta(day)}",
-                *served.options(), "--set", "burst_seconds=2", *words,
+                *served.options(), "--set", "burst_seconds=2", "--pins", str(pins), *words,
             ])  # fmt: skip
             return code, capsys.readouterr().err
 
         def live() -> Any:
             return served.ask(0, "GET", "/v1/quotas").json()
+
+        def limit_of(topic: str) -> Any:
+            found_levels = served.ask(0, "GET", f"/v1/limits/rocketmq/{topic}").json()["levels"]
+            return next(level["limit"] for level in found_levels if level["per"] == "topic")
 
         for day in range(NIGHTS):
             day_of_traffic(served, memory / "log", day, found)
@@ -153,6 +168,7 @@ def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.Capture
                 code, said = nightly(day)
                 assert (code, live(), served.gateways[0].store.revision) == (0, *before), said
                 assert "nothing to do" in said
+        limit_of_roofed = limit_of("roofed")
         again = live()
         assert nightly(NIGHTS - 1, "--again")[0] == 0
         assert live()["quotas"] == again["quotas"], "a night computed anew comes out as before"
@@ -175,6 +191,11 @@ def test_thirty_nights(spark: SparkSession, memory: Path, capsys: pytest.Capture
     assert found.rates["throttled", NIGHTS - 1] > 60, report
     assert found.rates["steady", ABSENT] > 0.85 * earlier["steady"], "what a missing gateway had is not what nobody sent"
     assert found.share("steady", range(JUMP, JUMP + 3)) < 0.02, report
+    assert found.share("legacy", range(NIGHTS)) == 1, "a rule of 0/s"
+    assert not any(topic == "legacy" for topic, _ in found.rates), report
+    assert found.rates["roofed", NIGHTS - 1] > ROOF, "its quota is above the ceiling, as k is 1 or more"
+    assert limit_of_roofed["messages_per_second"] == ROOF, "and does not hold there"
+    assert {rate for (topic, _), rate in found.rates.items() if topic == "pinned"} == {20}
     for topic in ("steady", "noisy", "growing"):
         assert found.share(topic, range(4, NIGHTS)) < 0.02, (topic, report)
         assert found.rates[topic, NIGHTS - 1] < 10 * mean_of(topic, NIGHTS - 1, np.random.default_rng(0)), (topic, report)
