@@ -80,7 +80,7 @@ class Options:
         """All that a finished night was told, by name."""
         return {
             **json.loads(self.computed_with()), **asdict(self.rails), "shadow_nights": self.shadow_nights,
-            "return_margin": self.return_margin, "max_would_refuse": self.max_would_refuse,
+            "shadow_again": self.shadow_again, "return_margin": self.return_margin, "max_would_refuse": self.max_would_refuse,
         }  # fmt: skip
 
 

@@ -506,6 +506,7 @@ def test_a_night_run_again_with_other_options_is_computed_again(make: Any) -> No
         (("--capacity", "400", "--exclude", "2026-11-20T10:00:00Z/2026-11-20T10:30:00Z:orders*"), "exclude None, now ["),
         (("--capacity", "400", "--max-ratio", "3"), "ratio 2.0, now 3.0"),
         (("--capacity", "400", "--no-return"), "return_margin 0.05, now None"),
+        (("--capacity", "400", "--shadow-again"), "shadow_again False, now True"),
     ],
 )
 def test_options_that_a_finished_night_was_not_told_are_refused_or_taken(make: Any, words: tuple[str, ...], said: str) -> None:
