@@ -1,4 +1,4 @@
-"""20,000 confirmed messages, every seventh refused: message by message, an ack is a message in the queue and a nack is one refused.
+"""7,000 confirmed messages, every seventh refused: message by message, an ack is a message in the queue and a nack is one refused.
 
 The refused ones stand alone between runs of messages that pass, whose acks the broker gives in bulk: the hardest case for the translation
 of confirms. Go and Bunny take a bulk ack's word for every tag below it, so a bulk ack that reached over a refused tag would show as a lie.
@@ -20,7 +20,7 @@ from support.gateways import Gateway, StartGateway, amqp_listener
 
 pytestmark = pytest.mark.rabbitmq
 
-COUNT = 20_000
+COUNT = 7_000
 EVERY = 7
 NOTHING_PASSES = {"name": "refused", "match": {"protocol": "amqp", "queue": "every-seventh"}, "limit": {"messages": "0/s"}}
 
