@@ -1,6 +1,7 @@
 """`action: spool` with RocketMQ's own broker and Java client: one-way sends wait on disk, all others are refused in words.
 
-The promises of `docs/spooling.md` that need a broker.
+The promises of `docs/spooling.md` that need a broker or a process; age, live changes and what may not wait are asked of sessions
+(tests/gateway/session/test_spooled_sends.py, test_spool_live_limits.py).
 """
 
 from __future__ import annotations
@@ -14,13 +15,11 @@ from random import Random
 
 import pytest
 
-from gateway.protocols.rocketmq.refusals import FLOW_CONTROL
-from support.brokers.name_servers import read_frame
 from support.brokers.rocketmq import RocketMQ
 from support.clients.programs import RocketMQClient
 from support.gateways import Gateway, limit_path
 from support.processes import HANG_S, wait_until
-from support.rocketmq.frames import read_response, send
+from support.rocketmq.frames import send
 
 pytestmark = pytest.mark.rocketmq
 
@@ -39,22 +38,19 @@ RULE: dict[str, object] = {
 
 # Nothing of its client is left of a message that waits: both versions show that theirs do, and pass; what comes after, the newer one alone.
 one_client = pytest.mark.parametrize("rocketmq_client", ["5"], indirect=True, scope="session")
-AGED = {**RULE, "name": "aged", "match": {"protocol": "rocketmq", "topic": "aged-*"}, "max_age": "2s"}
 
 
 @pytest.fixture(scope="module")
 def gateway(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all tests of this file: it stands at the broker's advertised address, and there is only one."""
     settings = {"memory": {"target": "1MiB"}, "drain": {"timeout": "5s"}}
-    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE, AGED], settings) as running:
+    with Gateway(tmp_path_factory.mktemp("gateway"), rocketmq.listeners, [RULE], settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(rocketmq: RocketMQ) -> None:
-    uses = ("alone", "mixed", "dropped", "stop", "killed", "random", "often")
-    names = [f"{kind}-{use}-{version}:1" for kind in ("burst", "aged") for use in uses for version in ("5", "4")]
-    rocketmq.create_topics("burst-rejected:4", *names)
+    rocketmq.create_topics(*(f"burst-{use}-{version}:1" for use in ("alone", "mixed", "stop", "random", "often") for version in ("5", "4")))
 
 
 def waiting(gateway: Gateway, topic: str) -> int:
@@ -79,8 +75,8 @@ def stored_in_the_end(rocketmq: RocketMQ, topic: str, least: float) -> int:
     return seen[-1]
 
 
-def name(use: str, client: RocketMQClient, kind: str = "burst") -> str:
-    return f"{kind}-{use}-{client.version}"
+def name(use: str, client: RocketMQClient) -> str:
+    return f"burst-{use}-{client.version}"
 
 
 def test_one_way_sends_wait_and_pass_at_the_limit_when_their_client_is_gone(
@@ -119,92 +115,6 @@ def test_other_sends_of_the_topic_are_refused_in_words_and_none_is_lost(
     wait_until(lambda: rocketmq.stored(topic) == {topic: passed}, within=60, what="all that was not refused is stored")
 
 
-@one_client
-def test_one_way_sends_that_are_too_old_are_dropped_and_all_others_are_stored(
-    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
-) -> None:
-    """Minutes of the limit in three seconds, none older than two."""
-    topic = name("alone", rocketmq_client, "aged")
-    before = gateway.get("/v1/spool")["spool"]["expired"]
-    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
-    assert (line["ok"], line["codes"]) == (COUNT, {})
-    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
-    wait_until(lambda: waiting(gateway, topic) == 0, within=60, what="nothing waits any more")
-    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["waiting"] == 0, within=30, what="all is through, or dropped")
-    dropped = gateway.messages_by_fate("rocketmq", topic)["dropped"]
-    assert COUNT / 4 < dropped < COUNT - RATE
-    wait_until(lambda: rocketmq.stored(topic) == {topic: COUNT - dropped}, within=60, what="all others are stored")
-    assert gateway.get("/v1/spool")["spool"]["expired"] - before == dropped
-
-
-@one_client
-def test_a_live_drop_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway) -> None:
-    """A limit of nothing keeps all of it before that, in memory and on disk."""
-    topic = name("dropped", rocketmq_client)
-    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
-    assert line["ok"] == COUNT
-
-    def fates() -> dict[str, float]:
-        return gateway.messages_by_fate("rocketmq", topic)
-
-    wait_until(lambda: fates()["received"] == COUNT, within=30, what="all has come")
-    gateway.cli("limits", "set", "rocketmq", topic, "--messages", "0/s", "--reason", "a test")
-    wait_until(lambda: waiting(gateway, topic) == COUNT - fates()["forwarded"], within=30, what="all that waits is told")
-    (item,) = [each for each in gateway.get("/v1/spool")["items"] if each["topic"] == topic]
-    assert 0 < item["disk_messages"] < item["messages"]
-    gateway.cli("limits", "set", "rocketmq", topic, "--messages", "0/s", "--action", "drop", "--reason", "a test")
-    wait_until(lambda: waiting(gateway, topic) == fates()["waiting"] == 0, within=60, what="what waits is given up")
-    assert fates()["dropped"] == COUNT - fates()["forwarded"] == item["messages"]
-    gateway.cli("limits", "unset", "rocketmq", topic, "--reason", "a test")
-    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "sync", "count": 3, "rate": 10}).result()
-    stored = fates()["forwarded"]
-    wait_until(lambda: rocketmq.stored(topic) == {topic: stored}, within=60, what="what passed is stored, and nothing else")
-
-
-def test_a_live_reject_gives_up_what_waits_of_rocketmq(rocketmq: RocketMQ, gateway: Gateway) -> None:
-    """Nobody waits for an answer to a one-way send, so it counts as dropped; what asks for one is refused in words."""
-    topic = "burst-rejected"
-    path = limit_path("rocketmq", topic)
-
-    def fates() -> dict[str, float]:
-        return gateway.messages_by_fate("rocketmq", topic)
-
-    with socket.create_connection((rocketmq.advertised, rocketmq.port), timeout=HANG_S) as producer:
-        producer.sendall(b"".join(send(topic, b"x" * 1000, opaque=number, one_way=True) for number in range(COUNT)))
-        wait_until(lambda: fates()["received"] == COUNT, within=60, what="all has come")
-        gateway.put(path, {"messages": "0/s", "reason": "test"})
-        wait_until(lambda: waiting(gateway, topic) == COUNT - fates()["forwarded"] > 0, within=30, what="all that waits is told")
-        gateway.put(path, {"messages": "0/s", "action": "reject", "reason": "test"})
-        wait_until(lambda: waiting(gateway, topic) == fates()["waiting"] == 0, within=60, what="what waits is given up")
-        after = fates()
-        assert after["dropped"] == COUNT - after["forwarded"]
-        producer.sendall(send(topic, opaque=COUNT))
-        answer = read_response(read_frame(producer))
-        assert (answer["opaque"], answer["code"]) == (COUNT, FLOW_CONTROL)
-    wait_until(lambda: rocketmq.stored(topic) == {topic: after["forwarded"]}, within=60, what="what passed is stored, no more")
-
-
-@one_client
-def test_a_gateway_that_is_killed_loses_what_waits_and_leaves_no_file(
-    rocketmq: RocketMQ, rocketmq_client: RocketMQClient, gateway: Gateway
-) -> None:
-    topic = name("killed", rocketmq_client)
-    rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": COUNT, "rate": 1500}).result()
-    wait_until(lambda: gateway.messages_by_fate("rocketmq", topic)["received"] == COUNT, within=30, what="all has come")
-    forwarded = gateway.messages_by_fate("rocketmq", topic)["forwarded"]
-    wait_until(lambda: any((gateway.directory / "state" / "spool").rglob("[0-9]*")), within=30, what="some is on disk")
-    gateway.kill()
-    gateway.start()
-    wait_until(lambda: '"spool_left_behind"' in gateway.log(), within=30, what="it says what it found")
-    stored = stored_in_the_end(rocketmq, topic, forwarded)
-    assert stored < COUNT, "what was forwarded is there; what waited is not"
-    assert waiting(gateway, topic) == 0
-    assert gateway.get("/v1/spool")["spool"]["used_bytes"] == 0
-    (line,) = rocketmq_client.produce("run", {"topic": topic, "mode": "oneway", "count": 10, "rate": 10}).result()
-    assert line["ok"] == 10
-    wait_until(lambda: rocketmq.stored(topic) == {topic: stored + 10}, within=60, what="the next messages are stored, and nothing else")
-
-
 def kill_at_random(rocketmq: RocketMQ, client: RocketMQClient, gateway: Gateway, use: str, random: Random, rounds: int) -> None:
     """Send, kill at any moment, start again: of each connection the broker has what was sent first, and each message of it once."""
     topic = name(use, client)
@@ -224,7 +134,11 @@ def kill_at_random(rocketmq: RocketMQ, client: RocketMQClient, gateway: Gateway,
             time.sleep(random.random())  # any moment will do: nothing is waited for
             forwarded += come()
             gateway.kill()
+            left = any(path.is_file() and path.name != "lock" for path in (gateway.directory / "state" / "spool").rglob("*"))
         gateway.start()
+        if left:
+            wait_until(lambda: '"event": "spool_left_behind"' in gateway.log(), within=30, what="it says what it found")
+        assert (waiting(gateway, topic), gateway.get("/v1/spool")["spool"]["used_bytes"]) == (0, 0)
     stored = stored_in_the_end(rocketmq, topic, forwarded)
     (read,) = client.consume(f"readers-{topic}", topic, expected=stored, orderly=True).result()
     assert len(read["consumed"]) == len(set(read["consumed"])) == stored
