@@ -56,7 +56,7 @@ class Selection(Generic[T]):
         self._count = request.count("limit", DEFAULT)
         self._seen = 0  # items
         self._best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number
-        self._runs: list[list[tuple[SortKey, int, T]]] = []  # of more items than a page has, which an export takes: each slice in order
+        self._runs: list[list[tuple[SortKey, int, T]]] = []  # of more items than a page has, which an export takes: some slices, in order
 
     def add(self, items: Sequence[T]) -> None:
         """Choose among some more. SLICE_ITEMS at most, between two turns of the event loop."""
@@ -65,7 +65,8 @@ class Selection(Generic[T]):
         wanted = [entry for entry in keyed if after is None or entry[0] > after]
         self._seen += len(items)
         if self._count > MAX_ITEMS:
-            self._runs.append(sorted(wanted))
+            last = self._runs.pop() if self._runs and len(self._runs[-1]) < SLICE_ITEMS else []  # few runs, however few come at a time
+            self._runs.append(sorted(last + wanted))
         else:
             self._best = sorted(self._best + wanted)[: self._count + 1]
 
