@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 MAX_ABOVE: Final = 65_536  # tags settled out of order, 60 bytes or so each; the largest prefetch count (u16)
 
 MAX_OF_STREAMS: Final = 1024  # runs of tags of streams among others; a guess
-MAX_SOURCES: Final = 16_384  # runs of tags of one consumer; of more, the oldest are of nobody; a guess
+MAX_SOURCES: Final = 16_384  # runs of tags of one consumer, 110 bytes each; of more, the oldest are of nobody; a guess
+STALE_TAGS: Final = 64  # that may lie among the pending ones, beside as many as these are
+MAX_SOURCES_UNSURE: Final = 512  # the same where it is not known what is settled; a guess
 
 
 class Settlements:
@@ -111,16 +113,21 @@ class Settlements:
 
     def begin_source(self, consumer: Consumer | None, redelivered: bool) -> None:  # noqa: FBT001
         """The next delivery is for `consumer` and had been made before, or not; the last one was not like that."""
-        before = self.source
         self.source = consumer
-        if redelivered == self.redelivered and before is not None and consumer is not None and before.queue == consumer.queue:
-            return
         self.redelivered = redelivered
+        if consumer is not None and consumer.no_ack:
+            consumer = None  # what is not acknowledged is not given back
         sources = self.sources
+        if sources:
+            _, before, flag = sources[-1]
+            if before is None and consumer is None:
+                return
+            if before is not None and consumer is not None and before.queue == consumer.queue and flag == redelivered:
+                return
         if len(sources) > 1 and sources[1][0] <= self.low + 1:  # else nothing is settled
             del sources[: bisect_right(sources, self.low + 1, key=first_of) - 1]
-        elif len(sources) >= MAX_SOURCES:
-            del sources[: MAX_SOURCES // 2]
+        elif len(sources) >= (MAX_SOURCES_UNSURE if self.unsure else MAX_SOURCES):
+            del sources[: len(sources) // 2]
         sources.append((self.delivered + 1, consumer, redelivered))
 
     def source_of(self, tag: int) -> Consumer | None:
@@ -136,6 +143,8 @@ class Settlements:
     # ---- what is requeued and not on its way -------------------------------------------------------------------------
 
     def pend(self, tag: int) -> None:
+        if len(self.pending_heap) > 2 * len(self.pending) + STALE_TAGS:
+            self.pending_heap = sorted(self.pending)  # which is a heap
         self.pending.add(tag)
         heappush(self.pending_heap, tag)
 

@@ -367,6 +367,18 @@ def test_a_loop_backs_off_and_a_consumer_that_gives_back_what_is_new_does_not() 
     assert looping(consuming(limit(20, backoff_ns=4 * SECOND)), 20, redelivered=False) == plain
 
 
+def test_a_loop_without_end_costs_no_memory() -> None:
+    talk = consuming(limit(1000, burst=100))
+    looping(talk, 5)
+    assert isinstance(talk.conversation, AmqpConversation)
+    account = talk.conversation.channels[1].settlements
+    assert account is not None
+    assert account.delivered > 4000
+    assert len(account.pending_heap) < 200
+    assert len(account.sources) + len(account.above) < 200
+    assert len(talk.conversation.deliveries.requeues.lines) == 1
+
+
 def test_a_pause_ends_with_other_limits() -> None:
     talk = consuming(limit(10, backoff_ns=3000 * SECOND))
     looping(talk, 20)
@@ -401,6 +413,17 @@ def test_it_is_known_whose_each_tag_is() -> None:
     assert len(account.sources) <= MAX_SOURCES
     assert account.source_of(301) is None, "forgotten: it passes"
     assert Settlements().source_of(1) is None
+
+
+def test_consumers_without_acknowledgement_that_take_turns_cost_no_memory() -> None:
+    talk = consuming(limit(), deliveries=0, no_ack=True)
+    talk.broker(b"".join(delivered(1, tag, consumer="jm"[tag % 2]) for tag in range(1, 1000)))
+    assert isinstance(talk.conversation, AmqpConversation)
+    account = talk.conversation.channels[1].settlements
+    assert account is not None
+    assert account.delivered == 999
+    assert len(account.sources) == 1
+    assert account.source_of(500) is None
 
 
 def test_redelivered_messages_are_counted_by_their_queue() -> None:
