@@ -148,7 +148,7 @@ class Frames:
         header: i64 = word & 0xFFFFFF
         if not check_header(word >> 24, header, length):
             if there < PREFIX + HEAD_BYTES and (there == PREFIX or word >> 24 != JSON or data[at + PREFIX] == BRACE):
-                self.need = PREFIX + HEAD_BYTES
+                self.need = PREFIX + (1 if there == PREFIX else HEAD_BYTES)  # the first byte may already say that it is something else
                 return 0
             if not begins_as_other(data, at + PREFIX, word >> 24):
                 self.long_header = LongHeader(word >> 24, header, length - 4 - header)

@@ -13,7 +13,7 @@ from support.processes import HANG_S, LOOPBACK
 from support.rocketmq.frames import send
 from support.threads import working
 
-AT_ONCE: Final = 10
+AT_ONCE: Final = 30
 PAUSE_S: Final = 0.02  # after them: hundreds a second are ten times what limits here let pass, and leave the processor to others
 CODE: Final = re.compile(rb'"code":(\d+),')
 

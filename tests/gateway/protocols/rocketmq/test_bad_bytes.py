@@ -8,7 +8,7 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.pipeline.errors import ProtocolError
@@ -111,6 +111,7 @@ STREAM = heartbeat() + send(opaque=1) + send(opaque=2, binary=True) + send(opaqu
     keep=st.integers(0, len(STREAM)),
     split=st.integers(0, 300),
 )
+@example(garbage=b"\x00\x00\x00\x06\x00\x00\x00\x05\x00\x00\x00", keep=169, split=0)
 @settings(max_examples=150, deadline=None)
 def test_garbage_from_the_client_raises_nothing_else(garbage: bytes, keep: int, split: int) -> None:
     data = STREAM[:keep] + garbage
