@@ -36,6 +36,7 @@ class Source:
     def __init__(self, upstreams: Upstreams) -> None:
         self.upstreams = upstreams
         self.channel: Channel | None = None
+        self._addresses: list[tuple[str, int]] = []  # of the brokers, when the connection was opened
         self._left = 0  # bytes that may still be read for the question under way
         self._one_at_a_time = trio.Lock()
 
@@ -43,9 +44,13 @@ class Source:
         """The backlog that a limit on `topic` follows. Raises BacklogError."""
         async with self._one_at_a_time:
             self._left = MAX_ANSWER_BYTES
+            addresses = [upstream.address for upstream in self.upstreams.members]
+            if addresses != self._addresses:
+                self.close()  # a reload has moved the brokers
             try:
                 with trio.fail_after(ANSWER_S):
                     if self.channel is None:
+                        self._addresses = addresses
                         self.channel = await self.upstreams.dial(None)
                         await self.greet()
                     return await self.ask(topic, lag)

@@ -43,8 +43,13 @@ def apply_settings(gateway: RunningGateway) -> None:
         gateway.access_log.roll(rolling_of(settings))
     if shared.spans is not None and settings.tracing is not None:
         shared.spans.take_settings(settings.tracing.sampling_ratio, settings.tracing.max_per_second)
+    apply_listeners(gateway.listening, settings)
+
+
+def apply_listeners(listening: dict[str, Listener], settings: Settings) -> None:
+    """The same of the listeners, which the parent of several workers has, too: it asks their brokers for backlogs."""
     for entry in settings.listeners:
-        apply_entry(gateway.listening[entry.name], entry)
+        apply_entry(listening[entry.name], entry)
 
 
 def apply_entry(listener: Listener, entry: Entry) -> None:

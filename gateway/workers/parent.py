@@ -41,7 +41,7 @@ from gateway.clock import now_ns
 from gateway.control_plane import ControlPlane
 from gateway.counting.access_log import LogWriter, Rolling, safe_name
 from gateway.data_plane import Drain, LogLevel, StandStill
-from gateway.lifecycle.apply_settings import spool_directory
+from gateway.lifecycle.apply_settings import apply_listeners, spool_directory
 from gateway.lifecycle.drain import AFTER_S
 from gateway.lifecycle.process import watch_signals
 from gateway.lifecycle.scheduling import run_cooperatively
@@ -165,6 +165,7 @@ class Parent(ControlPlane):
 
     def reloaded(self) -> None:
         """The workers read no files: they are told what was found."""
+        apply_listeners(self.listening, self.settings)
         settings, texts = described(self.settings), self._texts()
         for child in self.children.values():
             child.change(lambda number: Reload(number, settings, texts))

@@ -15,7 +15,7 @@ from limiter.request import Request
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
-from support.brokers.queue_broker import Broker, declared
+from support.brokers.queue_broker import Broker, Said, declared
 
 NOW = 5 * SECOND
 RULE = Rule(
@@ -77,6 +77,23 @@ async def test_while_the_broker_cannot_be_asked_the_last_rate_holds_and_it_is_sa
         await lag_watch.look_at_all()
     assert rate(judge) == "10/s"
     assert lag_watch.looks == {"ok": 2, "failed": 3}
+    lag_watch.close()
+
+
+async def test_after_a_reload_has_moved_the_broker_the_new_one_is_asked(brokers: list[Broker]) -> None:
+    judge = used()
+    few: Said = [declared(50)]
+    many: Said = [declared(5000)]
+    brokers += [Broker(few, few, few, few), Broker(many, many)]
+    lag_watch = watching(judge, brokers[0])
+    for _ in range(2):
+        await lag_watch.look_at_all()
+    assert rate(judge) == "1000/s"
+    brokers[0].upstreams.move([brokers[1].upstreams.members[0].address], None)
+    for _ in range(2):
+        await lag_watch.look_at_all()
+    assert rate(judge) == "10/s"
+    assert [broker.connections for broker in brokers] == [1, 1]
     lag_watch.close()
 
 

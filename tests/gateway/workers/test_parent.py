@@ -81,6 +81,12 @@ async def test_a_change_is_in_force_when_every_worker_has_answered(parent: Paren
     assert steps == [False, False, True]
 
 
+async def test_a_reload_that_moves_a_broker_moves_it_for_the_parent_which_asks_for_backlogs(parent: Parent, tmp_path: Path) -> None:
+    written(tmp_path, CONFIGURATION.replace("127.0.0.1:1", "127.0.0.1:2"))
+    await parent.reload()
+    assert [upstream.address for upstream in parent.listening["rabbit"].upstreams.members] == [("127.0.0.1", 2)]
+
+
 async def test_reloads_that_change_no_rule_leave_nothing_to_wait_for_behind(parent: Parent) -> None:
     for _ in range(3):
         await parent.reload()
