@@ -195,6 +195,14 @@ class Judge:
             elif isinstance(algorithm, LeasedBucket) and algorithm.limit.lag is not None and algorithm.limit.messages != rate:
                 algorithm.change(replace(algorithm.limit, messages=rate), now)
 
+    def followed_rate(self, ref: LeasedBucketRef, now: int) -> Rate | None:
+        """What the owner's bucket lets pass now; None: its limit follows no backlog."""
+        if not self.rules.follows:
+            return None
+        bucket = self.leased_bucket(ref, now)
+        algorithm = None if bucket is None else bucket.algorithm
+        return algorithm.limit.messages if isinstance(algorithm, LagControlledBucket) else None
+
     # ---- one limit over many processes (`limiter.leases.leased_bucket`) ----------------------------------------------------------
 
     @property

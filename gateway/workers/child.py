@@ -18,6 +18,7 @@ import trio
 
 from common import log
 from gateway.clock import now_ns
+from gateway.data_plane import FollowBacklog
 from gateway.lifecycle.child_processes import child_environment, python
 from gateway.telemetry import live_snapshot, summing
 from gateway.workers import rules as rule_sets
@@ -268,7 +269,8 @@ class Child:
             case Asks(asks):
                 self._lend(asks)
             case BucketAnnounced():
-                self._leased[message.bucket] = leased_bucket(message)
+                self._leased[message.bucket] = ref = leased_bucket(message)
+                self._tell_rate(ref)
             case BucketsForgotten(buckets):
                 for bucket in buckets:
                     self._leased.pop(bucket, None)
@@ -300,6 +302,12 @@ class Child:
         event = self._waiting.pop(number, None)
         if event is not None:
             event.set()
+
+    def _tell_rate(self, ref: LeasedBucketRef) -> None:
+        """A worker's part of a limit that follows a backlog begins at the fastest rate: it hears that of now before the next look."""
+        rate = self.judge.followed_rate(ref, now_ns())
+        if rate is not None:
+            self.send(FollowBacklog(ref.identity, rate.amount, rate.per_ns))
 
     def _lend(self, asks: list[tuple[int, int, int]]) -> None:
         """Answer in the order of the asks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.data_plane import Message
+from gateway.data_plane import FollowBacklog, Message
 from gateway.workers.bucket_ids import BucketIds
 from gateway.workers.child import Child
 from gateway.workers.wire import Asks, Grants, StateReport
@@ -13,7 +13,7 @@ from limiter.judge import Judge
 from limiter.keys import Key
 from limiter.leases.lease import Lease
 from limiter.leases.owner import LeaseOwner
-from limiter.limits import Limit, LimitChange, Rate
+from limiter.limits import Lag, Limit, LimitChange, Rate
 from limiter.request import Request
 from limiter.reservation import Reservation
 from limiter.rules.rule import Match, Rule
@@ -70,6 +70,9 @@ class Pair:
             self.outbox.put(Asks(asks))
         self.deliver()
         for message in self.child.outbox.take():  # type: ignore[attr-defined]
+            if isinstance(message, FollowBacklog):
+                self.judge.set_rate(message.identity, Rate(message.amount, message.per_ns), now)
+                continue
             assert isinstance(message, Grants)
             self.judge.granted([(self.bucket_ids.buckets[number], got, size) for number, got, size in message.grants], now)
 
@@ -124,6 +127,18 @@ def test_two_workers_hold_one_limit_and_the_parent_knows_what_they_admitted(now:
     (state,) = parent.states(now[0])
     assert (state.thing, state.admitted) == ("t", sum(pair.passed for pair in pairs))
     assert state.over_limit == sum(bucket.over_limit for pair in pairs for bucket in pair.key.buckets) > 0
+
+
+def test_a_worker_that_comes_to_a_limit_slowed_by_a_backlog_lends_itself_what_is_right_for_the_rate_of_now(now: list[int]) -> None:
+    limit = Limit(messages=Rate(10_000), lag=Lag(100, Rate(20), group="workers"))
+    held = RuleSet((Rule("all", Match(protocol="rocketmq"), limit=limit, algorithm="lag", open_for_ns=0),))
+    parent, _, pairs = world(held)
+    run(pairs, now, 100, (1, 0))
+    (identity,) = (bucket.effective.identity for bucket in pairs[0].key.buckets)
+    parent.set_rate(identity, Rate(20), now[0])
+    pairs[0].judge.set_rate(identity, Rate(20), now[0])
+    late = run(pairs, now, 1000, (0, 3))  # before the next look at the backlog
+    assert late <= 3 * 10 + 20 + 20, "what comes in until it is told, the burst and a second's; it might have lent itself 2,500"
 
 
 def test_counters_reported_twice_are_counted_once(now: list[int]) -> None:
