@@ -106,6 +106,7 @@ class Child:
         self.ready = trio.Event()
         self.over = trio.Event()
         self.killed = False  # it was told to end, and should not be there any more
+        self.signals: set[int] = set()  # that it was sent: of several who wait for one change, the first kills it
         self.faults: list[str] = []  # what it could not do
         self.outbox = Outbox(MAX_UNSENT_BYTES)
         self.reported: dict[str, Any] = {}  # its views, as it reported them last
@@ -164,7 +165,7 @@ class Child:
         return self.reported.get(name)
 
     async def describe(self, connections: Sequence[int]) -> list[dict[str, Any]]:
-        """None when the worker is over. Raises trio.TooSlowError after DESCRIBE_S."""
+        """Nothing when the worker is over. Raises trio.TooSlowError after DESCRIBE_S."""
         number, answered = self.request(lambda number: Describe(number, list(connections)))
         try:
             with trio.fail_after(DESCRIBE_S):
@@ -214,7 +215,8 @@ class Child:
 
     def kill(self, why: str, number: signal.Signals = signal.SIGKILL) -> None:
         """SIGPROF: it writes its threads' stacks to stderr before it ends (`gateway/lifecycle/signals.py`), if it can."""
-        if self.pid and not self.over.is_set():
+        if self.pid and not self.over.is_set() and number not in self.signals:
+            self.signals.add(number)
             log.event(logging.ERROR, "worker_killed", worker=self.worker, pid=self.pid, err=why, remedy="another one takes its place")
             os.kill(self.pid, number)  # our own child that is not waited for yet: the number is still its own
             self.killed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,13 @@ async def test_a_worker_imports_nothing_from_the_current_directory(
         code = await child.live([])
     assert code == 1
     assert "begin_of" in capfd.readouterr().err
+
+
+def test_a_worker_that_several_wait_for_is_killed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr("gateway.workers.child.os.kill", lambda pid, number: sent.append(number))
+    child = Child(1, 0, Judge(RuleSet(())), LeaseOwner())
+    child.pid = 4711
+    for number in (signal.SIGPROF, signal.SIGKILL, signal.SIGKILL):
+        child.kill("it does not answer", number)
+    assert sent == [signal.SIGPROF, signal.SIGKILL]
