@@ -18,10 +18,10 @@ from support.terminals import Terminal
 pytestmark = pytest.mark.slow  # a process for each
 
 TOPICS = [
-    {"protocol": "amqp", "topic": "%2F/orders/order.created"},
-    {"protocol": "amqp", "topic": "%2F/orders/order.paid"},
-    {"protocol": "amqp", "topic": "shop/mails/"},
-    {"protocol": "rocketmq", "topic": "orders"},
+    {"protocol": "amqp", "topic": "%2F/orders/order.created", "operation": "produce"},
+    {"protocol": "amqp", "topic": "%2F/orders/order.paid", "operation": "produce"},
+    {"protocol": "amqp", "topic": "shop/mails/", "operation": "produce"},
+    {"protocol": "rocketmq", "topic": "orders", "operation": "produce"},
 ]
 
 
