@@ -224,8 +224,10 @@ class Judge:
         with self._lock:
             for leased, messages, size in lease.asks(now):
                 bucket = leased.bucket
-                assert isinstance(bucket, Bucket)
-                found.append((bucket, messages, size))
+                if isinstance(bucket, Bucket):
+                    found.append((bucket, messages, size))
+                else:  # what was let go has been settled since
+                    leased.listed = False
         return found
 
     def granted(self, grants: list[tuple[Bucket, int, int]], now: int) -> None:

@@ -133,8 +133,19 @@ class Bucket:
     def _new_algorithm(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
         algorithm = self.factory.algorithm(rule, now, apart=apart)
         if isinstance(algorithm, LeasedBucket):
-            algorithm.bucket = self
+            algorithm.use_for(self)
         return algorithm
+
+    def let_go(self, state: int) -> None:
+        """The ledger has it no more."""
+        self.state = state
+        if isinstance(self.algorithm, LeasedBucket):
+            self.algorithm.let_go()
+
+    def come_back(self) -> None:
+        """It is used again, in the ledger or not."""
+        if isinstance(self.algorithm, LeasedBucket):
+            self.algorithm.use_for(self)
 
     def available(self, count: int, messages: int, size: int, now: int) -> int:
         """How many of `count` requests alike would pass now: none while the breaker is open, else what the bucket says."""

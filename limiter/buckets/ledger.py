@@ -149,7 +149,7 @@ class Ledger:
         for _ in range(min(MAX_PROBES, len(self._buckets))):
             identity, bucket = self._buckets.popitem(last=False)
             if bucket.touched != now and self.evict(bucket, since if bucket.generation != generation else now, now):
-                bucket.state = EVICTED
+                bucket.let_go(EVICTED)
                 return True
             self._buckets[identity] = bucket  # perhaps touched now: the key being matched is about to draw from it
         return False
@@ -176,6 +176,8 @@ class Ledger:
         if bucket.state != EVICTED:
             return bucket
         found = self._buckets.get(identity)
+        if found is None:
+            bucket.come_back()
         if found is None and (len(self._buckets) < self.live or self.make_room(bucket.generation, 0, now)):
             self.unpack(bucket, 0)
             bucket.state = IN_USE
@@ -186,7 +188,7 @@ class Ledger:
     def discard(self, bucket: Bucket) -> None:
         """Forget a bucket whose thing will not come back."""
         if bucket.state == IN_USE:
-            bucket.state = GONE
+            bucket.let_go(GONE)
             self._buckets.pop(bucket.effective.identity, None)
 
     def drop_stale_overflow(self, rules: RuleSet) -> None:
