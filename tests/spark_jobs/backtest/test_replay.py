@@ -181,7 +181,7 @@ def test_what_a_rule_holds_first_is_said_apart() -> None:
         (Rule("flight", Match(), limit=Limit(concurrent=5), algorithm="concurrency"), "in flight"),
         (Rule("lines", Match(), per="connection", limit=Limit(Rate(5))), "connection"),
         (Rule("vip", Match(listener="vip"), limit=Limit(Rate(5))), "listener"),
-        (Rule("out", Match(operation="consume"), limit=Limit(Rate(5))), "deliveries"),
+        (Rule("out", Match(operation="consume"), limit=Limit(Rate(5))), "operation: consume"),
     ],
     ids=lambda value: value.name if isinstance(value, Rule) else "",
 )
