@@ -47,4 +47,4 @@ def test_channels_buy_no_shares(rabbitmq: RabbitMQ, start_gateway: StartGateway)
         one.close()
         direct.queue_delete(QUEUE)
     assert 0.25 * LOOKED_AT <= passed.pop(b"one") <= 0.75 * LOOKED_AT, f"{before} before both waited, then {passed} and others"
-    assert len(passed) == CHANNELS, f"some channels have nothing: {passed}"
+    assert len(passed) >= 0.75 * CHANNELS, f"many channels have nothing, and not only those whose messages passed before: {passed}"
