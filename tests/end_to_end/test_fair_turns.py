@@ -16,7 +16,7 @@ RULE = {
     "action": "delay", "breaker": {"open_for": "0s"},
 }  # fmt: skip
 CHANNELS = 20
-LOOKED_AT = 240  # messages, of some seconds
+LOOKED_AT = 480  # messages, of eight seconds: a dozen for each channel, which come in no order; of six one had none (2026-11)
 QUEUE = "fair-turns"
 
 
@@ -47,4 +47,4 @@ def test_channels_buy_no_shares(rabbitmq: RabbitMQ, start_gateway: StartGateway)
         one.close()
         direct.queue_delete(QUEUE)
     assert 0.25 * LOOKED_AT <= passed.pop(b"one") <= 0.75 * LOOKED_AT, f"{before} before both waited, then {passed} and others"
-    assert len(passed) >= 0.75 * CHANNELS, f"many channels have nothing, and not only those whose messages passed before: {passed}"
+    assert len(passed) == CHANNELS, f"some channels have nothing: {passed}"
