@@ -24,6 +24,7 @@ from gateway.control_plane import REPORT_S
 from gateway.data_plane import LogLevel
 from gateway.lifecycle.takeover import Takeover, TakeoverError
 from gateway.listeners.listener import listen
+from gateway.standalone import Standalone
 from gateway.telemetry import exposition
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import announcement
@@ -372,3 +373,9 @@ def test_what_to_serve_is_the_first_that_a_worker_hears(taking_over: tuple[Paren
     parent.set_log_level("info")
     begin, level, changed = sent(child)
     assert (type(begin), level, changed) == (Begin, LogLevel("debug"), LogLevel("info"))
+
+
+def test_what_one_process_and_a_parent_have_alike_stands_in_the_control_plane() -> None:
+    own = [{name for name, value in vars(each).items() if callable(value) and not name.startswith("__")} for each in (Standalone, Parent)]
+    assert own[0] & own[1] == set()
+    assert all(own)
