@@ -13,6 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from admin.recent_events import RecentEvents
+from common.views.connections import AnyConnection
+from common.views.listeners import ListenerView
+from common.views.spool import SpooledTopicView, SpoolView
+from common.views.status import StatusView
+from common.views.topics import ClientView, TopicView
 from limiter.judge import Judge
 from limiter.rules.rule_set import RuleSet
 
@@ -41,8 +46,8 @@ class Gateway(Protocol):
     async def snapshot(self) -> JSONObject:
         """The gateway at a glance: parts of its status, sums and rates over all topics, and the topics with most trouble, worst first."""
 
-    def status(self) -> JSONObject:
-        """Name, version, build, uptime, ready, draining, connections, overload, config revision ..."""
+    def status(self) -> StatusView:
+        """The gateway as a whole."""
 
     def ready(self) -> list[str]:
         """The reasons why the gateway is not ready to serve; empty when it is."""
@@ -53,33 +58,29 @@ class Gateway(Protocol):
     def warnings(self) -> list[str]:
         """Conditions that need an operator although traffic is served: memory full, disk low."""
 
-    def listeners(self) -> list[JSONObject]:
-        """Name, protocol, bind (with the real port), upstream, whether that was reachable last, TLS, PROXY, caps, seats, connections."""
+    def listeners(self) -> list[ListenerView]:
+        """The listeners, with their real ports."""
 
     def connections(self) -> Mapping[int, str]:
         """The protocol of each connection, by its number. To describe a connection costs a hundred times as much."""
 
-    async def describe_connections(self, numbers: Sequence[int]) -> list[JSONObject]:
+    async def describe_connections(self, numbers: Sequence[int]) -> list[AnyConnection]:
         """The connections of these numbers that are still open, in the same order.
 
-        Each with `id`, listener, client, user, state, bottleneck, the rule that holds or refused its messages, bytes and messages
-        each way, held, blocked, age.
+        Of those of a worker that does not answer, only their number is known.
         """
 
     def close_connection(self, connection: int, reason: str) -> bool:
         """Close one connection in the way of its protocol, with the reason (may be ""); False when there is none of that id."""
 
-    def spool(self) -> JSONObject:
-        """The spool as a whole: bytes it may take and takes, messages and topics that wait, what is wrong with it."""
+    def spool(self) -> SpoolView:
+        """The spool as a whole."""
 
-    async def spooled_topics(self) -> list[JSONObject]:
-        """The topics that wait in the spool: `protocol`, `topic`, `messages`, `bytes`, `disk_messages`, `disk_bytes`, `waiting_seconds`."""
+    async def spooled_topics(self) -> list[SpooledTopicView]:
+        """The topics that wait in the spool."""
 
-    def clients(self) -> list[JSONObject]:
-        """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone.
-
-        Protocol, listener, address, user, what they say of themselves, counts and rates, and the topic of which that is most.
-        """
+    def clients(self) -> list[ClientView]:
+        """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone."""
 
     async def topic_numbers(self, name: str | None) -> dict[TopicPlace, float]:
         """Every topic seen lately with one of its numbers: what there is to sort by, for a tenth of what describing all of them costs.
@@ -89,11 +90,8 @@ class Gateway(Protocol):
         `name` is a rate (`refused_per_second`), `waiting`, `moving` (not 0 where anything moves or waits), or None: 0 for each.
         """
 
-    async def topics(self, wanted: Collection[TopicPlace] | None = None) -> list[JSONObject]:
-        """Every topic seen lately, or those `wanted` of them in their order: protocol, topic, operation, and what became of its messages.
-
-        Received, forwarded, refused, dropped, abandoned, waiting, bytes, and rates now.
-        """
+    async def topics(self, wanted: Collection[TopicPlace] | None = None) -> list[TopicView]:
+        """Every topic seen lately, or those `wanted` of them in their order."""
 
     async def series_of(self, place: TopicPlace | None, *, day: bool, since: int = 0) -> JSONObject:
         """What happened to a topic's messages (None: to those of all topics) lately: each second of 15 minutes, or 10 seconds of a day.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from admin.ports import Gateway, Sample
     from admin.store.snapshots import Publication
     from admin.store.store import Store
+    from common.views.topics import TopicView
     from limiter.quota_snapshot import Quota
     from limiter.topics import TopicName
 
@@ -111,7 +112,7 @@ class QuotaWatch:
             self._started = True
             return
         await self._gateway.gather(["topics"])
-        items = [item for item in await self._gateway.topics() if item["operation"] == "produce"]
+        items = [item for item in await self._gateway.topics() if item.operation == "produce"]
         for target, over, reference, quotas in (
             (QUOTAS, ("refused", "dropped", "delayed"), state.quotas, self._store.quotas),
             (SHADOW, ("shadow_refused",), state.shadow, self._store.shadow_quotas),
@@ -119,7 +120,7 @@ class QuotaWatch:
             if reference is None:
                 self._trials.pop(target, None)
                 continue
-            counts = {(str(item["protocol"]), str(item["topic"])): counts_of(item, over) for item in items}
+            counts = {(item.protocol, item.topic): counts_of(item, over) for item in items}
             trial = self._trials.get(target)
             if trial is None or trial.reference != reference:
                 before = counts if self._started else {}
@@ -214,13 +215,9 @@ async def way_back(store: Store, now: str) -> tuple[bool, PublishedQuotas | None
     return known, with_fields(before, put_back=now, return_above_ppm=None), published
 
 
-def counts_of(item: Mapping[str, object], over: tuple[str, ...]) -> tuple[int, int]:
+def counts_of(item: TopicView, over: tuple[str, ...]) -> tuple[int, int]:
     """Messages offered to a topic, and the sum of its counters `over`."""
-    return whole(item["received"]), sum(whole(item.get(name, 0)) for name in over)
-
-
-def whole(number: object) -> int:
-    return number if isinstance(number, int) else 0
+    return item.received, sum(getattr(item, name) for name in over)
 
 
 def topics_of(quotas: Mapping[TopicName, Quota]) -> frozenset[tuple[str, str]]:

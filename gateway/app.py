@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
+from msgspec.structs import asdict
 
 from common import log
 from gateway import systemd
@@ -317,7 +318,7 @@ class Gateway:
         memory = self.memory
         memory.listener_configs = [listener.config for listener in self.listening.values()]
         if memory.check(self.sweeper, now):
-            log.event(logging.WARNING if memory.full else logging.INFO, "memory_watermark", **memory.describe())
+            log.event(logging.WARNING if memory.full else logging.INFO, "memory_watermark", **asdict(memory.describe()))
 
     def _judge_failed(self, error: BaseException) -> None:
         log.failure("judge_failed", error, remedy="messages pass without a verdict and are counted as bypassed")

@@ -20,11 +20,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
+from msgspec.structs import replace
 
 from admin.alerting.webhooks import Webhooks
 from admin.recent_events import RecentEvents
 from admin.series_store import SeriesStore
 from common import log
+from common.views.connections import SilentConnectionView
+from common.views.status import LimitsInUseView, StatusView
+from common.views.view import merge_all
 from config.effective import values_with_origins
 from gateway.broker_load.lag_watch import LagWatch, logins_of
 from gateway.clock import now_ns
@@ -41,15 +45,19 @@ from gateway.lifecycle.process import freeze_heap, log_started
 from gateway.lifecycle.reload import Reloadable, Reloads
 from gateway.lifecycle.scheduling import collect_cooperatively, result_cooperatively
 from gateway.lifecycle.spool_watch import clear_spool
-from gateway.telemetry import collector, exposition, glance, live_snapshot, status, summing
+from gateway.telemetry import collector, exposition, glance, live_snapshot, status
 from gateway.telemetry.topic_limits import messages_limit
-from gateway.telemetry.views import VIEWS
+from gateway.telemetry.views import merge
 
 if TYPE_CHECKING:
     import socket
 
-    from admin.alerting.alerts import Facts
     from admin.store.store import Store
+    from common.views.connections import AnyConnection
+    from common.views.limits import OverLimitView
+    from common.views.listeners import ListenerView
+    from common.views.spool import SpooledTopicView, SpoolView
+    from common.views.topics import ClientView, TopicView
     from config import Settings
     from gateway.counting.accounts import Place
     from gateway.counting.hourly_demand import Reading
@@ -158,7 +166,7 @@ class ControlPlane:
     def view(self, name: str) -> Any:
         """A view of all data planes as one."""
         found = self.views(name)
-        return found[0] if len(found) == 1 else VIEWS[name].merged(found)
+        return found[0] if len(found) == 1 else merge(name, found)
 
     def act(self, command: AnyCommand) -> None:
         """Tell all data planes."""
@@ -183,9 +191,9 @@ class ControlPlane:
                     nursery.start_soon(ask, plane)
         return found
 
-    def _over(self) -> Iterable[Facts]:
+    def _over(self) -> list[OverLimitView]:
         """The limits that are over."""
-        found: Iterable[Facts] = self.view("over")
+        found: list[OverLimitView] = self.view("over")
         return found
 
     # ---- what operators see (admin.ports.Gateway) --------------------------------------------------------------------
@@ -199,43 +207,46 @@ class ControlPlane:
         reasons = self.missing()
         for plane in self.serving():
             state = plane.view("status")
-            because = ["has not reported its state yet"] if state is None else state["not_ready_because"]
+            because = ["has not reported its state yet"] if state is None else state.not_ready_because
             reasons += [said_by(plane, reason) for reason in because]
         return reasons
 
     def warnings(self) -> list[str]:
-        found = [said_by(plane, text) for plane in self.serving() for text in (plane.view("status") or {}).get("warnings", ())]
+        states = [(plane, plane.view("status")) for plane in self.serving()]
+        found = [said_by(plane, text) for plane, state in states if state is not None for text in state.warnings]
         return [*found, *self.log_keeping.warnings(), *self.webhooks.warnings()]
 
-    def status(self) -> dict[str, Any]:
-        governed, reasons, found = self.governed, self.ready(), self.view("status")
-        return {
+    def status(self) -> StatusView:
+        governed, reasons = self.governed, self.ready()
+        found: StatusView = self.view("status")
+        counted: LimitsInUseView = found.limits
+        return replace(
+            found,
             **status.identity(governed.settings.gateway.name, self.boot, self.began),
-            "taken_over_at": None if governed.took_over_at is None else log.moment(governed.took_over_at),
-            "ready": not reasons,
-            "draining": governed.draining,
-            "revision": self.store.revision,
-            "config_last_reload_successful": self.reloads.last.ok,
-            "needs_restart": self.reloads.last.needs_restart,
-            **found,
-            "not_ready_because": reasons,
-            "limits": {**self.judge.usage(), **{name: found["limits"].get(name, 0) for name in ("keys", "origins")}},
-            "warnings": self.warnings(),
-        }
+            taken_over_at=None if governed.took_over_at is None else log.moment(governed.took_over_at),
+            ready=not reasons,
+            draining=governed.draining,
+            revision=self.store.revision,
+            config_last_reload_successful=self.reloads.last.ok,
+            needs_restart=self.reloads.last.needs_restart,
+            not_ready_because=reasons,
+            warnings=self.warnings(),
+            limits=LimitsInUseView(**{**self.judge.usage(), "keys": counted.keys, "origins": counted.origins}),
+        )
 
-    def listeners(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.view("listeners")
+    def listeners(self) -> list[ListenerView]:
+        found: list[ListenerView] = self.view("listeners")
         return found
 
     def connections(self) -> dict[int, str]:
         found: dict[int, str] = self.view("connections")
         return found
 
-    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    async def describe_connections(self, numbers: Sequence[int]) -> list[AnyConnection]:
         """Asks the data planes side by side, slice by slice. One that is too slow is not asked again: of its other connections only number,
         protocol and worker are known.
         """
-        found: dict[int, dict[str, Any]] = {}
+        found: dict[int, AnyConnection] = {}
 
         async def ask(plane: DataPlane) -> None:
             known = plane.view("connections") or {}
@@ -244,25 +255,27 @@ class ControlPlane:
                 try:
                     described = await plane.describe(asked[first : first + status.MAX_CONNECTIONS_PER_SLICE])
                 except trio.TooSlowError:
-                    found.update((number, {"id": number, "protocol": known[number], "worker": plane.worker}) for number in asked[first:])
+                    found.update(
+                        (number, SilentConnectionView(id=number, protocol=known[number], worker=plane.worker)) for number in asked[first:]
+                    )
                     return
-                found.update((each["id"], each) for each in described)
+                found.update((each.id, each) for each in described)
 
         async with trio.open_nursery() as nursery:
             for plane in self.serving():
                 nursery.start_soon(ask, plane)
         return [found[number] for number in numbers if number in found]
 
-    def spool(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.view("spool")
+    def spool(self) -> SpoolView:
+        found: SpoolView = self.view("spool")
         return found
 
-    async def spooled_topics(self) -> list[dict[str, Any]]:
+    async def spooled_topics(self) -> list[SpooledTopicView]:
         parts = [await collect_cooperatively(plane.rows("spooled_topics")) for plane in self.serving()]
-        return parts[0] if len(parts) == 1 else summing.spooled_topics(parts)
+        return parts[0] if len(parts) == 1 else merge_all(parts)
 
-    def clients(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.view("clients")
+    def clients(self) -> list[ClientView]:
+        found: list[ClientView] = self.view("clients")
         return found
 
     async def topic_numbers(self, name: str | None) -> dict[Place, float]:
@@ -276,13 +289,13 @@ class ControlPlane:
             await trio.lowlevel.checkpoint()
         return found
 
-    async def topics(self, wanted: Collection[Place] | None = None) -> list[dict[str, Any]]:
+    async def topics(self, wanted: Collection[Place] | None = None) -> list[TopicView]:
         parts = [await collect_cooperatively(source.topics(wanted)) for source in self.topic_sources()]
-        found = parts[0] if len(parts) == 1 else summing.topics(parts)
+        found = parts[0] if len(parts) == 1 else merge_all(parts)
         if wanted is None or len(parts) == 1:
             return found
         order = {place: at for at, place in enumerate(wanted)}
-        return sorted(found, key=lambda item: order[summing.place(item)])
+        return sorted(found, key=lambda item: order[item.key()])
 
     async def snapshot(self) -> dict[str, Any]:
         moving = live_snapshot.joined([await result_cooperatively(source.moving()) for source in self.topic_sources()])

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from common import log
 from gateway.clock import now_ns
@@ -21,12 +22,12 @@ from limiter.limits import Rate
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Sequence
 
+    from common.views.connections import ConnectionView
+    from common.views.topics import TopicView
     from gateway.app import Gateway
     from gateway.counting.accounts import Place
     from gateway.telemetry.live_snapshot import Moving
     from limiter.rules.rule_set import RuleSet
-
-JSONObject = dict[str, Any]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -72,7 +73,7 @@ AnyCommand: TypeAlias = Close | LogLevel | StandStill | Drain | FollowBacklog
 class TopicSource(Protocol):
     """What has counted the messages of topics: a data plane, or those that have ended."""
 
-    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[JSONObject]]:
+    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
         """All topics, or those `wanted` of them in their order, in slices."""
 
     def topic_numbers(self, name: str | None) -> Generator[None, None, dict[Place, float]]:
@@ -103,7 +104,7 @@ class DataPlane(TopicSource, Protocol):
     def rows(self, name: str) -> Iterator[list[Any]]:
         """A view that is a list (`View.rows`), in slices."""
 
-    async def describe(self, connections: Sequence[int]) -> list[JSONObject]:
+    async def describe(self, connections: Sequence[int]) -> list[ConnectionView]:
         """Those of the connections that are its own and still open, as `GET /v1/connections` has them. Raises trio.TooSlowError."""
 
     def metric_lines(self) -> Iterator[str]:
@@ -137,7 +138,7 @@ class LocalPlane:
     def view(self, name: str) -> Any:
         found = VIEWS[name].of(self.gateway)
         if name == "listeners" and self.worker:  # each worker has its own part of a cap
-            return [{**each, "caps": self._own(each["caps"])} for each in found]
+            return [replace(each, caps=[replace(cap, worker=self.worker) for cap in each.caps]) for each in found]
         return found
 
     def rows(self, name: str) -> Iterator[list[Any]]:
@@ -145,18 +146,18 @@ class LocalPlane:
         assert rows is not None
         return rows(self.gateway)
 
-    async def describe(self, connections: Sequence[int]) -> list[JSONObject]:
+    async def describe(self, connections: Sequence[int]) -> list[ConnectionView]:
         return self._own(await collect_cooperatively(status.connections(self.gateway, connections)))
 
-    def described(self, connections: Sequence[int]) -> list[JSONObject]:
+    def described(self, connections: Sequence[int]) -> list[ConnectionView]:
         """Of a slice, at once."""
         return self._own(list(chain.from_iterable(status.connections(self.gateway, connections))))
 
-    def _own(self, items: list[JSONObject]) -> list[JSONObject]:
+    def _own(self, items: list[ConnectionView]) -> list[ConnectionView]:
         """Items of which each says whose it is, where there are several processes."""
-        return [{**each, "worker": self.worker} for each in items] if self.worker else items
+        return [replace(each, worker=self.worker) for each in items] if self.worker else items
 
-    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[JSONObject]]:
+    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
         known = self.gateway.accounts.topics
         return status.topics(self.gateway, None if wanted is None else [known[place] for place in wanted if place in known])
 

@@ -11,15 +11,18 @@ fingerprint and annotations are made for what is posted: 64 at a time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from common import log
 from common.shell_words import joined
 from limiter.operations import OPERATION_RECORDS
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.topics import parts_of_path
+
+if TYPE_CHECKING:
+    from common.views.limits import OverLimitView
 
 ALERT_NAME: Final = "SluiceLimitReached"
 RUNBOOK: Final = "docs/runbooks.md#sluicethrottledtoolong"  # as the alerts of deploy/prometheus name theirs
@@ -28,18 +31,17 @@ MAX_COMMAND_CHARS: Final = 500  # characters; of a topic within a command; a lon
 HASH_CHARS: Final = 12  # hexadecimal digits; behind a name that is not shown as it is
 STOPPED: Final = "The gateway has stopped, so nothing is limited by it any more."
 
-Facts = Mapping[str, Any]  # one limit that is over: `telemetry/limit_events.py`, `described`
-Key = tuple[str, str, str, str, str]  # what tells it from others: per, thing, rule, operation, and of a topic its protocol
+Key = tuple[str, str, str, str, str]  # what tells a limit from others: per, thing, rule, operation, and of a topic its protocol
 
 
 class Alert:
     """One limit over its rate, from when it was first seen so until it is over. `facts` are the latest."""
 
-    def __init__(self, facts: Facts, gateway: str) -> None:
-        self.key = key_of(facts)
+    def __init__(self, facts: OverLimitView, gateway: str) -> None:
+        self.key = facts.key()
         self.facts = facts
         self._gateway = gateway
-        self.starts_at = float(facts["since"])  # seconds since 1970
+        self.starts_at = facts.since  # seconds since 1970
         self.ends_at: float | None = None  # the same; None: it is firing
         self.because = ""  # why it ended, where that is not that the limit has recovered
 
@@ -61,7 +63,7 @@ class Alert:
 
     def annotations(self) -> dict[str, str]:
         facts = self.facts
-        found = {"summary": f"{subject(facts)} is over its limit of {facts['limit']} (rule {safe(facts['rule'])})"}
+        found = {"summary": f"{subject(facts)} is over its limit of {facts.limit} (rule {safe(facts.rule)})"}
         found["description"] = description(self)
         found["command"] = command(facts)
         found["runbook"] = RUNBOOK
@@ -71,27 +73,22 @@ class Alert:
         return f"<Alert {self.status} {self.key!r}>"
 
 
-def key_of(facts: Facts) -> Key:
-    thing = facts["thing"]
-    return facts["per"], thing, facts["rule"], facts["operation"], facts["protocol"] if facts["per"] == "topic" and thing else ""
-
-
-def labels_of(facts: Facts, gateway: str) -> dict[str, str]:
+def labels_of(facts: OverLimitView, gateway: str) -> dict[str, str]:
     """What tells this alert from all others. Alertmanager takes a label without a value for none, so there is none."""
-    per = str(facts["per"])
+    per = facts.per
     found = {
         "alertname": ALERT_NAME,
         "severity": "warning",
         "gateway": gateway,
         "per": per,
-        "thing": facts["thing"],
-        "rule": facts["rule"],
-        "operation": facts["operation"],
+        "thing": facts.thing,
+        "rule": facts.rule,
+        "operation": facts.operation,
     }
-    if per == "topic" and facts["thing"]:  # the overflow bucket is for topics of all protocols
-        found |= {"protocol": facts["protocol"], "topic": facts["thing"]}
+    if per == "topic" and facts.thing:  # the overflow bucket is for topics of all protocols
+        found |= {"protocol": facts.protocol, "topic": facts.thing}
     elif per == "listener":
-        found["listener"] = facts["thing"]
+        found["listener"] = facts.thing
     return {name: text for name, text in ((name, safe(value)) for name, value in found.items()) if text}
 
 
@@ -114,63 +111,46 @@ def fingerprint(labels: Mapping[str, str]) -> str:
     return f"{found:016x}"
 
 
-def merged(over: Iterable[Facts]) -> dict[Key, Facts]:
-    """What is known of each limit that is over. One that is over in several workers is one."""
-    found: dict[Key, Facts] = {}
-    for facts in over:
-        key = key_of(facts)
-        known = found.get(key)
-        found[key] = facts if known is None else summed(known, facts)
-    return found
-
-
-def summed(one: Facts, other: Facts) -> Facts:
-    """Both workers' parts of one limit. The worst client is that of the worker that refused it more."""
-    worst, rest = (one, other) if one["client_refused"] >= other["client_refused"] else (other, one)
-    sums = {name: worst[name] + rest[name] for name in ("rate", "refused", "delayed", "clients")}
-    return {**worst, **sums, "since": min(one["since"], other["since"])}
-
-
 # ---- words -------------------------------------------------------------------------------------------------------------
 
 
-def subject(facts: Facts) -> str:
+def subject(facts: OverLimitView) -> str:
     """What is over its limit, in words."""
-    per, thing = str(facts["per"]), safe(facts["thing"])
+    per, thing = facts.per, safe(facts.thing)
     if per == "topic":
-        what = PROTOCOL_NAMES[facts["protocol"]].title + " topic"
+        what = PROTOCOL_NAMES[facts.protocol].title + " topic"
         return f"{what} {thing}" if thing else "the overflow bucket of topics"
     if per == "rule":
-        return f"rule {safe(facts['rule'])}"
+        return f"rule {safe(facts.rule)}"
     return f"{per} {thing}" if thing else f"whoever has no {per} of its own"
 
 
 def description(alert: Alert) -> str:
     facts = alert.facts
-    origin = safe(facts["origin"]) + (f", {safe(facts['place'])}" if facts["place"] else "")
-    what = OPERATION_RECORDS[facts["operation"]].what
-    words = [f"Since {log.moment(alert.starts_at)} {what} is over the limit of {facts['limit']} (origin: {origin})."]
+    origin = safe(facts.origin) + (f", {safe(facts.place)}" if facts.place else "")
+    what = OPERATION_RECORDS[facts.operation].what
+    words = [f"Since {log.moment(alert.starts_at)} {what} is over the limit of {facts.limit} (origin: {origin})."]
     if alert.ends_at is None:
-        words.append(f"Last offered rate: {facts['rate']} messages/s.")
+        words.append(f"Last offered rate: {facts.rate} messages/s.")
     else:
         words[0] = (
-            f"From {log.moment(alert.starts_at)} to {log.moment(alert.ends_at)} {what} was over the limit of {facts['limit']} "
+            f"From {log.moment(alert.starts_at)} to {log.moment(alert.ends_at)} {what} was over the limit of {facts.limit} "
             f"(origin: {origin})."
         )
-    words.append(f"So far {facts['refused']} messages were refused and {facts['delayed']} delayed.")
-    user = f", user {safe(facts['user'])}" if facts["user"] else ""
-    others = f", the worst of {facts['clients']}" if facts["clients"] > 1 else ""
-    client = f"client {safe(facts['client'])}{user}"
-    words.append(f"Most over it: {client}, by listener {safe(facts['listener'])}, to {safe(facts['topic'])}{others}.")
+    words.append(f"So far {facts.refused} messages were refused and {facts.delayed} delayed.")
+    user = f", user {safe(facts.user)}" if facts.user else ""
+    others = f", the worst of {facts.clients}" if facts.clients > 1 else ""
+    client = f"client {safe(facts.client)}{user}"
+    words.append(f"Most over it: {client}, by listener {safe(facts.listener)}, to {safe(facts.topic)}{others}.")
     if alert.because:
         words.append(alert.because)
     return " ".join(words)
 
 
-def command(facts: Facts) -> str:
+def command(facts: OverLimitView) -> str:
     """What to run to see more: `sluice why` of the topic that was over the limit last, quoted for a shell."""
-    topic = str(facts["topic"])
-    names = PROTOCOL_NAMES.get(facts["protocol"])
+    topic = facts.topic
+    names = PROTOCOL_NAMES.get(facts.protocol)
     if names is None or len(topic) > MAX_COMMAND_CHARS or not topic.isprintable():
         return "sluice topics --sort refused"
     words = [topic] if len(names.topic_parts) == 1 else [part.decode(errors="replace") for part in parts_of_path(topic)]

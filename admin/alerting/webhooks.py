@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from admin.alerting.alerts import STOPPED, Alert, Facts, Key, merged
+from admin.alerting.alerts import STOPPED, Alert, Key
 from admin.alerting.hook import Hook, Sender
 from common.supervised_loop import SupervisedLoop
 
 if TYPE_CHECKING:
+    from common.views.limits import OverLimitView
     from config import Settings
 
     Samples = dict[str, list[tuple[tuple[str, ...], float]]]  # of metrics, by name: the values of its labels, and the number
@@ -39,7 +40,7 @@ FINISH_S: Final = 2.0  # seconds; for the last posts, while the gateway drains: 
 class Webhooks:
     """All receivers, and the alerts that are firing. `look` gives every limit that is over now, of each worker."""
 
-    def __init__(self, settings: Settings, look: Callable[[], Iterable[Facts]]) -> None:
+    def __init__(self, settings: Settings, look: Callable[[], Iterable[OverLimitView]]) -> None:
         self._look = look
         self._sender = sender_of(settings)
         self._firing: dict[Key, Alert] = {}
@@ -54,9 +55,9 @@ class Webhooks:
 
     # ---- what is over ------------------------------------------------------------------------------------------------------
 
-    def take(self, over: Iterable[Facts], now: float) -> None:
+    def take(self, over: Iterable[OverLimitView], now: float) -> None:
         """What is over its limit at `now` (seconds since 1970)."""
-        found = merged(over)
+        found = {facts.key(): facts for facts in over}
         for key in [key for key in self._firing if key not in found]:
             self._end(key, now)
         for key, facts in found.items():

@@ -94,7 +94,7 @@ def remarks_on(context: Context, key: LevelKey, found: list[Effective]) -> list[
     remarks = remarks_on_modes(found)
     if stored(context, key) is None:
         return remarks
-    spoken = {spoken_behind(str(each["protocol"])) for each in context.gateway.listeners()}
+    spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
     protocol = key.protocol or protocol_of_level(key.per)
     if protocol is not None and protocol not in spoken:
         remarks.append(f"no listener speaks {protocol}: no message of this key comes through this gateway")
@@ -105,7 +105,7 @@ def remarks_on(context: Context, key: LevelKey, found: list[Effective]) -> list[
 
 def require_listener(context: Context, key: LevelKey) -> None:
     """Raises ProblemError 422 for a listener that there is none of: the change would never limit anything."""
-    known = [str(each["name"]) for each in context.gateway.listeners()]
+    known = [each.name for each in context.gateway.listeners()]
     if key.per == "listener" and key.thing not in known:
         message = f"there is no listener {key.thing!r}; known: {', '.join(known)}"
         raise invalid("nothing has this name", [Fault("{listener}", message)])

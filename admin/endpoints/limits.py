@@ -70,7 +70,7 @@ def sender_of_request(context: Context) -> Asked:
     query = context.request.query
     faults = []
     listener = query.get("listener")
-    known = [str(each["name"]) for each in context.gateway.listeners()]
+    known = [each.name for each in context.gateway.listeners()]
     if listener is not None and known and listener not in known:
         faults.append(Fault("?listener", f"there is no listener {listener!r}; known: {', '.join(known)}"))
     client = query.get("client")
@@ -154,7 +154,7 @@ def remarks_on(context: Context, name: TopicName, found: list[tuple[str, Effecti
     remarks = remarks_on_modes(effective for _, effective in found)
     if key_target(name) not in context.store.state.keys:
         return remarks
-    spoken = {spoken_behind(str(each["protocol"])) for each in context.gateway.listeners()}
+    spoken = {spoken_behind(each.protocol) for each in context.gateway.listeners()}
     if name.protocol not in spoken:
         remarks.append(f"no listener speaks {name.protocol}: no message of this key comes through this gateway")
     if any(effective.rule.name == UNRULED.name for _, effective in found):

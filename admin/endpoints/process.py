@@ -7,6 +7,7 @@ import time
 from typing import Any, Final
 
 import trio
+from msgspec.structs import asdict
 
 from admin.authentication.auth import Role
 from admin.context import Context
@@ -16,7 +17,7 @@ from admin.http.problems import Fault, invalid
 from admin.http.routing import DRY_RUN, Answer, Parameter, Route
 from admin.ports import ReloadFailedError
 from admin.store.state import format_time
-from admin.views.views import Done, Live, Ready, Started
+from admin.views.views import Done, GatewayView, Live, Ready, Started, StoreView
 from common import log
 
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus 3 refuses a scrape without a type
@@ -28,19 +29,19 @@ REASON: Final = Parameter("reason", "text", "why; kept in the audit (a body's ow
 
 async def status(context: Context) -> Answer:
     store = context.store
-    state: dict[str, Any] = {
-        "revision": store.revision,
-        "live_changes_of_keys": len(store.state.keys),
-        "live_changes_of_rules": len(store.state.rules),
-        "unfit_changes_of_rules": store.unfit(),
-        "quotas": store.state.quotas,
-        "next_expiry": None if store.next_expiry is None else format_time(store.next_expiry),
-        "write_failures": store.write_failures,
-        "read_only": store.read_only or None,
-    }
+    state = StoreView(
+        revision=store.revision,
+        live_changes_of_keys=len(store.state.keys),
+        live_changes_of_rules=len(store.state.rules),
+        unfit_changes_of_rules=store.unfit(),
+        quotas=store.state.quotas,
+        next_expiry=None if store.next_expiry is None else format_time(store.next_expiry),
+        write_failures=store.write_failures,
+        read_only=store.read_only or None,
+    )
     warnings = [*context.gateway.warnings(), *store.warnings, *context.tokens.warnings]
-    found = context.gateway.status()
-    return Answer({**found, "state": state, "warnings": warnings})
+    found = asdict(context.gateway.status())
+    return Answer(GatewayView(**{**found, "state": state, "warnings": warnings}))
 
 
 async def configuration(context: Context) -> Answer:
@@ -136,7 +137,7 @@ async def metrics(context: Context) -> Answer:
 
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/status", Role.VIEWER, status, "The gateway as a whole, with its warnings and the settings that need a restart",
-          answer=dict[str, Any], views=("status",)),
+          answer=GatewayView, views=("status",)),
     Route("GET", "/v1/config", Role.VIEWER, configuration, "The effective configuration, without secrets", answer=dict[str, Any],
           parameters=(ORIGINS,)),
     Route("POST", "/v1/config:reload", Role.ADMIN, reload, "Read the configuration again", answer=dict[str, Any], body=ReasonBody,

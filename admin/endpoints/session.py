@@ -55,8 +55,8 @@ def shown(context: Context, found: FoundToken, seconds: int | None) -> SessionNo
         name=found.name,
         role=found.role.word,
         expires=format_time(min(ends)) if ends else None,
-        gateway=str(status.get("name", "")),
-        version=str(status.get("version", "")),
+        gateway=status.name,
+        version=status.version,
         page=REVISION,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -12,36 +12,29 @@ from admin.http import spreadsheet
 from admin.http.paging import CURSOR, LIMIT, PROTOCOL, QUERY, SortKey, matches, one_long_list, page
 from admin.http.routing import Answer, Parameter, Route
 from admin.http.spreadsheet import FORMAT
+from common.views.spool import SpooledTopicView, SpoolView
 
-JSONObject = dict[str, Any]
 SORTS: Final[dict[str, str]] = {"messages": "messages", "bytes": "bytes", "wait": "waiting_seconds", "name": ""}
 
 
 class SpoolPage(msgspec.Struct, frozen=True):
-    """The topics that wait in the spool (`items`), and the spool as a whole, over all workers.
+    """The topics that wait in the spool (`items`), and the spool as a whole, over all workers."""
 
-    Of a topic: `messages` that wait, in memory and on disk, `bytes` of these publishes, of both what is on disk (`disk_messages`,
-    `disk_bytes`), and `waiting_seconds`: seconds that something of it has waited without an end. `spool`: `size_bytes` that its files may
-    take and `used_bytes` that they take; `messages` and `topics` that wait, and of the messages `disk_messages` on disk; since the start
-    `written_bytes`, `read_bytes`, `damaged_batches` (that could not be read back) and messages `expired` (given up for their age);
-    `full`: whether a client waits for room; `trouble`: why nothing can be written just now, or null.
-    """
-
-    items: list[dict[str, Any]]
+    items: list[SpooledTopicView]
     next: str | None
     total: int
-    spool: dict[str, Any]
+    spool: SpoolView
 
 
 async def spool(context: Context) -> Answer:
     request = context.request
     protocol, topic, number = request.query.get("protocol"), request.query.get("topic"), SORTS[request.query.get("sort", "messages")]
 
-    def wanted(item: JSONObject) -> bool:
-        return protocol in (None, item["protocol"]) and topic in (None, item["topic"]) and matches(request, item["topic"])
+    def wanted(item: SpooledTopicView) -> bool:
+        return protocol in (None, item.protocol) and topic in (None, item.topic) and matches(request, item.topic)
 
-    def key(item: JSONObject) -> SortKey:
-        return -float(item[number]) if number else 0.0, f"{item['topic']} {item['protocol']}"
+    def key(item: SpooledTopicView) -> SortKey:
+        return -float(getattr(item, number)) if number else 0.0, f"{item.topic} {item.protocol}"
 
     async with one_long_list():
         items = [item for item in await context.gateway.spooled_topics() if wanted(item)]

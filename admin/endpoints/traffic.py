@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from admin.authentication.auth import Role
@@ -16,12 +18,16 @@ from admin.http.routing import Answer, Parameter, Request, Route
 from admin.http.slices import rest_after
 from admin.http.spreadsheet import FORMAT
 from admin.views.topic_limits import topic_limit, with_limits
-from admin.views.views import Done, Items
+from admin.views.views import Done, Page
+from common.views.connections import ConnectionView
+from common.views.listeners import ListenerView
+from common.views.topics import ClientView, TopicView
+from common.views.view import ViewT
 
 if TYPE_CHECKING:
     from admin.ports import TopicPlace
+    from common.views.connections import AnyConnection
 
-JSONObject = dict[str, Any]
 NAMES_PER_SLICE: Final = 2000  # topics; of which only the protocol is looked at, between two turns of the loop: 0.2 ms (measured 2026-11)
 SLICE_ITEMS: Final = 30  # items searched between two turns of the loop; 0.2 ms (measured 2026-11)
 TOPIC_SORTS: Final = {
@@ -54,23 +60,24 @@ CLIENT_SORTS: Final[dict[str, tuple[str, ...]]] = {  # the numbers that count, o
 FAINT: Final = 1e-6  # by so much the second number counts less than the first
 
 
-def _words(item: JSONObject) -> list[str]:
-    """Every text in the item, and in its objects and lists (a client's own name, the rule that holds it)."""
-    found: list[str] = []
-    for value in item.values():
-        for each in value if isinstance(value, list) else (value,):
-            if isinstance(each, dict):
-                found += _words(each)
-            elif isinstance(each, str):
-                found.append(each)
-    return found
+def _words(value: object) -> list[str]:
+    """Every text in a value: of a view, of its lists and objects (a client's own name, the rule that holds it)."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, msgspec.Struct):
+        parts: Iterable[object] = [getattr(value, name) for name in value.__struct_fields__]
+    elif isinstance(value, dict):
+        parts = value.values()
+    else:
+        parts = value if isinstance(value, list) else ()
+    return [word for part in parts for word in _words(part)]
 
 
-async def _matching(request: Request, items: list[JSONObject]) -> list[JSONObject]:
+async def _matching(request: Request, items: list[ViewT]) -> list[ViewT]:
     """The items with a text that contains `q`; all of them without `q`. Searched in slices."""
     if not request.query.get("q"):
         return items
-    found: list[JSONObject] = []
+    found: list[ViewT] = []
     for first in range(0, len(items), SLICE_ITEMS):
         started = trio.current_time()
         found += [item for item in items[first : first + SLICE_ITEMS] if matches(request, *_words(item))]
@@ -97,29 +104,25 @@ async def topics(context: Context) -> Answer:
         if protocol is not None:
             places = await _of_protocol(protocol, places)
         if request.query.get("q"):
-            places = [_place(item) for item in await _matching(request, await gateway.topics(places))]
+            places = [item.key() for item in await _matching(request, await gateway.topics(places))]
         if sort in BY_LIMIT:  # a topic at rest uses nothing of its limit, and nobody waits for it
             moving = await _with_limits(context, await gateway.topics([place for place in places if numbers[place]]))
-            numbers = {_place(item): float(item[BY_LIMIT[sort]] or 0) for item in moving}
+            numbers = {item.key(): getattr(item, BY_LIMIT[sort]) or 0.0 for item in moving}
 
         def key(place: TopicPlace) -> SortKey:
             """The largest number first, then by name."""
             return -numbers.get(place, 0.0), " ".join(place)
 
         found, following = await page(places, key, request)
-    items: list[JSONObject] = []
+    items: list[TopicView] = []
     for first in range(0, len(found), DESCRIBED_AT_ONCE):
         async with one_long_list():  # whoever looks at a page has a turn before an export has described all topics
             items += await _with_limits(context, await gateway.topics(found[first : first + DESCRIBED_AT_ONCE]))
-    return Answer(Items(items, following, len(places)))
+    return Answer(Page(items, following, len(places)))
 
 
-async def _with_limits(context: Context, items: list[JSONObject]) -> list[JSONObject]:
+async def _with_limits(context: Context, items: list[TopicView]) -> list[TopicView]:
     return await with_limits(partial(topic_limit, context.store.rules()), context.gateway.judge, items, context.request.now)
-
-
-def _place(item: JSONObject) -> TopicPlace:
-    return item["protocol"], item["topic"], item["operation"]
 
 
 async def clients(context: Context) -> Answer:
@@ -127,15 +130,15 @@ async def clients(context: Context) -> Answer:
     request = context.request
     protocol, sums = request.query.get("protocol"), CLIENT_SORTS[request.query.get("sort", "refused")]
 
-    def key(item: JSONObject) -> SortKey:
-        rank = sum(-float(item[name]) * FAINT**at for at, name in enumerate(sums))
-        return rank, " ".join(str(item[name] or "") for name in ("client", "protocol", "listener", "user"))
+    def key(item: ClientView) -> SortKey:
+        rank = sum(-float(getattr(item, name)) * FAINT**at for at, name in enumerate(sums))
+        return rank, f"{item.client} {item.protocol} {item.listener} {item.user or ''}"
 
     async with one_long_list():
-        items: list[JSONObject] = [item for item in context.gateway.clients() if protocol in (None, item["protocol"])]
+        items = [item for item in context.gateway.clients() if protocol in (None, item.protocol)]
         matching = await _matching(request, items)
     found, following = await page(matching, key, request)
-    return Answer(Items(found, following, len(matching)))
+    return Answer(Page(found, following, len(matching)))
 
 
 async def connections(context: Context) -> Answer:
@@ -145,16 +148,16 @@ async def connections(context: Context) -> Answer:
     numbers = [number for number, its in gateway.connections().items() if protocol in (None, its)]
     sums = CONNECTION_SORTS[request.query.get("sort", "name")]
 
-    def key(item: JSONObject) -> SortKey:
-        return (-float(sum(item.get(name) or 0 for name in sums)), f"{item['id']:020}") if sums else (float(item["id"]), "")
+    def key(item: AnyConnection) -> SortKey:
+        return (-float(sum(getattr(item, name, 0) for name in sums)), f"{item.id:020}") if sums else (float(item.id), "")
 
     if request.query.get("q") or sums:
         async with one_long_list():
             matching = await _matching(request, await gateway.describe_connections(numbers))
         found, following = await page(matching, key, request)
-        return Answer(Items(found, following, len(matching)))
+        return Answer(Page(found, following, len(matching)))
     shown, following = await page(numbers, lambda number: (float(number), ""), request)
-    return Answer(Items(await gateway.describe_connections(shown), following, len(numbers)))
+    return Answer(Page(await gateway.describe_connections(shown), following, len(numbers)))
 
 
 def _number(context: Context) -> int:
@@ -186,10 +189,10 @@ async def close_connection(context: Context) -> Answer:
 async def listeners(context: Context) -> Answer:
     """In the order of the configuration, which has each once; those of brokers behind a name server follow theirs."""
     protocol = context.request.query.get("protocol")
-    items: list[JSONObject] = [item for item in context.gateway.listeners() if protocol in (None, item.get("protocol"))]
+    items = [item for item in context.gateway.listeners() if protocol in (None, item.protocol)]
     wanted = await _matching(context.request, items)
-    found, following = page_in_order(wanted, lambda item: str(item["name"]), context.request)
-    return Answer(Items(found, following, len(wanted)))
+    found, following = page_in_order(wanted, lambda item: item.name, context.request)
+    return Answer(Page(found, following, len(wanted)))
 
 
 DRY: Final = Parameter("dry_run", "flag", "close nothing")
@@ -209,14 +212,15 @@ CONNECTION_SORT: Final = Parameter(
 )
 ROUTES: Final[list[Route]] = [
     Route("GET", "/v1/topics", Role.VIEWER, topics, "Topics seen lately, and the clients refused most",
-        answer=Items, parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.TOPICS, views=("topics",)),
-    Route("GET", "/v1/clients", Role.VIEWER, clients, "Clients that limits refuse or hold, over all topics", answer=Items,
+        answer=Page[TopicView], parameters=(PROTOCOL, QUERY, SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.TOPICS, views=("topics",)),
+    Route("GET", "/v1/clients", Role.VIEWER, clients, "Clients that limits refuse or hold, over all topics", answer=Page[ClientView],
           parameters=(PROTOCOL, QUERY, CLIENT_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CLIENTS, views=("clients",)),
-    Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck, credit and spool stage", answer=Items,
-          parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR, FORMAT), columns=spreadsheet.CONNECTIONS, views=("connections",)),
-    Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=JSONObject, views=("connections",)),
+    Route("GET", "/v1/connections", Role.VIEWER, connections, "Connections, each with its bottleneck, credit and spool stage",
+          answer=Page[ConnectionView], parameters=(PROTOCOL, QUERY, CONNECTION_SORT, LIMIT, CURSOR, FORMAT),
+          columns=spreadsheet.CONNECTIONS, views=("connections",)),
+    Route("GET", "/v1/connections/{id}", Role.VIEWER, connection, "One connection", answer=ConnectionView, views=("connections",)),
     Route("DELETE", "/v1/connections/{id}", Role.OPERATOR, close_connection, "Close a connection in the way of its protocol", answer=Done,
           parameters=(DRY, REASON), views=("connections",)),
-    Route("GET", "/v1/listeners", Role.VIEWER, listeners, "Listeners with their real ports", answer=Items,
+    Route("GET", "/v1/listeners", Role.VIEWER, listeners, "Listeners with their real ports", answer=Page[ListenerView],
           parameters=(PROTOCOL, QUERY, LIMIT, CURSOR), views=("listeners",)),
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from admin.views.topic_limits import topic_limit, with_limits
 if TYPE_CHECKING:
     from admin.ports import Gateway
     from admin.store.store import Store
+    from common.views.topics import TopicView
     from limiter.rules.rule_set import Effective, RuleSet
 
 JSONObject = dict[str, Any]
@@ -37,11 +38,11 @@ class Glance:
         topics = await with_limits(self._limit_of, self._gateway.judge, snapshot.get("topics", []), now)
         return {**snapshot, **self._of_state(), "topics": topics}
 
-    def _limit_of(self, item: JSONObject) -> Effective | None:
+    def _limit_of(self, item: TopicView) -> Effective | None:
         rules = self._store.rules()
         if rules is not self._rules or len(self._limits) > MOST_KNOWN:
             self._rules, self._limits = rules, {}
-        place = item["protocol"], item["topic"], item["operation"]
+        place = item.key()
         if place not in self._limits:
             self._limits[place] = topic_limit(rules, item)
         return self._limits[place]

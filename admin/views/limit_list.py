@@ -7,17 +7,18 @@ The plain way is to describe every limit and to show a hundred of them: 0.65 s o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from admin.http.paging import SortKey, matches
 from admin.http.slices import in_slices, rest_after
-from admin.ports import JSONObject, TopicPlace
+from admin.ports import TopicPlace
 from admin.store.level_targets import level_key_of
 from admin.store.state import key_of
 from admin.views.level_views import holding
 from admin.views.limit_views import LimitInUse, in_use, level_of, usage_of, used_share
+from common.views.topics import TopicView
 from limiter.protocols import protocol_of_level
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 NAMES_PER_SLICE: Final = 50  # live changes whose names are read between two turns of the event loop: 0.2 ms; a guess
 CHANGES_PER_SLICE: Final = 10  # live changes whose limits are looked up between two turns of the event loop: 0.2 ms
 DESCRIBED_PER_SLICE: Final = 10  # limits described between two turns of the event loop: 0.2 ms
-AT_REST: Final = {"forwarded_per_second": 0.0, "bytes_per_second": 0.0}  # of a topic that is known and does not move
+AT_REST: Final = TopicView(protocol="", topic="")  # a topic that is known and does not move
 
 
 class Entry(NamedTuple):
@@ -99,9 +100,9 @@ async def find_entries(context: Context, take: Callable[[list[Entry]], None]) ->
     await in_slices(lambda each: take(wanted(of_level(*each))), others, CHANGES_PER_SLICE)
 
 
-async def rates_of(context: Context, wanted: Collection[TopicPlace]) -> dict[TopicPlace, JSONObject]:
+async def rates_of(context: Context, wanted: Collection[TopicPlace]) -> dict[TopicPlace, TopicView]:
     """The current rates of the topics `wanted`, by protocol, topic and operation."""
-    return {(str(item["protocol"]), str(item["topic"]), str(item["operation"])): item for item in await context.gateway.topics(wanted)}
+    return {item.key(): item for item in await context.gateway.topics(wanted)}
 
 
 async def described(context: Context, entries: list[Entry]) -> list[LimitInUse]:
@@ -117,7 +118,7 @@ async def described(context: Context, entries: list[Entry]) -> list[LimitInUse]:
     return found
 
 
-def _described(context: Context, entry: Entry, rates: dict[str, Any] | None) -> LimitInUse:
+def _described(context: Context, entry: Entry, rates: TopicView | None) -> LimitInUse:
     if entry.state is not None:
         return in_use(entry.state, usage_of(entry.state, rates, context.seconds_at))
     level = level_of(entry.effective, operation=entry.operation)

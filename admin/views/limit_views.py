@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,7 @@ from limiter.rules.rule_set import SHADOW
 from limiter.units import format_byte_rate, format_duration, format_limit, format_rate, format_size
 
 if TYPE_CHECKING:
+    from common.views.topics import TopicView
     from limiter.buckets.candidate import CandidateCounts
     from limiter.limit_state import LimitState
     from limiter.limits import Limit
@@ -315,9 +316,8 @@ def levels_of(effectives: Iterable[Effective], operation: str = "produce") -> li
     return [level_of(effective, operation=operation) for effective in effectives]
 
 
-def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[[int], float]) -> Usage:
+def usage_of(state: LimitState, rates: TopicView | None, time_of: Callable[[int], float]) -> Usage:
     """`rates` is the topic's item of the gateway's own list; `time_of` tells the time of day at a monotonic moment."""
-    now = rates or {}
     return Usage(
         fill=round(state.fill, 4),
         breaker=state.breaker,
@@ -334,28 +334,28 @@ def usage_of(state: LimitState, rates: dict[str, Any] | None, time_of: Callable[
         in_flight=state.in_flight,
         concurrent_now=state.concurrent,
         last_refused=None if state.last_refused_at is None else format_time(time_of(state.last_refused_at)),
-        received_per_second=now.get("received_per_second"),
-        forwarded_per_second=now.get("forwarded_per_second"),
-        refused_per_second=now.get("refused_per_second"),
-        bytes_per_second=now.get("bytes_per_second"),
-        received_per_second_1s=now.get("received_per_second_1s"),
-        forwarded_per_second_1s=now.get("forwarded_per_second_1s"),
-        refused_per_second_1s=now.get("refused_per_second_1s"),
-        bytes_per_second_1s=now.get("bytes_per_second_1s"),
-        used=used_share(state.cap_now or state.rate_now or state.effective.rule.limit, now),
+        received_per_second=None if rates is None else rates.received_per_second,
+        forwarded_per_second=None if rates is None else rates.forwarded_per_second,
+        refused_per_second=None if rates is None else rates.refused_per_second,
+        bytes_per_second=None if rates is None else rates.bytes_per_second,
+        received_per_second_1s=None if rates is None else rates.received_per_second_1s,
+        forwarded_per_second_1s=None if rates is None else rates.forwarded_per_second_1s,
+        refused_per_second_1s=None if rates is None else rates.refused_per_second_1s,
+        bytes_per_second_1s=None if rates is None else rates.bytes_per_second_1s,
+        used=None if rates is None else used_share(state.cap_now or state.rate_now or state.effective.rule.limit, rates),
         candidate=None if state.candidate is None else candidate_usage(state.candidate, time_of),
     )
 
 
-def used_share(limit: Limit, rates: dict[str, Any]) -> float | None:
-    """The share of `limit` that passes now, by a topic's rates, 1 at most; None without rates or without a rate in the limit.
+def used_share(limit: Limit, topic: TopicView) -> float | None:
+    """The share of `limit` that passes now, by the topic's rates, 1 at most; None without a rate in the limit.
 
     A burst may pass more than the rate in ten seconds; that is all of it.
     """
     shares = [
-        min(1.0, float(rates[f"{what}_per_second"]) / rate.per_second) if rate.per_second else 1.0
-        for what, rate in (("forwarded", limit.messages), ("bytes", limit.bytes))
-        if rate is not None and rates.get(f"{what}_per_second") is not None
+        min(1.0, passed / rate.per_second) if rate.per_second else 1.0
+        for passed, rate in ((topic.forwarded_per_second, limit.messages), (topic.bytes_per_second, limit.bytes))
+        if rate is not None
     ]
     return round(max(shares), 4) if shares else None
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
+from msgspec.structs import replace
 
 from admin.http.slices import rest_after
 from admin.store.state import format_time
 from admin.views.limit_views import LimitText, used_share
+from common.views.topics import TopicLimitView, TopicView
 from limiter.rules.subject import Subject
 from limiter.topics import parse_topic
 
@@ -18,60 +20,51 @@ if TYPE_CHECKING:
     from limiter.judge import Judge
     from limiter.rules.rule_set import Effective, RuleSet
 
-JSONObject = dict[str, Any]
-
 SLICE_TOPICS: Final = 3  # topics; looked up between two turns of the event loop: 0.2 ms, where rules are many (measured 2026-11)
 
 
-def topic_limit(rules: RuleSet, item: JSONObject) -> Effective | None:
+def topic_limit(rules: RuleSet, item: TopicView) -> Effective | None:
     """The limit per topic that is enforced for this topic, whoever sends to it; else one in shadow mode; None: no rule has one."""
     try:
-        name = parse_topic(item["protocol"], item["topic"])
+        name = parse_topic(item.protocol, item.topic)
     except ValueError:  # __other__, the sum of those that are not counted one by one
         return None
-    subject = Subject(name, item["topic"], operation=item["operation"])
+    subject = Subject(name, item.topic, operation=item.operation)
     found = [effective for effective in rules.matched(subject) if effective.per == "topic" and effective.rule.mode != "off"]
     return min(found, key=lambda effective: effective.rule.mode != "enforce", default=None)
 
 
-async def with_limits(
-    limit_of: Callable[[JSONObject], Effective | None], judge: Judge, items: list[JSONObject], now: int
-) -> list[JSONObject]:
-    """The items with `limit` (null: none), `used` (0 to 1, null: no rate to compare with) and `wait_ms` (null: not used yet).
+async def with_limits(limit_of: Callable[[TopicView], Effective | None], judge: Judge, items: list[TopicView], now: int) -> list[TopicView]:
+    """The items with `limit` (None: none), `used` (0 to 1, None: no rate to compare with) and `wait_ms` (None: not used yet).
 
     `limit_of`: `topic_limit` under the rules in force. `now`: monotonic ns.
     """
-    found: list[JSONObject] = []
+    found: list[TopicView] = []
     started = trio.current_time()
     for at, item in enumerate(items, 1):
-        effective = None if "limit" in item else limit_of(item)
-        if "limit" in item:  # done before
-            found.append(item)
-        elif effective is None:
-            found.append({**item, "limit": None, "used": None, "wait_ms": None})
+        effective = limit_of(item)
+        if effective is None:
+            found.append(replace(item, limit=None, used=None, wait_ms=None))
         else:
             state = judge.state_of(effective.identity, now)
             limit = effective.rule.limit if state is None else state.cap_now or state.rate_now or effective.rule.limit
             text = LimitText.of(limit)
-            found.append({
-                **item,
-                "limit": {
-                    "messages": text.messages,
-                    "bytes": text.bytes,
-                    "messages_per_second": text.messages_per_second,
-                    "bytes_per_second": text.bytes_per_second,
-                    "concurrent": text.concurrent,
-                    "origin": effective.origin,
-                    "rule": effective.rule.name,
-                    "mode": effective.rule.mode,
-                    "by": effective.by or None,
-                    "at": format_time(effective.at) if effective.at else None,
-                    "reason": effective.reason or None,
-                    "expires": None if effective.expires_at is None else format_time(effective.expires_at),
-                },
-                "used": used_share(limit, item),
-                "wait_ms": None if state is None else round(state.wait_ns / 1e6, 3),
-            })  # fmt: skip
+            view = TopicLimitView(
+                messages=text.messages,
+                bytes=text.bytes,
+                messages_per_second=text.messages_per_second,
+                bytes_per_second=text.bytes_per_second,
+                concurrent=text.concurrent,
+                origin=effective.origin,
+                rule=effective.rule.name,
+                mode=effective.rule.mode,
+                by=effective.by or None,
+                at=format_time(effective.at) if effective.at else None,
+                reason=effective.reason or None,
+                expires=None if effective.expires_at is None else format_time(effective.expires_at),
+            )
+            wait_ms = None if state is None else round(state.wait_ns / 1e6, 3)
+            found.append(replace(item, limit=view, used=used_share(limit, item), wait_ms=wait_ms))
         if at % SLICE_TOPICS == 0:
             await rest_after(started)
             started = trio.current_time()

@@ -5,7 +5,7 @@ Those of limits and of rules have files of their own (`limit_views.py`, `rule_vi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -13,6 +13,9 @@ from admin.store.journal import Change, Entry
 from admin.store.state import PublishedQuotas
 from admin.views.hindsight import WouldHaveRefused
 from admin.views.limit_views import Level
+from common.views.status import StatusView
+
+ItemT = TypeVar("ItemT")
 
 
 class TopicChange(msgspec.Struct, frozen=True):
@@ -108,12 +111,31 @@ class LiveChanges(msgspec.Struct, frozen=True):
     revision: int
 
 
-class Items(msgspec.Struct, frozen=True):
-    """A page of items that the gateway describes."""
+class Page(msgspec.Struct, Generic[ItemT], frozen=True):
+    """A page of a list: its items, the cursor of the next one, and how many there are in all."""
 
-    items: list[dict[str, Any]]
+    items: list[ItemT]
     next: str | None
     total: int
+
+
+class StoreView(msgspec.Struct, frozen=True):
+    """The store of live changes."""
+
+    revision: int
+    live_changes_of_keys: int
+    live_changes_of_rules: int
+    unfit_changes_of_rules: dict[str, str]
+    quotas: PublishedQuotas | None
+    next_expiry: str | None
+    write_failures: int
+    read_only: str | None
+
+
+class GatewayView(StatusView, frozen=True, kw_only=True):
+    """The gateway as a whole, and the store of its live changes."""
+
+    state: StoreView
 
 
 class AuditPage(msgspec.Struct, frozen=True):

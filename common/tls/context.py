@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from common.tls.certificates import TlsFileError, Validity, read_text, validities
+from common.views.listeners import TlsView
 
 MFD_NOEXEC_SEAL: Final = 0x8  # of Linux 6.3 and later: a machine with vm.memfd_noexec=2 makes no file in memory without it
 CLIENT: Final = "client"  # the hop between clients and the gateway
@@ -38,14 +39,12 @@ class Hop:
     permissive: bool = False  # towards clients: those that begin without TLS are let in too
     texts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)  # by file: what it held
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> TlsView:
         """For `GET /v1/listeners`."""
         until = None if self.own is None else datetime.fromtimestamp(self.own.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         verified = self.context.verify_mode == ssl.CERT_REQUIRED
-        described: dict[str, object] = {"certificate_expires": until, "peer_verified": verified, "handshakes_failed": dict(self.failures)}
-        if self.server_side:
-            described["mode"] = "permissive" if self.permissive else "enforcing"
-        return described
+        mode = {"mode": "permissive" if self.permissive else "enforcing"} if self.server_side else {}
+        return TlsView(certificate_expires=until, peer_verified=verified, handshakes_failed=dict(self.failures), **mode)
 
     def for_host(self, host: str) -> Hop:
         """The same towards the broker on `host`, which its certificate must name where no other name was given."""

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from common import log
+from common.views.listeners import CapView
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.protocol import BLOCKED, SLOW_CONFIRMS
 from limiter.units import format_limit
@@ -134,15 +135,15 @@ class AdaptiveCaps:
         return f"<AdaptiveCaps {'adapting' if self._adapting else 'fixed'} {self._loads}>"
 
 
-def describe(state: CapState, now: int) -> dict[str, object]:
+def describe(state: CapState, now: int) -> CapView:
     """A cap in `GET /v1/listeners`."""
-    return {
-        "rule": state.rule,
-        "limit": format_limit(state.limit),
-        "now": format_limit(state.now),
-        "part": state.permille / 1000,
-        "reason": state.reason or None,
-        "seconds": round((now - state.since) / 1e9, 3) if state.reason else None,
-        "tightened": dict(state.counts),
-        "topics": state.topics,
-    }
+    return CapView(
+        rule=state.rule,
+        limit=format_limit(state.limit),
+        now=format_limit(state.now),
+        part=state.permille / 1000,
+        reason=state.reason or None,
+        seconds=round((now - state.since) / 1e9, 3) if state.reason else None,
+        tightened=dict(state.counts),
+        topics=state.topics,
+    )

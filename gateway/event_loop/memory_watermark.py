@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from common.views.status import MemoryView
 from gateway.admission import BY_MEMORY
 from gateway.session.ending import send_close
 from gateway.session.session import LARGE_FRAME_BYTES, Session
@@ -163,14 +164,14 @@ class MemoryWatermark:
         """For how long memory has been full so far: a counter."""
         return self._full_ns + (max(now - self._full_at, 0) if self.full else 0)
 
-    def describe(self) -> dict[str, object]:
-        return {
-            "full": self.full,
-            "held_bytes": self.held,
-            "high_watermark": self.high_watermark,
-            "stopped_connections": self.stopped,
-            "delivery_bytes": self.deliveries,
-        }
+    def describe(self) -> MemoryView:
+        return MemoryView(
+            full=self.full,
+            held_bytes=self.held,
+            high_watermark=self.high_watermark,
+            stopped_connections=self.stopped,
+            delivery_bytes=self.deliveries,
+        )
 
     def __repr__(self) -> str:
         return f"<MemoryWatermark {'full' if self.full else 'open'} {self.held}/{self.high_watermark} stopped={self.stopped}>"

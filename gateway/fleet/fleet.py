@@ -29,6 +29,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from common import log
+from common.views.status import FleetView
 from config.urls import shown_url
 from gateway.counting.histogram import Histogram
 from gateway.fleet.figures import Told, believed
@@ -252,28 +253,28 @@ class Fleet:
         if self._thread is not None:
             self._thread.join(self._timeout_ns / 1e9 * 2 + 0.5)
 
-    def describe(self, now: int) -> dict[str, object]:
+    def describe(self, now: int) -> FleetView:
         """For `GET /v1/status`. `members`, `missing` and `sum` are null at the first look, and during an outage."""
         lost_at = self._lost_at
         self._looked_at = now
         told = self._told if self.reachable() else None
-        return {
-            "name": self.name,
-            "redis": self.url,
-            "reachable": self.reachable(),
-            "gateways": self.lease.members,
-            "members": told and told.members,
-            "missing": told and told.missing,
-            "sum": told and told.sum(),
-            "reason": self.reason or None,
-            "detail": self.detail or None,
-            "outage_seconds": round((now - lost_at) / 1e9, 3) if lost_at else None,
-            "orphaned": self.orphaned(),
-            "asks": self.asks,
-            "put_off": self.put_off,
-            "failures": sum(self.failures.values()),
-            "round_trip_ms": round(self.last_round_trip_s * 1e3, 3),
-        }
+        return FleetView(
+            name=self.name,
+            redis=self.url,
+            reachable=self.reachable(),
+            gateways=self.lease.members,
+            members=told and told.members,
+            missing=told and told.missing,
+            sum=told and told.sum(),
+            reason=self.reason or None,
+            detail=self.detail or None,
+            outage_seconds=round((now - lost_at) / 1e9, 3) if lost_at else None,
+            orphaned=self.orphaned(),
+            asks=self.asks,
+            put_off=self.put_off,
+            failures=sum(self.failures.values()),
+            round_trip_ms=round(self.last_round_trip_s * 1e3, 3),
+        )
 
     def reachable(self) -> bool:
         return self.lease.owner_lost_at == 0

@@ -34,6 +34,7 @@ import trio
 
 from common import log
 from common.tls.context import Hop
+from common.views.listeners import UpstreamView
 from gateway.listeners.connecting import CONNECT_TIMEOUT_S, connect, exchange, greet, hint
 from gateway.listeners.hold_down import GOOD_EVERY_S, HoldDown
 from gateway.listeners.unreachable import (
@@ -351,18 +352,19 @@ class Upstream:
         host, port = self.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def describe(self) -> dict[str, object]:
-        """For `GET /v1/listeners`. `held_seconds`: what is left of the time for which other addresses get the new connections instead."""
+    def describe(self, *, preferred: bool) -> UpstreamView:
+        """For `GET /v1/listeners`."""
         state = "untried" if self.ok is None else "up" if self.ok else "held" if self.held else "down"
         left_s = self.hold_down.left_s(trio.current_time()) if self.ok is False and not self.alone() else 0.0
-        return {
-            "address": self.text,
-            "state": state,
-            "error": self.why or None,
-            "reason": self.why_label or None,
-            "held_seconds": round(left_s, 3),
-            "connections": self.heard.connections,
-        }
+        return UpstreamView(
+            address=self.text,
+            state=state,
+            error=self.why or None,
+            reason=self.why_label or None,
+            held_seconds=round(left_s, 3),
+            connections=self.heard.connections,
+            preferred=preferred and self.ok is not False,
+        )
 
     def __repr__(self) -> str:
         state = "untried" if self.ok is None else "up" if self.ok else f"down: {self.why}"

@@ -21,6 +21,7 @@ import trio
 
 from common import log
 from common.tls.context import Hop
+from common.views.listeners import UpstreamView
 from gateway.listeners.unreachable import SparedError, UnreachableError
 from gateway.listeners.upstream import Upstream
 from gateway.protocols.question import Question
@@ -146,9 +147,9 @@ class Upstreams:
             _add(counts, upstream.dials)
         return counts
 
-    def describe(self) -> list[dict[str, object]]:
+    def describe(self) -> list[UpstreamView]:
         """For `GET /v1/listeners`: the addresses in order of preference."""
-        return [{**upstream.describe(), "preferred": upstream is self.preferred and upstream.ok is not False} for upstream in self.members]
+        return [upstream.describe(preferred=upstream is self.preferred) for upstream in self.members]
 
     # ---- what a reload changes -------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ Must not be assumed: that a read ends at a frame, that a frame ends in the read 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.held_budget import HeldBudget
@@ -249,6 +249,6 @@ class Conversation:
 
     # ---- for operators ---------------------------------------------------------------------------------------------
 
-    def describe(self) -> dict[str, object]:
-        """For `GET /v1/connections`: what the protocol knows about itself (vhost, user, client properties, ...)."""
+    def describe(self) -> dict[str, Any]:
+        """Fields of `ConnectionView` that the protocol alone knows (vhost, client properties, ...)."""
         return {}

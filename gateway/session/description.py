@@ -6,8 +6,9 @@ because the one behind it is slow: reader in flow and limiter not, the limiter i
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from common.views.connections import ConnectionView, CreditView, HeldView, SpoolStageView, StageView
 from gateway.session.deadlines import unread_ns
 from gateway.session.session import Session
 from gateway.session.states import OPEN
@@ -58,54 +59,52 @@ def state(session: Session, now: int) -> str:
     return "flow" if session.withheld() or session.decode.credit.flow(now) else "running"
 
 
-def describe(session: Session, now: int) -> dict[str, object]:
+def describe(session: Session, now: int) -> ConnectionView:
     """One item of `GET /v1/connections`."""
     conversation = session.conversation
-    return {
-        "id": session.number,
-        "listener": session.listener_config.name,
-        "protocol": session.listener_config.protocol,
-        "client": f"{conversation.context.client}:{conversation.context.client_port}",
-        "user": conversation.user,
-        "state": state(session, now),
-        "bottleneck": bottleneck(session, now),
-        "held_by": _held_by(session),
-        "refused_by": _refused_by(session, now),
-        "credit": {
-            "reader": _stage(session.decode.credit, now),
-            "limiter": _stage(session.forward.credit, now),
-            "spool": _spool_stage(session),
-        },
-        "client_gone_seconds": _seconds(now - session.gone_at) if session.gone_at else 0.0,
-        "age_seconds": _seconds(now - session.opened_at),
-        "bytes_from_client": session.client.received,
-        "bytes_to_client": session.client.sent,
-        "backlog_to_client": session.client.backlog,
-        "upstream": session.upstream.heard.address or None,
-        "unread_seconds": _seconds(unread_ns(session, now)),
-        "backlog_to_broker": session.upstream.backlog,
-        "held_messages": session.budget.held_messages,
-        "held_bytes": session.budget.held_bytes,
-        "spooled_bytes": session.budget.paged_bytes,
-        "held_deliveries": session.budget.parked_messages,
-        "held_delivery_bytes": session.budget.parked_bytes,
-        "messages_forwarded": session.forward.messages,
+    return ConnectionView(
+        id=session.number,
+        listener=session.listener_config.name,
+        protocol=session.listener_config.protocol,
+        client=f"{conversation.context.client}:{conversation.context.client_port}",
+        user=conversation.user,
+        state=state(session, now),
+        bottleneck=bottleneck(session, now),
+        held_by=_held_by(session),
+        refused_by=_refused_by(session, now),
+        credit=CreditView(
+            reader=_stage(session.decode.credit, now), limiter=_stage(session.forward.credit, now), spool=_spool_stage(session)
+        ),
+        client_gone_seconds=_seconds(now - session.gone_at) if session.gone_at else 0.0,
+        age_seconds=_seconds(now - session.opened_at),
+        bytes_from_client=session.client.received,
+        bytes_to_client=session.client.sent,
+        backlog_to_client=session.client.backlog,
+        upstream=session.upstream.heard.address or None,
+        unread_seconds=_seconds(unread_ns(session, now)),
+        backlog_to_broker=session.upstream.backlog,
+        held_messages=session.budget.held_messages,
+        held_bytes=session.budget.held_bytes,
+        spooled_bytes=session.budget.paged_bytes,
+        held_deliveries=session.budget.parked_messages,
+        held_delivery_bytes=session.budget.parked_bytes,
+        messages_forwarded=session.forward.messages,
         **_refusals(session, now),
-        "broker_blocked": session.reports.broker_blocked,
-        "broker_blocked_seconds": _seconds(session.flow.broker_blocked_ns(now)),
-        "send_blocked_seconds": _seconds(session.upstream.send_blocked_ns(now)),
-        "tls": session.client.encryption(),
-        "upstream_tls": session.upstream.encryption(),
+        broker_blocked=session.reports.broker_blocked,
+        broker_blocked_seconds=_seconds(session.flow.broker_blocked_ns(now)),
+        send_blocked_seconds=_seconds(session.upstream.send_blocked_ns(now)),
+        tls=session.client.encryption(),
+        upstream_tls=session.upstream.encryption(),
         **conversation.describe(),
-    }
+    )
 
 
-def _held_by(session: Session) -> dict[str, object] | None:
+def _held_by(session: Session) -> HeldView | None:
     """The rule that holds something of this connection, and of which topic; one of them where there are more."""
     part = session.conversation.lines.first_waiting()
     if part is None or part.rule is None or part.key is None:
         return None
-    return {"rule": part.rule.name, "topic": part.key.text, "operation": part.key.operation}
+    return HeldView(rule=part.rule.name, topic=part.key.text, operation=part.key.operation)
 
 
 def _refused(session: Session, now: int) -> bool:
@@ -114,15 +113,15 @@ def _refused(session: Session, now: int) -> bool:
     return at > 0 and now - at < REFUSED_NS
 
 
-def _refused_by(session: Session, now: int) -> dict[str, object] | None:
+def _refused_by(session: Session, now: int) -> HeldView | None:
     """The rule that refused or dropped something of this client last, within REFUSED_NS, and of which topic."""
     rule, key = session.wait.refused_rule, session.wait.refused_key
     if rule is None or key is None or not _refused(session, now):
         return None
-    return {"rule": rule.name, "topic": key.text, "operation": key.operation}
+    return HeldView(rule=rule.name, topic=key.text, operation=key.operation)
 
 
-def _refusals(session: Session, now: int) -> dict[str, object]:
+def _refusals(session: Session, now: int) -> dict[str, Any]:
     """Messages of this client refused or dropped since it connected, and per second: a mean over REFUSED_NS."""
     refusals = session.wait.refusals
     if refusals is None:
@@ -130,12 +129,12 @@ def _refusals(session: Session, now: int) -> dict[str, object]:
     return {"messages_refused": refusals.total, "refused_per_second": round(refusals.per_second(now), 3)}
 
 
-def _stage(credit: Credit, now: int) -> dict[str, object]:
+def _stage(credit: Credit, now: int) -> StageView:
     """A stage of the connection: whether it waits for credit from the next one or did within the last second, and for how long in all."""
-    return {"flow": credit.flow(now), "credit": credit.credit, "blocked_seconds": _seconds(credit.blocked_ns(now))}
+    return StageView(flow=credit.flow(now), credit=credit.credit, blocked_seconds=_seconds(credit.blocked_ns(now)))
 
 
-def _spool_stage(session: Session) -> dict[str, object] | None:
+def _spool_stage(session: Session) -> SpoolStageView | None:
     """Where the spool keeps what waits of this connection; None: nothing does.
 
     `stage`: "memory" (a burst short enough), "disk" (some of it is there, or on its way), "full" (the client is not read: there is no room,
@@ -149,7 +148,7 @@ def _spool_stage(session: Session) -> dict[str, object] | None:
     stage = "disk" if budget.paged_bytes > 0 or budget.paging_bytes > 0 else "memory"
     if session.disk_full():
         stage = "full"
-    return {"stage": stage, "memory_bytes": budget.held_bytes, "disk_bytes": budget.paged_bytes}
+    return SpoolStageView(stage=stage, memory_bytes=budget.held_bytes, disk_bytes=budget.paged_bytes)
 
 
 def _seconds(ns: int) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from common.views.listeners import JudgingView
 from gateway.pipeline.routes import Routes
 from gateway.protocols.rocketmq.limit_requests import Permission
 from gateway.session.broker_flow import BrokerFlow
@@ -23,13 +24,13 @@ class JudgingCounts:
         self.bypassed = 0  # batches of which something passed without a verdict
         self.bypassed_messages = 0
 
-    def describe(self) -> dict[str, int]:
-        return {
-            "queued": self.queued,
-            "inline": self.inline,
-            "bypassed": self.bypassed,
-            "bypassed_messages": self.bypassed_messages,
-        }
+    def describe(self) -> JudgingView:
+        return JudgingView(
+            queued=self.queued,
+            inline=self.inline,
+            bypassed=self.bypassed,
+            bypassed_messages=self.bypassed_messages,
+        )
 
     def __repr__(self) -> str:
         return f"<JudgingCounts queued={self.queued} inline={self.inline} bypassed={self.bypassed}>"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from common.views.topics import ClientView
 from gateway.counting.recent_rates import RecentCounts
 
 if TYPE_CHECKING:
@@ -90,26 +91,26 @@ class RankedClient:
             self.worst = max(topics, key=lambda each: topics[each])
             self.topics = {each: over / 2 for each, over in topics.items() if over >= 1.0}
 
-    def describe(self, now_s: float) -> dict[str, object]:
+    def describe(self, now_s: float) -> ClientView:
         """An item of `GET /v1/clients`; `now_s` in seconds of the ranking."""
         protocol, listener, address, user = self.place
-        return {
-            "protocol": protocol,
-            "listener": listener,
-            "client": address,
-            "user": user or None,
-            "names": list(self.names),
-            "libraries": list(self.libraries),
-            "topic": self.worst[0],
-            "operation": self.worst[1],
-            "refused": self.refused,
-            "delayed": self.delayed,
-            "refused_per_second": round(self.rates[0], 3),
-            "delayed_per_second": round(self.rates[1], 3),
-            "refused_per_second_1s": round(self.last_rates[0], 3),
-            "delayed_per_second_1s": round(self.last_rates[1], 3),
-            "idle_seconds": round(max(0.0, now_s - self.last_s), 3),
-        }
+        return ClientView(
+            protocol=protocol,
+            listener=listener,
+            client=address,
+            user=user or None,
+            names=list(self.names),
+            libraries=list(self.libraries),
+            topic=self.worst[0],
+            operation=self.worst[1],
+            refused=self.refused,
+            delayed=self.delayed,
+            refused_per_second=round(self.rates[0], 3),
+            delayed_per_second=round(self.rates[1], 3),
+            refused_per_second_1s=round(self.last_rates[0], 3),
+            delayed_per_second_1s=round(self.last_rates[1], 3),
+            idle_seconds=round(max(0.0, now_s - self.last_s), 3),
+        )
 
     def __repr__(self) -> str:
         return f"<RankedClient {self.place[2]} refused={self.refused} {self.rates[0]:.0f}/s delayed={self.delayed} worst={self.worst[0]}>"
@@ -178,7 +179,7 @@ class ClientRanking:
             if self._seconds - client.last_s > KEEP_S:
                 del self._clients[client.place]
 
-    def describe(self) -> list[dict[str, object]]:
+    def describe(self) -> list[ClientView]:
         """`GET /v1/clients`, in no order; without those of which nothing was counted yet, as they are listed only now."""
         return [client.describe(self._seconds) for client in self._clients.values() if client.refused or client.delayed]
 

@@ -9,7 +9,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from itertools import accumulate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from common.views.limits import OverLimitView
+    from common.views.listeners import ListenerView
 
 JSONObject = dict[str, Any]
 
@@ -21,26 +25,14 @@ LISTENER: Final = (
 )  # fmt: skip
 
 
-def in_short(listeners: Iterable[JSONObject]) -> list[JSONObject]:
+def in_short(listeners: Iterable[ListenerView]) -> list[JSONObject]:
     """The listeners of `GET /v1/listeners`, in short."""
-    return [{name: listener.get(name) for name in LISTENER} for listener in listeners]
+    return [{name: getattr(listener, name) for name in LISTENER} for listener in listeners]
 
 
-def over_limits(over: Iterable[JSONObject]) -> list[JSONObject]:
-    """Limits that are over now (`LimitEvents.over` of one or several processes), those that refuse most first, one item for each.
-
-    Over several processes the one that refuses most names the worst client.
-    """
-    found: dict[tuple[str, ...], JSONObject] = {}
-    for item in sorted(over, key=lambda item: -item["rate"]):
-        place = tuple(str(item[name]) for name in ("per", "thing", "rule", "operation", "protocol"))
-        known = found.get(place)
-        if known is None:
-            found[place] = item
-        else:
-            sums = {name: known[name] + item[name] for name in ("rate", "refused", "delayed")}
-            found[place] = {**known, **sums, "since": min(known["since"], item["since"])}
-    return nlargest(MOST_OVER, found.values(), key=lambda item: (item["rate"], item["refused"]))
+def over_limits(over: Iterable[OverLimitView]) -> list[OverLimitView]:
+    """Limits that are over now, those that refuse most first."""
+    return nlargest(MOST_OVER, over, key=lambda item: (item.rate, item.refused))
 
 
 def summed_counts(views: list[list[int]]) -> list[int]:

@@ -24,6 +24,7 @@ import time
 from typing import Final
 
 from common import log
+from common.views.limits import OverLimitView
 from gateway.clock import now_ns
 from gateway.telemetry.refused_clients import consumer_group
 from limiter.buckets.bucket import OVERFLOW, Bucket
@@ -185,23 +186,23 @@ class LimitEvents:
         self._offered.clear()
         self._ticked_at = now
 
-    def over(self) -> list[JSONObject]:
+    def over(self) -> list[OverLimitView]:
         """Every limit that has reached (`limit_reached`) and not recovered, as `admin/alerting/alerts.py` reads it."""
         return [described(episode, identity[-1]) for identity, episode in self._over.items() if episode.told]
 
 
-def described(episode: Episode, operation: str) -> JSONObject:
+def described(episode: Episode, operation: str) -> OverLimitView:
     """One bucket over its limit: which one, its limit, what it cost since it began, and the client that was over it most."""
     bucket, key = episode.bucket, episode.worst.key
     origin = key.origin
-    return {
-        "per": bucket.effective.per, "thing": bucket.thing()[:MAX_NAME_CHARS], "rule": bucket.rule.name, "operation": operation,
-        "place": bucket.rule.place, "origin": bucket.effective.origin, "limit": episode.limit_text(),
-        "since": episode.began, "rate": episode.rate, "refused": episode.refused, "delayed": episode.delayed,
-        "protocol": origin.protocol, "topic": key.text[:MAX_NAME_CHARS], "listener": origin.listener,
-        "client": origin.client, "user": (origin.user or "")[:MAX_NAME_CHARS], "group": (group_of(key) or "")[:MAX_NAME_CHARS],
-        "client_refused": episode.worst.refused, "clients": episode.clients_over,
-    }  # fmt: skip
+    return OverLimitView(
+        per=bucket.effective.per, thing=bucket.thing()[:MAX_NAME_CHARS], rule=bucket.rule.name, operation=operation,
+        place=bucket.rule.place, origin=bucket.effective.origin, limit=episode.limit_text(),
+        since=episode.began, rate=episode.rate, refused=episode.refused, delayed=episode.delayed,
+        protocol=origin.protocol, topic=key.text[:MAX_NAME_CHARS], listener=origin.listener,
+        client=origin.client, user=(origin.user or "")[:MAX_NAME_CHARS], group=(group_of(key) or "")[:MAX_NAME_CHARS],
+        client_refused=episode.worst.refused, clients=episode.clients_over,
+    )  # fmt: skip
 
 
 def group_of(key: Key) -> str | None:

@@ -16,6 +16,8 @@ from gateway.counting.accounts import TopicTotals
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
 
+    from common.views.status import StatusView
+    from common.views.topics import TopicView
     from gateway.counting.accounts import Place
     from gateway.telemetry.ports import Gateway
 
@@ -29,7 +31,7 @@ NONE_FORGOTTEN: Final[Mapping[str, int]] = MappingProxyType(dict.fromkeys(COUNTS
 RATES: Final = ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second")
 STATUS: Final = (
     "name", "version", "boot", "uptime_seconds", "ready", "not_ready_because", "draining", "connections", "revision", "memory_full",
-    "event_loop", "warnings", "memory_limit", "fleet",
+    "event_loop", "warnings", "memory_limit", "fleet", "memory",
 )  # fmt: skip
 
 
@@ -64,7 +66,7 @@ def moving(gateway: Gateway) -> Generator[None, None, Moving]:
     return Moving({name: getattr(sums, name) for name in COUNTS}, rates, troubles, places)
 
 
-def moving_items(items: Sequence[JSONObject], forgotten: Mapping[str, int] = NONE_FORGOTTEN) -> Generator[None, None, Moving]:
+def moving_items(items: Sequence[TopicView], forgotten: Mapping[str, int] = NONE_FORGOTTEN) -> Generator[None, None, Moving]:
     """Of topics as `GET /v1/topics` has them, and the sums over those that are not among them any more, in slices."""
     counts = dict(forgotten)
     rates = [0.0] * len(RATES)
@@ -72,14 +74,14 @@ def moving_items(items: Sequence[JSONObject], forgotten: Mapping[str, int] = NON
     known: set[Place] = set()
     for first in range(0, len(items), SLICE_TOPICS):
         for topic in items[first : first + SLICE_TOPICS]:
-            place = topic["protocol"], topic["topic"], topic["operation"]
+            place = topic.key()
             known.add(place)
             for name in COUNTS:
-                counts[name] += topic[name]
-            trouble = topic["refused_per_second"], float(topic["waiting"]), topic["received_per_second"]
+                counts[name] += getattr(topic, name)
+            trouble = topic.refused_per_second, float(topic.waiting), topic.received_per_second
             if any(trouble):
                 troubles[place] = trouble
-                rates = [one + topic[name] for one, name in zip(rates, RATES, strict=True)]
+                rates = [one + getattr(topic, name) for one, name in zip(rates, RATES, strict=True)]
         yield
     return Moving(counts, rates, troubles, known)
 
@@ -109,10 +111,10 @@ def worst(found: Moving) -> list[Place]:
     return nlargest(MAX_TOPICS, troubles, key=lambda place: troubles[place])
 
 
-def assembled(status: JSONObject, found: Moving, topics: list[JSONObject]) -> JSONObject:
+def assembled(status: StatusView, found: Moving, topics: list[TopicView]) -> JSONObject:
     """A snapshot, with the `topics` that are the worst."""
     return {
-        **{name: status[name] for name in (*STATUS, "memory") if name in status},
+        **{name: getattr(status, name) for name in STATUS},
         "totals": found.counts,
         "rates": {name: round(rate, 3) for name, rate in zip(RATES, found.rates, strict=True)},
         "topics_known": len(found.known),

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from common.views.topics import RefusedClientView
 from gateway.counting.accounts import FORGET_AFTER, OTHER
 from gateway.counting.recent_rates import RecentCounts
 from gateway.protocols import PROTOCOLS
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 MAX_TOPICS: Final = 1000  # topics; refused last, whose clients are known; a guess: 2 MB
 MAX_CLIENTS_KEPT: Final = 8  # clients; of each topic; a guess
-MAX_CLIENTS_SHOWN: Final = 3  # clients; of each topic in `GET /v1/topics`; a guess
 MAX_GROUPS_SHOWN: Final = 50  # consumer groups; with series of their own (the rest is under __other__); a guess
 GROUP_IDLE_S: Final = FORGET_AFTER / 1e9  # seconds; refused nothing for so long, a group makes room for another one
 
@@ -76,15 +76,15 @@ class Client:
         """
         return self.lately / max(self.lately_s, seconds, 1e-9)
 
-    def describe(self, seconds: float = 0.0) -> dict[str, object]:
+    def describe(self, seconds: float = 0.0) -> RefusedClientView:
         """`seconds`: those that the means of its topic are over."""
-        return {
-            "client": self.address,
-            "forwarded": self.forwarded,
-            "refused": self.refused,
-            "refused_per_second": round(self.rate(seconds), 3),
-            "refused_per_second_1s": round(self.last_rate, 3),
-        }
+        return RefusedClientView(
+            client=self.address,
+            forwarded=self.forwarded,
+            refused=self.refused,
+            refused_per_second=round(self.rate(seconds), 3),
+            refused_per_second_1s=round(self.last_rate, 3),
+        )
 
     def __repr__(self) -> str:
         return f"<Client {self.address} refused={self.refused} {self.rate():.0f}/s forwarded={self.forwarded}>"

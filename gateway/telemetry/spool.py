@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from common.views.spool import SpooledTopicView, SpoolView
 from gateway.counting.accounts import OTHER, PRODUCE, Place
 from gateway.telemetry.exposition import Sample, families
 from gateway.waiting.disk import UNWRITABLE
@@ -20,22 +21,22 @@ if TYPE_CHECKING:
 MAX_TOPICS_PER_SLICE: Final = 200  # topics; described between two turns of the event loop: 0.2 ms; a guess
 
 
-def figures(disk: WaitingDisk) -> dict[str, object]:
-    """The spool of this process as a whole; what is counted, since the start. `trouble`: why it cannot be written."""
-    return {
-        "directory": str(disk.directory),
-        "size_bytes": disk.max_bytes,
-        "used_bytes": disk.used,
-        "messages": disk.waiting.messages,
-        "disk_messages": disk.waiting.disk_messages,
-        "topics": len(disk.waiting.topics),
-        "written_bytes": disk.written,
-        "read_bytes": disk.read,
-        "damaged_batches": disk.lost_batches,
-        "expired": disk.expired,
-        "full": is_full(disk),
-        "trouble": disk.trouble or None,
-    }
+def figures(disk: WaitingDisk) -> SpoolView:
+    """The spool of this process as a whole."""
+    return SpoolView(
+        directory=str(disk.directory),
+        size_bytes=disk.max_bytes,
+        used_bytes=disk.used,
+        messages=disk.waiting.messages,
+        disk_messages=disk.waiting.disk_messages,
+        topics=len(disk.waiting.topics),
+        written_bytes=disk.written,
+        read_bytes=disk.read,
+        damaged_batches=disk.lost_batches,
+        expired=disk.expired,
+        full=is_full(disk),
+        trouble=disk.trouble or None,
+    )
 
 
 def is_full(disk: WaitingDisk) -> bool:
@@ -43,23 +44,23 @@ def is_full(disk: WaitingDisk) -> bool:
     return bool(disk.out_of_room)
 
 
-def topics(disk: WaitingDisk, now: int) -> Iterator[list[dict[str, object]]]:
+def topics(disk: WaitingDisk, now: int) -> Iterator[list[SpooledTopicView]]:
     """The topics that wait, in slices. One that has gone meanwhile is told as it was."""
     known = [(*place, waiting) for place, waiting in disk.waiting.topics.items()]
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
         yield [_topic(*each, now) for each in known[first : first + MAX_TOPICS_PER_SLICE]]
 
 
-def _topic(protocol: str, text: str, waiting: Waiting, now: int) -> dict[str, object]:
-    return {
-        "protocol": protocol,
-        "topic": text,
-        "messages": waiting.messages,
-        "bytes": waiting.bytes,
-        "disk_messages": waiting.disk_messages,
-        "disk_bytes": waiting.disk_bytes,
-        "waiting_seconds": round(max(0, now - waiting.since) / 1e9, 3),
-    }
+def _topic(protocol: str, text: str, waiting: Waiting, now: int) -> SpooledTopicView:
+    return SpooledTopicView(
+        protocol=protocol,
+        topic=text,
+        messages=waiting.messages,
+        bytes=waiting.bytes,
+        disk_messages=waiting.disk_messages,
+        disk_bytes=waiting.disk_bytes,
+        waiting_seconds=round(max(0, now - waiting.since) / 1e9, 3),
+    )
 
 
 def spooled(disk: WaitingDisk, protocol: str, topic: str, operation: str) -> int:

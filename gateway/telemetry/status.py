@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import asdict
+
+from common.views.listeners import BrokerPortsView, ListenerView, SeatsView
+from common.views.status import AccessLogView, EventLoopView, LimiterView, LimitsInUseView, MemoryLimitView, StatusView
+from common.views.topics import MAX_CLIENTS_SHOWN, TopicView
 from config.addresses import Address
 from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
@@ -17,12 +22,14 @@ from gateway.build import build
 from gateway.clock import now_ns
 from gateway.session import description
 from gateway.telemetry import spool
-from gateway.telemetry.refused_clients import MAX_CLIENTS_SHOWN, consumer_group
+from gateway.telemetry.refused_clients import consumer_group
 from limiter.units import format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
+    from common.views.connections import ConnectionView
+    from common.views.topics import ClientView
     from gateway.counting.accounts import TopicTotals
     from gateway.listeners.listener import Listener
     from gateway.telemetry.ports import Gateway
@@ -43,7 +50,7 @@ NUMBERS: Final[dict[str | None, Callable[[TopicTotals], float]]] = {
 }
 
 
-def identity(name: str, boot: str, began: float) -> dict[str, object]:
+def identity(name: str, boot: str, began: float) -> dict[str, Any]:
     """Which gateway this is, of which build, and which process of it; `began` is monotonic seconds."""
     facts = build()
     return {
@@ -57,48 +64,36 @@ def identity(name: str, boot: str, began: float) -> dict[str, object]:
     }
 
 
-def of_process(gateway: Gateway) -> dict[str, object]:
+def of_process(gateway: Gateway) -> StatusView:
     """What `GET /v1/status` has of one process; the rest is its control plane's."""
-    return {
-        "not_ready_because": gateway.ready(),
-        "connections": len(gateway.sweeper.sessions),
-        "event_loop": {
-            "sweeps": gateway.sweeper.sweeps,
-            "submissions": gateway.sweeper.submissions,
-            "lag_ms": round(gateway.lag_s * 1e3, 3),
-        },
-        "limiter": limiter(gateway),
-        "fleet": None if gateway.fleet is None else gateway.fleet.describe(now_ns()),
-        "memory_full": gateway.shared.memory_full,
-        "memory": gateway.memory.describe(),
-        "memory_limit": memory_limit(gateway),
-        "spool": spool.figures(gateway.disk),
-        "warnings": warnings(gateway),
-        "access_log": None
-        if gateway.access_log is None
-        else {
-            "lost_lines": gateway.access_log.lost_lines,
-            "failed_writes": gateway.access_log.failed_writes,
-            "disk_low": gateway.access_log.disk_low,
-            "free_bytes": gateway.access_log.free_bytes,
-        },
-        "limits": gateway.judge.usage(),
-    }
+    log = gateway.access_log
+    limit = gateway.memory_limit
+    return StatusView(
+        not_ready_because=gateway.ready(),
+        connections=len(gateway.sweeper.sessions),
+        event_loop=EventLoopView(
+            sweeps=gateway.sweeper.sweeps, submissions=gateway.sweeper.submissions, lag_ms=round(gateway.lag_s * 1e3, 3)
+        ),
+        limiter=limiter(gateway),
+        fleet=None if gateway.fleet is None else gateway.fleet.describe(now_ns()),
+        memory_full=gateway.shared.memory_full,
+        memory=gateway.memory.describe(),
+        memory_limit=MemoryLimitView(step=limit.step, size_bytes=limit.size, limit_bytes=limit.limit, doing=limit.doing() or None),
+        spool=spool.figures(gateway.disk),
+        warnings=warnings(gateway),
+        access_log=None
+        if log is None
+        else AccessLogView(lost_lines=log.lost_lines, failed_writes=log.failed_writes, disk_low=log.disk_low, free_bytes=log.free_bytes),
+        limits=LimitsInUseView(**gateway.judge.usage()),
+    )
 
 
-def limiter(gateway: Gateway) -> dict[str, object]:
-    """Where batches are judged (`limiter.inline`; "always": there are no threads), and how many went which way, over all listeners."""
+def limiter(gateway: Gateway) -> LimiterView:
     batches: dict[str, int] = {}
     for listener in gateway.listening.values():
-        for way, count in listener.config.judging.describe().items():
+        for way, count in asdict(listener.config.judging.describe()).items():
             batches[way] = batches.get(way, 0) + count
-    return {"threads": gateway.settings.limiter.threads, "inline": gateway.executor.inline_mode, "batches": batches}
-
-
-def memory_limit(gateway: Gateway) -> dict[str, object]:
-    """How large the process is, how large it may become, and the steps it takes on the way there."""
-    limit = gateway.memory_limit
-    return {"step": limit.step, "size_bytes": limit.size, "limit_bytes": limit.limit, "doing": limit.doing() or None}
+    return LimiterView(threads=gateway.settings.limiter.threads, inline=gateway.executor.inline_mode, batches=batches)
 
 
 def warnings(gateway: Gateway) -> list[str]:
@@ -130,56 +125,55 @@ def warnings(gateway: Gateway) -> list[str]:
     return found
 
 
-def listeners(gateway: Gateway) -> list[dict[str, object]]:
+def listeners(gateway: Gateway) -> list[ListenerView]:
     """`GET /v1/listeners`."""
     now = now_ns()
     return [
-        {
-            "name": listener.name,
-            "protocol": listener.protocol,
-            "bind": str(Address(*listener.address)),
-            "upstream": listener.upstreams.text,
-            "upstream_reachable": listener.upstreams.ok,
-            "upstream_error": listener.upstreams.why or None,
-            "upstream_reason": listener.upstreams.why_label or None,
-            "upstreams": listener.upstreams.describe(),
-            "accept_proxy_protocol": listener.accept_proxy,
-            "trusted_proxies": list(listener.trusted_proxies.texts),
-            "send_proxy_protocol": "v2" if listener.upstreams.send_proxy else "none",
-            "tls": None if listener.tls is None else listener.tls.describe(),
-            "upstream_tls": None if listener.upstreams.tls is None else listener.upstreams.tls.describe(),
-            "broker_busy": dict(listener.config.flow.busy),
-            "caps": [describe_cap(state, now) for state in gateway.judge.caps(listener.name, now)],
-            "remote_admin": listener.config.remote_admin is not None,
-            "judged": listener.config.judging.describe(),
-            "connections_active": listener.active,
-            "broker_blocked_connections": listener.config.flow.blocked_now,
-            "connections_opened": listener.opened,
-            "connections_closed": dict(listener.closed),
-            "connections_refused": {cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},
+        ListenerView(
+            name=listener.name,
+            protocol=listener.protocol,
+            bind=str(Address(*listener.address)),
+            upstream=listener.upstreams.text,
+            upstream_reachable=listener.upstreams.ok,
+            upstream_error=listener.upstreams.why or None,
+            upstream_reason=listener.upstreams.why_label or None,
+            upstreams=listener.upstreams.describe(),
+            accept_proxy_protocol=listener.accept_proxy,
+            trusted_proxies=list(listener.trusted_proxies.texts),
+            send_proxy_protocol="v2" if listener.upstreams.send_proxy else "none",
+            tls=None if listener.tls is None else listener.tls.describe(),
+            upstream_tls=None if listener.upstreams.tls is None else listener.upstreams.tls.describe(),
+            broker_busy=dict(listener.config.flow.busy),
+            caps=[describe_cap(state, now) for state in gateway.judge.caps(listener.name, now)],
+            remote_admin=listener.config.remote_admin is not None,
+            judged=listener.config.judging.describe(),
+            connections_active=listener.active,
+            broker_blocked_connections=listener.config.flow.blocked_now,
+            connections_opened=listener.opened,
+            connections_closed=dict(listener.closed),
+            connections_refused={cause: listener.closed[cause] for cause in CAUSES if cause in listener.closed},
             **brokers(gateway, listener),
             **connection_limits(listener.admission.limits),
-            "seats": {"taken": listener.admission.admitted, "most": listener.admission.maximum},
-        }
+            seats=SeatsView(taken=listener.admission.admitted, most=listener.admission.maximum),
+        )
         for listener in gateway.listening.values()
     ]
 
 
-def brokers(gateway: Gateway, listener: Listener) -> dict[str, object]:
+def brokers(gateway: Gateway, listener: Listener) -> dict[str, Any]:
     """For a name server's listener: the ports of its brokers. The brokers' own listeners are named after it."""
     known = gateway.brokers.get(listener.name)
     if known is None:
         return {}
-    ports = {"range": str(known.entry.broker_ports), "room": len(known.ports), "taken": len(known.by_broker)}
     return {
         "advertise": known.host,
-        "broker_ports": ports,
+        "broker_ports": BrokerPortsView(range=str(known.entry.broker_ports), room=len(known.ports), taken=len(known.by_broker)),
         "routes": dict(known.answers),
         "registrations_refused": known.refused_registrations,
     }
 
 
-def connection_limits(allowed: ConnectionLimits) -> dict[str, object]:
+def connection_limits(allowed: ConnectionLimits) -> dict[str, Any]:
     """A listener's limits on connections, under their settings' names; None: no limit."""
     return {
         "max_connections": allowed.connections,
@@ -207,7 +201,7 @@ def listening(listener: Listener) -> dict[str, object]:
     }
 
 
-def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[dict[str, object]]]:
+def connections(gateway: Gateway, numbers: Sequence[int]) -> Iterator[list[ConnectionView]]:
     """`GET /v1/connections`, in slices. A connection that ends before its slice's turn is left out."""
     sessions = gateway.sweeper.sessions
     for first in range(0, len(numbers), MAX_CONNECTIONS_PER_SLICE):
@@ -228,19 +222,14 @@ def topic_numbers(gateway: Gateway, name: str | None) -> Generator[None, None, d
     return found
 
 
-def clients(gateway: Gateway) -> list[dict[str, object]]:
+def clients(gateway: Gateway) -> list[ClientView]:
     """`GET /v1/clients`: who is refused or held, over all topics."""
     gateway.accounts.fold(now_ns())
     return gateway.client_ranking.describe()
 
 
-def topics(gateway: Gateway, wanted: list[TopicTotals] | None = None) -> Iterator[list[dict[str, object]]]:
-    """`GET /v1/topics`, in slices: all topics, or those `wanted` of the accounts, in their order.
-
-    Rates are means over ten seconds; those of the last second end in `_1s`. `wait_p99_ms`: of the messages that a limit held and that
-    passed or were given up within the last half minute to minute, 99 of 100 waited no longer; null: none was held. `group` is the consumer
-    group whose retries the topic holds. `clients` are those refused most, each counted since it is listed.
-    """
+def topics(gateway: Gateway, wanted: list[TopicTotals] | None = None) -> Iterator[list[TopicView]]:
+    """`GET /v1/topics`, in slices: all topics, or those `wanted` of the accounts, in their order."""
     gateway.accounts.fold(now_ns())
     known = list(gateway.accounts.topics.values()) if wanted is None else wanted
     for first in range(0, len(known), MAX_TOPICS_PER_SLICE):
@@ -248,36 +237,36 @@ def topics(gateway: Gateway, wanted: list[TopicTotals] | None = None) -> Iterato
         yield [topic(gateway, totals, now) for totals in known[first : first + MAX_TOPICS_PER_SLICE]]
 
 
-def topic(gateway: Gateway, totals: TopicTotals, now: int) -> dict[str, object]:
+def topic(gateway: Gateway, totals: TopicTotals, now: int) -> TopicView:
     """One topic of `GET /v1/topics`."""
     place = (totals.protocol, totals.text, totals.operation)
     seconds = 0.0 if totals.recent is None else totals.recent.seconds
-    return {
-        "protocol": totals.protocol,
-        "topic": totals.text,
-        "operation": totals.operation,
-        "group": consumer_group(totals.protocol, totals.text),
-        "received": totals.received,
-        "forwarded": totals.forwarded,
-        "refused": totals.refused,
-        "delayed": totals.delayed,
-        "dropped": totals.dropped,
-        "abandoned": totals.abandoned,
-        "bypassed": totals.bypassed,
-        "shadow_refused": totals.shadow_refused,
-        "redelivered": totals.redelivered,
-        "waiting": totals.waiting,
-        "wait_p99_ms": gateway.accounts.waits.p99_ms(place, now),
-        "spooled": spool.spooled(gateway.disk, *place),
-        "bytes": totals.bytes,
-        "received_per_second": round(totals.rates[0], 3),
-        "forwarded_per_second": round(totals.rates[1], 3),
-        "refused_per_second": round(totals.rates[2], 3),
-        "bytes_per_second": round(totals.rates[3], 3),
-        "received_per_second_1s": round(totals.last_rates[0], 3),
-        "forwarded_per_second_1s": round(totals.last_rates[1], 3),
-        "refused_per_second_1s": round(totals.last_rates[2], 3),
-        "bytes_per_second_1s": round(totals.last_rates[3], 3),
-        "idle_seconds": round((now - totals.last_seen) / 1e9, 3),
-        "clients": [client.describe(seconds) for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
-    }
+    return TopicView(
+        protocol=totals.protocol,
+        topic=totals.text,
+        operation=totals.operation,
+        group=consumer_group(totals.protocol, totals.text),
+        received=totals.received,
+        forwarded=totals.forwarded,
+        refused=totals.refused,
+        delayed=totals.delayed,
+        dropped=totals.dropped,
+        abandoned=totals.abandoned,
+        bypassed=totals.bypassed,
+        shadow_refused=totals.shadow_refused,
+        redelivered=totals.redelivered,
+        waiting=totals.waiting,
+        wait_p99_ms=gateway.accounts.waits.p99_ms(place, now),
+        spooled=spool.spooled(gateway.disk, *place),
+        bytes=totals.bytes,
+        received_per_second=round(totals.rates[0], 3),
+        forwarded_per_second=round(totals.rates[1], 3),
+        refused_per_second=round(totals.rates[2], 3),
+        bytes_per_second=round(totals.rates[3], 3),
+        received_per_second_1s=round(totals.last_rates[0], 3),
+        forwarded_per_second_1s=round(totals.last_rates[1], 3),
+        refused_per_second_1s=round(totals.last_rates[2], 3),
+        bytes_per_second_1s=round(totals.last_rates[3], 3),
+        idle_seconds=round((now - totals.last_seen) / 1e9, 3),
+        clients=[client.describe(seconds) for client in gateway.refused_clients.of(place)[:MAX_CLIENTS_SHOWN]],
+    )

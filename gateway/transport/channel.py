@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
+from common.views.connections import EncryptionView
 from gateway.transport.channel_states import (
     FIN_PENDING,
     FIN_SENT,
@@ -290,7 +291,7 @@ class Channel:
         """How long a backlog has waited for the socket so far, the present wait included: a counter."""
         return self.blocked_ns + (max(now - self.blocked_at, 0) if self.blocked_at else 0)
 
-    def encryption(self) -> dict[str, object] | None:
+    def encryption(self) -> EncryptionView | None:
         """What protects this hop, for operators; None: nothing does."""
         return None
 

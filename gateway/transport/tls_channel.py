@@ -32,6 +32,7 @@ from typing import Final, cast
 from mypy_extensions import i64
 
 from common.tls.context import explain
+from common.views.connections import EncryptionView
 from gateway.transport.channel import Channel
 from gateway.transport.channel_states import FIN_SENT, READ_EOF, READ_FAILED, READ_OPEN, WRITE_FAILED
 
@@ -289,10 +290,11 @@ class TlsChannel(Channel):
         self._aside = None
         self._fetched = None
 
-    def encryption(self) -> dict[str, object] | None:
+    def encryption(self) -> EncryptionView | None:
         """TLS version and cipher, and the peer's certified user where there is one."""
         cipher = self._tls.cipher()
-        return {"version": self._tls.version(), "cipher": cipher[0] if cipher else None, "certificate_user": self.certificate_user}
+        name = cipher[0] if cipher else None
+        return EncryptionView(version=self._tls.version(), cipher=name, certificate_user=self.certificate_user)
 
     def __repr__(self) -> str:
         return f"<Tls{super().__repr__()[1:]}"

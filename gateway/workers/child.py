@@ -17,12 +17,14 @@ import msgspec
 import trio
 
 from common import log
+from common.views.status import WorkerView
 from gateway.clock import now_ns
 from gateway.data_plane import FollowBacklog
 from gateway.lifecycle.child_processes import child_environment, python
-from gateway.telemetry import live_snapshot, summing
+from gateway.telemetry import live_snapshot
+from gateway.telemetry.views import DECODERS
 from gateway.workers import rules as rule_sets
-from gateway.workers import scrapes
+from gateway.workers import scrapes, topic_lists
 from gateway.workers.wire import (
     FOR_PARENTS,
     Asks,
@@ -52,6 +54,8 @@ from limiter.topics import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
+    from common.views.connections import ConnectionView
+    from common.views.topics import TopicView
     from gateway.counting.accounts import Place
     from gateway.data_plane import AnyCommand, Message
     from gateway.telemetry.live_snapshot import Moving
@@ -118,7 +122,7 @@ class Child:
         self.unanswered: list[trio.Event] = []  # changes that it has not put in force yet
         self._numbers = count(1)  # of requests
         self._waiting: dict[int, trio.Event] = {}  # by the number of the request
-        self._described: dict[int, list[dict[str, Any]]] = {}  # connections, until they are fetched; by the same numbers
+        self._described: dict[int, list[ConnectionView]] = {}  # connections, until they are fetched; by the same numbers
 
     @property
     def serves(self) -> bool:
@@ -164,7 +168,7 @@ class Child:
     def view(self, name: str) -> Any:
         return self.reported.get(name)
 
-    async def describe(self, connections: Sequence[int]) -> list[dict[str, Any]]:
+    async def describe(self, connections: Sequence[int]) -> list[ConnectionView]:
         """Nothing when the worker is over. Raises trio.TooSlowError after DESCRIBE_S."""
         number, answered = self.request(lambda number: Describe(number, list(connections)))
         try:
@@ -175,11 +179,11 @@ class Child:
             self._waiting.pop(number, None)
             self._described.pop(number, None)
 
-    def topics(self, wanted: Collection[Place] | None = None) -> Iterator[list[dict[str, Any]]]:
-        return summing.in_slices(self.reported.get("topics", ()), wanted)
+    def topics(self, wanted: Collection[Place] | None = None) -> Iterator[list[TopicView]]:
+        return topic_lists.in_slices(self.reported.get("topics", ()), wanted)
 
     def topic_numbers(self, name: str | None) -> Generator[None, None, dict[Place, float]]:
-        return summing.topic_numbers(self.reported.get("topics", ()), name)
+        return topic_lists.topic_numbers(self.reported.get("topics", ()), name)
 
     def rows(self, name: str) -> Iterator[list[Any]]:
         return iter([self.reported.get(name, [])])
@@ -330,9 +334,9 @@ class Child:
                     self.summed_seconds.add(self.worker, msgspec.msgpack.decode(data), time.monotonic())
             elif name == "forgotten":
                 if self.retired_topics is not None:
-                    self.retired_topics.add_forgotten(msgspec.msgpack.decode(data))
+                    self.retired_topics.add_forgotten(DECODERS["topics"].decode(data))
             else:
-                self.reported[name] = msgspec.msgpack.decode(data)
+                self.reported[name] = DECODERS[name].decode(data)
 
     def _add_bucket(self, bucket: int, counters: Sequence[int]) -> None:
         """Add what a worker's bucket has counted since the last report to the parent's own; take over the rest of its state."""
@@ -365,17 +369,18 @@ class Child:
             admitted, refused = admitted - before[0], refused - before[1]
         self.judge.add_candidate_counts(self._leased[bucket], admitted, refused, clients, since, now_ns())
 
-    def summary(self) -> dict[str, object]:
+    def summary(self) -> WorkerView:
         """Its part of `GET /v1/status`."""
-        status = self.reported.get("status", {})
-        return {
-            "worker": self.worker,
-            "pid": self.pid,
-            "lives": self.generation + 1,
-            "serves": self.serves,
-            "uptime_seconds": round(time.monotonic() - self.started, 3),
-            **{name: status.get(name) for name in ("connections", "event_loop", "limits", "memory_full", "memory", "warnings")},
-        }
+        status = self.reported.get("status")
+        told = ("connections", "event_loop", "limits", "memory_full", "memory", "warnings")
+        return WorkerView(
+            worker=self.worker,
+            pid=self.pid,
+            lives=self.generation + 1,
+            serves=self.serves,
+            uptime_seconds=round(time.monotonic() - self.started, 3),
+            **{name: getattr(status, name, None) for name in told},
+        )
 
     def retire(self, topics: RetiredTopics, families: scrapes.Families, named: Sequence[NamedSeries]) -> None:
         """Add what it has counted to what the workers before it have."""

@@ -28,9 +28,10 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
+from msgspec.structs import replace
 
 from admin.remote_admin import LimitRequestService
 from common import log
@@ -66,6 +67,7 @@ from limiter.leases.owner import LeaseOwner
 
 if TYPE_CHECKING:
     from admin.store.store import Store
+    from common.views.status import StatusView
     from config import Settings
     from gateway.control_plane import FirstSteps
     from gateway.data_plane import TopicSource
@@ -141,9 +143,9 @@ class Parent(ControlPlane):
         self.judge.replace(rules, now_ns())
         super().enforce(rules)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> StatusView:
         workers = [self.children[place].summary() for place in sorted(self.children)]
-        return {**super().status(), "workers": workers, "workers_replaced": self.replaced}
+        return replace(super().status(), workers=workers, workers_replaced=self.replaced)
 
     def traffic_lines(self) -> Iterator[str]:
         living = [(str(child.worker), child.families) for child in self.children.values() if child.serves]

@@ -7,19 +7,20 @@ in the sums over all topics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from common.views.view import merge
 from gateway.counting.accounts import FORGET_AFTER
-from gateway.telemetry import live_snapshot, summing
+from gateway.telemetry import live_snapshot
 from gateway.telemetry.live_snapshot import COUNTS
+from gateway.workers import topic_lists
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator
 
+    from common.views.topics import TopicView
     from gateway.counting.accounts import Place
     from gateway.telemetry.live_snapshot import Moving
-
-JSONObject = dict[str, Any]
 
 FORGET_AFTER_S: Final = FORGET_AFTER / 1e9  # seconds
 MAX_PER_SLICE: Final = 1000  # topics; looked at between two turns of the event loop: 0.5 ms; a guess
@@ -30,41 +31,41 @@ class RetiredTopics:
 
     def __init__(self) -> None:
         self.sums: dict[str, int] = dict.fromkeys(COUNTS, 0)  # of those that are forgotten
-        self._items: dict[tuple[str, str, str], JSONObject] = {}
+        self._items: dict[tuple[str, str, str], TopicView] = {}
         self._since: dict[tuple[str, str, str], float] = {}  # seconds, monotonic: when a worker ended that knew it
 
-    def add_ended(self, view: list[JSONObject], now_s: float) -> None:
+    def add_ended(self, view: list[TopicView], now_s: float) -> None:
         """All topics of a worker that has ended."""
-        self._add(summing.ended(view), now_s)
+        self._add(view, now_s)
 
-    def add_forgotten(self, items: list[JSONObject]) -> None:
+    def add_forgotten(self, items: list[TopicView]) -> None:
         """Topics that a living worker has forgotten."""
-        self._add(summing.ended(items), float("-inf"))
+        self._add(items, float("-inf"))
 
-    def _add(self, items: list[JSONObject], now_s: float) -> None:
+    def _add(self, items: list[TopicView], now_s: float) -> None:
         for item in items:
-            place = summing.place(item)
+            place, left = item.key(), item.ended()
             known = self._items.get(place)
-            self._items[place] = item if known is None else summing.topic(known, item)
+            self._items[place] = left if known is None else merge(known, left)
             self._since[place] = max(now_s, self._since.get(place, now_s))
 
-    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[JSONObject]]:
-        return summing.in_slices(list(self._items.values()), wanted)
+    def topics(self, wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
+        return topic_lists.in_slices(list(self._items.values()), wanted)
 
     def topic_numbers(self, name: str | None) -> Generator[None, None, dict[Place, float]]:
-        return summing.topic_numbers(list(self._items.values()), name)
+        return topic_lists.topic_numbers(list(self._items.values()), name)
 
     def moving(self) -> Generator[None, None, Moving]:
         return live_snapshot.moving_items(list(self._items.values()), self.sums)
 
-    def forget(self, living: Iterable[list[JSONObject]], now_s: float) -> Generator[None, None, None]:
+    def forget(self, living: Iterable[list[TopicView]], now_s: float) -> Generator[None, None, None]:
         """Forget, in slices, what none of the `living` views shows."""
         if not self._items:
             return
         known: set[tuple[str, str, str]] = set()
         for view in living:
             for first in range(0, len(view), MAX_PER_SLICE):
-                known.update([summing.place(item) for item in view[first : first + MAX_PER_SLICE]])
+                known.update([item.key() for item in view[first : first + MAX_PER_SLICE]])
                 yield
         gone = [place for place, since in self._since.items() if now_s - since >= FORGET_AFTER_S and place not in known]
         for first in range(0, len(gone), MAX_PER_SLICE):
@@ -72,7 +73,7 @@ class RetiredTopics:
                 item = self._items.pop(place)
                 del self._since[place]
                 for name in COUNTS:
-                    self.sums[name] += item[name]
+                    self.sums[name] += getattr(item, name)
             yield
 
     def __repr__(self) -> str:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import trio
 
+from common.views.connections import ConnectionView
 from gateway.data_plane import AnyCommand, Message
 from limiter.rules.sender import Sender
 
@@ -159,7 +160,7 @@ class Described(Message, frozen=True):
     """Those of the connections that are still open, as `GET /v1/connections` has them."""
 
     number: int
-    connections: list[dict[str, Any]]
+    connections: list[ConnectionView]
 
 
 ToWorker: TypeAlias = Begin | NewRules | NewRaise | Reload | Grants | StateQuery | Describe | LimitRequestDone | AnyCommand

@@ -9,6 +9,7 @@ import trio.testing
 from admin.endpoints import traffic
 from admin.http.paging import matches
 from admin.http.routing import Request
+from common.views.listeners import ListenerView
 from support.admin.admin_client import Control
 
 
@@ -57,7 +58,7 @@ async def test_a_search_looks_at_every_text_of_every_connection(api: Control, se
 async def test_listeners_are_paged_and_filtered_in_their_order(api: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server's listener can have one for each broker; the list took no parameters until November 2026."""
     known = [
-        {"name": f"l{number}", "protocol": "amqp" if number % 2 else "rocketmq", "bind": f"127.0.0.1:{number}"} for number in (3, 1, 2)
+        ListenerView(name=f"l{number}", protocol="amqp" if number % 2 else "rocketmq", bind=f"127.0.0.1:{number}") for number in (3, 1, 2)
     ]
     monkeypatch.setattr(api.gateway, "listeners", lambda: known)
     page = (await api.ask("GET", "/v1/listeners?limit=2")).json()

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 import click
 import trio
+from msgspec import to_builtins
 
 from admin.endpoints import ROUTES
 from admin.http.problems import PROBLEMS
@@ -180,11 +181,11 @@ async def answers(folder: Path) -> dict[str, list[str]]:
             "connections of amqp": connections[0],
             "connections of rocketmq": connections[1],
             "topics": (await standalone.topics())[0],
-            **{f"listeners of {each['protocol']}": each for each in standalone.listeners()},
+            **{f"listeners of {each.protocol}": each for each in standalone.listeners()},
         }
     gateway.executor.close(5)
     store.close()
-    return {name: sorted(_keys(answer)) for name, answer in sorted(found.items())}
+    return {name: sorted(_keys(to_builtins(answer))) for name, answer in sorted(found.items())}
 
 
 def _keys(answer: dict[str, Any], path: str = "") -> Iterator[str]:

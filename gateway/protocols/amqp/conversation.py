@@ -9,6 +9,8 @@ Frames of the gateway's own go out at frame boundaries only, on either side.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gateway.admission import UNKNOWN_USER, RefusedError
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.conversation import Conversation
@@ -345,12 +347,11 @@ class AmqpConversation(Conversation):
             self.context.judge.release(origin)
         self._over = True
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> dict[str, Any]:
         handshake = self.handshake
         opened = [channel for channel in self.channels.values() if channel.client_state != CLIENT_CLOSED]
         return {
             "vhost": None if handshake.vhost is None else handshake.vhost.decode("utf-8", "backslashreplace"),
-            "user": self.user,
             "client_properties": handshake.properties,
             "channels": len(opened),
             "confirm_channels": len([channel for channel in opened if channel.confirms is not None]),

@@ -15,7 +15,7 @@ refused, or wait, while the others pass.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -336,7 +336,7 @@ class RocketmqConversation(Conversation):
     def ended(self) -> None:
         self.frames.origins.release()
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> dict[str, Any]:
         return {
             "language": self.frames.language or None,
             "version": self.frames.version if self.frames.version >= 0 else None,

@@ -12,8 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from admin.alerting.alerts import MAX_LABEL_CHARS, RUNBOOK, Alert, fingerprint, labels_of, merged, safe
+from admin.alerting.alerts import MAX_LABEL_CHARS, RUNBOOK, Alert, fingerprint, labels_of, safe
 from admin.alerting.payloads import NO_TIME, alertmanager_alert, webhook_alert, webhook_message
+from common.views.view import merge_all
 from support.overruns import GATEWAY, SINCE, overrun
 
 ROOT = Path(__file__).parents[3]
@@ -168,9 +169,8 @@ def test_ordinary_names_stay_as_they_are() -> None:
 
 
 def test_one_limit_over_in_two_workers_is_one_alert() -> None:
-    found = merged([overrun(since=SINCE + 5, client="10.0.0.1", client_refused=1), overrun(refused=10, clients=1)])
-    (facts,) = found.values()
-    sums = {name: facts[name] for name in ("since", "rate", "refused", "clients", "client")}
+    (facts,) = merge_all([[overrun(since=SINCE + 5, client="10.0.0.1", client_refused=1)], [overrun(refused=10, clients=1)]])
+    sums = {name: getattr(facts, name) for name in ("since", "rate", "refused", "clients", "client")}
     assert sums == {"since": SINCE, "rate": 1400, "refused": 1210, "clients": 4, "client": "10.0.0.7"}
 
 
@@ -180,12 +180,12 @@ def test_what_the_gateway_tells_apart_are_alerts_of_their_own_and_no_others() ->
         overrun(), overrun("b"), overrun(rule="b"), overrun(operation="consume"), overrun(protocol="rocketmq"), overrun(per="client"),
         overrun(""), overrun(per="rule", thing=""),
     ]  # fmt: skip
-    assert len(merged(different)) == len({Alert(facts, GATEWAY).fingerprint for facts in different}) == len(different)
+    assert len(merge_all([different])) == len({Alert(facts, GATEWAY).fingerprint for facts in different}) == len(different)
     same = [
         overrun("", protocol="amqp"),
         overrun("", protocol="rocketmq", topic="x", client="y", listener="z", limit="1/s", origin="quota"),
     ]
-    assert len(merged(same)) == len({Alert(facts, GATEWAY).fingerprint for facts in same}) == 1
+    assert len(merge_all([same])) == len({Alert(facts, GATEWAY).fingerprint for facts in same}) == 1
 
 
 def test_what_is_posted_to_alertmanager_ends_by_itself() -> None:

@@ -20,6 +20,7 @@ from admin.alerting import hook as hooks
 from admin.alerting import webhooks as hub
 from admin.alerting.hook import FAILED, MAX_PAUSE_S, OK, REJECTED, Hook, Sender, api_url
 from admin.alerting.webhooks import FINISH_S, MAX_FIRING, Webhooks
+from common.views.limits import OverLimitView
 from config import Settings, load
 from support.overruns import GATEWAY, SINCE, overrun
 from support.processes import LOOPBACK, free_ports
@@ -406,7 +407,7 @@ async def test_a_fault_in_a_look_ends_that_look_only(
     monkeypatch.setattr(hub, "LOOK_S", 0.02)
     looks = []
 
-    def look() -> list[dict[str, Any]]:
+    def look() -> list[OverLimitView]:
         looks.append(1)
         if len(looks) == 1:
             raise ValueError("a fault")

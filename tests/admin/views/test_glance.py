@@ -80,7 +80,7 @@ async def test_limits_are_looked_up_once_for_each_topic(api: Control, monkeypatc
     asked: list[str] = []
 
     def counted(rules: Any, item: Any) -> Any:
-        asked.append(item["topic"])
+        asked.append(item.topic)
         return topic_limit(rules, item)
 
     monkeypatch.setattr(glance, "topic_limit", counted)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import to_builtins
 
 from admin.views.limit_views import usage_of
 from gateway.broker_load.adaptive_caps import LEARN_S, MIN_SAMPLES, AdaptiveCaps, BrokerLoad, ConfirmPace, describe
@@ -137,7 +138,8 @@ class Gate:
 
     def cap(self) -> dict[str, object]:
         (state,) = self.judge.caps("l", self.now)
-        return describe(state, self.now)
+        found: dict[str, object] = to_builtins(describe(state, self.now))
+        return found
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, Any]]]:
@@ -226,8 +228,8 @@ def test_a_busy_answer_of_the_broker_shows_everywhere_after_the_next_tick(standa
     assert 'sluice_cap_tightened_total{listener="rocket",rule="broker",reason="timeout_clean_queue"} 0\n' in lines
     assert "cold_data" not in "".join(line for line in lines.splitlines() if "sluice_cap" in line)
     (listener,) = standalone.listeners()
-    (cap,) = cast(Any, listener["caps"])
-    assert (cap["limit"], cap["now"], cap["reason"]) == ("1000/s, 1MiB/s", "500/s, 512KiB/s", "overload")
+    (cap,) = listener.caps
+    assert (cap.limit, cap.now, cap.reason) == ("1000/s, 1MiB/s", "500/s, 512KiB/s", "overload")
     (state,) = [state for state in standalone.judge.states(now_ns()) if state.per == "listener"]
     usage = usage_of(state, None, lambda _: 0.0)
     assert usage.cap_now is not None

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from common.views.listeners import JudgingView
 from gateway.session.listener_config import ListenerConfig
 from limiter.bypass import BypassBound
 from limiter.executor import NEVER, TRUSTED
@@ -69,8 +70,8 @@ def test_a_flood_that_fills_its_threads_queue_leaves_the_other_threads_sessions_
         assert len(split_frames(wires.received(clients[1][1]))) == 10
         stuck.gate.set()
         wires.until(lambda: wires.session(2).upstream.sent > 0 and wires.session(4).upstream.sent > 0)
-        assert calm.judging.describe() == {"queued": 1, "inline": 0, "bypassed": 0, "bypassed_messages": 0}
-        assert flood.judging.describe() == {"queued": 2, "inline": 0, "bypassed": 1, "bypassed_messages": 50}
+        assert calm.judging.describe() == JudgingView(queued=1, inline=0, bypassed=0, bypassed_messages=0)
+        assert flood.judging.describe() == JudgingView(queued=2, inline=0, bypassed=1, bypassed_messages=50)
         assert repr(flood.judging) == "<JudgingCounts queued=2 inline=0 bypassed=1>"
 
 
@@ -89,7 +90,7 @@ def test_beyond_max_bypass_a_full_queue_lets_nothing_pass_unjudged() -> None:
         assert len(split_frames(wires.received(clients[2][1]))) == 10, "judged on the loop: nothing else was judged lately"
         clients[3][0].sendall(b"".join(send("more", opaque=each) for each in range(5)))
         wires.until(lambda: wires.session(4).upstream.sent > 0)
-        assert one.judging.describe() == {"queued": 0, "inline": 1, "bypassed": 1, "bypassed_messages": 5}, "5 of the 55 settled lately"
+        assert one.judging.describe() == JudgingView(queued=0, inline=1, bypassed=1, bypassed_messages=5), "5 of the 55 settled lately"
         assert wires.totals("rocketmq", "more")["bypassed"] == 5
         stuck.gate.set()
         wires.until(lambda: wires.session(2).upstream.sent > 0)
@@ -109,7 +110,7 @@ def test_messages_that_a_failing_judge_lets_pass_are_counted_for_their_listener(
         client.sendall(b"".join(send("flood", opaque=each) for each in range(50)))
         wires.until(lambda: wires.session().upstream.sent > 0)
         assert len(split_frames(wires.received(broker))) == 50
-        assert one.judging.describe() == {"queued": 0, "inline": 0, "bypassed": 1, "bypassed_messages": 50}
+        assert one.judging.describe() == JudgingView(queued=0, inline=0, bypassed=1, bypassed_messages=50)
 
 
 @pytest.mark.parametrize("inline", [NEVER, TRUSTED])
@@ -139,7 +140,7 @@ def test_with_inline_never_no_batch_is_judged_on_the_loop_and_limits_and_order_a
         assert passed == [topic * 30 + each for topic in range(10) for each in range(10)], "ten of each topic, in order"
         judged = one.judging.describe()
     if inline == NEVER:
-        assert judged == {"queued": 100, "inline": 0, "bypassed": 0, "bypassed_messages": 0}
+        assert judged == JudgingView(queued=100, inline=0, bypassed=0, bypassed_messages=0)
         assert judges == {"sluice-limiter-0"}
     else:
-        assert judged["inline"] > 0
+        assert judged.inline > 0

@@ -114,7 +114,7 @@ def test_a_user_that_may_not_keep_the_figures_still_shares_limits(tmp_path: Path
             member.fleet.figures = told("a", 1)
             made.run(2500, [1])
             assert (member.fleet.lease.owner_lost_at, sum(member.fleet.failures.values())) == (0, 0)
-            assert member.fleet.describe(made.now)["members"] in (None, [])
+            assert member.fleet.describe(made.now).members in (None, [])
         finally:
             made.close()
 
@@ -123,16 +123,16 @@ def test_the_sum_is_there_while_somebody_looks_and_who_is_missing_shows(world: F
     for number, member in enumerate(world.members[:2]):
         member.fleet.figures = told(f"gateway-{number}", 100.0 * (number + 1), waiting=number, connections=5)
     first = world.members[0].fleet
-    assert first.describe(world.now)["members"] is None, "nobody has looked yet"
+    assert first.describe(world.now).members is None, "nobody has looked yet"
     world.run(2200, [0, 0, 0])
     found = first.describe(world.now)
-    assert [each["name"] for each in found["members"]] == ["gateway-0", "gateway-1"]  # type: ignore[attr-defined]
-    assert found["sum"]["received_per_second"] == 300  # type: ignore[index]
-    assert found["missing"] == []
-    assert found["gateways"] == 3, "of which one has told nothing"
+    assert [each["name"] for each in found.members or ()] == ["gateway-0", "gateway-1"]
+    assert (found.sum or {})["received_per_second"] == 300
+    assert found.missing == []
+    assert found.gateways == 3, "of which one has told nothing"
     world.members.pop(1)
     world.run(6500, [0, 0])
-    assert first.describe(world.now)["missing"] == ["gateway-1"]
+    assert first.describe(world.now).missing == ["gateway-1"]
     world.run(12_000, [0, 0])
     assert first._told is None, "nobody looks any more"
 
@@ -142,6 +142,6 @@ def test_sums_of_an_outage_are_not_shown(world: FleetWorld) -> None:
     member.fleet.figures = told("a", 1)
     member.fleet.describe(world.now)
     world.run(2200, [0, 0, 0])
-    assert member.fleet.describe(world.now)["sum"] is not None
+    assert member.fleet.describe(world.now).sum is not None
     member.fleet.lease.owner_lost(world.now)
-    assert member.fleet.describe(world.now)["sum"] is None
+    assert member.fleet.describe(world.now).sum is None

@@ -281,9 +281,9 @@ def test_a_round_that_hangs_is_an_outage() -> None:
     fleet.lease.owner_back()
     fleet._begun_at = START
     fleet.watch(START + 100 * MS)
-    assert fleet.describe(START)["reachable"] is True
+    assert fleet.describe(START).reachable is True
     fleet.watch(START + SECOND)
-    assert fleet.describe(START)["reachable"] is False
+    assert fleet.describe(START).reachable is False
     assert fleet.reason == "timeout"
 
 
@@ -307,13 +307,13 @@ def test_an_outage_is_logged_with_its_reason_and_its_consequence(world: World, o
     gateways = world(1, limited(1000), server=own_server)
     fleet = gateways.members[0].fleet
     gateways.run(1000, [1])
-    assert fleet.describe(gateways.now)["reachable"] is True
+    assert fleet.describe(gateways.now).reachable is True
     assert repr(fleet) == f"<Fleet {fleet.name!r} 1 gateways, {fleet.asks} asks>"
     own_server.fill_up()
     gateways.run(1000, [1])
     told = fleet.describe(gateways.now)
-    assert (told["reachable"], told["reason"], told["orphaned"]) == (False, "full", 1)
-    assert 0.9 <= float(str(told["outage_seconds"])) <= 1.1
+    assert (told.reachable, told.reason, told.orphaned) == (False, "full", 1)
+    assert 0.9 <= float(str(told.outage_seconds)) <= 1.1
     assert fleet.warning() == (
         f"fleet: no answer from {own_server.url}: full, {fleet.detail.rstrip('.')}; limits hold by this gateway's last share (1 in use)"
     )

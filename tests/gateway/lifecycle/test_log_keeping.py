@@ -143,7 +143,7 @@ def test_a_gateway_shows_what_is_kept(tmp_path: Path, log: str) -> None:
         standalone.log_keeping.take(Report(held_files=1, held_bytes=7, bytes=70))
         told = "".join(standalone.metrics({}))
         assert ("\nsluice_access_log_bytes 70\n" in told) == (log != "off")
-        assert standalone.warnings() == standalone.status()["warnings"] == standalone.log_keeping.warnings()
+        assert standalone.warnings() == standalone.status().warnings == standalone.log_keeping.warnings()
         assert standalone.log_keeping.run in list(standalone.tasks())
 
 

@@ -167,7 +167,7 @@ async def test_an_unusable_file_is_reported_with_all_its_faults_and_the_next_is_
 
 async def test_a_setting_that_needs_a_restart_is_reported_until_the_file_agrees_again(standalone: Standalone, tmp_path: Path) -> None:
     def told() -> object:
-        return standalone.status()["needs_restart"]
+        return standalone.status().needs_restart
 
     file = tmp_path / "sluice.yaml"
     moved = file.read_text().replace("127.0.0.1:0", "127.0.0.1:7")

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from common.tls.certificates import TlsFileError
 from config import Settings, diff, load
@@ -38,26 +39,26 @@ def test_changed_files_are_reported_and_used_by_new_connections_and_failure_coun
     before = rabbit.tls
     assert before is not None
     described = {"certificate_expires": "2040-01-01T00:00:00Z", "peer_verified": False, "handshakes_failed": {}, "mode": "enforcing"}
-    assert before.describe() == described
+    assert to_builtins(before.describe()) == described
     before.failures["expired"] = 3
     assert apply_tls(listening, read_tls(configured.listeners)) == []
     ca.issue("a", NAME, not_after=datetime(2041, 1, 1))  # noqa: DTZ001
     told = changed_tls(listening, read_tls(configured.listeners))
     assert rabbit.tls is not None
-    assert rabbit.tls.describe()["certificate_expires"] == "2040-01-01T00:00:00Z", "saying so puts nothing in force"
+    assert rabbit.tls.describe().certificate_expires == "2040-01-01T00:00:00Z", "saying so puts nothing in force"
     changed = apply_tls(listening, read_tls(configured.listeners))
     assert changed == told
     assert changed == ["listeners.rabbit.tls: the files have changed", "listeners.rabbit.upstream_tls: the files have changed"]
     assert rabbit.tls is not None
     assert rabbit.tls is not before
-    assert rabbit.tls.describe() == {
+    assert to_builtins(rabbit.tls.describe()) == {
         "certificate_expires": "2041-01-01T00:00:00Z",
         "peer_verified": False,
         "handshakes_failed": {"expired": 3},
         "mode": "enforcing",
     }
     assert rabbit.upstreams.tls is not None
-    assert rabbit.upstreams.tls.describe()["peer_verified"]
+    assert rabbit.upstreams.tls.describe().peer_verified
 
 
 def test_a_broken_file_changes_nothing(ca: Authority, tmp_path: Path) -> None:
@@ -98,4 +99,4 @@ def test_a_reload_changes_whether_clients_without_tls_are_let_in(ca: Authority, 
     listening = listeners_of(before)
     apply_tls(listening, read_tls(merged(before, after).listeners))
     assert listening["rocket"].tls is not None
-    assert listening["rocket"].tls.describe()["mode"] == "permissive"
+    assert listening["rocket"].tls.describe().mode == "permissive"

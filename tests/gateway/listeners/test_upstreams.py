@@ -198,7 +198,7 @@ async def test_an_address_that_has_failed_returns_after_its_hold_and_good_probes
         asked = len(pair.first.asked_at)
         while pair.first.ok is False:
             assert await pair.client() == "second"
-            assert pair.first.describe()["state"] == "held"
+            assert pair.first.describe(preferred=False).state == "held"
             await trio.sleep(0.1)
         assert trio.current_time() - failed_at >= MIN_HOLD_S
         assert len(pair.first.asked_at) - asked >= GOOD_PROBES - 1
@@ -369,18 +369,18 @@ async def test_an_address_that_nobody_stands_in_for_is_not_shown_as_held(pair: P
     pair.first.state = DOWN
     await trio.sleep(1)
     assert await pair.client() == "second"
-    assert pair.first.describe()["held_seconds"] > 0  # type: ignore[operator]
+    assert pair.first.describe(preferred=False).held_seconds > 0
     pair.second.state = DOWN
     await trio.sleep(1)
     with pytest.raises(UnreachableError):
         await pair.client()
-    assert [each["held_seconds"] for each in pair.upstreams.describe()] == [0.0, 0.0]
+    assert [each.held_seconds for each in pair.upstreams.describe()] == [0.0, 0.0]
     alone = Broker(1)
     await alone.probe()
     alone.state = DOWN
     await trio.sleep(PROBE_EVERY_S)
     await alone.probe()
-    assert (alone.ok, alone.describe()["held_seconds"]) == (False, 0.0)
+    assert (alone.ok, alone.describe(preferred=False).held_seconds) == (False, 0.0)
 
 
 # ---- reload --------------------------------------------------------------------------------------------------------------
@@ -424,11 +424,11 @@ def test_connections_to_an_address_that_is_taken_out_and_put_back_are_counted_al
     heard = upstreams.members[0].heard
     heard.connections += 3
     upstreams.move([(LOOPBACK, 9), *beside], None)
-    assert upstreams.members[0].describe()["connections"] == 0
+    assert upstreams.members[0].describe(preferred=False).connections == 0
     upstreams.move([(LOOPBACK, 1), *beside], None)
-    assert upstreams.members[0].describe()["connections"] == 3
+    assert upstreams.members[0].describe(preferred=False).connections == 3
     heard.connections -= 3
-    assert upstreams.members[0].describe()["connections"] == 0
+    assert upstreams.members[0].describe(preferred=False).connections == 0
     upstreams.move([(LOOPBACK, 9), *beside], None)
     upstreams.move([(LOOPBACK, 1), *beside], None)
     assert upstreams.members[0].heard is not heard, "with its last connection it is forgotten"

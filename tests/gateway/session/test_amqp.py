@@ -6,6 +6,7 @@ from typing import Any
 
 from pamqp import commands
 
+from common.views.connections import HeldView
 from gateway.clock import now_ns
 from gateway.session import description
 from gateway.session.ending import send_close
@@ -38,8 +39,8 @@ def test_a_channel_without_confirms_waits_and_the_others_go_on() -> None:
         assert methods(found, 2) == ["Basic.Publish", "Basic.Qos"]
         assert description.state(link.session, now_ns()) == "throttled"
         assert description.bottleneck(link.session, now_ns()) == "limit"
-        held_by = description.describe(link.session, now_ns())["held_by"]
-        assert held_by == {"rule": rule().name, "topic": "%2F/orders/flood", "operation": "produce"}
+        held_by = description.describe(link.session, now_ns()).held_by
+        assert held_by == HeldView(rule=rule().name, topic="%2F/orders/flood", operation="produce")
 
 
 def test_held_publishes_pass_in_order_as_tokens_come_and_a_close_waits_for_them() -> None:

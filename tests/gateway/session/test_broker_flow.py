@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from pamqp import commands
 
 from gateway.pipeline.reports import BusySignal
@@ -35,7 +36,8 @@ def wires() -> Iterator[Wires]:
 
 
 def shown(link: Link) -> dict[str, object]:
-    return description.describe(link.session, link.wires.now())
+    found: dict[str, object] = to_builtins(description.describe(link.session, link.wires.now()))
+    return found
 
 
 def seconds(item: dict[str, object], name: str) -> float:

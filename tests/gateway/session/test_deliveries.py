@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pamqp import commands
 
+from common.views.connections import HeldView
 from gateway.clock import now_ns
 from gateway.counting.access_log import AccessLog, Rolling
 from gateway.counting.access_log_lines import text_of
@@ -105,8 +106,8 @@ def test_held_deliveries_come_as_the_limit_allows_and_at_once_when_it_is_raised(
         wires.judge.replace(RuleSet((limit(rate=1),)))
         broker.sendall(deliveries(26, 60))
         wires.until(lambda: wires.session().conversation.budget.parked_messages > 10)
-        held_by = description.describe(wires.session(), now_ns())["held_by"]
-        assert held_by == {"rule": limit().name, "topic": QUEUE, "operation": "consume"}
+        held_by = description.describe(wires.session(), now_ns()).held_by
+        assert held_by == HeldView(rule=limit().name, topic=QUEUE, operation="consume")
         wires.judge.replace(RuleSet((limit(rate=100_000, burst=1000),)))
         wires.until(lambda: wires.session().conversation.budget.parked_messages == 0)
         assert wires.received(client) == deliveries(26, 60)

@@ -257,15 +257,15 @@ def test_a_consumer_that_does_not_read_shows_as_one() -> None:
         link = Link(wires)
         link.answer(amqp.deliver(1, b"d" * 10) * 7)
         shown = describe(link.session, wires.now())
-        assert (shown["messages_delivered"], shown["backlog_to_client"], shown["unread_seconds"]) == (7, 0, 0)
-        assert (shown["messages_forwarded"], shown["bottleneck"]) == (0, "none")
+        assert (shown.messages_delivered, shown.backlog_to_client, shown.unread_seconds) == (7, 0, 0)
+        assert (shown.messages_forwarded, shown.bottleneck) == (0, "none")
         link.flood(link.broker, amqp.deliver(1, b"d" * 10_000))
         wires.elapse(30)
         shown = describe(link.session, wires.now())
-        assert int(str(shown["messages_delivered"])) > 7
-        assert int(str(shown["backlog_to_client"])) > 50_000
-        assert 29 <= float(str(shown["unread_seconds"])) <= 31
-        assert shown["bottleneck"] == "client"
+        assert int(str(shown.messages_delivered)) > 7
+        assert int(str(shown.backlog_to_client)) > 50_000
+        assert 29 <= float(str(shown.unread_seconds)) <= 31
+        assert shown.bottleneck == "client"
 
 
 # ---- the client goes away ----------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_a_client_that_understands_is_sent_elsewhere_and_gets_what_it_had_asked_
         assert wires.received(broker) == one_way + to_the_brokers_question
         assert told(wires.received(client)) == [(1500, 2), (1500, 4), (1500, 5)]
         wires.elapse(2)
-        assert description.describe(wires.session(), wires.now())["state"] == "draining"
+        assert description.describe(wires.session(), wires.now()).state == "draining"
         assert wires.session().client.write_state < FIN_SENT, "the answer to the first is outstanding"
         broker.sendall(response(1))
         wires.run()

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from common.views.connections import HeldView
 from gateway.clock import now_ns
 from gateway.event_loop.sweeper import IDLE
 from gateway.session import description
@@ -86,8 +87,8 @@ def test_a_held_pull_waits_while_everything_else_goes_on_and_is_seen() -> None:
         assert wires.received(client) == answers
         session = wires.session()
         told = description.describe(session, now_ns())
-        assert (told["state"], told["bottleneck"], told["held_polls"], told["held_messages"]) == ("throttled", "limit", 1, 0)
-        assert told["held_by"] == {"rule": "orders", "topic": "orders", "operation": "consume"}
+        assert (told.state, told.bottleneck, told.held_polls, told.held_messages) == ("throttled", "limit", 1, 0)
+        assert told.held_by == HeldView(rule="orders", topic="orders", operation="consume")
         assert consumed(wires) == [0, 0, 0, 0, 0, 0], "a pull is no message"
         assert wires.judge.states(now_ns())[0].held == 1
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from common.views.connections import HeldView
 from gateway.event_loop.sweeper import IDLE
 from gateway.pipeline.pipeline import Handler
 from gateway.session import description
@@ -184,11 +185,11 @@ def test_the_rule_and_topic_that_hold_a_connection_are_shown_until_the_hold_is_o
         client, _ = wires.connect("rocketmq")
 
         def held_by() -> object:
-            return description.describe(wires.session(), time.monotonic_ns())["held_by"]
+            return description.describe(wires.session(), time.monotonic_ns()).held_by
 
         client.sendall(b"".join(send("flood", opaque=number) for number in range(30)))
         wires.until(lambda: wires.session().conversation.budget.held_messages > 0)
-        assert held_by() == {"rule": limited().name, "topic": "flood", "operation": "produce"}
+        assert held_by() == HeldView(rule=limited().name, topic="flood", operation="produce")
         wires.until(lambda: wires.session().conversation.budget.held_messages == 0)
         assert held_by() is None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from common.views.connections import SpoolStageView
 from gateway.clock import now_ns
 from gateway.protocols.amqp.frames import HEARTBEAT_FRAME
 from gateway.session import description
@@ -149,8 +150,8 @@ def test_while_the_spool_has_too_much_in_memory_a_sender_whose_messages_are_bein
 
 
 def stage(link: Link) -> object:
-    credit: Any = description.describe(link.session, now_ns())["credit"]
-    return credit["spool"]
+    credit: Any = description.describe(link.session, now_ns()).credit
+    return credit.spool
 
 
 def test_the_stage_of_the_spool_is_told_beside_credit(tmp_path: Path) -> None:
@@ -165,20 +166,20 @@ def test_the_stage_of_the_spool_is_told_beside_credit(tmp_path: Path) -> None:
         link.say(amqp.publish(1, "limited") * 10)
         wires.run()
         assert budget.paged_queues == 0, "a burst that the spool's queue has not even begun with"
-        assert stage(link) == {"stage": "memory", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
+        assert stage(link) == SpoolStageView(stage="memory", memory_bytes=budget.held_bytes, disk_bytes=0)
         for _ in range(2):
             link.say(amqp.publish(1, "limited", bytes(1_000)) * 25)
             wires.run()
         assert budget.paging_bytes > 0
-        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": 0}
+        assert stage(link) == SpoolStageView(stage="disk", memory_bytes=budget.held_bytes, disk_bytes=0)
         while disk.work(WRITE):
             pass
         wires.run()
         assert budget.paged_bytes > 5_000
-        assert stage(link) == {"stage": "disk", "memory_bytes": budget.held_bytes, "disk_bytes": budget.paged_bytes}
+        assert stage(link) == SpoolStageView(stage="disk", memory_bytes=budget.held_bytes, disk_bytes=budget.paged_bytes)
         with suppress(TimeoutError):
             link.say(amqp.publish(1, "limited", bytes(1_000)) * 5_000)
-        assert stage(link) == {"stage": "full", "memory_bytes": budget.held_bytes, "disk_bytes": budget.paged_bytes}
+        assert stage(link) == SpoolStageView(stage="full", memory_bytes=budget.held_bytes, disk_bytes=budget.paged_bytes)
         wires.judge.replace(RuleSet(()))
         for _ in range(100_000):
             wires.elapse(0.25)

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 import pytest
 from pamqp import commands
 
+from common.views.connections import EncryptionView
 from gateway.clock import now_ns
 from gateway.session import description
 from gateway.transport.channel import Channel
@@ -199,13 +200,13 @@ def test_external_means_the_user_of_the_certificate(secure: Secure, mechanism: s
     response = "\0shop\0secret" if mechanism == "PLAIN" else ""
     open_amqp(secure, client, broker, commands.Connection.StartOk({}, mechanism, response, "en_US"))
     shown = description.describe(secure.wires.session(), now_ns())
-    assert shown["user"] == user
-    assert shown["tls"] == {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384", "certificate_user": "application"}
-    assert shown["upstream_tls"] == {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384", "certificate_user": None}
+    assert shown.user == user
+    assert shown.tls == EncryptionView(version="TLSv1.3", cipher="TLS_AES_256_GCM_SHA384", certificate_user="application")
+    assert shown.upstream_tls == EncryptionView(version="TLSv1.3", cipher="TLS_AES_256_GCM_SHA384", certificate_user=None)
 
 
 def test_external_without_a_certificate_has_no_user(secure: Secure) -> None:
     client, broker = secure.connect("amqp", (True, False))
     open_amqp(secure, client, broker, commands.Connection.StartOk({}, "EXTERNAL", "", "en_US"))
     shown = description.describe(secure.wires.session(), now_ns())
-    assert (shown["user"], shown["upstream_tls"]) == (None, None)
+    assert (shown.user, shown.upstream_tls) == (None, None)

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from common.views.limits import OverLimitView
+from common.views.listeners import ListenerView, SeatsView
+from common.views.view import merge_all
 from gateway.telemetry.glance import MOST_OVER, WINDOW, RecentOverhead, in_short, over_limits
 
 
-def over(thing: str, rate: float, since: float = 100.0, client: str = "10.0.0.7", **more: Any) -> dict[str, Any]:
-    return {
+def over(thing: str, rate: float, since: float = 100.0, client: str = "10.0.0.7", **more: Any) -> OverLimitView:
+    found: dict[str, Any] = {
         "per": "topic", "thing": thing, "rule": "all", "operation": "produce", "protocol": "rocketmq", "since": since, "rate": rate,
-        "refused": int(10 * rate), "delayed": 0, "client": client, **more,
+        "refused": int(10 * rate), "delayed": 0, "client": client, "client_refused": int(rate), **more,
     }  # fmt: skip
+    return OverLimitView(**found)
 
 
 def test_limits_that_are_over_are_added_up_over_workers_the_worst_first() -> None:
-    found = over_limits([over("a", 5.0, 100.0), over("b", 9.0), over("a", 7.0, 90.0, "10.0.0.8")])
-    assert [(each["thing"], each["rate"], each["refused"], each["since"], each["client"]) for each in found] == [
+    found = over_limits(merge_all([[over("a", 5.0, 100.0), over("b", 9.0)], [over("a", 7.0, 90.0, "10.0.0.8")]]))
+    assert [(each.thing, each.rate, each.refused, each.since, each.client) for each in found] == [
         ("a", 12.0, 120, 90.0, "10.0.0.8"),
         ("b", 9.0, 90, 100.0, "10.0.0.7"),
     ]
-    assert len(over_limits([over("a", 1.0), over("a", 1.0, protocol="amqp")])) == 2
+    assert len(over_limits(merge_all([[over("a", 1.0)], [over("a", 1.0, protocol="amqp")]]))) == 2
     assert over_limits([]) == []
 
 
 def test_no_more_of_them_are_shown_than_anybody_reads() -> None:
     found = over_limits([over(f"t{number}", float(number)) for number in range(500)])
-    assert [each["thing"] for each in found] == [f"t{number}" for number in range(499, 499 - MOST_OVER, -1)]
+    assert [each.thing for each in found] == [f"t{number}" for number in range(499, 499 - MOST_OVER, -1)]
 
 
 def test_the_time_added_is_that_of_the_last_seconds() -> None:
@@ -42,5 +46,5 @@ def test_the_time_added_is_that_of_the_last_seconds() -> None:
 
 
 def test_a_listener_in_short() -> None:
-    (found,) = in_short([{"name": "rabbit", "protocol": "amqp", "caps": [1], "seats": {"taken": 1, "most": 2}}])
-    assert (found["name"], found["seats"], "caps" in found) == ("rabbit", {"taken": 1, "most": 2}, False)
+    (found,) = in_short([ListenerView(name="rabbit", protocol="amqp", seats=SeatsView(taken=1, most=2))])
+    assert (found["name"], found["seats"], "caps" in found) == ("rabbit", SeatsView(taken=1, most=2), False)

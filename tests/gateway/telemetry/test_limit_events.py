@@ -7,6 +7,7 @@ import time
 from datetime import datetime
 
 import pytest
+from msgspec import to_builtins
 
 from gateway.clock import now_ns
 from gateway.pipeline.actions.counting import count_held, count_outcome
@@ -118,7 +119,7 @@ def test_a_retry_storm_names_the_consumer_group_and_the_worst_of_its_clients(cap
     ((_, fields),) = over.said()
     assert (fields["topic"], fields["group"], fields["refused"]) == ("%RETRY%workers", "workers", 730)
     assert (fields["client"], fields["client_refused"], fields["clients"]) == ("10.0.0.8", 700, 2)
-    assert over.events.over()[0]["group"] == "workers"
+    assert over.events.over()[0].group == "workers"
 
 
 def test_each_line_names_the_worst_client_of_its_own_second(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,7 +160,7 @@ def test_a_topics_line_names_its_producer_group(caplog: pytest.LogCaptureFixture
     over.fold(key)
     over.events.tick(over.now)
     assert over.said()[0][1]["group"] == "shop"
-    assert over.events.over()[0]["group"] == "shop"
+    assert over.events.over()[0].group == "shop"
 
 
 def test_at_most_one_line_a_second_and_none_for_what_only_waits_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -212,7 +213,8 @@ def test_what_is_over_is_described_from_the_first_line_until_it_has_recovered(ca
         over.fold()
         assert len(over.events.over()) == second  # not before it was said
         over.events.tick(over.now + second * SECOND)
-    (described,) = over.events.over()
+    (found,) = over.events.over()
+    described = to_builtins(found)
     since = described.pop("since")
     assert isinstance(since, float)
     assert abs(since - time.time()) < 60

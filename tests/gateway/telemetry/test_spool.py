@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from gateway.standalone import Standalone
-from gateway.telemetry import spool, summing
+from gateway.telemetry import spool
+from gateway.telemetry.views import merge
 from gateway.waiting.disk.waiting_disk import WRITE, Job, WaitingDisk
 from gateway.workers import scrapes
 from gateway.workers.named_series import all_named
@@ -43,7 +45,7 @@ async def test_topics_are_told_in_slices_with_how_long_they_have_waited(disk: Wa
     disk.waiting.topics["amqp", "a"].since = 4_000_000_000
     slices = list(spool.topics(disk, 6_500_000_000))
     assert [len(each) for each in slices] == [2, 1]
-    assert slices[0][0] == {
+    assert to_builtins(slices[0][0]) == {
         "protocol": "amqp",
         "topic": "a",
         "messages": 1,
@@ -58,12 +60,13 @@ async def test_the_status_and_a_topics_own_state_have_what_waits(standalone: Sta
     disk.waiting.count("amqp", ORDERS[1], 7, 700)
     standalone.gateway.accounts.totals(*ORDERS)
     standalone.gateway.accounts.totals("amqp", ORDERS[1], "consume")
-    assert standalone.status()["spool"] == standalone.spool() == {
+    assert standalone.status().spool == standalone.spool()
+    assert to_builtins(standalone.spool()) == {
         "directory": str(disk.directory), "size_bytes": 16 << 20, "used_bytes": 0, "messages": 7, "disk_messages": 0, "topics": 1,
         "written_bytes": 0, "read_bytes": 0, "damaged_batches": 0, "expired": 0, "full": False, "trouble": None,
     }  # fmt: skip
-    assert {item["operation"]: item["spooled"] for item in await standalone.topics()} == {"produce": 7, "consume": 0}
-    assert [item["topic"] for item in await standalone.spooled_topics()] == [ORDERS[1]]
+    assert {item.operation: item.spooled for item in await standalone.topics()} == {"produce": 7, "consume": 0}
+    assert [item.topic for item in await standalone.spooled_topics()] == [ORDERS[1]]
     assert standalone.warnings() == []
 
 
@@ -124,9 +127,9 @@ def test_workers_are_summed_in_a_list(standalone: Standalone, disk: WaitingDisk)
     disk.waiting.count("amqp", "b", 1, 100)
     disk.trouble = "No space left on device: /spool"
     views += spool.topics(disk, 2_000_000_000)
-    assert {item["topic"]: (item["messages"], item["bytes"], item["waiting_seconds"]) for item in summing.spooled_topics(views)} == {
+    assert {item.topic: (item.messages, item.bytes, item.waiting_seconds) for item in merge("spooled_topics", views)} == {
         "a": (4, 400, 3.0), "b": (1, 100, 0.0),
     }  # fmt: skip
-    whole = summing.spools([first, spool.figures(disk)])
-    assert (whole["messages"], whole["size_bytes"], whole["trouble"]) == (5, 32 << 20, disk.trouble)
-    assert summing.spools([]) == {}
+    whole = merge("spool", [first, spool.figures(disk)])
+    assert (whole.messages, whole.size_bytes, whole.trouble) == (5, 32 << 20, disk.trouble)
+    assert merge("spool", []).messages == 0

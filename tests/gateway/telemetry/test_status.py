@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from common.views.connections import ConnectionView
 from gateway.app import Gateway
 from gateway.session import description
 from gateway.session.session import Session
@@ -41,7 +42,7 @@ def described(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     describe = description.describe
 
-    def noted(session: Session, now: int) -> dict[str, object]:
+    def noted(session: Session, now: int) -> ConnectionView:
         found.append(session.number)
         return describe(session, now)
 
@@ -56,7 +57,7 @@ def test_connections_are_known_without_being_described(gateway: Gateway, describ
 
 async def test_requested_connections_are_described_in_the_order_of_the_request(standalone: Standalone, described: list[int]) -> None:
     items = await standalone.describe_connections([4, 9, 3])
-    assert [(item["id"], item["protocol"]) for item in items] == [(4, "amqp"), (3, "rocketmq")]
+    assert [(item.id, item.protocol) for item in items] == [(4, "amqp"), (3, "rocketmq")]
     assert described == [4, 3]
 
 
@@ -67,7 +68,7 @@ def test_a_connection_that_ends_between_two_slices_is_left_out(gateway: Gateway,
     gateway.sweeper.sessions[3].abort("client", "")
     gateway.sweeper.end(gateway.sweeper.sessions[3])
     items += chain.from_iterable(slices)
-    assert [item["id"] for item in items] == [1, 2, 4, 5]
+    assert [item.id for item in items] == [1, 2, 4, 5]
 
 
 def test_no_slice_is_longer_than_its_maximum(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +86,9 @@ async def test_the_numbers_of_topics_are_those_of_their_descriptions(standalone:
         totals.received = 7 * number
         totals.forwarded = 5 * number
         totals.rates = (4.0 * number, 3.0 * number, 2.0 * number, 100.0 * number)
-    described = {(item["protocol"], item["topic"], item["operation"]): item for item in await standalone.topics()}
+    described = {(item.protocol, item.topic, item.operation): item for item in await standalone.topics()}
     for name in ("received_per_second", "forwarded_per_second", "refused_per_second", "bytes_per_second", "waiting"):
-        assert await standalone.topic_numbers(name) == {place: item[name] for place, item in described.items()}
+        assert await standalone.topic_numbers(name) == {place: getattr(item, name) for place, item in described.items()}
     assert [number > 0 for number in (await standalone.topic_numbers("moving")).values()] == [False, True, True]
     assert set((await standalone.topic_numbers(None)).values()) == {0.0}
 
@@ -100,7 +101,7 @@ def test_a_topic_that_comes_in_between_two_slices_does_no_harm(gateway: Gateway,
     items = next(slices)
     gateway.accounts.totals("amqp", "d")
     items += chain.from_iterable(slices)
-    assert [item["topic"] for item in items] == ["a", "b", "c"]
+    assert [item.topic for item in items] == ["a", "b", "c"]
 
 
 async def test_the_loop_has_a_turn_after_each_slice(standalone: Standalone, described: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

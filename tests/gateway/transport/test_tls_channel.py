@@ -365,8 +365,8 @@ def test_its_operators_see_version_and_cipher(pair: Pair) -> None:
     channel, _ = pair
     facts = channel.encryption()
     assert facts is not None
-    assert facts["version"] in {"TLSv1.2", "TLSv1.3"}
-    assert facts["cipher"]
+    assert facts.version in {"TLSv1.2", "TLSv1.3"}
+    assert facts.cipher
     assert repr(channel).startswith("<TlsChannel open fd=")
 
 

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from common.views.connections import ConnectionView, SilentConnectionView
 from gateway.data_plane import Close
 from gateway.telemetry import status
 from gateway.workers import rules as rule_sets
@@ -85,7 +86,7 @@ async def test_each_worker_describes_those_of_its_own_that_are_asked_for(several
         known = several.parent.connections()
         items = await several.parent.describe_connections([12, 2, 99, 3])
     assert known == dict.fromkeys((1, 2, 3, 11, 12, 13), "amqp")
-    assert [(item["id"], item["worker"], item["listener"]) for item in items] == [(12, 2, "here"), (2, 1, "here"), (3, 1, "here")]
+    assert [(item.id, item.worker, getattr(item, "listener", "")) for item in items] == [(12, 2, "here"), (2, 1, "here"), (3, 1, "here")]
     assert sorted(several.asked) == [(1, [2, 3]), (2, [12])]
 
 
@@ -93,7 +94,7 @@ async def test_a_worker_is_asked_slice_by_slice(several: Gateways, monkeypatch: 
     monkeypatch.setattr(status, "MAX_CONNECTIONS_PER_SLICE", 2)
     async with several.talking():
         items = await several.parent.describe_connections([1, 2, 3, 11])
-    assert [item["id"] for item in items] == [1, 2, 3, 11]
+    assert [item.id for item in items] == [1, 2, 3, 11]
     assert sorted(several.asked) == [(1, [1, 2]), (1, [3]), (2, [11])]
 
 
@@ -102,7 +103,7 @@ async def test_a_connection_that_has_ended_is_left_out(several: Gateways) -> Non
         sweeper = several.workers[1].gateway.sweeper
         sweeper.sessions[2].abort("client", "")
         sweeper.end(sweeper.sessions[2])
-        assert [item["id"] for item in await several.parent.describe_connections([1, 2, 3])] == [1, 3]
+        assert [item.id for item in await several.parent.describe_connections([1, 2, 3])] == [1, 3]
 
 
 async def test_a_worker_that_does_not_answer_is_shown_by_what_is_known(
@@ -115,15 +116,15 @@ async def test_a_worker_that_does_not_answer_is_shown_by_what_is_known(
         began = trio.current_time()
         items = await several.parent.describe_connections([1, 11, 12, 13])
         assert trio.current_time() - began == DESCRIBE_S, "it is waited for once, not for each slice"
-    assert (items[0]["id"], items[0]["listener"]) == (1, "here")
-    assert items[1:] == [{"id": number, "protocol": "amqp", "worker": 2} for number in (11, 12, 13)]
+    assert (items[0].id, getattr(items[0], "listener", "")) == (1, "here")
+    assert items[1:] == [SilentConnectionView(id=number, protocol="amqp", worker=2) for number in (11, 12, 13)]
 
 
 async def test_an_answer_that_comes_too_late_is_not_kept(several: Gateways) -> None:
     child = several.parent.children[1]
     with trio.move_on_after(0):
         await child.describe([1])
-    child.take(Described(1, [{"id": 1}]))
+    child.take(Described(1, [ConnectionView(id=1, listener="here", protocol="amqp")]))
     assert (child._waiting, child._described) == ({}, {})
 
 

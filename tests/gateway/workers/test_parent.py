@@ -102,7 +102,7 @@ async def test_a_setting_that_needs_a_restart_is_reported_until_the_file_agrees_
     for text in (CONFIGURATION.replace("workers: 2", "workers: 3"), CONFIGURATION):
         file.write_text(text)
         await parent.reload()
-        told.append(parent.status()["needs_restart"])
+        told.append(parent.status().needs_restart)
     assert told == [["gateway.workers: 2 -> 3"], []]
 
 
@@ -168,7 +168,7 @@ async def test_topics_of_all_workers_come_in_the_order_asked_for(parent: Parent,
     numbers = {place[1]: number for place, number in (await parent.topic_numbers("received_per_second")).items()}
     asked = [("amqp", name, "produce") for name in "dbxa"]
     assert numbers == {"a": 10.0, "b": 30.0, "c": 30.0, "d": 20.0}
-    assert [(item["topic"], item["received_per_second"]) for item in await parent.topics(asked)] == [("d", 20.0), ("b", 30.0), ("a", 10.0)]
+    assert [(item.topic, item.received_per_second) for item in await parent.topics(asked)] == [("d", 20.0), ("b", 30.0), ("a", 10.0)]
 
 
 async def test_an_answer_that_no_view_is_in_waits_for_no_worker(parent: Parent, autojump_clock: trio.testing.MockClock) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from gateway.telemetry.live_snapshot import COUNTS
-from gateway.telemetry.summing import RATES
+from common.views.topics import TopicView
 from gateway.workers.retired_topics import FORGET_AFTER_S, RetiredTopics
 
 
-def topic(name: str, received: int, waiting: int = 0) -> dict[str, Any]:
-    counts = {**dict.fromkeys((*COUNTS, *RATES), 0), "received": received, "forwarded": received - waiting, "waiting": waiting}
-    return {"protocol": "amqp", "topic": name, "operation": "produce", "group": None, "idle_seconds": 0.0, "clients": [], **counts}
+def topic(name: str, received: int, waiting: int = 0) -> TopicView:
+    return TopicView(protocol="amqp", topic=name, received=received, forwarded=received - waiting, waiting=waiting)
 
 
 def received(retired: RetiredTopics) -> dict[str, int]:
-    return {item["topic"]: item["received"] for some in retired.topics(None) for item in some}
+    return {item.topic: item.received for some in retired.topics(None) for item in some}
 
 
 def test_what_one_worker_forgets_is_kept_while_another_knows_it_and_then_in_the_sums() -> None:

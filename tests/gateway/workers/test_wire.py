@@ -8,6 +8,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.views.connections import ConnectionView, EncryptionView
 from gateway.data_plane import Close, Drain, Message
 from gateway.workers.wire import (
     FOR_PARENTS,
@@ -53,7 +54,7 @@ FROM_WORKERS: list[Message] = [
     BucketsForgotten([1, 2]),
     Done(4, "why not"),
     StateReport(5, {"topics": b"\x90"}, [(1, 2, 3, 4, 5, 6, 7, 8, 9, -1)]),
-    Described(6, [{"id": 1_000_000_017, "held_by": None, "tls": {"version": "TLSv1.3"}}]),
+    Described(6, [ConnectionView(id=1_000_000_017, listener="here", protocol="amqp", tls=EncryptionView(version="TLSv1.3"))]),
 ]
 
 

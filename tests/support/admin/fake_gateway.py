@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
+from typing import Final
+
+import msgspec
 
 from admin.access import Access
 from admin.app import Admin
@@ -11,6 +14,11 @@ from admin.authentication.auth import TokenError
 from admin.ports import ReloadFailedError
 from admin.recent_events import RecentEvents
 from admin.series_store import SeriesStore
+from common.views.connections import AnyConnection, ConnectionView
+from common.views.listeners import ListenerView
+from common.views.spool import SpooledTopicView, SpoolView
+from common.views.status import FleetView, LimitsInUseView, StatusView
+from common.views.topics import ClientView, TopicView
 from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition
 from gateway.telemetry.topic_limits import messages_limit
@@ -19,6 +27,8 @@ from limiter.keys import Origin
 from limiter.request import Request
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import TopicName
+
+UNKNOWN: Final = {"listener": "", "protocol": ""}  # of a connection, where a test does not say them
 
 
 class FakeGateway:
@@ -70,17 +80,17 @@ class FakeGateway:
             request.bucket.refused += messages - request.passed  # as `gateway.pipeline.actions.counting` counts what it has settled
         return request.passed
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> StatusView:
         if self.broken:
             raise RuntimeError("the fake gateway is broken")
-        return {
-            "name": self.name,
-            "version": "0.0.0",
-            "ready": not self.not_ready,
-            "fleet": self.fleet,
-            "uptime_seconds": self.uptime_s,
-            "limits": self._judge.usage(),
-        }
+        return StatusView(
+            name=self.name,
+            version="0.0.0",
+            ready=not self.not_ready,
+            fleet=None if self.fleet is None else msgspec.convert(self.fleet, FleetView),
+            uptime_seconds=self.uptime_s,
+            limits=LimitsInUseView(**self._judge.usage()),
+        )
 
     def begun(self) -> bool:
         return self.has_begun
@@ -91,15 +101,15 @@ class FakeGateway:
     def ready(self) -> list[str]:
         return self.not_ready
 
-    def listeners(self) -> list[dict[str, object]]:
-        return [{"name": "rocket", "protocol": "rocketmq", "bind": "127.0.0.1:10911"}]
+    def listeners(self) -> list[ListenerView]:
+        return [ListenerView(name="rocket", protocol="rocketmq", bind="127.0.0.1:10911")]
 
     def connections(self) -> dict[int, str]:
         return {number_of(item): str(item.get("protocol")) for item in self.open_connections}
 
-    async def describe_connections(self, numbers: Sequence[int]) -> list[dict[str, object]]:
+    async def describe_connections(self, numbers: Sequence[int]) -> list[AnyConnection]:
         self.described.append(list(numbers))
-        by_number = {number_of(item): item for item in self.open_connections}
+        by_number = {number_of(item): msgspec.convert({**UNKNOWN, **item}, ConnectionView) for item in self.open_connections}
         return [by_number[number] for number in numbers if number in by_number]
 
     def close_connection(self, connection: int, reason: str) -> bool:
@@ -109,25 +119,26 @@ class FakeGateway:
         self.open_connections = [item for item in self.open_connections if item["id"] != connection]
         return len(self.open_connections) < before
 
-    def spool(self) -> dict[str, object]:
-        return {"messages": sum(int(str(item["messages"])) for item in self.spooled), "topics": len(self.spooled)}
+    def spool(self) -> SpoolView:
+        return SpoolView(messages=sum(int(str(item["messages"])) for item in self.spooled), topics=len(self.spooled))
 
-    async def spooled_topics(self) -> list[dict[str, object]]:
-        return self.spooled
+    async def spooled_topics(self) -> list[SpooledTopicView]:
+        return msgspec.convert(self.spooled, list[SpooledTopicView])
 
-    def clients(self) -> list[dict[str, object]]:
-        return self.seen_clients
+    def clients(self) -> list[ClientView]:
+        return msgspec.convert(self.seen_clients, list[ClientView])
 
     async def topic_numbers(self, name: str | None) -> dict[tuple[str, str, str], float]:
         names = ("received_per_second", "forwarded_per_second", "waiting") if name == "moving" else () if name is None else (name,)
         return {place_of(item): sum(float(str(item.get(each) or 0)) for each in names) for item in self.seen_topics}
 
-    async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[dict[str, object]]:
+    async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[TopicView]:
         self.topics_asked.append(None if wanted is None else len(wanted))
-        if wanted is None:
-            return self.seen_topics
-        by_place = {place_of(item): item for item in self.seen_topics}
-        return [by_place[place] for place in wanted if place in by_place]
+        by_place = {item.key(): item for item in self._topics()}
+        return list(by_place.values()) if wanted is None else [by_place[place] for place in wanted if place in by_place]
+
+    def _topics(self) -> list[TopicView]:
+        return msgspec.convert(self.seen_topics, list[TopicView])
 
     async def series_of(self, place: tuple[str, str, str] | None, *, day: bool, since: int = 0) -> dict[str, object]:
         return {**await result_cooperatively(self.series.read(place, day=day, since=since)), "missing": self.missing_workers}
@@ -139,7 +150,7 @@ class FakeGateway:
         self.snapshots += 1
         if self.broken:
             raise RuntimeError("the fake gateway is broken")
-        return {"name": self.name, "ready": not self.not_ready, "number": self.snapshots, "topics": self.seen_topics}
+        return {"name": self.name, "ready": not self.not_ready, "number": self.snapshots, "topics": self._topics()}
 
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         return chain(self.metric_pieces, exposition.families(others))
@@ -191,7 +202,7 @@ class FakeGateway:
 
 
 def place_of(item: dict[str, object]) -> tuple[str, str, str]:
-    return str(item.get("protocol")), str(item.get("topic")), str(item.get("operation"))
+    return str(item["protocol"]), str(item["topic"]), str(item.get("operation", "produce"))
 
 
 def number_of(connection: dict[str, object]) -> int:

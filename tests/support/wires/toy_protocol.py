@@ -11,7 +11,7 @@ that, and for everything else that can be done with what waits, is `ToyLines`.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.conversation import REFUSED, Conversation
@@ -169,8 +169,8 @@ class ToyConversation(Conversation):
             self.context.judge.release(self.origin)
             self.origin = None
 
-    def describe(self) -> dict[str, object]:
-        return {"held": self.budget.held_messages, "unanswered": self.unanswered}
+    def describe(self) -> dict[str, Any]:
+        return {"held": self.budget.held_messages}
 
     def __repr__(self) -> str:
         return f"<ToyConversation {self.budget}>"

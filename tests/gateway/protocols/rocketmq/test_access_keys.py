@@ -157,7 +157,7 @@ def test_operators_see_the_access_key_of_a_connection() -> None:
         client, _ = wires.connect("rocketmq")
         client.sendall(signed(1, "AK"))
         wires.run()
-        assert describe(wires.session(), wires.now())["user"] == "AK"
+        assert describe(wires.session(), wires.now()).user == "AK"
 
 
 def test_a_consumer_that_sends_nothing_is_known_by_its_heartbeats() -> None:

@@ -1,0 +1,38 @@
+"""Limits that are over now: in the page's snapshot, and in alerts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from common.views.view import View, add, fact, least
+
+
+class OverLimitView(View, frozen=True, kw_only=True):
+    """One limit that has been reached (`limit_reached`) and has not recovered; over several processes, their parts of it."""
+
+    per: str
+    thing: Annotated[str, fact("that has the limit to itself; nothing: all that have none of their own")]
+    rule: str
+    operation: str = "produce"
+    place: Annotated[str, fact("where its rule stands")] = ""
+    origin: Annotated[str, fact("its source")] = ""
+    limit: Annotated[str, fact("as people write it")] = ""
+    since: Annotated[float, fact("seconds since 1970", least)] = 0.0
+    rate: Annotated[float, fact("offered, over the last second or so", add, "messages/s")] = 0
+    refused: Annotated[int, fact("since it was reached", add, "messages")] = 0
+    delayed: Annotated[int, fact("since it was reached", add, "messages")] = 0
+    protocol: str = ""
+    topic: Annotated[str, fact("of the worst client's last message over the limit")] = ""
+    listener: Annotated[str, fact("of the worst client")] = ""
+    client: Annotated[str, fact("the worst one's address")] = ""
+    user: str = ""
+    group: str = ""
+    client_refused: Annotated[int, fact("of the worst client, over the last second or so")] = 0
+    clients: Annotated[int, fact("that were over it", add)] = 0
+
+    def key(self) -> tuple[str, str, str, str, str]:
+        return self.per, self.thing, self.rule, self.operation, self.protocol if self.per == "topic" and self.thing else ""
+
+    def weight(self) -> int:
+        """The worst client is that of the process that refused it more."""
+        return self.client_refused

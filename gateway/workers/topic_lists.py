@@ -1,0 +1,33 @@
+"""Topics that a worker has reported, or that are left of those that have ended: chosen, and one of their numbers, in slices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterator, Sequence
+
+    from common.views.topics import TopicView
+    from gateway.counting.accounts import Place
+
+MAX_PER_SLICE: Final = 300  # topics; of which one number is read between two turns of the event loop; a guess
+MOVING: Final = ("received_per_second", "forwarded_per_second", "waiting")
+
+
+def in_slices(items: Sequence[TopicView], wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
+    """The topics, or those `wanted` of them."""
+    places = None if wanted is None else frozenset(wanted)
+    for first in range(0, len(items), MAX_PER_SLICE):
+        some = items[first : first + MAX_PER_SLICE]
+        yield list(some) if places is None else [item for item in some if item.key() in places]
+
+
+def topic_numbers(items: Sequence[TopicView], name: str | None) -> Generator[None, None, dict[Place, float]]:
+    """Each topic with one of its numbers (`admin.ports.Gateway.topic_numbers`)."""
+    names = MOVING if name == "moving" else () if name is None else (name,)
+    found: dict[Place, float] = {}
+    for first in range(0, len(items), MAX_PER_SLICE):
+        for item in items[first : first + MAX_PER_SLICE]:
+            found[item.key()] = sum([getattr(item, each) for each in names], 0.0)
+        yield
+    return found
