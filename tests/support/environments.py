@@ -1,7 +1,8 @@
 """Python environments of their own for what does not fit beside our own packages, kept under build/ and made only once.
 
 Client libraries pin versions that exclude each other (aiormq and AMQPStorm want different pamqp), and a third-party suite must not see
-newer packages than it was pinned to: each gets a virtual environment.
+newer packages than it was pinned to: each gets a virtual environment. uv makes it in 1 CPU-s where venv and pip take 9 (measured); where uv
+is not there, or cannot fetch, as where only pip.conf names the index, they do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,10 +60,21 @@ def environment(name: str, *requirements: str | Path) -> Path:
         if stamp.exists() and stamp.read_text() == wanted:
             return python
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=HANG_S)
-        _pip(python, "install", *map(str, requirements), what=f"the environment {name} ({' '.join(map(str, requirements))})")
+        if not _made_by_uv(folder, requirements):
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=HANG_S)
+            _pip(python, "install", *map(str, requirements), what=f"the environment {name} ({' '.join(map(str, requirements))})")
         stamp.write_text(wanted)
     return python
+
+
+def _made_by_uv(folder: Path, requirements: Sequence[str | Path]) -> bool:
+    uv = Path(sys.executable).with_name("uv")
+    install = ["pip", "install", "--quiet", "--system-certs", "--compile-bytecode", "--python", str(folder / "bin" / "python")]
+    for words in (["venv", "--quiet", "--python", sys.executable, str(folder)], [*install, *map(str, requirements)]):
+        if not uv.exists() or subprocess.run([str(uv), *words], capture_output=True, check=False, timeout=600).returncode:
+            return False
+    return True
 
 
 def source(project: str, version: str) -> Path:
