@@ -31,6 +31,7 @@ from common.views.status import LimitsInUseView, StatusView
 from common.views.view import merge_all
 from config.effective import values_with_origins
 from gateway.broker_load.lag_watch import LagWatch, logins_of
+from gateway.build import build
 from gateway.clock import now_ns
 from gateway.data_plane import Close, Drain, FollowBacklog, LogLevel, StandStill
 from gateway.lifecycle.admin_server import AdminServer
@@ -131,7 +132,7 @@ class ControlPlane:
         self.admin_server = AdminServer(self, self.store, settings)
         self.handover = Handover(self.store, self.admin_server, self.fill_levels, self)
         self.webhooks = Webhooks(settings, self._over)
-        self.lag_watch = LagWatch(self.judge, governed.listening, logins_of(settings), self._follow)
+        self.lag_watch = LagWatch(self.judge, governed.listening, logins_of(settings), self.follow)
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
             lambda new: partial(self.series.resize, new.admin.series_topics),
@@ -327,6 +328,7 @@ class ControlPlane:
     def metrics(self, others: exposition.Samples) -> Iterator[str]:
         rules, last = self.store.rules(), self.reloads.last
         own: exposition.Samples = {
+            "sluice_build_info": [((build().version, build().kind, build().python), 1)],
             "sluice_limit_rate": collector.rate_samples(rules),
             "sluice_candidate_messages_total": collector.candidate_samples(self.judge.candidates(now_ns())),
             "sluice_config_last_reload_successful": [((), last.ok)],
@@ -374,9 +376,8 @@ class ControlPlane:
             for plane in self.planes():
                 nursery.start_soon(plane.in_force)
 
-    def _follow(self, identity: Identity, rate: Rate) -> None:
+    def follow(self, identity: Identity, rate: Rate) -> None:
         """A limit that follows a backlog lets so much pass from now on."""
-        self.judge.set_rate(identity, rate, now_ns())
         self.act(FollowBacklog(identity, rate.amount, rate.per_ns))
 
     async def reload(self, *, dry_run: bool = False) -> dict[str, object]:

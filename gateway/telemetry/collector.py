@@ -10,7 +10,6 @@ from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from common.tls.context import CLIENT, REASONS, UPSTREAM
-from gateway.build import build
 from gateway.clock import now_ns
 from gateway.close_causes import by_cause
 from gateway.counting.accounts import MAX_TOPICS_SHOWN
@@ -41,9 +40,7 @@ def metric_lines(gateway: Gateway) -> Iterator[str]:
     now = now_ns()
     gateway.accounts.fold(now)
     sums = session_totals(gateway.sweeper.sessions, now)
-    facts = build()
     parts = [
-        family("sluice_build_info", [((facts.version, facts.kind, facts.python), 1)]),
         connection_lines(gateway),
         tls_lines(gateway),
         broker_flow_lines(gateway, sums),

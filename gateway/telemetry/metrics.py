@@ -399,7 +399,7 @@ TRACING: Final = (
 
 PROCESS: Final = (
     gauge("sluice_build_info", "1; the labels say which build runs: sluice's version, compiled or pure Python, Python's version.",
-          "version", "build", "python", workers=EACH),
+          "version", "build", "python", workers=SAME),
     gauge("sluice_ready", "1 while /readyz answers 200, else 0: a broker is away, a worker is not running, or a drain goes on.",
           workers=SAME),
     histogram(

@@ -73,7 +73,8 @@ if TYPE_CHECKING:
     from gateway.data_plane import TopicSource
     from gateway.lifecycle.takeover import Takeover
     from gateway.listeners.broker_listeners import BrokerListeners
-    from limiter.rules.rule_set import RuleSet
+    from limiter.limits import Rate
+    from limiter.rules.rule_set import Identity, RuleSet
 
 SILENT_S: Final = 15.0  # seconds; a worker is asked every second, and hangs when silent for so long; above a busy machine's stalls, a guess
 ROUND_S: Final = 3.0  # seconds; between two such looks at most, the time for answers included: in a longer time the parent was not awake
@@ -124,7 +125,10 @@ class Parent(ControlPlane):
         self.counts = SharedCounts.made(settings.gateway.workers)
         self._govern(self, self.children)
         self._limit_request_service = LimitRequestService(self, store)
-        self._limit_requests, self._asked_for_limits = trio.open_memory_channel[tuple[Child, LimitRequested]](math.inf)
+        # By place, a queue for each: a change waits until every worker has it, and whoever asks another worker does not wait behind it.
+        self._limit_requests = {
+            place: trio.open_memory_channel[tuple[Child, LimitRequested]](math.inf) for place in range(1, settings.gateway.workers + 1)
+        }
 
     # ---- its data planes (ControlPlane) ------------------------------------------------------------------------------
 
@@ -142,6 +146,10 @@ class Parent(ControlPlane):
         """Put `rules` in force here, and tell the workers; `in_force` waits for them."""
         self.judge.replace(rules, now_ns())
         super().enforce(rules)
+
+    def follow(self, identity: Identity, rate: Rate) -> None:
+        self.judge.set_rate(identity, rate, now_ns())
+        super().follow(identity, rate)
 
     def status(self) -> StatusView:
         workers = [self.children[place].summary() for place in sorted(self.children)]
@@ -197,8 +205,10 @@ class Parent(ControlPlane):
                     await self._take_over(self._takeover)
             await self.gather(GATHERED)
             await nursery.start(self.admin_server.run)
-            for task in (*self.tasks(), self._every_second, self._do_limit_requests):
+            for task in (*self.tasks(), self._every_second):
                 nursery.start_soon(task)
+            for place in self._limit_requests:
+                nursery.start_soon(self._do_limit_requests, place)
             await self.started(self.settings.gateway.workers)
             systemd.notify("READY=1")
             await self.drain_requested.wait()
@@ -254,10 +264,12 @@ class Parent(ControlPlane):
         )
 
     def _take_limit_request(self, child: Child, asked: LimitRequested) -> None:
-        self._limit_requests.send_nowait((child, asked))  # a worker sends its next one when it has the answer
+        to_do, _ = self._limit_requests[child.worker]
+        to_do.send_nowait((child, asked))  # a worker sends its next one when it has the answer
 
-    async def _do_limit_requests(self) -> None:
-        async for child, asked in self._asked_for_limits:
+    async def _do_limit_requests(self, place: int) -> None:
+        _, asked_for = self._limit_requests[place]
+        async for child, asked in asked_for:
             try:
                 child.send(await done_by(self._limit_request_service, asked))
             except Exception as error:  # let it crash: this request only

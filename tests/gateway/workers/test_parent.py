@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -29,8 +30,9 @@ from gateway.telemetry import exposition
 from gateway.workers import rules as rule_sets
 from gateway.workers.bucket_ids import announcement
 from gateway.workers.child import ANSWER_S, Child
+from gateway.workers.limit_requests import CHANGE, VIEW
 from gateway.workers.parent import SILENT_S, Parent
-from gateway.workers.wire import FOR_WORKERS, Begin, Done, Frames, NewRaise, NewRules, StateReport, Up
+from gateway.workers.wire import FOR_WORKERS, Begin, Done, Frames, LimitRequestDone, LimitRequested, NewRaise, NewRules, StateReport, Up
 from gateway.workers.worker import encoded
 from limiter.judge import Judge
 from limiter.limits import Limit, LimitChange, Rate
@@ -40,7 +42,7 @@ from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
 from support.expositions import series
-from support.idle_standalone import idle_parent, written
+from support.idle_standalone import idle_parent, idle_standalone, written
 
 CONFIGURATION = """\
 gateway: {name: several, workers: 2, state_directory: state}
@@ -123,6 +125,48 @@ async def test_a_worker_that_does_not_answer_is_killed_and_not_waited_for(
     parent.children[1].take(Done(waiting(parent.children[1])[0]))
     await parent.in_force()
     assert (killed, trio.current_time() - began) == ([(4712, 9)], ANSWER_S)
+
+
+async def test_a_console_does_not_wait_behind_another_workers_that_changes_a_limit(parent: Parent) -> None:
+    """The change waits until every worker has it; until November 2026 the consoles of all workers did, in one queue."""
+    first, second = parent.children.values()
+    async with trio.open_nursery() as nursery:
+        for place in parent.children:
+            nursery.start_soon(parent._do_limit_requests, place)
+        parent.store.enforce = parent.enforce
+        parent._take_limit_request(first, LimitRequested(1, CHANGE, ["UPDATE", "10.0.0.7", "", ""], b"orders", 5.0))
+        with trio.fail_after(ANSWER_S):
+            while not waiting(first):
+                await trio.sleep(0.01)
+            parent._take_limit_request(second, LimitRequested(1, VIEW, []))
+            answers: list[LimitRequestDone] = []
+            while not answers:
+                await trio.sleep(0.01)
+                answers = [each for each in sent(second) if isinstance(each, LimitRequestDone)]
+        assert waiting(first)
+        nursery.cancel_scope.cancel()
+    assert b"orders" in answers[0].body
+
+
+def test_which_build_runs_is_told_once(parent: Parent, tmp_path: Path) -> None:
+    """Until November 2026 by each worker."""
+    (tmp_path / "one").mkdir()
+    with idle_standalone(tmp_path / "one") as standalone:
+        for child in parent.children.values():
+            child.take(StateReport(1, {"metrics": encoded("".join(standalone.traffic_lines()))}, []))
+    ((labels, value),) = series("".join(parent.metrics({})))["sluice_build_info"]
+    assert (set(labels), value) == ({"version", "build", "python"}, 1)
+
+
+def test_a_rate_that_follows_a_backlog_is_set_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one process the data plane's judge is the control plane's."""
+    with idle_standalone(tmp_path) as standalone:
+        told: list[Rate] = []
+        judge = SimpleNamespace(set_rate=lambda identity, rate, now: told.append(rate))
+        monkeypatch.setattr(standalone, "judge", judge)
+        monkeypatch.setattr(standalone.gateway, "judge", judge)
+        standalone.follow(("topic", "", "amqp", "orders"), Rate(7))
+    assert told == [Rate(7)]
 
 
 def test_a_worker_that_is_silent_is_asked_for_its_stacks_and_then_killed(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
