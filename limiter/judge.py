@@ -30,7 +30,7 @@ from limiter.decisions.in_force import InForce
 from limiter.decisions.origins import Origins
 from limiter.in_flight import Ending
 from limiter.keys import Key, Origin
-from limiter.leases.lease import Lease
+from limiter.leases.lease import Lease, Lessee
 from limiter.leases.leased_bucket import LeasedBucket
 from limiter.leases.owner import LeaseOwner
 from limiter.limit_state import LimitState
@@ -235,7 +235,7 @@ class Judge:
         with self._lock:
             for bucket, messages, size in grants:
                 algorithm = bucket.algorithm
-                if isinstance(algorithm, LeasedBucket):
+                if isinstance(algorithm, Lessee):
                     algorithm.grant(messages, size, now)
 
     def lend(self, owner: LeaseOwner, asks: list[tuple[LeasedBucketRef, int, int]], member: int, now: int) -> list[tuple[int, int]]:

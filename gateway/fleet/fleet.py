@@ -36,7 +36,7 @@ from gateway.fleet.figures import Told, believed
 from gateway.fleet.outages import REASONS, OwnerGoneError
 from gateway.fleet.presence import Belief, Presence
 from gateway.fleet.redis_owner import ASKS_AT_ONCE, Ask, RedisOwner
-from gateway.fleet.script import SEEN_S, rates_for
+from gateway.fleet.script import SEEN_S, rates_for, warm_up_us
 from limiter.leases.lease import Lease
 from limiter.limits import SECOND
 
@@ -191,10 +191,12 @@ class Fleet:
 
     def _ask_for(self, bucket: Bucket, messages: int, size: int, now: int) -> Ask:
         identity = bucket.effective.identity
-        rates = rates_for(bucket.rule.limit, self.lease.members)
-        return Ask(identity, rates, messages, size, self._begin(identity, rates, now))
+        limit, algorithm = bucket.rule.limit, bucket.rule.algorithm
+        rates = rates_for(limit, algorithm, self.lease.members)
+        warm_up = warm_up_us(limit, algorithm)
+        return Ask(identity, rates, messages, size, self._begin(identity, rates, warm_up, now), warm_up)
 
-    def _begin(self, identity: Identity, rates: tuple[int, int, int, int, int, int], now: int) -> tuple[int, int] | None:
+    def _begin(self, identity: Identity, rates: tuple[int, int, int, int, int, int], warm_up: int, now: int) -> tuple[int, int] | None:
         """The highest level that the bucket can have by now, should Redis not know it; None: this gateway has not used it lately."""
         known = self._left.get(identity) or self._left_before.get(identity)
         if known is None:
@@ -203,7 +205,7 @@ class Fleet:
         elapsed_us = max(0, now - self._away_ns - at) // 1000
         messages = left.messages_left + elapsed_us * rates[0] // rates[1]
         size = left.bytes_left + elapsed_us * rates[3] // rates[4]
-        return min(messages, rates[2]), min(size, rates[5])
+        return min(messages, rates[2] + warm_up * rates[0] // rates[1]), min(size, rates[5] + warm_up * rates[3] // rates[4])
 
     def _observe(self, seconds: float) -> None:
         self.last_round_trip_s = seconds

@@ -28,13 +28,14 @@ MAX_GATEWAYS: Final = 100_000  # gateways; of a possible answer; a guess
 
 
 class Ask(NamedTuple):
-    """What one gateway wants of one bucket: messages and bytes; below 0 gives back. `rates` and `begin`: see `script.py`; None: full."""
+    """What one gateway wants of one bucket: messages and bytes; below 0 gives back. For the others see `script.py`; no `begin`: full."""
 
     identity: Identity
     rates: tuple[int, int, int, int, int, int]
     messages: int
     bytes: int
     begin: tuple[int, int] | None = None
+    warm_up_us: int = 0
 
 
 class Slice(NamedTuple):
@@ -151,7 +152,7 @@ class RedisOwner:
     def _command(self, ask: Ask) -> Command:
         begin: tuple[str, str] | tuple[int, int] = ("", "") if ask.begin is None else ask.begin
         key = key_of(self.name, ask.identity)
-        return ("EVALSHA", SHA, 1, key, self.clock_us, *ask.rates, ask.messages, ask.bytes, *begin, self.member)
+        return ("EVALSHA", SHA, 1, key, self.clock_us, *ask.rates, ask.messages, ask.bytes, *begin, self.member, ask.warm_up_us)
 
     def close(self) -> None:
         """Close the connection; the next `ask` makes another. Answers on their way on the old one are never read."""

@@ -22,6 +22,10 @@ The key expires when the bucket would be full, for a full bucket is what a missi
 Unless it is missing because Redis has lost it (restarted, FLUSHALL, evicted). So a gateway sends the level of its last ask along (`begin`),
 and a missing bucket begins with that: a restart of Redis gives no fresh burst to a bucket in use.
 
+**A limit that warms up** (`algorithms.warm_up`) has one argument more, the time in which it does, and in its hash how much of that it has
+rested, in tokens (`mc`, `bc`). Prices are taken in doubles, so that of a million tokens a few go missing. The level that is answered, and
+sent along as `begin`, is level and rest together, as packed buckets have it.
+
 **Clock.** A Redis clock that steps back by a second or less stands still, by more: time counts from there; one that steps forward fills
 buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts that ask for the time are replicated by what they wrote, not
 by their text: that is how Redis 5 and later, and Valkey, do it.
@@ -39,7 +43,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from limiter.leases.owner import SHORT_NS, owner_limit
+from limiter.algorithms.warm_up import DEFAULT_OVER_NS
+from limiter.leases.owner import SHORT_NS
+from limiter.leases.sharing import owner_limit
 
 if TYPE_CHECKING:
     from limiter.limits import Limit, Rate
@@ -84,7 +90,9 @@ if elapsed < 0 then
   if elapsed >= -1000000 then now = tonumber(known.t) end
   elapsed = 0
 end
+local over = tonumber(ARGV[13] or 0)
 local rates = table.concat(ARGV, ' ', 2, 7)
+if over > 0 then rates = rates .. ' ' .. ARGV[13] end
 local before = {}
 if known.r and known.r ~= rates then
   for word in string.gmatch(known.r, '%S+') do before[#before + 1] = tonumber(word) end
@@ -101,17 +109,41 @@ local function refill(level, rest, amount, per, most)
   return level, math.fmod(left, per)
 end
 
+local function paid(cold, half) return cold <= half and cold or cold + (cold - half) * (cold - half) / half end
+
+local function affordable(level, cold, half, most)
+  local above = cold - half
+  local found = level
+  if above > 0 then
+    found = level - above * above / half
+    if found < above then
+      local slope = 1 + 2 * above / half
+      found = (slope - math.sqrt(slope * slope - 4 * level / half)) * half / 2
+    end
+  end
+  if found < 1 then return level >= most and 1 or 0 end
+  return math.floor(found + 1e-6)
+end
+
 local full_in = 0
-local function dimension(at, level, rest, wish, begin)
+local function dimension(at, level, rest, cold, wish, begin)
   local amount, per, most = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-  if amount == 0 then return 0, 0, 0 end
+  if amount == 0 then return 0, 0, 0, 0 end
+  local coldest = over / per * amount
+  cold = tonumber(cold or (level and coldest * math.max(0, tonumber(level)) / most))
   if not level then
-    level, rest = math.min(most, begin or most), 0
+    begin = begin or most + coldest
+    cold = math.max(0, math.min(coldest, begin))
+    level, rest = math.min(most, begin - cold), 0
   elseif #before == 0 then
+    local spare = elapsed / per * amount - (most - tonumber(level)) + tonumber(rest) / per
+    cold = math.min(coldest, math.max(0, cold) + math.max(0, spare))
     level, rest = refill(tonumber(level), tonumber(rest), amount, per, most)
   elseif before[at - 1] == 0 then
     level, rest = most, 0
+    cold = coldest
   else
+    if (before[7] or 0) > 0 then cold = math.min(coldest, cold / (before[7] / before[at] * before[at - 1]) * coldest) end
     local old_per, old = before[at], before[at + 1]
     level, rest = refill(tonumber(level), tonumber(rest), before[at - 1], old_per, old)
     local product = level * most
@@ -120,20 +152,40 @@ local function dimension(at, level, rest, wish, begin)
     level = level + math.floor(part)
     rest = math.min(per - 1, math.floor((part - math.floor(part)) * per))
   end
-  if wish < 0 then level = level - wish end
+  cold = math.min(cold, coldest)
+  local half = coldest / 2
+  local function charge(tokens)
+    if over == 0 then
+      level = level - tokens
+      return
+    end
+    local after = math.min(coldest, cold - tokens)
+    local left = level + rest / per - paid(cold, half) + paid(after, half)
+    cold, level = after, math.floor(left)
+    rest = math.min(per - 1, math.floor((left - level) * per + 0.5))
+  end
+  if wish < 0 then charge(wish) end
   if level >= most then level, rest = most, 0 end
   local granted = 0
   if wish > 0 then
-    granted = math.min(wish, math.max(math.min(1, level), math.floor(level / (1 + others))))
-    level = level - granted
+    local there = over == 0 and level or affordable(level + rest / per, cold, half, most)
+    granted = math.min(wish, math.max(math.min(1, there), math.floor(there / (1 + others))))
+    charge(granted)
   end
-  full_in = math.max(full_in, (most - level) / amount * per)
-  return granted, level, rest
+  full_in = math.max(full_in, (most - level + coldest - cold) / amount * per)
+  return granted, level, rest, cold
 end
 
-local m, m_level, m_rest = dimension(2, known.m, known.mr, wish_m, tonumber(ARGV[10]))
-local b, b_level, b_rest = dimension(5, known.b, known.br, wish_b, tonumber(ARGV[11]))
+local m, m_level, m_rest, m_cold = dimension(2, known.m, known.mr, known.mc, wish_m, tonumber(ARGV[10]))
+local b, b_level, b_rest, b_cold = dimension(5, known.b, known.br, known.bc, wish_b, tonumber(ARGV[11]))
 redis.call('HSET', key, 't', whole(now), 'r', rates, 'm', whole(m_level), 'mr', whole(m_rest), 'b', whole(b_level), 'br', whole(b_rest))
+if over > 0 then
+  redis.call('HSET', key, 'mc', string.format('%.6f', m_cold), 'bc', string.format('%.6f', b_cold))
+  m_level, b_level = m_level + math.floor(m_cold), b_level + math.floor(b_cold)
+elseif known.mc then
+  dead[#dead + 1] = 'mc'
+  dead[#dead + 1] = 'bc'
+end
 if m < wish_m or b < wish_b then redis.call('HSET', key, me, whole(clock)) else dead[#dead + 1] = me end
 if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
 redis.call('PEXPIRE', key, whole(math.min(math.ceil(full_in / 1000) + 1000, @longest@)))
@@ -222,6 +274,11 @@ def whole_rate(rate: Rate) -> tuple[int, int]:
     return (exact.numerator, exact.denominator) if exact or not rate.amount else (1, EXACT // 4)  # a token in 71 years, or in longer
 
 
+def warm_up_us(limit: Limit, algorithm: str) -> int:
+    """In how many microseconds it warms up; 0: it does not."""
+    return (limit.warm_up_ns or DEFAULT_OVER_NS) // 1000 if algorithm == "warm_up" else 0
+
+
 def rates_of(limit: Limit) -> tuple[int, int, int, int, int, int]:
     """Amount, microseconds and capacity, of messages and of bytes; an amount of 0 where they are not limited."""
     messages = (0, 1) if limit.messages is None else whole_rate(limit.messages)
@@ -230,9 +287,9 @@ def rates_of(limit: Limit) -> tuple[int, int, int, int, int, int]:
 
 
 @lru_cache(4096)
-def rates_for(limit: Limit, members: int) -> tuple[int, int, int, int, int, int]:
+def rates_for(limit: Limit, algorithm: str, members: int) -> tuple[int, int, int, int, int, int]:
     """`rates_of` what the owner has of `limit` in a fleet of so many."""
-    return rates_of(owner_limit(limit, members))
+    return rates_of(owner_limit(limit, members, algorithm))
 
 
 @lru_cache(16_384)

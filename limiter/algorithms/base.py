@@ -48,6 +48,10 @@ class Algorithm:
         """The true time until one such request would pass; 0: now; NEVER: not under this limit."""
         raise NotImplementedError
 
+    def peek_ns(self, messages: int, size: int, now: int) -> int:
+        """As `wait_ns`, for a caller that only looks: it wants nothing."""
+        return self.wait_ns(messages, size, now)
+
     def full_in_ns(self, messages: int, size: int, now: int) -> int:
         """For a request that is refused: the time from which on waiting longer would waste what it waits for."""
         raise NotImplementedError

@@ -38,6 +38,7 @@ from limiter.algorithms.dimensions import Dimension, Dimensions, capacity_of, ra
 from limiter.algorithms.fills import UNIT
 from limiter.limits import NEVER, SECOND, Limit
 
+COLDEST: Final = 3  # intervals; the price of a message after a long rest
 DEFAULT_OVER_NS: Final = 10 * SECOND  # as Sentinel's warmUpPeriodSec
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from limiter.buckets.breaker import Breaker
 from limiter.buckets.candidate import Candidate, next_candidate
 from limiter.buckets.factory import ALONE, BucketFactory
-from limiter.leases.leased_bucket import LeasedBucket
+from limiter.leases.lease import Lessee
 from limiter.limits import NEVER
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Bucket:
         if new.algorithm != old.algorithm or new.scope != old.scope:
             before = self.algorithm
             fill = before.fill(since)
-            if isinstance(before, LeasedBucket):
+            if isinstance(before, Lessee):
                 before.replaced = True
             self.algorithm = self._new_algorithm(new, since, apart=self.state == OVERFLOW)
             self.algorithm.set_fill(fill, since)
@@ -132,19 +132,19 @@ class Bucket:
 
     def _new_algorithm(self, rule: Rule, now: int, *, apart: bool) -> Algorithm:
         algorithm = self.factory.algorithm(rule, now, apart=apart)
-        if isinstance(algorithm, LeasedBucket):
+        if isinstance(algorithm, Lessee):
             algorithm.use_for(self)
         return algorithm
 
     def let_go(self, state: int) -> None:
         """The ledger has it no more."""
         self.state = state
-        if isinstance(self.algorithm, LeasedBucket):
+        if isinstance(self.algorithm, Lessee):
             self.algorithm.let_go()
 
     def come_back(self) -> None:
         """It is used again, in the ledger or not."""
-        if isinstance(self.algorithm, LeasedBucket):
+        if isinstance(self.algorithm, Lessee):
             self.algorithm.use_for(self)
 
     def available(self, count: int, messages: int, size: int, now: int) -> int:
@@ -176,9 +176,7 @@ class Bucket:
 
     def peek_ns(self, now: int, size: int = 0) -> int:
         """The wait of one message of `size` bytes, for a caller that only looks."""
-        algorithm = self.algorithm
-        wait = algorithm.peek_ns(1, size, now) if isinstance(algorithm, LeasedBucket) else algorithm.wait_ns(1, size, now)
-        return max(self.breaker.remaining_ns(now), wait)
+        return max(self.breaker.remaining_ns(now), self.algorithm.peek_ns(1, size, now))
 
     def refuse(self, count: int, messages: int, size: int, now: int) -> bool:
         """Count `count` requests over the limit here, and let the breaker open: whether it has, which makes the wait longer."""

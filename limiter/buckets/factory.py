@@ -3,11 +3,10 @@
 Where one process judges alone a bucket is the whole limit; else it is one side's part of it.
 
 * **Alone**: the bucket is the limit's own.
-* **A member** (`Lease` given): a token bucket, also one whose rate follows a backlog, is this member's part of one that an owner has
-  (`limiter.leases.leased_bucket`). Limits that cannot be had in parts (other algorithms, caps that topics share, the overflow bucket) are
-  divided evenly, each member with its own.
-* **The owner** (members, no lease): a token bucket holds what is not lent to its members.
-* **A process of a fleet** (`fleet` given): a token bucket is this process's part of one that Redis has, unless its rule says that it is the
+* **A member** (`Lease` given): a bucket is this member's part of one that an owner has (`limiter.leases.sharing`). Limits that cannot be
+  had in parts (other algorithms, caps that topics share, the overflow bucket) are divided evenly, each member with its own.
+* **The owner** (members, no lease): a bucket holds what is not lent to its members.
+* **A process of a fleet** (`fleet` given): a bucket is this process's part of one that Redis has, unless its rule says that it is the
   gateway's own. Limits that cannot be had in parts are whole in each gateway: gateways come and go, and no number to divide by would stay
   true. A worker is both, a member of its gateway and a process of the fleet.
 
@@ -22,20 +21,17 @@ from typing import TYPE_CHECKING, Final
 from limiter.algorithms import ALGORITHMS
 from limiter.fair_share.shared_bucket import SharedBucket
 from limiter.leases.lease import Lease
-from limiter.leases.leased_bucket import LeasedBucket
-from limiter.leases.owner import owner_limit
+from limiter.leases.sharing import MEMBERS, OWNERS, member_limit, owner_limit
 from limiter.limits import Limit, Rate
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
     from limiter.rules.rule import Rule
 
-LEASABLE: Final = ("token_bucket", "lag")  # algorithms whose bucket can be had in parts
-
 
 def is_leasable(rule: Rule) -> bool:
     """Whether several members can have parts of one bucket of this rule. A cap is none: its topics share what each member has of it."""
-    return rule.algorithm in LEASABLE and rule.per != "connection" and not rule.is_cap()
+    return rule.algorithm in MEMBERS and rule.per != "connection" and not rule.is_cap()
 
 
 def divided_limit(limit: Limit, members: int) -> Limit:
@@ -79,8 +75,9 @@ class BucketFactory:
             return SharedBucket(limit, now)
         lease = None if apart else self._lease_of(rule)
         if lease is not None:
-            return LeasedBucket(limit, now, lease)
-        return ALGORITHMS[rule.algorithm](limit, now)
+            return MEMBERS[rule.algorithm](limit, now, lease)
+        lends = self.members > 1 and self.lease is None and is_leasable(rule) and not apart
+        return (OWNERS if lends else ALGORITHMS)[rule.algorithm](limit, now)
 
     def _lease_of(self, rule: Rule) -> Lease | None:
         """Whose parts buckets of this rule are; None: nobody's."""
@@ -90,11 +87,15 @@ class BucketFactory:
 
     def limit(self, rule: Rule, *, apart: bool) -> Limit:
         """The limit that such a bucket is made of, or changed to."""
-        if self.members == 1 or rule.per == "connection" or (self._is_of_fleet(rule) and not apart):
+        if rule.per == "connection":
             return rule.limit
-        if is_leasable(rule) and not apart:
-            return rule.limit if self.lease is not None else owner_limit(rule.limit, self.members)
-        return rule.limit if self.lease is None else divided_limit(rule.limit, self.members)
+        if not apart and self._lease_of(rule) is not None:
+            return member_limit(rule.limit, rule.algorithm)
+        if self.members == 1:
+            return rule.limit
+        if self.lease is not None:
+            return divided_limit(rule.limit, self.members)
+        return owner_limit(rule.limit, self.members, rule.algorithm) if is_leasable(rule) and not apart else rule.limit
 
     def _is_of_fleet(self, rule: Rule) -> bool:
         return self.fleet is not None and rule.is_fleets()

@@ -8,13 +8,17 @@ from limiter.algorithms.base import Algorithm
 class Lessee(Algorithm):
     """A bucket of which this member has a part."""
 
-    __slots__ = ("bucket", "listed", "replaced", "unused")
+    __slots__ = ("_lease", "bucket", "listed", "replaced", "unused")
 
-    def __init__(self) -> None:
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
         self.bucket: object = None  # whatever its member knows it by; None: its member has let it go
         self.listed = False  # in `lease.active`
         self.unused = False  # its member has let it go
         self.replaced = False  # another has taken its place, and its debt: it asks for nothing any more
+
+    def is_part_of(self, lease: Lease) -> bool:
+        return self._lease is lease
 
     def use_for(self, bucket: object) -> None:
         """Its member uses it, as `bucket`."""

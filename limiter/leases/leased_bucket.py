@@ -32,7 +32,7 @@ milliseconds later. `wait_ns` is the truth only for a member whose owner is gone
 the member's part could be full again, which is earlier than the whole bucket could.
 
 Here is the member's side; `limiter.leases.leased_tokens` is one dimension of it, `limiter.leases.owner` the owner's side.
-`limiter.buckets.factory` says which limits are shared.
+`limiter.leases.sharing` says which algorithms are shared, and how.
 """
 
 from __future__ import annotations
@@ -57,13 +57,12 @@ class LeasedBucket(Lessee):
     """What one member has of a bucket of messages and bytes; decides without its owner."""
 
     __slots__ = (
-        "_asked_at", "_bytes", "_lease", "_members", "_messages", "_short_until", "_used_at", "_wished_at", "limit",
+        "_asked_at", "_bytes", "_members", "_messages", "_short_until", "_used_at", "_wished_at", "limit",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now: int, lease: Lease) -> None:
-        super().__init__()
+        super().__init__(lease)
         self.limit = limit
-        self._lease = lease
         self._members = lease.members
         self._used_at = now
         self._wished_at = now
@@ -71,9 +70,6 @@ class LeasedBucket(Lessee):
         self._short_until = 0  # after an answer that was short: when it is worth asking again
         self._messages = None if limit.messages is None else LeasedTokens(limit.messages, limit.messages_capacity(), lease.members, now)
         self._bytes = None if limit.bytes is None else LeasedTokens(limit.bytes, limit.bytes_capacity(), lease.members, now)
-
-    def is_part_of(self, lease: Lease) -> bool:
-        return self._lease is lease
 
     # ---- with the owner --------------------------------------------------------------------------------------------
 

@@ -119,6 +119,10 @@ class LeasedTokens:
     def set_fill(self, fill: float) -> None:
         self._level = int(self._line * (min(1.0, max(0.0, fill)) - 1))
 
+    def in_hand(self) -> int:
+        """Units that can be spent now, on credit too."""
+        return self._level + self._line
+
     def is_whole(self) -> bool:
         return self._level >= 0
 

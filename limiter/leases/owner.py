@@ -5,33 +5,17 @@ It cuts slices from a bucket of any algorithm.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
-from limiter.leases.leased_tokens import credit_line
-from limiter.limits import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from limiter.algorithms.base import Algorithm
-    from limiter.limits import Limit
 
 SHORT_NS: Final = 250_000_000  # ns; how long a member that got too little counts when others ask; a guess, some rounds
 MANY_TOKENS: Final = 1 << 40  # tokens; more than any bucket has
-
-
-def owner_limit(limit: Limit, members: int) -> Limit:
-    """The limit for the owner's bucket: the same rates, and of the bursts what is not lent to members."""
-    messages, size = limit.messages_capacity(), limit.bytes_capacity()
-    follows = limit.lag is not None and limit.messages_burst is None
-    return replace(
-        limit,
-        messages_burst=None if follows else max(1, messages - members * credit_line(messages, members)) if messages else None,
-        bytes_burst=max(1, size - members * credit_line(size, members)) if size else None,
-        burst_ns=None if limit.lag is None else (limit.burst_ns or SECOND) // 2,  # a time of a rate that changes
-    )
 
 
 class LeaseOwner:

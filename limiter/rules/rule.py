@@ -297,7 +297,7 @@ class Rule:
         CHOICE,
         None,
         "Where gateways form a fleet: fleet, all of them share this rule's buckets; gateway, each has its own. Default: fleet for "
-        "token_bucket, but for per: connection and a listener's cap.",
+        "token_bucket, pacing and warm_up, but for per: connection and a listener's cap.",
         choices=SCOPES,
     )
     mode: str = rule_setting(CHOICE, "enforce", "enforce; shadow: evaluated and counted, never enforced; off.", choices=MODES, live=True)
@@ -363,7 +363,9 @@ class Rule:
             what = "a listener's cap" if self.is_cap() else f"algorithm: {self.algorithm}"
             if self.per == "connection":
                 what = "per: connection"
-            raise RuleError("scope", f"{what} is each gateway's own, a fleet shares token buckets; leave scope out")
+            raise RuleError(
+                "scope", f"{what} is each gateway's own, a fleet shares limits of {', '.join(RATE_ALGORITHMS)}; leave scope out"
+            )
 
     def needs_no_limit(self) -> bool:
         """Whether it says something of its messages beside their limit."""
@@ -377,7 +379,7 @@ class Rule:
 
     def is_fleets(self) -> bool:
         """Whether a fleet of gateways shares its buckets. A connection is at one gateway; a cap is of the broker behind one listener."""
-        return self.scope != "gateway" and self.algorithm == "token_bucket" and self.per != "connection" and not self.is_cap()
+        return self.scope != "gateway" and self.algorithm in RATE_ALGORITHMS and self.per != "connection" and not self.is_cap()
 
     def is_cap(self) -> bool:
         """Whether topics share its limit by weight: all that is published to a listener (`limiter.fair_share.shared_bucket`)."""

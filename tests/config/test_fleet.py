@@ -39,7 +39,7 @@ BROKEN = [
     ("an hourly raise", f"quotas: {{hourly_raise: on}}\n{FLEET}", 3, "quotas.hourly_raise", "its own part of the demand only", "hourly_raise: off"),
     ("an unknown scope", "rules: [{name: a, limit: {messages: 1/s}, scope: fleets}]\n", 3, "rules[0].scope", '"fleets" is not one of', "did you mean fleet?"),
     ("a connection in the fleet", "rules: [{name: a, per: connection, limit: {messages: 1/s}, scope: fleet}]\n", 3, "rules[0].scope", "per: connection is each gateway's own", "leave scope out"),
-    ("pacing in the fleet", "rules: [{name: a, algorithm: pacing, limit: {messages: 1/s}, scope: fleet}]\n", 3, "rules[0].scope", "algorithm: pacing is each gateway's own", "leave scope out"),
+    ("concurrency in the fleet", "rules: [{name: a, algorithm: concurrency, limit: {concurrent: 9}, scope: fleet}]\n", 3, "rules[0].scope", "algorithm: concurrency is each gateway's own", "leave scope out"),
 ]  # fmt: skip
 
 

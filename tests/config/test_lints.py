@@ -172,8 +172,8 @@ def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule:
     ("rule", "said"),
     [
         (
-            "{name: a, algorithm: pacing, limit: {messages: 10/s}}",
-            "algorithm: pacing is not shared: each of 2 workers has 1/2 of the limit",
+            "{name: a, algorithm: concurrency, limit: {concurrent: 10}}",
+            "algorithm: concurrency is not shared: each of 2 workers has 1/2 of the limit",
         ),
         ("{name: a, per: listener, limit: {messages: 10/s}}", "a listener's limit is not shared: each of 2 workers has 1/2 of the limit"),
     ],

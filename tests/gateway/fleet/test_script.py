@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from gateway.fleet.script import EXACT, PRESENCE, SCRIPT, key_of, presence_key_of, rates_of, whole_rate
+from gateway.fleet.script import EXACT, PRESENCE, SCRIPT, key_of, presence_key_of, rates_of, warm_up_us, whole_rate
 from limiter.algorithms.token_bucket import TokenBucket
+from limiter.algorithms.warm_up import warm_up
 from limiter.leases.owner import LeaseOwner
 from limiter.limits import SECOND, Limit, Rate
 from support.brokers.redis_server import RedisServer
@@ -31,9 +32,16 @@ class Bucket:
         self.left = (0, 0)
 
     def ask(
-        self, limit: Limit, wish: tuple[int, int], now_us: int, member: str = "a", begin: tuple[int | str, int | str] = ("", "")
+        self,
+        limit: Limit,
+        wish: tuple[int, int],
+        now_us: int,
+        member: str = "a",
+        begin: tuple[int | str, int | str] = ("", ""),
+        algorithm: str = "token_bucket",
     ) -> tuple[int, int]:
-        answer = self.client.eval(SCRIPT, 1, self.key, now_us, *rates_of(limit), *wish, *begin, member)
+        warm_up = warm_up_us(limit, algorithm)
+        answer = self.client.eval(SCRIPT, 1, self.key, now_us, *rates_of(limit), *wish, *begin, member, warm_up)
         self.left = (answer[2], answer[3])
         return answer[0], answer[1]
 
@@ -96,6 +104,31 @@ def test_it_grants_what_the_owner_grants(client: Redis, limit: Limit, schedule: 
         now += step
         asked = fitting(limit, wish)
         assert bucket.ask(limit, asked, now, member) == model.ask(limit, asked, now, member)
+
+
+warm_ups = st.builds(
+    Limit,
+    messages=st.builds(Rate, st.integers(1, 10_000)),
+    messages_burst=st.none() | st.integers(1, 20_000),
+    warm_up_ns=st.integers(SECOND, 60 * SECOND),
+)
+
+
+@given(warm_ups, st.lists(st.tuples(st.integers(0, 3_000_000), st.one_of(st.integers(-20, 50), st.integers(0, 10**5))), max_size=40))
+@once()
+def test_what_warms_up_does_so_as_in_the_owner(client: Redis, limit: Limit, schedule: list[tuple[int, int]]) -> None:
+    """In doubles: a token and one in a thousand more or less."""
+    bucket, model, owner, now = Bucket(client), warm_up(limit, START * 1000), LeaseOwner(), START
+    bucket.ask(limit, (0, 0), now, algorithm="warm_up")
+    got = expected = 0
+    for step, wanted in schedule:
+        now += step
+        model.settle(0, 0, 0, now * 1000)
+        wish = max(wanted, -expected)  # nobody gives back what it has not got
+        asked = bucket.ask(limit, (wish, 0), now, algorithm="warm_up")[0]
+        granted = owner.grant("t", model, 1, wish, 0, now * 1000)[0]
+        got, expected = got + asked + min(wish, 0), expected + granted + min(wish, 0)
+        assert got == pytest.approx(expected, rel=1e-3, abs=1.01)
 
 
 human = st.builds(

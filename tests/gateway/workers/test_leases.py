@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.data_plane import FollowBacklog, Message
-from gateway.workers.bucket_ids import BucketIds
-from gateway.workers.child import Child
-from gateway.workers.wire import Asks, Grants, StateReport
 from limiter.buckets.factory import BucketFactory
 from limiter.judge import Judge
-from limiter.keys import Key
 from limiter.leases.lease import Lease
 from limiter.leases.owner import LeaseOwner
 from limiter.limits import Lag, Limit, LimitChange, Rate
@@ -19,75 +14,11 @@ from limiter.reservation import Reservation
 from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import rocketmq_topic
-
-MS = 1_000_000
-BEGIN = 10**12
+from support.models.workers import BEGIN, MS, Pair, run, world
 
 
 def rules(rate: int, **more: object) -> RuleSet:
     return RuleSet((Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(rate)), open_for_ns=0, **more),))  # type: ignore[arg-type]  # fields of a rule
-
-
-class Box:
-    """An outbox whose messages arrive at once."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-
-    def put(self, message: Message) -> None:
-        self.messages.append(message)
-
-    def take(self) -> list[Message]:
-        messages, self.messages = self.messages, []
-        return messages
-
-
-class Pair:
-    """One worker's judge, and what the parent has of it."""
-
-    def __init__(self, parent: Judge, owner: LeaseOwner, place: int, held: RuleSet) -> None:
-        self.judge = Judge(held)
-        self.lease = Lease(2)
-        self.judge.make_buckets_with(BucketFactory(2, self.lease))
-        self.bucket_ids = BucketIds(self.lease)
-        self.outbox = Box()
-        self.child = Child(place, 0, parent, owner)
-        self.child.outbox = Box()  # type: ignore[assignment]  # as far as it is used
-        self.key = key_of(self.judge)
-        self.passed = 0
-
-    def offer(self, count: int, now: int) -> None:
-        request = Request(self.key, count, 1, 100)
-        self.judge.decide([request], now)
-        self.passed += request.passed
-        for bucket in self.key.buckets:
-            self.bucket_ids.changed[bucket] = None
-
-    def exchange(self, now: int) -> None:
-        """Ask, and take the answers."""
-        asks = [(self.bucket_ids.id_of(bucket, self.outbox), messages, size) for bucket, messages, size in self.judge.asks(self.lease, now)]  # type: ignore[arg-type]
-        if asks:
-            self.outbox.put(Asks(asks))
-        self.deliver()
-        for message in self.child.outbox.take():  # type: ignore[attr-defined]
-            if isinstance(message, FollowBacklog):
-                self.judge.set_rate(message.identity, Rate(message.amount, message.per_ns), now)
-                continue
-            assert isinstance(message, Grants)
-            self.judge.granted([(self.bucket_ids.buckets[number], got, size) for number, got, size in message.grants], now)
-
-    def tell(self, now: int) -> None:
-        tried = self.bucket_ids.candidate_counters(self.outbox)  # type: ignore[arg-type]
-        self.outbox.put(StateReport(1, {}, self.bucket_ids.counters(self.outbox, now), tried))  # type: ignore[arg-type]
-        self.deliver()
-
-    def deliver(self) -> None:
-        for message in self.outbox.take():
-            self.child.take(message)  # type: ignore[arg-type]  # a message of the union, seen as any
-
-
-def key_of(judge: Judge) -> Key:
-    return judge.key(judge.origin("rocketmq", "rocket", "10.0.0.7", None), b"t", rocketmq_topic(b"t"))
 
 
 @pytest.fixture
@@ -96,25 +27,6 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     clock = [BEGIN]
     monkeypatch.setattr("gateway.workers.child.now_ns", lambda: clock[0])
     return clock
-
-
-def world(held: RuleSet) -> tuple[Judge, LeaseOwner, list[Pair]]:
-    parent, owner = Judge(held), LeaseOwner()
-    parent.make_buckets_with(BucketFactory(2, None))
-    return parent, owner, [Pair(parent, owner, place, held) for place in (1, 2)]
-
-
-def run(pairs: list[Pair], now: list[int], milliseconds: int, offers: tuple[int, int]) -> int:
-    before = sum(pair.passed for pair in pairs)
-    for _ in range(milliseconds):
-        for pair, offer in zip(pairs, offers, strict=True):
-            if offer:
-                pair.offer(offer, now[0])
-        now[0] += MS
-        if now[0] // MS % 10 == 0:
-            for pair in pairs:
-                pair.exchange(now[0])
-    return sum(pair.passed for pair in pairs) - before
 
 
 def test_two_workers_hold_one_limit_and_the_parent_knows_what_they_admitted(now: list[int]) -> None:
@@ -193,8 +105,8 @@ def test_a_limit_of_zero_admits_nothing_from_the_next_batch_on(now: list[int]) -
     assert run(pairs, now, 500, (5, 5)) == 0
 
 
-def test_other_algorithms_are_divided_and_the_parent_has_the_workers_fill(now: list[int]) -> None:
-    parent, _, pairs = world(rules(1000, algorithm="pacing"))
+def test_caps_are_divided_and_the_parent_has_the_workers_fill(now: list[int]) -> None:
+    parent, _, pairs = world(rules(1000, per="listener"))
     run(pairs, now, 1000, (5, 5))
     assert run(pairs, now, 2000, (5, 0)) == pytest.approx(1000, rel=0.02)
     pairs[0].tell(now[0])

@@ -126,7 +126,9 @@ def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
         (Rule("r", limit=messages(10), scope="gateway"), False),
         (Rule("r", limit=messages(10), per="connection"), False),
         (Rule("r", limit=messages(10), per="listener"), False),
-        (Rule("r", limit=messages(10), algorithm="pacing", action="delay"), False),
+        (Rule("r", limit=messages(10), algorithm="pacing", action="delay"), True),
+        (Rule("r", limit=messages(10), algorithm="warm_up"), True),
+        (Rule("r", limit=Limit(messages=Rate(10), concurrent=9), algorithm="concurrency"), False),
     ],
 )
 def test_a_fleet_shares_each_limit_unless_it_is_each_gateways_own(rule: Rule, *, shared: bool) -> None:
@@ -156,7 +158,7 @@ def test_another_scope_on_a_reload_keeps_the_fill() -> None:
     [
         {"per": "connection", "limit": messages(1)},
         {"per": "listener", "limit": messages(1)},
-        {"algorithm": "pacing", "action": "delay", "limit": messages(1)},
+        {"algorithm": "concurrency", "limit": Limit(concurrent=9)},
     ],
 )
 def test_scope_fleet_is_refused_for_limits_that_cannot_be_shared(rule: dict[str, object]) -> None:

@@ -1,0 +1,77 @@
+"""How each algorithm's limit is shared by several members: what a member has of it, and what is left to the owner.
+
+* `token_bucket`, and `lag`, whose bucket's rate follows a backlog: half of the burst is lent to the members in advance, as their lines, and
+  the owner has the rest.
+* `pacing` has no burst. Its members need some milliseconds' worth in hand, or they would wait for each message: they share a bucket of
+  PACED_NS of the rate, and space by themselves what they get (`limiter.leases.paced_lease`).
+* `warm_up`: the owner has the bucket that warms up, so what counts is when all members together have begun. What a member spends on credit
+  costs three times as much while the whole is cold, so the lines are a third as long: a cold burst is a third of the burst, as in one
+  process.
+
+What is not here cannot be had in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from limiter.algorithms.base import Algorithm
+from limiter.algorithms.lag import LagControlledBucket
+from limiter.algorithms.token_bucket import TokenBucket
+from limiter.algorithms.warm_up import COLDEST, warm_up
+from limiter.leases.lease import Lease, Lessee
+from limiter.leases.leased_bucket import LeasedBucket
+from limiter.leases.leased_tokens import SLICE_NS, credit_line
+from limiter.leases.paced_lease import PacedLease
+from limiter.limits import SECOND, Limit
+
+PACED_NS: Final = 3 * SLICE_NS  # ns of the rate; half of it lent: the owner has room for what comes in between two rounds of a fleet
+
+MEMBERS: Final[dict[str, Callable[[Limit, int, Lease], Lessee]]] = {
+    "token_bucket": LeasedBucket,
+    "lag": LeasedBucket,
+    "pacing": PacedLease,
+    "warm_up": LeasedBucket,
+}
+OWNERS: Final[dict[str, Callable[[Limit, int], Algorithm]]] = {
+    "token_bucket": TokenBucket,
+    "lag": LagControlledBucket,
+    "pacing": TokenBucket,
+    "warm_up": warm_up,
+}
+
+
+def member_limit(limit: Limit, algorithm: str) -> Limit:
+    """The limit of which each member has a part."""
+    if algorithm == "pacing":
+        return replace(limit, messages_burst=None, bytes_burst=None, burst_ns=PACED_NS)
+    if algorithm == "warm_up":
+        messages, size = limit.messages_capacity(), limit.bytes_capacity()
+        return with_bursts(limit, messages and max(1, messages // COLDEST), size and max(1, size // COLDEST))
+    return limit
+
+
+def owner_limit(limit: Limit, members: int, algorithm: str = "token_bucket") -> Limit:
+    """The limit for the owner's bucket: the same rates, and of the bursts what is not lent to members."""
+    lent = member_limit(limit, algorithm)
+    messages, size = members * credit_line(lent.messages_capacity(), members), members * credit_line(lent.bytes_capacity(), members)
+    if algorithm == "warm_up":
+        return with_bursts(limit, rest(limit.messages_capacity(), COLDEST * messages), rest(limit.bytes_capacity(), COLDEST * size))
+    found = with_bursts(lent, rest(lent.messages_capacity(), messages), rest(lent.bytes_capacity(), size))
+    if limit.lag is None:
+        return found
+    # The burst is a time of a rate that changes, where no number is given.
+    return replace(
+        found, messages_burst=None if limit.messages_burst is None else found.messages_burst, burst_ns=(limit.burst_ns or SECOND) // 2
+    )
+
+
+def rest(burst: int, lent: int) -> int:
+    return max(1, burst - lent) if burst else 0
+
+
+def with_bursts(limit: Limit, messages: int, size: int) -> Limit:
+    """`limit` with bursts of so many tokens; 0: none to name."""
+    return replace(limit, messages_burst=messages or None, bytes_burst=size or None, burst_ns=None)

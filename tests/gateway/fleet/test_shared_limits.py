@@ -1,0 +1,50 @@
+"""Every algorithm's limit over two gateways lets pass what it does in one process: a real Redis, on a clock of the test's own."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from support.brokers.redis_server import RedisServer
+from support.models.fleets import FleetWorld, fleet_settings
+from support.models.shared_limits import everywhere, moving, passed_in_one_process, rule_of
+
+pytestmark = pytest.mark.slow  # a Redis
+
+GATEWAYS = 2
+NAMES = count()
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "pacing", "warm_up"])
+def test_two_gateways_pass_what_one_process_does(redis_server: RedisServer, algorithm: str) -> None:
+    """With a load everywhere, from the start on; then at one of them, each second at another. In 8 s within 2 %."""
+    rate = 1000
+    rule = rule_of(algorithm, rate)
+    offer = 2 * rate // 1000 + 1
+    loads = [everywhere(GATEWAYS, offer, 3), everywhere(GATEWAYS, offer, 8), moving(GATEWAYS, 2 * offer, 2), moving(GATEWAYS, 2 * offer, 8)]
+    world = FleetWorld(fleet_settings(redis_server.url, f"fleet-{next(NAMES)}"), GATEWAYS, rule)
+    passed = [sum(world.run(milliseconds, offers) for milliseconds, offers in load) for load in loads]
+    world.close()
+    expected = passed_in_one_process(rule, loads)
+    assert passed[1::2] == pytest.approx(expected[1::2], rel=0.02)
+    assert passed[::2] == pytest.approx(expected[::2], abs=rate / 2), "lines are spent at first, and fill where the load has gone"
+
+
+def test_a_limit_that_has_warmed_up_at_one_gateway_is_warm_at_the_other(redis_server: RedisServer) -> None:
+    world = FleetWorld(fleet_settings(redis_server.url, f"fleet-{next(NAMES)}"), GATEWAYS, rule_of("warm_up", 1000))
+    cold = world.run(1000, [5, 0])
+    world.run(3000, [5, 0])
+    warm = world.run(1000, [0, 5])
+    world.close()
+    assert cold < 800
+    assert warm == pytest.approx(1000, rel=0.1)
+
+
+def test_a_restarted_redis_makes_no_limit_cold_that_is_in_use(redis_server: RedisServer) -> None:
+    world = FleetWorld(fleet_settings(redis_server.url, f"fleet-{next(NAMES)}"), GATEWAYS, rule_of("warm_up", 1000))
+    world.run(4000, [5, 5])
+    redis_server.client().flushdb()
+    passed = world.run(1000, [5, 5])
+    world.close()
+    assert passed >= 900, "cold it would let a third of that pass"

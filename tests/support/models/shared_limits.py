@@ -1,0 +1,48 @@
+"""Limits that several members share, whoever the members are: loads, and what one process lets pass of the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from limiter.judge import Judge
+from limiter.limits import SECOND, Limit, Rate
+from limiter.rules.rule import Match, Rule
+from limiter.rules.rule_set import RuleSet
+from support.models.asking import ask, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MS = 1_000_000
+
+Load = list[tuple[int, list[int]]]  # milliseconds, and what each member is offered in each of them
+
+
+def rule_of(algorithm: str, rate: int) -> Rule:
+    """One that is warm after two seconds, where it warms up, and has no breaker."""
+    limit = Limit(messages=Rate(rate), warm_up_ns=2 * SECOND if algorithm == "warm_up" else 0)
+    return Rule("all", Match(), per="topic", limit=limit, algorithm=algorithm, open_for_ns=0)
+
+
+def everywhere(members: int, offer: int, seconds: int) -> Load:
+    return [(1000 * seconds, [offer] * members)]
+
+
+def moving(members: int, offer: int, seconds: int) -> Load:
+    """At one member, each second at another one."""
+    return [(1000, [offer if member == second % members else 0 for member in range(members)]) for second in range(seconds)]
+
+
+def passed_in_one_process(rule: Rule, loads: Sequence[Load]) -> list[int]:
+    """How many messages of each load pass, one load after the other, where one process judges them all."""
+    judge, now = Judge(RuleSet((rule,)), 1000), 10**12
+    key = key_of(judge, "orders")
+    found = []
+    for load in loads:
+        passed = 0
+        for milliseconds, offers in load:
+            for _ in range(milliseconds):
+                passed += ask(judge, key, now, sum(offers)).passed
+                now += MS
+        found.append(passed)
+    return found
