@@ -175,7 +175,7 @@ def set_by(findings: Findings, level: JSONObject) -> list[str]:
         if quotas.get("reason"):
             lines.append(f"reason: {quotas['reason']}")
         if origin == "quota+hour":
-            lines.append("raised for this hour by the last hour's demand")
+            lines.append("raised for now by the demand of the last hour or of the last seconds")
         return [*lines, *(f"held down by the ceiling of {roof}" for roof in level.get("ceilings") or ())]
     return [f"{rule}, which names this {level.get('per')}" if origin == "file" else f"{rule}, as for all that it matches"]
 

@@ -214,14 +214,17 @@ def fleet(reading: Reading) -> None:
             reading.add_problem(inner, f"{value.url} is without TLS", remedy)
 
 
-def hourly_raise(reading: Reading) -> None:
+def intraday_raises(reading: Reading) -> None:
     """The gateways of a fleet share buckets, and each sees only its own part of the demand."""
     if not any(isinstance(value, Fleet) for _, value in reading.sections):
         return
     for path, value in reading.sections:
-        if isinstance(value, Quotas) and value.hourly_raise == "on":
-            message = "a gateway of a fleet sees its own part of the demand only, and would set another rate than the others for one bucket"
-            reading.add_problem(f"{path}.hourly_raise", message, "set hourly_raise: off; the published quotas hold all day")
+        for name in ("hourly_raise", "surge_raise"):
+            if isinstance(value, Quotas) and getattr(value, name) == "on":
+                message = (
+                    "a gateway of a fleet sees its own part of the demand only, and would set another rate than the others for one bucket"
+                )
+                reading.add_problem(f"{path}.{name}", message, f"set {name}: off; the published quotas hold all day")
 
 
 def limiter(reading: Reading) -> None:
@@ -389,7 +392,7 @@ CHECKS: Final[tuple[Callable[[Reading], None], ...]] = (
     memory,
     drain,
     fleet,
-    hourly_raise,
+    intraday_raises,
     takeover,
     workers,
     own_logins,

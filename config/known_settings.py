@@ -285,6 +285,12 @@ class Quotas:
         "never falls below the published rate. Not in a fleet.",
     )
     hourly_raise_max: int = setting(Whole(2, 100, 4), 4, "Times the published rate that a quota may be raised to at most.")
+    surge_raise: str = setting(
+        Choice("off", "on"),
+        "off",
+        "on: every ten seconds a published quota that has an hourly factor is raised to 1.5 times the demand of those seconds; the raise "
+        "is gone a minute after the surge. A listener's cap is what bounds all of them together. Not in a fleet.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,13 @@ def idle_ceilings(settings: Settings) -> Iterator[ConfigProblem]:
             yield settings.problem(path, message, "remove it, or match a pattern")
 
 
+def surges_without_cap(settings: Settings) -> Iterator[ConfigProblem]:
+    """Quotas that follow surges, with nothing behind them that says what the broker takes."""
+    if settings.quotas.surge_raise == "on" and not any(rule.per == "listener" for rule in settings.rules):
+        message = "no rule is a cap, so nothing bounds all surges together"
+        yield settings.problem("quotas.surge_raise", message, "add a rule with per: listener and what the broker takes")
+
+
 def shape(limit: Limit) -> tuple[object, ...]:
     return limit.messages, limit.bytes, limit.messages_capacity(), limit.bytes_capacity()
 
@@ -160,4 +167,6 @@ def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
                 break
 
 
-RULE_LINTS: Final = (contradictions, mismatched_listeners, covered_rules, idle_candidates, idle_ceilings, idle_weights, lifted_limits)
+RULE_LINTS: Final = (
+    contradictions, mismatched_listeners, covered_rules, idle_candidates, idle_ceilings, surges_without_cap, idle_weights, lifted_limits,
+)  # fmt: skip

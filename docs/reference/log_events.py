@@ -181,9 +181,10 @@ LIMITS: Final = {
         "info", fields="by role action revision reason targets changes",
         meaning="A live change is durable and in force, as `revision`: by whom and why. `targets` are the first of what was changed."),
     "quotas_raised": lines(
-        "info", fields="hour raised of observed_s protocol topic factor",
-        meaning="A new hour has begun, or its quotas have changed: `raised` of the published quotas are raised by the demand of the "
-        "`observed_s` seconds before; `topic` is raised most, to `factor` times its quota. Without `factor`: none is any more."),
+        "info", fields="hour raised of surges observed_s protocol topic factor",
+        meaning="A new hour has begun, or another topic has a surge: `raised` of the published quotas are raised by the demand of the "
+        "`observed_s` seconds before, or are among the `surges` of the last ten; `topic` is raised most, to `factor` times its quota. "
+        "Without `factor`: none is any more."),
     "cap_tightening": lines(
         "warning", fields="listener rule reason limit now",
         meaning="The broker shows overload (`reason`), so the listener's cap is lowered from `limit` to `now`."),

@@ -1,8 +1,9 @@
-"""The demand of each topic over an hour, as means per second, from the totals that are counted anyway (`TopicTotals.demand`).
+"""The demand of each topic over an hour, or over ten seconds, as means per second, from the totals that are counted anyway
+(`TopicTotals.demand`).
 
-A message costs nothing here: once an hour the totals of all topics are read, in slices, and those of the time before are taken away. With
-several workers each has totals of its own, and may be replaced within the hour. So the totals are kept by their **source**, each with the
-time since which it counts: a worker that did not answer in time is averaged over two hours the next time. What a worker that has ended
+A message costs nothing here: at each look the totals of all topics are read, in slices, and those of the look before are taken away. With
+several workers each has totals of its own, and may be replaced meanwhile. So the totals are kept by their **source**, each with the
+time since which it counts: a worker that did not answer in time is averaged over both times at the next look. What a worker that has ended
 since had counted is lost. The demand is then too small, and no quota falls below the published one for that.
 
 A topic that is forgotten (`accounts.py`) is read as it was, and goes on from there when it comes back. That holds for the last MAX_TOPICS

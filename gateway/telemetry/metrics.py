@@ -248,7 +248,7 @@ MESSAGES: Final = (
 LIMITS: Final = (
     gauge(
         "sluice_quotas_raised",
-        "Published quotas that are raised in this hour (quotas.hourly_raise), not counting those they stand "
+        "Published quotas that are raised now (quotas.hourly_raise, quotas.surge_raise), not counting those they stand "
         "behind: rules that name the topic, live changes.",
         workers=SAME,
     ),

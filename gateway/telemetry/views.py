@@ -84,7 +84,7 @@ VIEWS: Final = {
     ),
     "over": ViewSource(list[OverLimitView], lambda gateway: gateway.limit_events.over(), lasting=True),  # limits that are over now
     "metrics": ViewSource(str, lambda gateway: "".join(collector.metric_lines(gateway)), "".join, counted=True, lasting=True),
-    "demand": ViewSource(Any, _demand, list, counted=True),  # once an hour, for the intraday raise, which keeps processes apart
+    "demand": ViewSource(Any, _demand, list, counted=True),  # for the intraday raise, which keeps processes apart
 }
 COUNTED: Final = frozenset(name for name, source in VIEWS.items() if source.counted)
 LASTING: Final = tuple(name for name, source in VIEWS.items() if source.lasting)

@@ -87,22 +87,27 @@ def decode(data: bytes) -> RuleSet:
     )
 
 
-# The intraday raise goes alone at each full hour: 10,000 quotas with it would stall a worker's loop for 70 ms (2026-11).
+# The intraday raise goes alone when it changes: 10,000 quotas with it would stall a worker's loop for 70 ms (2026-11).
 
-RaiseOnWire = tuple[float, list[tuple[str, str, float, float]]]  # at most, demand: protocol, topic, messages and bytes per second
+DemandOnWire = list[tuple[str, str, float, float]]  # protocol, topic, messages and bytes per second
+RaiseOnWire = tuple[float, DemandOnWire, DemandOnWire]  # at most, demand of the hour, surges
 
 
 def raise_of(rules: RuleSet) -> RaiseOnWire | None:
     hourly = rules.hourly
-    return None if hourly is None else (hourly.most, [(*place, *means) for place, means in hourly.demand.items()])
+    if hourly is None:
+        return None
+    demand, surges = ([(*place, *means) for place, means in each.items()] for each in (hourly.demand, hourly.surges))
+    return hourly.most, demand, surges
 
 
 def hourly_raise(sent: RaiseOnWire | None) -> HourlyRaise | None:
     """The inverse."""
     if sent is None:
         return None
-    most, demand = sent
-    return HourlyRaise({(protocol, text): (messages, size) for protocol, text, messages, size in demand}, most)
+    most, *both = sent
+    demand, surges = ({(protocol, text): (messages, size) for protocol, text, messages, size in each} for each in both)
+    return HourlyRaise(demand, most, surges)
 
 
 def differ_in_raise_only(one: RuleSet, other: RuleSet) -> bool:

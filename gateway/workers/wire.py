@@ -53,7 +53,7 @@ class NewRaise(Message, frozen=True):
     """The intraday raise that holds from now on; None: none."""
 
     number: int  # answered by `Done` when it is in force
-    hourly: tuple[float, list[tuple[str, str, float, float]]] | None  # as `rules.raise_of` has it
+    hourly: tuple[float, list[tuple[str, str, float, float]], list[tuple[str, str, float, float]]] | None  # as `rules.raise_of` has it
 
 
 class Reload(Message, frozen=True):

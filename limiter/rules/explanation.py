@@ -245,7 +245,7 @@ def lose_changes(found: Explanation, rules: RuleSet, effective: Effective, base:
     elif effective.origin == "default" and quota is not None and base is not None:
         found.lose(published(quota, f"{base.name} lets nothing pass, which no published quota opens"))
     elif effective.origin == RAISED and quota is not None:
-        found.lose(published(quota, "as published; the demand of the last hour has raised it for this one"))
+        found.lose(published(quota, "as published; the demand of the last hour or of the last seconds has raised it"))
     for roof in effective.roofs:
         found.lose(
             Loss(

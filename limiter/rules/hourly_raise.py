@@ -1,9 +1,9 @@
-"""The intraday raise: the published quotas as they hold in this hour, from the demand of the last one.
+"""The intraday raise: the published quotas as they hold in this hour and minute, from the demand of the last ones.
 
 A quota published at night follows growth a day late: on the day itself a topic that grows is strangled until the next night. So at each
-full hour, where that is switched on (`quotas.hourly_raise`)::
+full hour (`quotas.hourly_raise`), and every ten seconds (`quotas.surge_raise`, limiter.rules.surges), where they are switched on::
 
-    rate  = max(published rate, hourly x last hour's mean demand), at most hourly_raise_max x the published rate
+    rate  = max(published rate, hourly x last hour's mean demand, what a surge asks for), at most hourly_raise_max x the published rate
     burst = the published one, in proportion
 
 `hourly` is a factor of the quota's own (`limiter.quota_snapshot`): how many times an hour's mean the least rate is that hardly refuses.
@@ -29,28 +29,32 @@ if TYPE_CHECKING:
 
 Demand = Mapping[tuple[str, str], tuple[float, float]]  # protocol, topic or group as text -> mean messages and bytes per second
 
+NOTHING: Final = (0.0, 0.0)
 SLICE: Final = 256  # quotas looked at in one go: 0.3 ms
 DIGITS: Final = 3  # significant digits of a raised rate: half a percent at most, and people can read it
 PLACES: Final = 6  # decimals that a rate is read to (`limits.per_second`)
 
 
 class HourlyRaise:
-    """What each topic asked for in the last hour, and how far its quota may be raised for that. Immutable."""
+    """What each topic asked for in the last hour, what its surge asks for now, and how far its quota may be raised for that. Immutable."""
 
-    __slots__ = ("demand", "most")
+    __slots__ = ("demand", "most", "surges")
 
-    def __init__(self, demand: Demand, most: float) -> None:
-        """`most`: times the published rate."""
+    def __init__(self, demand: Demand, most: float, surges: Demand | None = None) -> None:
+        """`most`: times the published rate. `surges`: rates wanted now, of the topics that have a surge (`Surges.wanted`)."""
         self.demand = demand
         self.most = most
+        self.surges = {} if surges is None else surges
 
     def over(self, quota: Quota, text: str) -> Quota | None:
         """The published `quota` of the topic or group `text` as it holds in this hour; None where that is the published one."""
-        found = self.demand.get((quota.protocol, text))
-        if found is None:
+        place = (quota.protocol, text)
+        found, surge = self.demand.get(place), self.surges.get(place)
+        if found is None and surge is None:
             return None
-        messages = raised(quota.messages, quota.hourly_messages, found[0], self.most)
-        size = raised(quota.bytes, quota.hourly_bytes, found[1], self.most)
+        mean, wanted = found or NOTHING, surge or NOTHING
+        messages = raised(quota.messages, quota.hourly_messages, mean[0], self.most, wanted[0])
+        size = raised(quota.bytes, quota.hourly_bytes, mean[1], self.most, wanted[1])
         if messages == quota.messages and size == quota.bytes:
             return None
         return replace(quota, messages=messages, bytes=size)
@@ -70,21 +74,24 @@ class HourlyRaise:
         """What the demand of the topic or group `name` is counted under."""
         if name.topic.endswith(b"#"):
             group = group_text(name)
-            if (name.protocol, group) in self.demand:
+            if (name.protocol, group) in self.demand or (name.protocol, group) in self.surges:
                 return group
         return name.text()
 
     def __repr__(self) -> str:
-        return f"<HourlyRaise topics={len(self.demand)} most={self.most:g}x>"
+        return f"<HourlyRaise topics={len(self.demand)} surges={len(self.surges)} most={self.most:g}x>"
 
 
-def raised(pair: tuple[float, int] | None, hourly: float | None, demand: float, most: float) -> tuple[float, int] | None:
-    """A rate per second with its burst as it holds in this hour. A rate of 0 stays: it refuses everything on purpose."""
+def raised(
+    pair: tuple[float, int] | None, hourly: float | None, demand: float, most: float, surge: float = 0.0
+) -> tuple[float, int] | None:
+    """A rate per second with its burst as it holds in this hour. A rate of 0 stays: it refuses everything on purpose. So does one without
+    a factor: a person has set it."""
     if pair is None or hourly is None:
         return pair
     rate, burst = pair
     highest = min(most * rate, float(MAX_PER_SECOND))
-    wanted = min(round(float(f"{min(hourly * demand, highest):.{DIGITS}g}"), PLACES), highest)
+    wanted = min(round(float(f"{min(max(hourly * demand, surge), highest):.{DIGITS}g}"), PLACES), highest)
     if wanted <= rate:
         return pair
     return wanted, math.ceil(burst * wanted / rate)

@@ -37,6 +37,7 @@ BROKEN = [
     ("a key alone", "fleet: {redis: {url: rediss://a, name: a, tls: {key: k.pem}}}\n", 3, "fleet.redis.tls.key", "stands without certificate", "add certificate"),
     ("a cluster's other database", "fleet: {redis: {url: redis://a/3, name: a, cluster: true}}\n", 3, "fleet.redis.cluster", "database 0 only", "/0"),
     ("an hourly raise", f"quotas: {{hourly_raise: on}}\n{FLEET}", 3, "quotas.hourly_raise", "its own part of the demand only", "hourly_raise: off"),
+    ("a raise by surges", f"quotas: {{surge_raise: on}}\n{FLEET}", 3, "quotas.surge_raise", "its own part of the demand only", "surge_raise: off"),
     ("an unknown scope", "rules: [{name: a, limit: {messages: 1/s}, scope: fleets}]\n", 3, "rules[0].scope", '"fleets" is not one of', "did you mean fleet?"),
     ("a connection in the fleet", "rules: [{name: a, per: connection, limit: {messages: 1/s}, scope: fleet}]\n", 3, "rules[0].scope", "per: connection is each gateway's own", "leave scope out"),
     ("concurrency in the fleet", "rules: [{name: a, algorithm: concurrency, limit: {concurrent: 9}, scope: fleet}]\n", 3, "rules[0].scope", "algorithm: concurrency is each gateway's own", "leave scope out"),

@@ -74,6 +74,13 @@ LINTED = [
 ]  # fmt: skip
 
 
+def test_quotas_that_follow_surges_want_a_cap(write: Callable[..., Path]) -> None:
+    quotas = f"{LISTENERS}quotas: {{surge_raise: on}}\nrules:\n- {{name: a, limit: {{messages: 5/s}}}}\n"
+    (found,) = lint(load(write(quotas)))
+    assert (found.path, "no rule is a cap" in found.message) == ("quotas.surge_raise", True)
+    assert not lint(load(write(f"{quotas}- {{name: broker, per: listener, limit: {{messages: 900/s}}}}\n")))
+
+
 def test_a_ceiling_that_another_rule_precedes_holds_quotas_down_all_the_same(write: Callable[..., Path]) -> None:
     rules = "- {name: a, match: {queue: 'a*'}, limit: {messages: 1/s}}\n- {name: b, match: {queue: 'ab*'}, limit: {messages: 9/s}%s}"
     assert not lint(load(write(f"{LISTENERS}rules:\n{rules % ', ceiling: true'}\n")))

@@ -38,7 +38,7 @@ def test_defaults(write: Callable[..., Path], tmp_path: Path) -> None:
         "limiter": {
             "threads": 1, "inline": "trusted", "queue": 10000, "on_rejection": "pass", "max_bypass": "10%/10s", "max_keys": 1000000,
         },
-        "quotas": {"hourly_raise": "off", "hourly_raise_max": 4}, "fleet": "off",
+        "quotas": {"hourly_raise": "off", "hourly_raise_max": 4, "surge_raise": "off"}, "fleet": "off",
         "credit": {"initial": 400, "more_after": 200, "bytes": "256KiB"},
         "memory": {"per_connection": "1MiB", "high_watermark": "256MiB", "delivery_watermark": "128MiB", "target": "32MiB"},
         "disk": {"low_watermark": "12%"},

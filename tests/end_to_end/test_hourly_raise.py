@@ -1,9 +1,11 @@
-"""The intraday raise with a real RabbitMQ, in one process and with workers: raised at the full hour, shown so, gone with the demand."""
+"""The intraday raise with a real RabbitMQ, in one process and with workers: raised at the full hour or by a surge, shown so, gone with the
+demand."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.rabbitmq
 ROOT = Path(__file__).parents[2]
 HOUR_S = 3600
 RATE, BURST, HOURLY, SENT = 0.01, 100, 3.0, 30
-RULES = [{"name": "all", "match": {"protocol": "amqp"}, "limit": {"messages": "1000/s"}}]
+RULES: list[dict[str, object]] = [{"name": "all", "match": {"protocol": "amqp"}, "limit": {"messages": "1000/s"}}]
 
 
 def publish(url: str, queue: str) -> None:
@@ -37,8 +39,8 @@ def publish(url: str, queue: str) -> None:
     connection.close()
 
 
-def quotas(topic: str) -> dict[str, object]:
-    quota = {"protocol": "amqp", "topic": topic, "messages": {"rate": RATE, "burst": BURST, "hourly": HOURLY}}
+def quotas(topic: str, rate: float = RATE) -> dict[str, object]:
+    quota = {"protocol": "amqp", "topic": topic, "messages": {"rate": rate, "burst": BURST, "hourly": HOURLY}}
     return {"version": 1, "computed_at": "2026-11-21T01:00:00Z", "code": "test", "quotas": [quota]}
 
 
@@ -47,31 +49,65 @@ def raised_quotas(gateway: Gateway) -> float:
     return sample.value
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_quota_is_raised_by_what_the_last_hour_asked_for(
-    rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+Clocked = Callable[..., tuple[Gateway, Callable[[float], None]]]
+
+
+@pytest.fixture
+def clocked(rabbitmq: RabbitMQ, start_gateway: StartGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clocked:
+    """Starts a gateway, and gives the function that says how many seconds have passed more."""
     passed = tmp_path / "passed"
     passed.write_text("0")
     monkeypatch.setenv("SLUICE_COMMAND", shlex.join([sys.executable, str(clocked_gateway.__file__), str(passed)]))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    gateway: Gateway = start_gateway(
-        [amqp_listener(f"127.0.0.1:{rabbitmq.port}")],
-        RULES,
-        gateway={"name": "hours", "state_directory": "state", "workers": workers},
-        quotas={"hourly_raise": "on"},
-    )
+
+    def start(workers: int, rules: list[dict[str, object]] = RULES, **quotas: object) -> tuple[Gateway, Callable[[float], None]]:
+        listeners = [amqp_listener(f"127.0.0.1:{rabbitmq.port}")]
+        own = {"name": "hours", "state_directory": "state", "workers": workers}
+        return start_gateway(listeners, rules, gateway=own, quotas=quotas), lambda seconds: replace(passed, seconds)
+
+    return start
+
+
+def replace(file: Path, seconds: float) -> None:
+    """At once: the gateway reads it all the time."""
+    file.with_suffix(".new").write_text(str(round(seconds)))
+    file.with_suffix(".new").rename(file)
+
+
+def level_of(gateway: Gateway, queue: Queue) -> dict[str, object]:
+    levels = gateway.get(limit_path("amqp", "/", "amq.default", queue.name))["levels"]
+    (found,) = [each for each in levels if each["per"] == "topic"]
+    return {"origin": found["origin"], "limit": found["limit"]["messages"], "burst": found["limit"]["messages_burst"]}
+
+
+def test_a_surge_raises_its_quota_within_seconds_and_no_longer_than_it_lasts(rabbitmq: RabbitMQ, clocked: Clocked) -> None:
+    cap: dict[str, object] = {"name": "broker", "per": "listener", "limit": {"messages": "1000/s"}}
+    gateway, after = clocked(2, [*RULES, cap], surge_raise="on")
+    with Queue(rabbitmq.url, "orders-of-a-surge") as queue:
+        topic = f"%2F/amq.default/{queue.name}"
+        assert gateway.put("/v1/quotas", quotas(topic, rate=1.0)).status == 200
+        publish(gateway.amqp_url(), queue.name)
+        wait_until(lambda: gateway.messages_by_fate("amqp", topic)["forwarded"] == SENT, within=30, what="all are counted")
+        after(10)
+        wait_until(lambda: level_of(gateway, queue)["origin"] == "quota+hour", within=30, what="the quota is raised")
+        assert raised_quotas(gateway) == 1
+        after(90)
+        wait_until(lambda: level_of(gateway, queue)["origin"] == "quota", within=30, what="the surge is over")
+        assert raised_quotas(gateway) == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_quota_is_raised_by_what_the_last_hour_asked_for(rabbitmq: RabbitMQ, clocked: Clocked, workers: int) -> None:
+    gateway, after = clocked(workers, hourly_raise="on")
     with Queue(rabbitmq.url, "orders-of-an-hour") as queue:
         topic = f"%2F/amq.default/{queue.name}"
         assert gateway.put("/v1/quotas", quotas(topic)).status == 200
 
         def level() -> dict[str, object]:
-            levels = gateway.get(limit_path("amqp", "/", "amq.default", queue.name))["levels"]
-            (found,) = [each for each in levels if each["per"] == "topic"]
-            return {"origin": found["origin"], "limit": found["limit"]["messages"], "burst": found["limit"]["messages_burst"]}
+            return level_of(gateway, queue)
 
         def hours(number: int) -> None:
-            passed.write_text(str(number * HOUR_S))
+            after(number * HOUR_S)
 
         assert level()["origin"] == "quota"
         publish(gateway.amqp_url(), queue.name)

@@ -9,10 +9,13 @@ import pytest
 
 from gateway.counting.hourly_demand import Reading
 from gateway.lifecycle.hourly_raises import MIN_OBSERVED_NS, HourlyRaises, Sources
+from limiter.judge import Judge
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
+from limiter.request import Request
 from limiter.rules.hourly_raise import HourlyRaise
 from limiter.rules.rule_set import Match, Rule, RuleSet
+from limiter.rules.surges import MARGIN
 from limiter.topics import TopicName, rocketmq_topic
 
 ORDERS = rocketmq_topic(b"orders")
@@ -27,8 +30,8 @@ def quotas(rate: float = 10, hourly: float | None = 3.0) -> dict[TopicName, Quot
 class Machine:
     """A gateway's store, counters and clocks."""
 
-    def __init__(self, hourly_raise: str = "on", at: float = 1_795_003_200 + 60.0) -> None:
-        self.settings = SimpleNamespace(hourly_raise=hourly_raise, hourly_raise_max=4)
+    def __init__(self, hourly_raise: str = "on", at: float = 1_795_003_200 + 60.0, surge_raise: str = "off") -> None:
+        self.settings = SimpleNamespace(hourly_raise=hourly_raise, hourly_raise_max=4, surge_raise=surge_raise)
         self.wall = at
         self.monotonic = 7 * SECOND
         self.total = 0
@@ -57,7 +60,7 @@ class Machine:
         self.monotonic += int(seconds * SECOND)
         self.total += int(seconds * per_second)
         await self.raises.look()
-        (effective,) = self.rules().effective(ORDERS)
+        (effective,) = [each for each in self.rules().effective(ORDERS) if each.per == "topic"]
         assert effective.limit.messages is not None
         return effective.origin, effective.limit.messages.per_second
 
@@ -71,6 +74,86 @@ async def test_a_quota_is_raised_at_the_full_hour_and_back_when_the_demand_is_go
     assert await machine.pass_time(1, 2.0) == ("quota", 10), "3 x 2/s is below what was published"
     assert await machine.pass_time(3600, 100.0) == ("quota+hour", 40), "four times at most"
     assert await machine.pass_time(3600) == ("quota", 10)
+
+
+class Day(Machine):
+    """The same with a judge, second by second: a client sends so much, and what is refused is lost."""
+
+    def __init__(self, *rules: Rule) -> None:
+        super().__init__(hourly_raise="off", surge_raise="on")
+        self.all_rules = rules or RULES
+        self.judge = Judge(self.rules())
+        self.refused = 0
+
+    def rules(self) -> RuleSet:
+        return RuleSet(self.all_rules, quotas=self.quotas, hourly=self.hourly)
+
+    async def send(self, per_second: int, seconds: int) -> tuple[int, str]:
+        """How many were refused of what was sent in so many seconds, and the quota's origin after that."""
+        origin = self.judge.origin("rocketmq", "one", "10.0.0.7", None)
+        before = self.refused
+        for _ in range(seconds):
+            request = Request(self.judge.key(origin, b"orders", ORDERS), per_second, 1, 10)
+            self.judge.decide([request], self.monotonic)
+            away = per_second - request.passed
+            self.refused += away
+            self.total += request.passed + min(away, request.passed)  # as `TopicTotals.tick` counts demand
+            changes = self.changes
+            await self.pass_time(1)
+            if self.changes != changes:
+                self.judge.replace(self.rules(), self.monotonic)
+        return self.refused - before, (await self.pass_time(0))[0]
+
+
+async def test_a_surge_of_an_opening_day_is_refused_less_than_a_hundredth_and_is_over_a_minute_later() -> None:
+    """The quota was yesterday's peak: nothing in it knows that 2.5 times as much comes today, for twenty minutes."""
+    day = Day()
+    assert await day.send(6, 60) == (0, "quota")
+    refused, origin = await day.send(25, 1200)
+    assert 0 < refused <= 0.01 * 25 * 1200
+    assert origin == "quota+hour"
+    assert await day.send(6, 70) == (0, "quota")
+
+
+async def test_without_the_raise_more_than_half_of_it_is_refused() -> None:
+    day = Day()
+    day.settings.surge_raise = "off"
+    assert (await day.send(25, 120))[0] > 0.5 * 25 * 120 - 100
+
+
+async def test_a_surge_goes_no_further_than_the_cap_and_the_ceiling() -> None:
+    cap = Rule("cap", Match(protocol="rocketmq"), per="listener", limit=Limit(messages=Rate(12)))
+    roof = Rule("roof", Match(protocol="rocketmq"), limit=Limit(messages=Rate(12)), ceiling=True)
+    for rules in ((*RULES, cap), (roof,)):
+        day = Day(*rules)
+        refused, origin = await day.send(25, 300)
+        assert 25 * 300 - refused == pytest.approx(12 * 300, rel=0.08)
+        assert origin == "quota+hour"
+
+
+async def test_a_storm_of_one_message_sent_again_and_again_raises_a_quota_by_steps_only() -> None:
+    day = Day()
+    await day.send(5000, 10)
+    assert day.hourly is not None
+    (first,) = day.hourly.surges.values()
+    assert first[0] <= MARGIN * 2 * (10 + 100 / 10)  # the rate and the burst, and what was refused once more
+
+
+async def test_hour_and_surges_go_on_side_by_side_and_each_ends_by_itself() -> None:
+    machine = Machine(surge_raise="on")
+    await machine.pass_time(0)
+    for _ in range(353):
+        await machine.pass_time(10, 6.0)
+    assert await machine.pass_time(10, 6.0) == ("quota+hour", 18), "the full hour: 3 x 6/s"
+    assert await machine.pass_time(10, 16.0) == ("quota+hour", 24), "a surge: 1.5 x 16/s"
+    machine.settings.surge_raise = "off"
+    assert await machine.pass_time(1, 0.0) == ("quota+hour", 18)
+    machine.settings.hourly_raise, machine.settings.surge_raise = "off", "on"
+    assert await machine.pass_time(1, 0.0) == ("quota", 10)
+    await machine.pass_time(10, 16.0)
+    machine.settings.surge_raise = "off"
+    assert await machine.pass_time(1, 0.0) == ("quota", 10)
+    assert machine.hourly is None
 
 
 async def test_what_passes_before_the_first_look_counts() -> None:

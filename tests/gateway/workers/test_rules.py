@@ -74,7 +74,7 @@ def test_a_raise_goes_over_with_its_rules_or_alone() -> None:
     topic = rocketmq_topic(b"t")
     published = {topic: Quota("rocketmq", "t", (10, 100), hourly_messages=3.0)}
     before = RuleSet(RULES, {"all": Override(messages=Rate(7))}, quotas=published, revision=42)
-    raised = before.raised_by(HourlyRaise({("rocketmq", "t"): (5.0, 0.5)}, 4.0))
+    raised = before.raised_by(HourlyRaise({("rocketmq", "t"): (5.0, 0.5)}, 4.0, {("rocketmq", "t"): (1.0, 7.0)}))
     with_rules = decode(encode(raised))
     alone = decode(encode(before)).raised_by(hourly_raise(msgspec.msgpack.decode(msgspec.msgpack.encode(raise_of(raised)))))
     for found in (raised, with_rules, alone):

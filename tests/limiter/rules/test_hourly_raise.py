@@ -90,7 +90,7 @@ def test_the_published_quota_is_explained_beside_its_raise() -> None:
     assert found.effective.origin == "quota+hour"
     told = [(loss.origin, loss.limit.messages, loss.reason) for loss in found.losses]
     assert told == [
-        ("quota", Rate(10), "as published; the demand of the last hour has raised it for this one"),
+        ("quota", Rate(10), "as published; the demand of the last hour or of the last seconds has raised it"),
         ("default", Rate(1), "the published quota comes first; the rest is as here"),
     ]
 
