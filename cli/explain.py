@@ -113,8 +113,17 @@ def ways(level: JSONObject) -> Iterator[str]:
         yield "protected"
     if level.get("copies", "count") != "count":
         yield f"copies {level['copies']}d"
+    if level.get("cost"):
+        yield cost_text(level["cost"])
     if level.get("max_message_size"):
         yield f"messages up to {level['max_message_size']}"
+
+
+def cost_text(cost: JSONObject) -> str:
+    """What a rule counts for one: `a message costs 1 per 4KiB, a declare costs 10`."""
+    parts = [f"a message costs 1 per {cost['step']}"] if "step" in cost else []
+    parts += [f"a {name} costs {number}" for name, number in cost.items() if name != "step"]
+    return ", ".join(parts)
 
 
 def used(usage: JSONObject) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cli.explain import in_flight, limit, moment, tried_beside
+from cli.explain import cost_text, in_flight, limit, moment, tried_beside
 from cli.names import typed
 from cli.tables import ESSENTIAL, Read, TableColumn, column
 from cli.traffic_columns import byte_limit, limit_and_mode, limit_in_figures, some, wait
@@ -46,6 +46,11 @@ def _rule_limit(level: dict[str, Any]) -> object:
     return None if own is None else limit(own)
 
 
+def cost(item: dict[str, Any]) -> object:
+    """What a rule or a limit counts for one, where that is not one."""
+    return cost_text(item["cost"]) if item.get("cost") else None
+
+
 LEVELS: Final[list[TableColumn]] = [
     column("operation", "operation", rank=12),
     column("per", "per", rank=1),
@@ -55,6 +60,7 @@ LEVELS: Final[list[TableColumn]] = [
     column("bytes", "limit.bytes", rank=11, short="byte limit", people=lambda level: byte_limit(level.get("limit"))),
     TableColumn("byte burst", _byte_burst, 20),
     column("concurrent", "limit.concurrent", rank=61),
+    TableColumn("cost", cost, 24),
     column("action", "action", rank=5),
     column("fallback", "fallback", rank=21),
     column("mode", "mode", rank=6),

@@ -13,6 +13,7 @@ from cli.client import AdminClient, Reply, path
 from cli.exits import CommandError
 from cli.explain import tried
 from cli.key_completion import complete_match
+from cli.limit_columns import cost
 from cli.limits import change_body, keep_end, limit_options, report_end, report_remarks, report_replaced, setting_option, show
 from cli.listing import Orders, gathered, limit_option, moment_of, ordered, sort_option, watchable
 from cli.literal_match import WholeName, command_with, unseen_name
@@ -22,7 +23,7 @@ from cli.traffic_columns import byte_limit, limit_in_figures, some
 from cli.verb import Change, Group, Remote, changing, remote, report_change
 from common import figures
 from common.failures import CONFLICT, NOT_FOUND, POLICY, USAGE
-from limiter.operations import HELD_OPERATIONS, OPERATIONS
+from limiter.operations import HELD_OPERATIONS, OPERATIONS, PRODUCE
 from limiter.rules.rule import MATCH_KEYS, PROTOCOLS, RULE_SETTINGS
 
 
@@ -38,6 +39,7 @@ RULES: Final[list[TableColumn]] = [
     column("messages", "limit.messages", rank=1, short="limit", people=_limit),
     column("concurrent", "limit.concurrent", rank=60),
     column("bytes", "limit.bytes", rank=12, short="byte limit", people=lambda rule: byte_limit(rule.get("limit"))),
+    TableColumn("cost", cost, 15),
     column("action", "action", rank=4),
     column("fallback", "fallback", rank=30),
     column("mode", "mode", rank=5),
@@ -196,7 +198,15 @@ def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
     shell_complete=complete_match,
 )  # fmt: skip
 @click.option("--protocol", type=click.Choice(PROTOCOLS), help="The same as --match protocol=...")
-@click.option("--operation", type=click.Choice(OPERATIONS), help="The same as --match operation=...; default: produce.")
+@click.option(
+    "--operation", type=click.Choice(OPERATIONS), multiple=True,
+    help="The same as --match operation=...; default: produce. May be given again: they share the limit.",
+)  # fmt: skip
+@click.option(
+    "--cost", "costs", multiple=True, metavar="WHAT=NUMBER",
+    help="What one counts: step=4KiB (a message costs one for each started step of its body), copy=2, declare=10 and the like; again for "
+    "others.",
+)  # fmt: skip
 @own_options
 @limit_options
 @click.option("--before", metavar="RULE", help="Its place: right before this rule.")
@@ -225,7 +235,7 @@ def add(remote: Remote, change: Change, name: str, **options: Any) -> None:
             f"there is a rule {name} already: --replace puts yours in its place, `sluice rules set {name}` changes its limit alone",
         )
     unseen = _unseen_name(client, body["match"], seen)
-    if unseen is not None and unseen.longer and not literal and body["match"].get("operation") not in HELD_OPERATIONS:
+    if unseen is not None and unseen.longer and not literal and not _holds(body["match"]):
         raise CommandError(
             POLICY,
             f"{unseen.unseen()}; it does not match {unseen.missed()}",
@@ -273,12 +283,12 @@ def remove(remote: Remote, change: Change, name: str) -> None:
     report_change(change, f"rule {name} removed", f"remove rule {name}")
 
 
-OF_RULES: Final = ("matches", "protocol", "operation", *OPTIONS, "before", "after", "position")
+OF_RULES: Final = ("matches", "protocol", "operation", "costs", *OPTIONS, "before", "after", "position")
 
 
 def rule_body(change: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The body of a PUT that adds a rule: from that of a change, and the options that only rules have. Raises CommandError."""
-    match: dict[str, str] = {}
+    match: dict[str, Any] = {}
     for each in own["matches"]:
         field, equals, pattern = each.partition("=")
         if not equals:
@@ -286,7 +296,11 @@ def rule_body(change: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         if field in match:
             raise CommandError(USAGE, f"--match {field} is given twice; one pattern each, and one rule for each pattern")
         match[field] = pattern
-    match |= {field: own[field] for field in ("protocol", "operation") if own[field] is not None}
+    if own["protocol"] is not None:
+        match["protocol"] = own["protocol"]
+    operations = own["operation"] or tuple(filter(None, match.get("operation", "").split(",")))
+    if operations:
+        match["operation"] = operations[0] if len(operations) == 1 else list(operations)
     places = {name: own[name] for name in ("before", "after", "position") if own[name] is not None}
     if len(places) > 1:
         raise CommandError(USAGE, "a rule has one place; give one of --before, --after, --first, --last")
@@ -294,8 +308,24 @@ def rule_body(change: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         raise CommandError(USAGE, "--no-candidate is for changes of a rule that has one; leave it out")
     limit = {name: change.pop(name) for name in ("messages", "bytes", "burst", "concurrent") if name in change}
     breaker = {"breaker": {"open_for": change.pop("open_for")}} if "open_for" in change else {}
-    more = {name: own[name] for name in OPTIONS if own[name]}
+    more = {name: own[name] for name in OPTIONS if own[name]} | ({"cost": _costs(own["costs"])} if own["costs"] else {})
     return {"match": match, "limit": limit, **breaker, **change, **more, **places}
+
+
+def _costs(given: tuple[str, ...]) -> dict[str, str | int]:
+    found: dict[str, str | int] = {}
+    for each in given:
+        what, equals, number = each.partition("=")
+        if not equals or what in found:
+            raise CommandError(USAGE, f"--cost {each}: write it WHAT=NUMBER, each once, such as declare=10 or step=4KiB")
+        found[what] = int(number) if number.isdigit() else number
+    return found
+
+
+def _holds(match: dict[str, Any]) -> bool:
+    """Whether it is for something that waits over its limit."""
+    operations = match.get("operation", PRODUCE)
+    return any(each in HELD_OPERATIONS for each in ([operations] if isinstance(operations, str) else operations))
 
 
 def as_yaml(body: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cli.client_advice import ClientAdvice
-from cli.explain import limit, moment, tried_beside
+from cli.explain import cost_text, limit, moment, tried_beside
 from cli.names import typed_path
 from cli.tables import cell_width, fold
 from cli.why_facts import PATTERN, RAISE, Client, Findings, Limited, situations, to_do
@@ -108,6 +108,8 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
         yield from beside("size", f"up to {level['max_message_size']}; a larger message is refused, whatever the action", width)
     if level.get("copies", "count") != "count":
         yield from beside("copies", f"{level['copies']}d: what publishes name in CC and BCC headers", width)
+    if level.get("cost"):
+        yield from beside("cost", f"{cost_text(level['cost'])}; all of it together is under the limit", width)
     yield from beside("set by", set_by(findings, level), width)
     offered, over = findings.demand(one)
     if offered or one.over_now:

@@ -23,7 +23,7 @@ from config.tls_files import risky as risky_tls
 from config.tracing_packages import OTEL_EXTRA, missing_package, read_headers
 from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
-from limiter.operations import HELD_OPERATIONS
+from limiter.operations import PRODUCE
 from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, RULE_SETTINGS
@@ -124,8 +124,10 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
     for number, rule in enumerate(settings.rules):
         if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS:
             path = f"rules[{number}].max_delay"
-            if rule.match.operation in HELD_OPERATIONS:
-                message = f"has no effect with operation: {rule.match.operation}: what is over the limit waits until it lets that pass"
+            if PRODUCE not in rule.match.operations():
+                message = (
+                    f"has no effect with operation: {rule.match.text_of('operation')}: what is over the limit waits until it lets that pass"
+                )
                 yield settings.problem(path, message, "remove it")
             elif "max_delay" not in ACTION_RECORDS[rule.action].settings:
                 yield settings.problem(path, f"has no effect with action: {rule.action}", "set action: delay, or remove it")
@@ -146,8 +148,8 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
         if rule.fallback != "delay" and names is not None and names.refuses_all:
             message = f"has no effect with protocol: {names.name}, where every message can be refused with an answer"
             yield settings.problem(f"rules[{number}].fallback", message, "remove it")
-        if rule.reply != "flow_control" and rule.match.operation in HELD_OPERATIONS:
-            message = f"has no effect with operation: {rule.match.operation}: consumers are held, not refused"
+        if rule.reply != "flow_control" and PRODUCE not in rule.match.operations():
+            message = f"has no effect with operation: {rule.match.text_of('operation')}: consumers are held, not refused"
             yield settings.problem(f"rules[{number}].reply", message, "remove it")
         elif rule.reply != "flow_control" and not ACTION_RECORDS[rule.action].ends_in_refusal:
             yield settings.problem(
@@ -168,7 +170,7 @@ def half_spooled(settings: Settings) -> Iterator[ConfigProblem]:
 def impatient_pacing(settings: Settings) -> Iterator[ConfigProblem]:
     """Pacing where nothing waits: nearly all of a bunch is refused."""
     for number, rule in enumerate(settings.rules):
-        holds = rule.action in PATIENT or rule.match.operation in HELD_OPERATIONS
+        holds = rule.action in PATIENT or rule.match.holds()
         if rule.algorithm == "pacing" and not holds and rule.mode == "enforce":
             message = f"pacing with action: {rule.action} refuses most messages of a bunch, and most traffic comes in bunches"
             yield settings.problem(f"rules[{number}].algorithm", message, "set action: delay, or use algorithm: token_bucket")

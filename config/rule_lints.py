@@ -53,10 +53,10 @@ def is_named(listener: str, wanted: str) -> bool:
 
 def covered_rules(settings: Settings) -> Iterator[ConfigProblem]:
     """A rule that another of its level always precedes, and that is no ceiling, which holds quotas down all the same."""
-    levels: dict[tuple[str, str], list[tuple[int, Rule, int]]] = {}
+    levels: dict[str, list[tuple[int, Rule, int]]] = {}
     for number, rule in enumerate(settings.rules):
         own = standing(rule)
-        levels.setdefault((rule.per, rule.match.operation or "produce"), []).append((number, rule, own))
+        levels.setdefault(rule.per, []).append((number, rule, own))
     for of_level in levels.values():
         named: dict[object, list[tuple[int, Rule, int]]] = {}
         unnamed: list[tuple[int, Rule, int]] = []
@@ -161,7 +161,7 @@ def lifted_limits(settings: Settings) -> Iterator[ConfigProblem]:
             continue
         for other in general:
             same_protocol = other.match.spoken() in {None, rule.match.spoken()}
-            if same_protocol and other.match.operation == rule.match.operation and Matcher(other.match, "topic").bare:
+            if same_protocol and other.match.operations() == rule.match.operations() and Matcher(other.match, "topic").bare:
                 message = f"has none, and its topics are no longer under rule {other.name} ({other.place}): of each level one rule holds"
                 yield settings.problem(f"rules[{number}].limit", message, "give it a limit of its own, or a very high one to have none")
                 break

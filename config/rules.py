@@ -22,7 +22,8 @@ from limiter.algorithms.setting_errors import MAX_CONCURRENT
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
 from limiter.limits import SECOND, Adapt, Lag, Limit, LimitChange, Rate
 from limiter.protocols import PROTOCOL_NAMES
-from limiter.rules.rows import DURATION, LISTENERS, SIZE, WHOLE, YES_NO, MatchKey, RuleSetting
+from limiter.rules.cost import MAX_COST, PRICED, Cost
+from limiter.rules.rows import CHOICES, DURATION, LISTENERS, SIZE, WHOLE, YES_NO, MatchKey, RuleSetting
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, MATCH_KEYS, NOT_YET, RULE_SETTINGS, Match, Rule, RuleError
 
 T = TypeVar("T")
@@ -34,7 +35,8 @@ MAX_BURST: Final = 10**15  # tokens; as limiter.limits.MAX_PER_SECOND
 def kind_of_key(key: MatchKey) -> Kind[Any]:
     """How a key of `match` is written."""
     if key.choices:
-        return Choice(*key.choices)
+        word = Choice(*key.choices)
+        return OneOrMore(word, f"[{', '.join(key.choices[:2])}]", most=len(key.choices)) if key.kind == CHOICES else word
     return OneOrMore(Text(key.example), f"[{key.example}, backup]", most=MAX_LISTENERS) if key.kind == LISTENERS else Text(key.example)
 
 
@@ -141,6 +143,17 @@ class AdaptText:
     recover: int = setting(Percent("5%", 1, 1000), 50, "Share of the whole cap that comes back each second.")
 
 
+CostText: Any = make_dataclass(  # what a rule counts: the fields of `Cost`, and its operations
+    "CostText",
+    [
+        ("step", Any, setting(Size("4KiB", "1B", "1GiB"), None, "A message costs one for each started step of its body. Default: one.")),
+        ("copy", Any, setting(Whole(1, MAX_COST, 1), None, "What each copy costs that an AMQP publish names in CC and BCC.")),
+        *((name, Any, setting(Whole(1, MAX_COST, 10), None, f"What one {name} costs.")) for name in PRICED),
+    ],
+    frozen=True, slots=True,
+)  # fmt: skip
+
+
 def kind_of(row: RuleSetting) -> Kind[Any]:
     """How a setting of a rule is written."""
     if row.choices:
@@ -171,6 +184,14 @@ OWN_SETTINGS: Final[dict[str, dict[str, Any]]] = {  # field of `Rule` -> the set
             SomeCandidate(CandidateText),
             None,
             "A limit to try: judged beside the enforced one and counted; `sluice rules promote` enforces it.",
+        )
+    },
+    "cost": {
+        "cost": setting(
+            Section(CostText),
+            None,
+            "What is counted in the limit's messages for one message, copy or operation, so that one limit stands for the broker's work. "
+            "What it does not name costs one.",
         )
     },
     "protected": {
@@ -308,7 +329,7 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
     lag, tried = text.lag, text.candidate
     return Rule(
         name=text.name,
-        match=Match(**{name: getattr(text.match, name) for name in MATCH_KEYS}),
+        match=Match(**{name: getattr(text.match, name) for name in MATCH_KEYS} | {"operation": one_word(text.match.operation)}),
         limit=Limit(
             messages=limit.messages,
             bytes=limit.bytes,
@@ -322,9 +343,26 @@ def rule_of(text: Any, location: SourceLocation) -> Rule:
         ),
         open_for_ns=text.breaker.open_for_ns,
         candidate=None if tried is None else LimitChange(tried.messages, tried.bytes, **burst_fields(tried.burst)),
+        cost=None if text.cost is None else cost_of(text.cost),
         place=f"{location.file.rpartition('/')[2]}:{location.line}" if location.line else location.file,
         **{name: getattr(text, name) for name in RULE_SETTINGS},
     )
+
+
+def text_of_cost(cost: Cost) -> dict[str, Any]:
+    """The inverse of `cost_of`."""
+    return {"step": cost.step, "copy": None if cost.copy == 1 else cost.copy, **dict(cost.operations)}
+
+
+def one_word(words: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    return words[0] if words is not None and len(words) == 1 else words
+
+
+def cost_of(text: Any) -> Cost | None:
+    """None where all costs one."""
+    priced = tuple((name, number) for name in PRICED if (number := getattr(text, name) or 1) != 1)
+    found = Cost(text.step, text.copy or 1, priced)
+    return None if found == Cost() else found
 
 
 def like(kind: type[T], value: Any) -> T | None:
@@ -352,7 +390,7 @@ def text_of(rule: Rule) -> Any:
     lag, tried = limit.lag, rule.candidate
     return RuleText(
         name=rule.name,
-        match=MatchText(**{name: getattr(rule.match, name) for name in MATCH_KEYS} | {"listener": rule.match.listeners() or None}),
+        match=MatchText(**{name: value_of(rule.match, name, key) for name, key in MATCH_KEYS.items()}),
         limit=LimitText(limit.messages, limit.bytes, burst_text(limit), limit.concurrent),
         adaptive=None if limit.at_least is None and limit.start is None else AdaptiveText(limit.at_least, limit.start),
         warm_up=WarmUpText(limit.warm_up_ns) if limit.warm_up_ns else None,
@@ -360,8 +398,15 @@ def text_of(rule: Rule) -> Any:
         breaker=BreakerText(rule.breaker_ns()),
         candidate=None if tried is None else CandidateText(tried.messages, tried.bytes, burst_text(tried)),
         adapt=like(AdaptText, limit.adapt),
+        cost=None if rule.cost is None else CostText(**text_of_cost(rule.cost)),
         **{name: getattr(rule, name) for name in RULE_SETTINGS},
     )
+
+
+def value_of(match: Match, name: str, key: MatchKey) -> Any:
+    """A key of `match` as its kind shows it: one or several words as a tuple."""
+    value = getattr(match, name)
+    return (value,) if key.kind in {CHOICES, LISTENERS} and isinstance(value, str) else value
 
 
 RULES: Final = ListOf(RuleKind(), "- {name: orders, match: {protocol: amqp, exchange: orders}, limit: {messages: 500/s}}")

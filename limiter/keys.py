@@ -142,7 +142,7 @@ class Key:
 
     __slots__ = (
         "buckets", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in", "max_size", "name",
-        "operation", "origin", "rematch_at", "share", "tally", "text", "unnamed",
+        "operation", "origin", "priced", "rematch_at", "share", "tally", "text", "unnamed",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -156,6 +156,7 @@ class Key:
         self.buckets: list[Bucket] = []  # the rules a message must pass, matched under `generation`
         self.share: TopicShare | None = None  # its topic's part of a listener's cap, which is the last of `buckets`; None: there is none
         self.counted = False  # one of `buckets` counts what is in flight
+        self.priced = False  # one of `buckets` counts what its requests cost (`limiter.rules.cost`)
         self.max_size = NEVER  # bytes that one of its messages may have; beyond, a rule of `buckets` says so
         self.in_runs = False  # its requests may be judged together (`limiter.decisions.runs`)
         self.rematch_at = 0  # monotonic ns: a key that shares an overflow bucket then looks for one of its own

@@ -73,5 +73,6 @@ OPERATION_RECORDS: Final[Mapping[str, Operation]] = {
     )
 }  # fmt: skip
 OF_TOPICS: Final = (PRODUCE, CONSUME, REQUEUE)  # what is done with the messages of one topic; the others are of no topic
+WITH_BODIES: Final = (PRODUCE, CONSUME)  # what has a size, and a place in the access log
 OPERATIONS: Final = tuple(OPERATION_RECORDS)
 HELD_OPERATIONS: Final = frozenset(record.name for record in OPERATION_RECORDS.values() if record.held)

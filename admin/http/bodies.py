@@ -95,7 +95,7 @@ class RuleBody(SettingsBody, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str | UnsetType = UNSET
-    match: dict[str, str] | UnsetType = UNSET
+    match: dict[str, str | list[str]] | UnsetType = UNSET
     limit: dict[str, Any] | UnsetType = UNSET
     adaptive: dict[str, Any] | UnsetType = UNSET
     warm_up: dict[str, Any] | UnsetType = UNSET
@@ -103,6 +103,7 @@ class RuleBody(SettingsBody, frozen=True, forbid_unknown_fields=True):
     breaker: dict[str, Any] | UnsetType = UNSET
     candidate: dict[str, Any] | UnsetType = UNSET
     adapt: dict[str, Any] | UnsetType = UNSET
+    cost: dict[str, Any] | UnsetType = UNSET
     position: str | UnsetType | None = UNSET
     before: str | UnsetType | None = UNSET
     after: str | UnsetType | None = UNSET

@@ -89,7 +89,8 @@ class CandidateUsage(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     """A limit in use, now. Rates are those of the topic (null at other levels), means over ten seconds; those that end in `_1s` are of the
     last second. `used`: the share of the rate that passed in those ten seconds, of messages or bytes, whichever is more; 1 is all of it.
-    Totals count messages since the limit came into use.
+    Totals count messages since the limit came into use; `admitted` and `over_limit` what they cost, where the rule says so (`used` is then
+    null).
 
     `over_limit`: messages that found it used up, each once. `held`: messages that waited for it at least once. `refused`: messages that did
     not pass because of it (refused, dropped, or their channel or connection was closed). `shadow_refused`: messages over it in shadow mode.
@@ -133,7 +134,8 @@ class Level(msgspec.Struct, frozen=True):
     `candidate`: the limit tried beside the rule's own, or beside the live change that brings one. `candidate_here`: what would hold for
     this key if the candidate were promoted, where that is not the candidate itself: a quota and a live change hold over it, too.
     `usage.candidate`: the verdicts of what would hold here. `ceilings`: rules with `ceiling: true` that hold a quota lower than it was
-    published, or raised.
+    published, or raised. `cost`: what one message (for each `step` of its body), copy or operation counts, where that is not one; the
+    limit's messages are then what it all costs.
     """
 
     per: str
@@ -160,6 +162,7 @@ class Level(msgspec.Struct, frozen=True):
     protected: bool = False
     max_message_size: str | None = None
     copies: str = "count"
+    cost: dict[str, str | int] | None = None
     rule_limit: LimitText | None = None
     candidate_here: LimitText | None = None
     ceilings: list[str] = msgspec.field(default_factory=list)
@@ -285,6 +288,7 @@ def level_of(effective: Effective, usage: Usage | None = None, operation: str = 
         protected=rule.protected,
         max_message_size=None if rule.max_message_size is None else format_size(rule.max_message_size),
         copies=rule.copies,
+        cost=None if rule.cost is None else rule.cost.shown(),
         rule_limit=None if ruled.limit == rule.limit or ruled.limit.limits_nothing() else LimitText.of_rule(ruled),
         candidate_here=None if here == candidate else here,
         ceilings=[f"{roof.name} ({roof.place})" if roof.place else roof.name for roof in effective.roofs],
@@ -342,7 +346,9 @@ def usage_of(state: LimitState, rates: TopicView | None, time_of: Callable[[int]
         forwarded_per_second_1s=None if rates is None else rates.forwarded_per_second_1s,
         refused_per_second_1s=None if rates is None else rates.refused_per_second_1s,
         bytes_per_second_1s=None if rates is None else rates.bytes_per_second_1s,
-        used=None if rates is None else used_share(state.cap_now or state.rate_now or state.effective.rule.limit, rates),
+        used=None
+        if rates is None or state.effective.rule.cost
+        else used_share(state.cap_now or state.rate_now or state.effective.rule.limit, rates),
         candidate=None if state.candidate is None else candidate_usage(state.candidate, time_of),
     )
 

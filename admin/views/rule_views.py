@@ -68,8 +68,9 @@ class RuleView(SettingsView, frozen=True, kw_only=True):
     `live`: the rule was added live, by whom, until when and in which place; `file_limit` is then its own without its live change, and
     `in_file` says whether the file has a rule of this name too, which does not hold. `text` (of one rule asked for by name): as it would
     stand in the rules file. `candidate`: the limit tried beside it; `candidate_usage`: what that would have refused, over all its buckets.
-    `scope`: fleet or gateway, where the rule names one. `would_refuse`: in shadow mode, the messages over it that passed, of its limits in
-    use (null in another mode). `remarks`: a sentence where it is not enforced.
+    `cost`: what one message, copy or operation counts, where that is not one. `scope`: fleet or gateway, where the rule names one.
+    `would_refuse`: in shadow mode, the messages over it that passed, of its limits in use (null in another mode). `remarks`: a sentence
+    where it is not enforced.
     """
 
     name: str
@@ -85,6 +86,7 @@ class RuleView(SettingsView, frozen=True, kw_only=True):
     candidate_usage: CandidateUsage | None = None
     adapt: Adaptation | None = None
     lag: Followed | None = None
+    cost: dict[str, str | int] | None = None
     live: StoredRule | None = None
     in_file: bool = True
     text: dict[str, Any] | None = None
@@ -122,6 +124,7 @@ def rule_view(
         candidate=LimitText.of_candidate(rule.candidate_limit()),
         adapt=None if rule.limit.adapt is None else adaptation(rule.limit.adapt),
         lag=None if rule.limit.lag is None else followed(rule.limit.lag),
+        cost=None if rule.cost is None else rule.cost.shown(),
         remarks=not_enforced(rule, f"rule {rule.name}"),
     )
 

@@ -15,13 +15,14 @@ import msgspec
 
 from limiter.limits import Adapt, Lag, Limit, LimitChange, Rate
 from limiter.quota_snapshot import Quota
+from limiter.rules.cost import Cost
 from limiter.rules.hourly_raise import HourlyRaise
 from limiter.rules.level_keys import LevelKey
 from limiter.rules.rule import Match, Override, Rule
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import TopicName
 
-TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Override, Quota)}
+TYPES: Final[dict[str, Any]] = {cls.__name__: cls for cls in (Rule, Match, Limit, LimitChange, Rate, Adapt, Lag, Cost, Override, Quota)}
 TUPLE: Final = ""  # the type name of a tuple
 TOPIC: Final = "TopicName"
 LEVEL_KEY: Final = "LevelKey"

@@ -147,6 +147,11 @@ class Bucket:
         if isinstance(self.algorithm, Lessee):
             self.algorithm.use_for(self)
 
+    def cost_of(self, operation: str, messages: int, size: int) -> int:
+        """What its rule counts for so many messages, or operations."""
+        cost = self.rule.cost
+        return messages if cost is None else cost.of(operation, messages, size)
+
     def available(self, count: int, messages: int, size: int, now: int) -> int:
         """How many of `count` requests alike would pass now: none while the breaker is open, else what the bucket says."""
         breaker = self.breaker
@@ -176,7 +181,8 @@ class Bucket:
 
     def peek_ns(self, now: int, size: int = 0) -> int:
         """The wait of one message of `size` bytes, for a caller that only looks."""
-        return max(self.breaker.remaining_ns(now), self.algorithm.peek_ns(1, size, now))
+        cost = self.cost_of(self.subject.operation, 1, size)
+        return max(self.breaker.remaining_ns(now), self.algorithm.peek_ns(cost, size, now))
 
     def refuse(self, count: int, messages: int, size: int, now: int) -> bool:
         """Count `count` requests over the limit here, and let the breaker open: whether it has, which makes the wait longer."""

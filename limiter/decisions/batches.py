@@ -98,15 +98,17 @@ class Decisions:
             return
         buckets = key.buckets
         counted = key.counted
-        weights: dict[Bucket, int] | None = None
+        costs: dict[Bucket, tuple[int, int]] | None = None
         copies = request.copies
         if copies is not None:
-            weights = self._weigh(key, copies, now)
-            buckets = sorted(weights, key=is_cap)  # a cap looks at what the others let pass
+            costs = self._add_copies(request, copies, find_costs(request, key), now)
+            buckets = sorted(costs, key=is_cap)  # a cap looks at what the others let pass
             counted = any(bucket.algorithm.slots() is not None for bucket in buckets)
+        elif key.priced:
+            costs = find_costs(request, key)
         reservation = request.reservation
         if reservation is not None:
-            self.verdicts.reserve(request, reservation, buckets, now)
+            self.verdicts.reserve(request, reservation, buckets, now, costs)
         elif buckets and (copies is not None or request.size > key.max_size) and self.verdicts.refuse_unfit(request, buckets, now):
             return
         elif buckets:
@@ -117,26 +119,32 @@ class Decisions:
                     assert share is not None
                 share.cap.turn = share
             if counted or request.prepaid:
-                self.verdicts.judge_counted(request, buckets, now, weights)
+                self.verdicts.judge_counted(request, buckets, now, costs)
             else:
-                self.verdicts.judge(request, buckets, now, weights)
+                self.verdicts.judge(request, buckets, now, costs)
             if share is not None:
                 share.cap.turn = None
         else:
             request.passed = request.count
 
-    def _weigh(self, key: Key, copies: list[Key], now: int) -> dict[Bucket, int]:
-        """How many messages each bucket counts for one request: one for each topic, of `key` and of `copies`, that draws from it."""
+    def _add_copies(
+        self, request: Request, copies: list[Key], costs: dict[Bucket, tuple[int, int]], now: int
+    ) -> dict[Bucket, tuple[int, int]]:
+        """`costs` with those of the copies: one for each topic that draws from a bucket, or what its rule says."""
         in_force = self._in_force
-        weights = dict.fromkeys(key.buckets, 1)
+        each_messages: int = request.messages
+        each_size: int = request.size
         for each in copies:
             if each.generation != in_force.generation:
                 in_force.match(each, now)
             in_force.refresh(each, now)
             for bucket in each.buckets:
-                if bucket.rule.copies != IGNORE:
-                    weights[bucket] = weights.get(bucket, 0) + 1
-        return weights
+                rule = bucket.rule
+                if rule.copies != IGNORE:
+                    messages, size = costs.get(bucket, (0, 0))
+                    copy = 1 if rule.cost is None else rule.cost.copy
+                    costs[bucket] = (messages + each_messages * copy, size + each_size)
+        return costs
 
     def _end_turn(self, failed: list[Request]) -> None:
         """The judge has failed: no topic has the turn at a cap any more."""
@@ -181,3 +189,10 @@ class Decisions:
 
     def __repr__(self) -> str:
         return f"<Decisions {len(self._finished)} to be given back, {self.verdicts} under {self._in_force}>"
+
+
+def find_costs(request: Request, key: Key) -> dict[Bucket, tuple[int, int]]:
+    """What one of `request` costs each bucket of `key`: messages, as its rule counts them, and bytes."""
+    messages: int = request.messages  # counted without bounds
+    size: int = request.size
+    return {bucket: (bucket.cost_of(key.operation, messages, size), size) for bucket in key.buckets}

@@ -87,7 +87,8 @@ class InForce:
         key.counted = any(bucket.algorithm.slots() is not None for bucket in buckets)
         key.share = share_of_cap(buckets, key.text, now) if key.operation == "produce" else None
         key.max_size = min([bucket.rule.max_message_size or NEVER for bucket in buckets], default=NEVER)
-        key.in_runs = not self.tries and goes_in_runs(buckets, key.share)
+        key.priced = any(bucket.rule.cost is not None for bucket in buckets)
+        key.in_runs = not self.tries and not key.priced and goes_in_runs(buckets, key.share)
         key.generation = self.generation
 
     def refresh(self, key: Key, now: int) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.limits import NEVER
+from limiter.operations import CONSUME
 
 if TYPE_CHECKING:
-    from limiter.buckets.bucket import Bucket
+    from limiter.buckets.bucket import Bucket, Waiter
     from limiter.request import Request
     from limiter.reservation import Overdraft, Reservation
 
@@ -38,18 +39,19 @@ def reserve(request: Request, reservation: Reservation, buckets: list[Bucket], n
         first = bucket.first_waiting
         if first is not None and (first is reservation or first.since == reservation.since):
             bucket.first_waiting = None
-        if bucket.shadow and bucket.wait_ns(reservation.messages, reservation.size, now) > 0:
-            bucket.refuse(0, reservation.messages, reservation.size, now)
+        cost = cost_of(bucket, reservation)
+        if bucket.shadow and bucket.wait_ns(cost, reservation.size, now) > 0:
+            bucket.refuse(0, cost, reservation.size, now)
             reservation.shadows.append(bucket)
             request.shadow_refused = request.count
         else:
-            bucket.algorithm.take(1, reservation.messages, reservation.size)
+            bucket.algorithm.take(1, cost, reservation.size)
             reservation.buckets.append(bucket)
 
 
 def wait_for(bucket: Bucket, reservation: Reservation, now: int) -> int:
     """How long until `reservation` can be taken from `bucket`; 0: now."""
-    wait = bucket.wait_ns(reservation.messages, reservation.size, now)
+    wait = bucket.wait_ns(cost_of(bucket, reservation), reservation.size, now)
     first = bucket.first_waiting
     if first is None or first is reservation or wait >= BEHIND_NS:
         return wait
@@ -59,7 +61,7 @@ def wait_for(bucket: Bucket, reservation: Reservation, now: int) -> int:
     since = reservation.since
     if since != 0 and since <= first.since:
         return wait
-    return max(BEHIND_NS, bucket.wait_ns(first.messages, first.size, now))  # before that one may pass, asking again is for nothing
+    return max(BEHIND_NS, bucket.wait_ns(cost_of(bucket, first), first.size, now))  # before that one may pass, asking again is for nothing
 
 
 def stand_in_line(request: Request, reservation: Reservation, buckets: list[Bucket], now: int) -> None:
@@ -73,9 +75,10 @@ def stand_in_line(request: Request, reservation: Reservation, buckets: list[Buck
         if bucket.shadow:
             continue
         first = bucket.first_waiting
-        if bucket.wait_ns(reservation.messages, reservation.size, now) > 0:
-            bucket.refuse(0, reservation.messages, reservation.size, now)
-            wait = min(bucket.wait_ns(reservation.messages, reservation.size, now), NEVER)
+        cost = cost_of(bucket, reservation)
+        if bucket.wait_ns(cost, reservation.size, now) > 0:
+            bucket.refuse(0, cost, reservation.size, now)
+            wait = min(bucket.wait_ns(cost, reservation.size, now), NEVER)
             if wait > request.wait_ns:  # its breaker has opened
                 request.wait_ns = wait
                 request.bucket = bucket
@@ -94,17 +97,17 @@ def settle(request: Request, reservation: Reservation, now: int) -> None:
     request.passed = request.count
     messages: int = request.messages
     size: int = request.size
-    more = messages - reservation.messages
     more_bytes = size - reservation.size
-    if more != 0 or more_bytes != 0:
+    if messages != reservation.messages or more_bytes != 0:
         for bucket in reservation.buckets:
+            more = bucket.cost_of(CONSUME, messages, size) - cost_of(bucket, reservation)
             bucket.algorithm.settle(more, more_bytes, DEBT_NS, now)
     reservation.messages = messages
     reservation.size = size
     if request.count == 0:
         return
     for bucket in reservation.buckets:
-        bucket.admitted += messages
+        bucket.admitted += bucket.cost_of(CONSUME, messages, size)
         bucket.admitted_bytes += size
     for bucket in reservation.shadows:
         bucket.shadow_refused += messages
@@ -112,7 +115,9 @@ def settle(request: Request, reservation: Reservation, now: int) -> None:
         reservation.held_by.over_limit += messages
 
 
-def overdraw(request: Request, overdraft: Overdraft, buckets: list[Bucket], now: int) -> None:
+def overdraw(
+    request: Request, overdraft: Overdraft, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None
+) -> None:
     """Let all of `request` pass and charge it; or none, where `overdraft` has not begun and what one before it has left is not paid."""
     if not overdraft.taken:
         longest = 0
@@ -128,6 +133,15 @@ def overdraw(request: Request, overdraft: Overdraft, buckets: list[Bucket], now:
             return
         overdraft.taken = True
     request.passed = request.count
+    messages: int = request.messages
+    size: int = request.size
     for bucket in buckets:
         if not bucket.shadow:
-            bucket.overdraw(request.count, request.messages, request.size, now)
+            if costs is not None:
+                messages, size = costs[bucket]
+            bucket.overdraw(request.count, messages, size, now)
+
+
+def cost_of(bucket: Bucket, waiter: Waiter) -> int:
+    """What `bucket` counts for the answer that is waited for."""
+    return bucket.cost_of(CONSUME, waiter.messages, waiter.size)

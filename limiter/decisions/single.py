@@ -51,10 +51,10 @@ class Verdicts:
         self.checks = Checks()
         self.in_flight: dict[str, int] = {}  # slots taken, by rule
 
-    def judge(self, request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
+    def judge(self, request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
         """Let as many of `request.count` pass as all buckets let pass.
 
-        `weights`: how many messages each bucket counts for one that names copies; None: one.
+        `costs`: the messages and bytes that each bucket counts for one, where that is not what it has.
         """
         count: int = request.count  # buckets calculate without bounds
         messages: int = request.messages
@@ -65,19 +65,22 @@ class Verdicts:
             if bucket.shadow:
                 shadows = True
             elif passed > 0:
-                weight = 1 if weights is None else weights[bucket]
-                passed = bucket.available(passed, messages * weight, size * weight, now)
+                if costs is not None:
+                    messages, size = costs[bucket]
+                passed = bucket.available(passed, messages, size, now)
         request.passed = passed
         if passed > 0:
             for bucket in buckets:
                 if not bucket.shadow:
-                    weight = 1 if weights is None else weights[bucket]
-                    bucket.take(passed, messages * weight, size * weight)
+                    if costs is not None:
+                        messages, size = costs[bucket]
+                    bucket.take(passed, messages, size)
         if passed < count:
-            refuse(request, buckets, now, weights)
+            refuse(request, buckets, now, costs)
         if shadows and passed > 0:
-            judge_shadows(request, buckets, now, weights)
+            judge_shadows(request, buckets, now, costs)
         if not request.again:
+            messages = request.messages
             checks = self.checks
             shadowed: int = request.shadow_refused
             checks.ok += (passed - shadowed) * messages
@@ -86,7 +89,7 @@ class Verdicts:
             if passed < count:
                 checks.limited += (count - passed) * messages
             if self._in_force.tries:
-                self._try_candidates(request, buckets, count, messages, now)
+                self._try_candidates(request, buckets, count, messages, now, costs)
 
     def refuse_unfit(self, request: Request, buckets: list[Bucket], now: int) -> bool:
         """Refuse all of `request` for what it is; False where no rule says so, or only such in shadow mode."""
@@ -109,7 +112,7 @@ class Verdicts:
             self.checks.limited += messages
         return True
 
-    def judge_counted(self, request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
+    def judge_counted(self, request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
         """The same where a bucket counts what is in flight: a request that has taken slots gets a flight to give them back by
         (`limiter.in_flight`)."""
         holds: list[Hold] = []
@@ -124,7 +127,7 @@ class Verdicts:
                 slots.prepaid = request.prepaid
                 holds.append(Hold(bucket, slots, slots.taken))
         try:
-            self.judge(request, buckets, now, weights)
+            self.judge(request, buckets, now, costs)
         except BaseException:  # the executor lets the request pass, without a flight: nothing stays taken for it
             for hold in holds:
                 hold.slots.taken = hold.left
@@ -147,10 +150,17 @@ class Verdicts:
         """Requests in flight have ended: their slots are free."""
         give_back(ending, now, self.in_flight)
 
-    def reserve(self, request: Request, reservation: Reservation, buckets: list[Bucket], now: int) -> None:
+    def reserve(
+        self,
+        request: Request,
+        reservation: Reservation,
+        buckets: list[Bucket],
+        now: int,
+        costs: dict[Bucket, tuple[int, int]] | None = None,
+    ) -> None:
         """One that was taken is to be settled. Where no rule is for it any more it is settled all the same."""
         if isinstance(reservation, Overdraft):
-            self._overdraw(request, reservation, buckets, now)
+            self._overdraw(request, reservation, buckets, now, costs)
             return
         if not reservation.taken:
             reserve(request, reservation, buckets, now)
@@ -167,12 +177,14 @@ class Verdicts:
         elif reservation.buckets:
             self.checks.ok += messages
         if self._in_force.tries and messages > 0:
-            self._try_candidates(request, buckets, 1, messages, now)
+            self._try_candidates(request, buckets, 1, messages, now, costs)
 
-    def _overdraw(self, request: Request, overdraft: Overdraft, buckets: list[Bucket], now: int) -> None:
-        overdraw(request, overdraft, buckets, now)
+    def _overdraw(
+        self, request: Request, overdraft: Overdraft, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None
+    ) -> None:
+        overdraw(request, overdraft, buckets, now, costs)
         if request.passed > 0:
-            judge_shadows(request, buckets, now)
+            judge_shadows(request, buckets, now, costs)
         if request.again or not buckets:
             return
         count: int = request.count
@@ -186,17 +198,28 @@ class Verdicts:
         self.checks.ok += (request.passed - shadowed) * messages
         self.checks.shadowed += shadowed * messages
         if self._in_force.tries:
-            self._try_candidates(request, buckets, count, messages, now)
+            self._try_candidates(request, buckets, count, messages, now, costs)
 
-    def _try_candidates(self, request: Request, buckets: list[Bucket], count: int, messages: int, now: int) -> None:
+    def _try_candidates(
+        self,
+        request: Request,
+        buckets: list[Bucket],
+        count: int,
+        messages: int,
+        now: int,
+        costs: dict[Bucket, tuple[int, int]] | None = None,
+    ) -> None:
         """Let the candidates of `buckets` judge what has arrived, whatever became of it: see `limiter.buckets.candidate`."""
         key = request.key
         assert key is not None
         client = key.origin.client
+        size: int = request.size
         for bucket in buckets:
             candidate = bucket.candidate
             if candidate is not None:
-                passed = candidate.judge(count, messages, request.size, client, now)
+                if costs is not None:
+                    messages, size = costs[bucket]
+                passed = candidate.judge(count, messages, size, client, now)
                 of_rule = None if bucket.effective.own_candidate else self._in_force.candidates.get(bucket.rule.name)
                 if of_rule is not None:
                     of_rule.add(passed * messages, (count - passed) * messages, client, now)
@@ -205,18 +228,17 @@ class Verdicts:
         return f"<Verdicts {self.checks}>"
 
 
-def refuse(request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
+def refuse(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
     """Say why and for how long. Every bucket that would not let one more pass has refused, not only the first."""
     refused = 0 if request.again else request.count - request.passed
     longest = 0
-    each: int = request.messages  # weighed without bounds
-    each_bytes: int = request.size
+    messages: int = request.messages  # buckets calculate without bounds
+    size: int = request.size
     for bucket in buckets:
         if bucket.shadow:
             continue
-        weight = 1 if weights is None else weights[bucket]
-        messages = each * weight
-        size = each_bytes * weight
+        if costs is not None:
+            messages, size = costs[bucket]
         wait = bucket.wait_ns(messages, size, now)
         if wait > 0:
             if bucket.refuse(refused, messages, size, now):
@@ -228,19 +250,18 @@ def refuse(request: Request, buckets: list[Bucket], now: int, weights: dict[Buck
     request.wait_ns = min(longest, NEVER)
 
 
-def judge_shadows(request: Request, buckets: list[Bucket], now: int, weights: dict[Bucket, int] | None = None) -> None:
+def judge_shadows(request: Request, buckets: list[Bucket], now: int, costs: dict[Bucket, tuple[int, int]] | None = None) -> None:
     """Of what has passed, what buckets in shadow mode would have refused."""
-    each: int = request.messages
-    each_bytes: int = request.size
+    messages: int = request.messages
+    size: int = request.size
     for bucket in buckets:
         if bucket.shadow:
             if bucket.rule.reason_against(request.size, request.copies is not None) != FIT:
                 bucket.count_unfit(request.passed * request.messages, now)
                 request.shadow_refused = request.passed
                 continue
-            weight = 1 if weights is None else weights[bucket]
-            messages = each * weight
-            size = each_bytes * weight
+            if costs is not None:
+                messages, size = costs[bucket]
             would = bucket.available(request.passed, messages, size, now)
             if would > 0:
                 bucket.take(would, messages, size)

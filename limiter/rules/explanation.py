@@ -117,7 +117,7 @@ def explain(rules: RuleSet, subject: Subject) -> list[Explanation]:
 def is_for(rule: Rule, subject: Subject) -> bool:
     """Whether `rule` is for the protocol and operation of `subject`."""
     protocol = protocol_of_level(rule.per) or rule.match.spoken()
-    return protocol in {None, subject.name.protocol} and (rule.match.operation or "produce") == subject.operation
+    return protocol in {None, subject.name.protocol} and subject.operation in rule.match.operations()
 
 
 def explain_level(rules: RuleSet, per: str, of_level: list[Rule], effective: Effective | None, subject: Subject) -> Explanation:

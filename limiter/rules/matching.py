@@ -40,12 +40,12 @@ class Matcher:
     """One rule's match, compiled."""
 
     __slots__ = (
-        "_client", "_fields", "_listeners", "_operation", "_patterns", "_protocol", "bare", "exact_thing", "exact_topic", "narrows",
+        "_client", "_fields", "_listeners", "_operations", "_patterns", "_protocol", "bare", "exact_thing", "exact_topic", "narrows",
     )  # fmt: skip
 
     def __init__(self, match: Match, per: str) -> None:
         self._protocol = protocol_of_level(per) or match.spoken()
-        self._operation = match.operation or "produce"
+        self._operations = match.operations()
         self._listeners = [name_pattern(name) for name in match.listeners()]  # none: any
         self._client = None if match.client is None else Addresses(match.client)
         given = match.given()
@@ -127,7 +127,7 @@ class Matcher:
         """Whether the rule is for `subject`. A field unknown of it (None) meets only rules that do not name it, the listener excepted."""
         if self._protocol is not None and self._protocol != subject.name.protocol:
             return False
-        if self._operation != subject.operation:
+        if subject.operation not in self._operations:
             return False
         if subject.system and self.exact_topic is None:
             return False

@@ -19,6 +19,7 @@ WORDS: Final = "words"  # words as of AMQP's routing keys, else as a name
 LISTENERS: Final = "listeners"  # one name or several; a message whose listener is not known meets all
 NETWORK: Final = "network"  # an address, or a network
 CHOICE: Final = "choice"  # one of some words
+CHOICES: Final = "choices"  # one or several of some words
 
 DURATION: Final = "duration"  # of settings: in ns
 SIZE: Final = "size"  # in bytes

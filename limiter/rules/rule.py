@@ -19,11 +19,26 @@ from limiter.algorithms.setting_errors import (
     setting_error,
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
-from limiter.operations import CONSUME, HELD_OPERATIONS, OF_TOPICS, OPERATIONS, REQUEUE
+from limiter.operations import HELD_OPERATIONS, OF_TOPICS, OPERATIONS, PRODUCE, REQUEUE, WITH_BODIES
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
+from limiter.rules.cost import Cost
 from limiter.rules.patterns import IPV6_BITS, Addresses
-from limiter.rules.rows import CHOICE, DURATION, LISTENERS, NETWORK, SIZE, WEIGHT, WHOLE, WORDS, YES_NO, match_key, rows_of, rule_setting
+from limiter.rules.rows import (
+    CHOICE,
+    CHOICES,
+    DURATION,
+    LISTENERS,
+    NETWORK,
+    SIZE,
+    WEIGHT,
+    WHOLE,
+    WORDS,
+    YES_NO,
+    match_key,
+    rows_of,
+    rule_setting,
+)
 
 if TYPE_CHECKING:
     from limiter.protocols import ProtocolNames
@@ -112,18 +127,19 @@ class Match:
     client: str | None = match_key(
         "Client address or network (CIDR).", "10.0.0.0/8", NETWORK, sender="from this client address", metavar="ADDRESS", logged=True
     )
-    operation: str | None = match_key(
+    operation: str | tuple[str, ...] | None = match_key(
         "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused; "
         "requeue: deliveries that an AMQP client gives back (basic.nack and basic.reject with requeue, basic.recover), held as well; "
-        "declare, bind, delete, purge, open: methods of AMQP that are no messages, which wait for their turn.",
-        kind=CHOICE, choices=OPERATIONS,
+        "declare, bind, delete, purge, open: methods of AMQP that are no messages, which wait for their turn. A list: they all share "
+        "the rule's limit.",
+        kind=CHOICES, choices=OPERATIONS,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in self.given():
             check_key(name, getattr(self, name))
         self._check_one_protocol()
-        if self.operation in HELD_OPERATIONS and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
+        if self.holds() and self.queue is not None and self.exchange not in {None, "", "amq.default"}:
             raise RuleError("match.exchange", "a delivery is known by its queue, wherever it was published; leave exchange out")
         if self.queue is not None and (self.routing_key is not None or self.exchange not in {None, "", "amq.default"}):
             raise RuleError("match.queue", "a queue is a routing key on the default exchange; name the queue, or exchange and routing_key")
@@ -156,8 +172,18 @@ class Match:
             return ()
         return (self.listener,) if isinstance(self.listener, str) else self.listener
 
+    def operations(self) -> tuple[str, ...]:
+        """What it is for."""
+        if self.operation is None:
+            return (PRODUCE,)
+        return (self.operation,) if isinstance(self.operation, str) else self.operation
+
+    def holds(self) -> bool:
+        """Whether it is for anything that waits over its limit, whatever the action."""
+        return any(each in HELD_OPERATIONS for each in self.operations())
+
     def text_of(self, name: str) -> str:
-        """What a field that is given says, in words; of several listeners all of them."""
+        """What a field that is given says, in words; of several listeners or operations all of them."""
         value = getattr(self, name)
         return ", ".join(value) if isinstance(value, tuple) else str(value)
 
@@ -179,7 +205,8 @@ def check_key(name: str, value: Any) -> None:
     """Raise RuleError for a value that the key `name` of a match cannot have."""
     key = MATCH_KEYS[name]
     if key.choices:
-        check_choice(f"match.{name}", value, key.choices)
+        for each in value if isinstance(value, tuple) else (value,):
+            check_choice(f"match.{name}", each, key.choices)
     elif key.kind == NETWORK:
         try:
             Addresses(value)
@@ -273,6 +300,7 @@ class Rule:
         "to; ignore: not by this rule; refuse: a publish that names any is refused, whatever the action (406).",
         choices=COPIES, alone=True, idle=IGNORE,
     )  # fmt: skip
+    cost: Cost | None = None
     backoff_ns: int | None = rule_setting(
         DURATION,
         None,
@@ -328,12 +356,16 @@ class Rule:
         spoken = PROTOCOL_NAMES.get(self.match.spoken() or "")
         if spoken is not None and self.per not in COMMON_LEVELS and self.per not in spoken.levels:
             raise RuleError("per", f"{spoken.title} has no {self.per}; say per: {spoken.per_instead.get(self.per, 'topic')}")
-        if self.match.operation in HELD_OPERATIONS:
+        operations = self.match.operations()
+        if self.match.holds():
             check_consume(self.match, self.per, self.action, self.fallback)
-            if self.match.operation != CONSUME:
-                check_only_held(self, self.match.operation)
+            for each in operations:
+                if each not in WITH_BODIES:
+                    check_only_held(self, each)
             if self.routing_key_words is not None:
                 raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
+        check_several(self)
+        check_cost(self)
         check_backoff(self)
         if self.routing_key_words is not None:
             check_words(self.routing_key_words, self.per, spoken)
@@ -345,16 +377,16 @@ class Rule:
             check_candidate(self.candidate, self.algorithm)
         unfit = setting_error(self.algorithm, self.limit, self.open_for_ns, self.candidate)
         if unfit is None and (self.mode != "off" or self.limit.concurrent is not None):
-            unfit = in_flight_setting_error(self.algorithm, self.limit, self.match.operation)
+            unfit = in_flight_setting_error(self.algorithm, self.limit, held=self.match.holds())
         if unfit is None:
-            unfit = lag_setting_error(self.algorithm, self.limit, self.per, self.match.spoken(), self.match.operation)
+            unfit = lag_setting_error(self.algorithm, self.limit, self.per, self.match.spoken(), held=self.match.holds())
         if unfit is not None:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)
         if self.ceiling:
             check_ceiling(self)
         check_spool(self.spool_size, self.max_age_ns)
-        if self.match.operation in HELD_OPERATIONS:
+        if PRODUCE not in operations:
             check_published(self)
         check_message_size(self.max_message_size)
         if self.ipv6_prefix is not None:
@@ -383,7 +415,7 @@ class Rule:
 
     def is_cap(self) -> bool:
         """Whether topics share its limit by weight: all that is published to a listener (`limiter.fair_share.shared_bucket`)."""
-        return self.per == "listener" and self.match.operation not in HELD_OPERATIONS and self.algorithm == "token_bucket"
+        return self.per == "listener" and not self.match.holds() and self.algorithm == "token_bucket"
 
     def weight_in_thousandths(self) -> int:
         return max(1, round(self.weight * 1000))
@@ -400,7 +432,7 @@ class Rule:
         """How long the breaker stays open; 0: there is none."""
         if self.open_for_ns is not None:
             return self.open_for_ns
-        patient = self.action in PATIENT or self.match.operation in HELD_OPERATIONS or not has_burst(self.algorithm) or self.is_cap()
+        patient = self.action in PATIENT or self.match.holds() or not has_burst(self.algorithm) or self.is_cap()
         patient = patient or self.algorithm in COUNTING  # the next answer may free a slot at once
         return 0 if patient else DEFAULT_OPEN_FOR_NS
 
@@ -438,7 +470,7 @@ def check_only_held(rule: Rule, operation: str) -> None:
     for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
         if value not in fit:
             raise RuleError(field, f"{value!r} is not for operation: {operation}, where what is over the limit only waits; leave it out")
-    if rule.limit.bytes is not None:
+    if rule.limit.bytes is not None and not any(each in WITH_BODIES for each in rule.match.operations()):
         raise RuleError("limit.bytes", f"with operation: {operation} nobody says how large anything is; limit messages")
     if operation in OF_TOPICS:
         return
@@ -451,10 +483,40 @@ def check_only_held(rule: Rule, operation: str) -> None:
         )
 
 
+def check_several(rule: Rule) -> None:
+    """Raise RuleError where what a rule keeps a bucket for does not have all of its operations."""
+    operations = rule.match.operations()
+    if len(set(operations)) < len(operations):
+        raise RuleError("match.operation", f"{', '.join(operations)}: one of them is named twice; take one out")
+    if len(operations) > 1 and rule.per in {"topic", "exchange"}:
+        message = "several operations share one limit, and each knows topics by other names; say per: client, user, vhost, listener or rule"
+        raise RuleError("per", message)
+
+
+def check_cost(rule: Rule) -> None:
+    """Raise RuleError for costs of what the rule does not count."""
+    cost = rule.cost
+    if cost is None:
+        return
+    operations = rule.match.operations()
+    if rule.algorithm not in RATE_ALGORITHMS:
+        raise RuleError("cost", f"is for limits that are rates, not for algorithm: {rule.algorithm}; leave it out")
+    if rule.limit.messages is None and rule.mode != "off":
+        raise RuleError("cost", "is counted in the limit's messages; give limit: {messages: ...}, or leave it out")
+    if cost.step is not None and not any(each in WITH_BODIES for each in operations):
+        raise RuleError("cost.step", f"{', '.join(operations)} has no body; leave it out, or add produce to match.operation")
+    if cost.copy != 1 and (PRODUCE not in operations or rule.copies != COPIES[0]):
+        raise RuleError("cost.copy", "is for copies that a rule of publishes counts; leave it out")
+    for name, _ in cost.operations:
+        if name not in operations:
+            said = ", ".join((*operations, name))
+            raise RuleError(f"cost.{name}", f"the rule is not for {name}; say match: {{operation: [{said}]}}, or leave it out")
+
+
 def check_backoff(rule: Rule) -> None:
     if rule.backoff_ns is None:
         return
-    if rule.match.operation != REQUEUE:
+    if REQUEUE not in rule.match.operations():
         raise RuleError("backoff", "is for what consumers give back; say match: {operation: requeue}, or leave it out")
     if not 0 < rule.backoff_ns <= MAX_BACKOFF_NS:
         raise RuleError("backoff", f"{rule.backoff_ns / SECOND:g}s is outside 0s to {MAX_BACKOFF_NS // SECOND}s")
@@ -471,7 +533,7 @@ def check_candidate(candidate: LimitChange, algorithm: str) -> None:
 def check_sharing(rule: Rule) -> None:
     """Raise RuleError for settings that do not apply to a cap, or to a topic's share of one."""
     for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
-        if given and (rule.per != "topic" or rule.match.operation in HELD_OPERATIONS):
+        if given and (rule.per != "topic" or rule.match.holds()):
             raise RuleError(field, "is a topic's share of a listener's cap on publishing; set it on a rule with per: topic")
     if not 0 < rule.weight <= MAX_WEIGHT:
         raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MAX_WEIGHT}; 1 is the default, 3 gets three times that")
@@ -483,13 +545,15 @@ def check_sharing(rule: Rule) -> None:
 
 def check_ceiling(rule: Rule) -> None:
     """Raise RuleError where there is no quota that `rule` could hold down, or nothing to hold it to."""
-    if rule.per != "topic" or rule.match.operation == "consume":
+    if rule.per != "topic" or rule.match.holds():
         raise RuleError("ceiling", "is for published quotas, which are limits of topics that are published to; leave it out")
     for name in rule.match.given():
         if name in SENDER_KEYS:
             raise RuleError(
                 "ceiling", f"is for whole topics, as quotas are, and match.{name} says whose messages; leave one of the two out"
             )
+    if rule.cost is not None:
+        raise RuleError("ceiling", "holds quotas, which count messages, not what they cost; leave cost out, or set it on a rule of its own")
     if rule.limit.messages is None and rule.limit.bytes is None:
         raise RuleError("ceiling", "holds quotas to the rates of the rule's limit; give messages or bytes")
 
@@ -668,7 +732,8 @@ def quota_over(rule: Rule, quota: Quota) -> Rule:
     tried = rule.candidate_limit()
     candidate = None if tried is None else as_change(quota_limit(tried, quota))  # a quota would hold over a promoted candidate too
     algorithm, limit = following(rule.algorithm, quota_limit(rule.limit, quota))
-    return replace(rule, limit=limit, algorithm=algorithm, candidate=candidate)
+    cost = rule.cost if quota.messages is None else None  # a quota counts messages, as the log that it is computed from
+    return replace(rule, limit=limit, algorithm=algorithm, candidate=candidate, cost=cost)
 
 
 def under(rule: Rule, roof: Rule) -> Rule:

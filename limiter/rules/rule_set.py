@@ -266,7 +266,7 @@ class RuleSet:
         )
         self.groups_topics = any(rule.routing_key_words is not None for rule in self.rules)
         self.follows = any(rule.algorithm == "lag" and rule.mode != "off" for rule in self.rules)
-        self.operations = frozenset(rule.match.operation or PRODUCE for rule in self.rules)
+        self.operations = frozenset(each for rule in self.rules for each in rule.match.operations())
         self.by_connection = any(rule.per == "connection" and rule.mode != "off" for rule in self.rules)
         self.has_candidates = any(rule.candidate is not None for rule in self.rules) or any(
             change.candidate is not None for change in (*self.overrides.values(), *levels.values())

@@ -26,7 +26,7 @@ def covers(wide: Match, narrow: Match, per: str) -> bool:
     protocol = protocol_of_level(per) or narrow.spoken()
     if wide.spoken() is not None and wide.spoken() != protocol:
         return False
-    if (wide.operation or "produce") != (narrow.operation or "produce"):
+    if not set(narrow.operations()) <= set(wide.operations()):
         return False
     if wide.client is not None and (narrow.client is None or not within(narrow.client, wide.client)):
         return False

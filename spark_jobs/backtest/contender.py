@@ -69,10 +69,12 @@ def fault(rule: Rule) -> str | None:
     """Why `rule` cannot be judged from the log; None: it can be."""
     if rule.mode == "off":
         return None
-    if rule.match.operation not in {None, "produce"}:
-        return f"it is for operation: {rule.match.operation}; the backtest is of what is published"
+    if rule.match.holds():
+        return f"it is for operation: {rule.match.text_of('operation')}; the backtest is of what is published"
     if rule.algorithm in COUNTING or rule.limit.concurrent is not None:
         return "it counts requests in flight, and the log has no times of answers"
+    if rule.cost is not None:
+        return "it counts what messages cost, and the log has no size of each"
     if rule.algorithm == "lag":
         return "it follows a backlog, which is not in the log"
     if rule.per == "connection":

@@ -160,6 +160,8 @@ def test_a_live_change_where_no_rule_is() -> None:
 
 def test_a_topics_part_of_a_cap_and_a_cap_that_is_tightened() -> None:
     assert list(ways({**HOLDS, "weight": 3.0, "protected": True}))[-2:] == ["weight 3", "protected"]
+    assert list(ways({**HOLDS, "cost": {"step": "4KiB", "declare": 10}}))[-1] == "a message costs 1 per 4KiB, a declare costs 10"
+    assert list(ways({**HOLDS, "cost": {"copy": 2, "declare": 10}}))[-1] == "a copy costs 2, a declare costs 10"
     assert not {"weight 1", "protected"} & set(ways({**HOLDS, "weight": 1.0, "protected": False}))
     tightened = {"messages": "16000/s", "messages_burst": 16000}
     said = used({"fill": 0.1, "breaker": "closed", "cap_now": tightened, "cap_reason": "blocked"})

@@ -112,6 +112,19 @@ def test_add_sends_a_whole_rule_that_must_be_new(sluice: Any, admin: Any) -> Non
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "operations", [["--operation", "produce", "--operation", "declare"], ["--match", "operation=produce,declare"]], ids=["options", "match"]
+)
+def test_add_takes_several_operations_and_what_they_cost(sluice: Any, admin: Any, operations: list[str]) -> None:
+    admin.answers |= NEW
+    ran = sluice("rules", "add", "storm", *operations, "--per", "user", "--messages", "50/s", "--cost", "declare=10", "--cost", "step=4KiB")
+    assert ran.code == 0, ran.err
+    assert admin.writes()[-1].body == {
+        "match": {"operation": ["produce", "declare"]}, "per": "user", "limit": {"messages": "50/s"},
+        "cost": {"declare": 10, "step": "4KiB"},
+    }  # fmt: skip
+
+
 NEW = {"GET /v1/rules/storm": (404, {"title": "Not Found", "status": 404}), "PUT /v1/rules/storm": (200, RULE)}
 
 
@@ -206,6 +219,8 @@ def test_a_rule_is_added_though_its_topics_cannot_be_read(sluice: Any, admin: An
     [
         (["--match", "topic"], 2, "FIELD=PATTERN"),
         (["--match", "topic=a", "--match", "topic=b"], 2, "given twice"),
+        (["--cost", "declare"], 2, "WHAT=NUMBER"),
+        (["--cost", "declare=1", "--cost", "declare=2"], 2, "each once"),
         (["--before", "a", "--last"], 2, "one place"),
         (["--no-candidate"], 2, "--no-candidate"),
         ([], 6, "--replace"),

@@ -16,6 +16,7 @@ import yaml
 from config import load
 from config.known_settings import RemoteAdmin
 from limiter.limits import Limit, LimitChange, Rate
+from limiter.rules.cost import Cost
 from limiter.rules.rule import Match, Rule
 
 LISTENERS = "listeners:\n  - {name: rabbit, protocol: amqp, bind: 127.0.0.1:1, upstream: 127.0.0.1:2}\n"
@@ -64,11 +65,14 @@ def test_settings_that_are_shown_read_back_as_the_same(write: Callable[..., Path
         "  - {name: b, match: {vhost: /, queue: jobs}, per: rule, limit: {bytes: 10MiB/s, burst: 2s}, action: delay, max_delay: 2s, mode: shadow}\n"
         "  - {name: c, match: {namespace: shop, group: 'g*', user: AK, client: 10.0.0.0/8}, per: group, limit: {messages: 5/s}}\n"
         "  - {name: d, match: {protocol: rocketmq, namespace: '*'}, per: namespace, limit: {messages: 5/s}}\n"
+        "  - {name: e, match: {protocol: amqp, operation: [produce, declare]}, per: user, limit: {messages: 5/s}, cost: {step: 4KiB, declare: 10}}\n"
     )
     first = load(write(text))
     second = load(write(yaml.safe_dump(first.describe())))
     assert second.describe() == first.describe()
-    assert [(rule.match, rule.per, rule.limit) for rule in second.rules] == [(rule.match, rule.per, rule.limit) for rule in first.rules]
+    read = [[(rule.match, rule.per, rule.limit, rule.cost) for rule in each.rules] for each in (first, second)]
+    assert read[0] == read[1]
+    assert read[0][4][3] == Cost(4096, 1, (("declare", 10),))
     assert second.rules[2].match == Match(namespace="shop", group="g*", user="AK", client="10.0.0.0/8")
 
 

@@ -11,6 +11,7 @@ import pytest
 from gateway.workers.rules import TYPES, decode, differ_in_raise_only, encode, hourly_raise, plain, raise_of
 from limiter.limits import Limit, Rate
 from limiter.quota_snapshot import Quota
+from limiter.rules.cost import Cost
 from limiter.rules.hourly_raise import HourlyRaise
 from limiter.rules.level_keys import LevelKey
 from limiter.rules.rule import Match, Override, Rule
@@ -21,6 +22,13 @@ RULES = (
     Rule("all", Match(protocol="rocketmq"), limit=Limit(messages=Rate(1, 3_000_000_000), burst_ns=2_000_000_000), place="limits.yaml:2"),
     Rule("some", Match(vhost="/", exchange="e", routing_key="a.#"), limit=Limit(bytes=Rate(5), bytes_burst=7), action="delay", weight=2.5),
     Rule("few", Match(client="10.0.0.0/8"), per="client", limit=Limit(concurrent=5), algorithm="concurrency", open_for_ns=0),
+    Rule(
+        "work",
+        Match(operation=("open", "declare")),
+        per="user",
+        limit=Limit(messages=Rate(5)),
+        cost=Cost(operations=(("declare", 9),)),
+    ),
 )
 
 

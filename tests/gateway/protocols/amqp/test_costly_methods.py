@@ -13,6 +13,7 @@ from gateway.protocols.amqp.costly_methods import OPERATION_OF
 from gateway.waiting.disk.waiting_disk import WaitingDisk
 from limiter.limits import NEVER, Limit, Rate
 from limiter.operations import OPERATION_RECORDS
+from limiter.rules.cost import Cost
 from limiter.rules.rule import RuleError
 from limiter.rules.rule_set import Match, Rule
 from support.amqp import frames as amqp
@@ -158,6 +159,25 @@ def test_all_operations_of_a_rule_share_a_level_and_shadow_only_counts() -> None
     talk.client(declares)
     assert told(talk) == declares
     assert sum(part.shadow_refused for part in talk.parts) == 2
+
+
+def test_a_publish_and_a_declare_share_a_limit_each_at_its_cost() -> None:
+    both = Match(operation=("produce", "declare"))
+    cost = Cost(step=100, operations=(("declare", 10),))
+    talk = talking(Rule("work", both, per="user", limit=Limit(messages=Rate(10), messages_burst=20), cost=cost))
+    talk.client(said(commands.Confirm.Select()))
+    talk.broker(said(commands.Confirm.SelectOk()))
+    told(talk)
+    declare = said(commands.Queue.Declare(queue="q"))
+    talk.client(amqp.publish(1, "q", b"x" * 901) + declare + amqp.publish(2, "q", b"x"))
+    assert told(talk) == amqp.publish(1, "q", b"x" * 901) + declare
+    talk.client(declare)
+    talk.wait(100 * MS)
+    assert told(talk) == amqp.publish(2, "q", b"x")
+    talk.wait(SECOND - MS)
+    assert told(talk) == b""
+    talk.wait(MS)
+    assert told(talk) == declare
 
 
 def method_name(number: int) -> str:

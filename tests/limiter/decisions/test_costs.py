@@ -1,0 +1,194 @@
+"""Costs: one limit stands for messages by their size, for copies and for operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from limiter.judge import Judge
+from limiter.keys import Key
+from limiter.limits import SECOND, Limit, LimitChange, Rate
+from limiter.quota_snapshot import Quota
+from limiter.request import Request
+from limiter.reservation import Overdraft, Reservation
+from limiter.rules.cost import MAX_COST, MAX_STEP, Cost
+from limiter.rules.rule import Match, Rule, RuleError
+from limiter.rules.rule_set import RuleSet
+from limiter.topics import rocketmq_topic
+from support.models.asking import judge_of, key_of
+
+NOW = 1_000 * SECOND
+WORK = Rule(
+    "work", Match(operation=("produce", "consume", "declare")), per="user", limit=Limit(messages=Rate(100)), open_for_ns=0,
+    cost=Cost(step=4096, copy=3, operations=(("declare", 10),)),
+)  # fmt: skip
+
+
+def key(judge: Judge, operation: str = "produce", topic: str = "t") -> Key:
+    return key_of(judge, topic, user="shop", operation=operation)
+
+
+def ask(judge: Judge, operation: str = "produce", count: int = 1, messages: int = 1, size: int = 0, now: int = NOW) -> Request:
+    request = Request(key(judge, operation), count, messages, size)
+    judge.decide([request], now)
+    return request
+
+
+def spent(judge: Judge) -> int:
+    (state,) = judge.states(NOW)
+    return state.admitted
+
+
+@pytest.mark.parametrize(
+    ("operation", "messages", "size", "cost"),
+    [
+        ("produce", 1, 0, 1), ("produce", 1, 4096, 1), ("produce", 1, 4097, 2), ("produce", 1, 40_000, 10), ("consume", 1, 8193, 3),
+        ("produce", 5, 4096, 5), ("produce", 5, 40_000, 10), ("declare", 1, 0, 10), ("declare", 3, 0, 30),
+    ],
+)  # fmt: skip
+def test_a_message_costs_its_steps_and_an_operation_what_is_said(operation: str, messages: int, size: int, cost: int) -> None:
+    judge = judge_of(WORK)
+    assert ask(judge, operation, messages=messages, size=size).passed == 1
+    assert spent(judge) == cost
+
+
+def test_all_of_it_is_under_one_limit() -> None:
+    judge = judge_of(WORK)
+    assert ask(judge, "declare", count=7).passed == 7
+    assert ask(judge, size=4096 * 3, count=9).passed == 9
+    assert ask(judge, "consume", count=9).passed == 3
+    refused = ask(judge, "declare")
+    assert (refused.passed, refused.wait_ns, refused.bucket and refused.bucket.owner_text()) == (0, SECOND // 10, "user shop")
+    assert ask(judge, "declare", now=NOW + SECOND // 10).passed == 1
+
+
+def test_a_copy_costs_what_is_said_for_the_rules_that_say_it() -> None:
+    judge = judge_of(WORK, Rule("topics", limit=Limit(messages=Rate(5)), open_for_ns=0))
+    request = Request(key(judge), 2, 1, 10_000)
+    request.copies = [key(judge, topic="a"), key(judge, topic="b")]
+    judge.decide([request], NOW)
+    assert request.passed == 2
+    assert {state.thing: state.admitted for state in judge.states(NOW)} == {"shop": 2 * (3 + 2 * 3), "t": 2, "a": 2, "b": 2}
+
+
+def test_bytes_are_counted_as_ever() -> None:
+    judge = judge_of(Rule("work", per="user", limit=Limit(messages=Rate(100), bytes=Rate(10_000)), cost=Cost(step=10), open_for_ns=0))
+    assert ask(judge, size=100, count=3).passed == 3
+    (state,) = judge.states(NOW)
+    assert (state.admitted, state.admitted_bytes) == (30, 300)
+
+
+def test_an_answer_is_reserved_and_settled_at_its_cost() -> None:
+    judge = judge_of(WORK)
+    request = Request(key(judge, "consume"), 1, 0, 0)
+    request.reservation = Reservation(2, 20_000)
+    judge.decide([request], NOW)
+    assert (request.passed, ask(judge, count=100).passed) == (1, 95)
+    request.messages, request.size, request.again = 4, 40_000, True
+    judge.decide([request], NOW)
+    assert spent(judge) == 95 + 10
+    assert ask(judge).wait_ns == 6 * SECOND // 100
+
+
+def test_an_answer_that_brings_nothing_gives_all_of_it_back() -> None:
+    judge = judge_of(WORK)
+    request = Request(key(judge, "consume"), 1, 0, 0)
+    request.reservation = Reservation(1, 400_000)
+    judge.decide([request], NOW)
+    assert ask(judge, count=100).passed == 2
+    judge.decide([request], NOW)
+    assert ask(judge, count=100).passed == 98
+
+
+def test_what_is_overdrawn_is_charged_at_its_cost() -> None:
+    judge = judge_of(WORK)
+    request = Request(key(judge, "consume"), 1, 1, 4096 * 150)
+    request.reservation = Overdraft(taken=True)
+    judge.decide([request], NOW)
+    assert (request.passed, ask(judge).wait_ns, spent(judge)) == (1, 51 * SECOND // 100, 150)
+
+
+def test_a_rule_in_shadow_mode_and_a_candidate_count_costs_too() -> None:
+    tried = Rule("work", per="user", limit=Limit(messages=Rate(100)), candidate=LimitChange(messages=Rate(10)), cost=Cost(step=10))
+    shadow = Rule("all", per="rule", limit=Limit(messages=Rate(20)), mode="shadow", cost=Cost(step=5))
+    judge = judge_of(tried, shadow)
+    request = ask(judge, size=100, count=2)
+    assert (request.passed, request.shadow_refused) == (2, 1)
+    (counts,) = judge.candidates(NOW).values()
+    assert (counts.admitted, counts.refused) == (10, 10)
+
+
+def test_requests_of_one_key_cost_each_their_own() -> None:
+    judge = judge_of(Rule("work", limit=Limit(messages=Rate(10)), cost=Cost(step=10), open_for_ns=0))
+    requests = [Request(key_of(judge, "t"), 1, 1, size) for size in (5, 50, 5, 50, 5)]
+    judge.decide(requests, NOW)
+    assert [each.passed for each in requests] == [1, 1, 1, 0, 1]
+
+
+def test_a_message_that_costs_more_than_the_burst_passes_a_full_bucket_and_is_paid_for_after() -> None:
+    judge = judge_of(Rule("work", limit=Limit(messages=Rate(10)), cost=Cost(step=10), open_for_ns=0))
+    large = Request(key_of(judge, "t"), 1, 1, 300)
+    judge.decide([large], NOW)
+    after = Request(key_of(judge, "t"), 1, 1, 0)
+    judge.decide([after], NOW)
+    assert (large.passed, after.passed, after.wait_ns) == (1, 0, 21 * SECOND // 10)
+
+
+def test_a_quota_counts_messages() -> None:
+    quota = Quota("rocketmq", "t", (5.0, 5))
+    rules = RuleSet(
+        (Rule("work", limit=Limit(messages=Rate(100)), cost=Cost(step=10), open_for_ns=0),), quotas={rocketmq_topic(b"t"): quota}
+    )
+    judge = Judge(rules)
+    request = Request(key_of(judge, "t"), 9, 1, 1000)
+    judge.decide([request], NOW)
+    assert request.passed == 5
+
+
+def test_a_rule_that_changes_keeps_its_costs_and_a_bucket_finds_another() -> None:
+    judge = judge_of(WORK)
+    assert ask(judge, "declare", count=5).passed == 5
+    judge.replace(
+        RuleSet((Rule("work", WORK.match, per="user", limit=WORK.limit, open_for_ns=0, cost=Cost(operations=(("declare", 2),))),))
+    )
+    assert ask(judge, "declare", count=50).passed == 25
+
+
+# ---- what a rule may say -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("cost.declare", {"cost": Cost(operations=(("declare", 2),))}),
+        ("cost.step", {"match": Match(operation="open"), "per": "user", "cost": Cost(step=10)}),
+        ("cost.copy", {"match": Match(operation="consume"), "cost": Cost(copy=2)}),
+        ("cost.copy", {"copies": "ignore", "cost": Cost(copy=2)}),
+        ("cost", {"algorithm": "concurrency", "limit": Limit(concurrent=5), "cost": Cost(step=10)}),
+        ("cost", {"limit": Limit(bytes=Rate(5)), "cost": Cost(step=10)}),
+        ("ceiling", {"ceiling": True, "cost": Cost(step=10)}),
+        ("per", {"match": Match(operation=("produce", "consume"))}),
+        ("per", {"match": Match(operation=("produce", "declare")), "per": "exchange"}),
+        ("match.operation", {"match": Match(operation=("declare", "declare")), "per": "user"}),
+        ("match.operation", {"match": Match(operation=("produce", "declare"), protocol="rocketmq"), "per": "user"}),
+        ("action", {"match": Match(operation=("produce", "declare")), "per": "user", "action": "drop"}),
+        (
+            "algorithm",
+            {"match": Match(operation=("produce", "open")), "per": "user", "algorithm": "adaptive", "limit": Limit(concurrent=5)},
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(field: str, more: dict[str, object]) -> None:
+    with pytest.raises(RuleError) as caught:
+        Rule("r", **{"limit": Limit(messages=Rate(5)), **more})  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("said", [{"copy": 0}, {"copy": MAX_COST + 1}, {"step": 0}, {"step": MAX_STEP + 1}, {"operations": (("open", 0),)}])
+def test_costs_have_bounds(said: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        Cost(**said)  # type: ignore[arg-type]
+
+
+def test_a_rule_of_several_operations_has_no_breaker_and_is_no_cap() -> None:
+    work = Rule("work", Match(operation=("produce", "declare")), per="listener", limit=Limit(messages=Rate(5), bytes=Rate(5)))
+    assert (work.breaker_ns(), work.is_cap()) == (0, False)
