@@ -60,7 +60,7 @@ LEVELS: Final[list[TableColumn]] = [
     column("bytes", "limit.bytes", rank=11, short="byte limit", people=lambda level: byte_limit(level.get("limit"))),
     TableColumn("byte burst", _byte_burst, 20),
     column("concurrent", "limit.concurrent", rank=61),
-    TableColumn("cost", cost, 24),
+    column("cost", "cost", rank=24, people=cost),
     column("action", "action", rank=5),
     column("fallback", "fallback", rank=21),
     column("mode", "mode", rank=6),

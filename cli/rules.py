@@ -39,7 +39,7 @@ RULES: Final[list[TableColumn]] = [
     column("messages", "limit.messages", rank=1, short="limit", people=_limit),
     column("concurrent", "limit.concurrent", rank=60),
     column("bytes", "limit.bytes", rank=12, short="byte limit", people=lambda rule: byte_limit(rule.get("limit"))),
-    TableColumn("cost", cost, 15),
+    column("cost", "cost", rank=15, people=cost),
     column("action", "action", rank=4),
     column("fallback", "fallback", rank=30),
     column("mode", "mode", rank=5),
