@@ -14,7 +14,7 @@ from cli.exits import CommandError
 from cli.explain import moment
 from cli.names import typed
 from cli.output import clean, colourful, emit, emit_rows, on_terminal, print_status, terminal_width
-from cli.repeats import STANDS_FOR, Following, folded
+from cli.repeats import STANDS_FOR, folded
 from cli.tables import fold
 from cli.verb import Remote, Verb, reaching
 from common.failures import INTERRUPTED, UNREACHABLE
@@ -50,8 +50,8 @@ LEVELS: Final = ("info", "warning", "error", "critical")
 def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, **chosen: str | None) -> None:
     """Show the gateway's last events, the latest last: limits reached and recovered, changes, connections refused, brokers gone, reloads.
 
-    A limit that goes on being reached says so once a second. As text that is its first line and one that stands for the others, with their
-    number (lines) and sum; with -f one a minute. json, yaml and csv have each line.
+    A limit that goes on being reached says so once a minute. As text that is its first line and one that stands for the others, with their
+    number (lines) and sum; -f, json, yaml and csv have each line.
 
     With -f a gateway that is gone is waited for, and nothing that it still has in memory is missed.
     """
@@ -66,13 +66,9 @@ def events(remote: Remote, *, follow: bool, every: bool, most: int, shape: str, 
         show(event, shape)
     if not follow:
         return
-    following = Following()
-    for event in begin:  # their episodes are known already
-        list(following.show(event))
     try:
         for event in followed(client, query, str(page.get("next") or "")):
-            for each in [event] if every else following.show(event):
-                show(each, shape)
+            show(event, shape)
     except KeyboardInterrupt:
         click.get_current_context().exit(INTERRUPTED)
 

@@ -1,4 +1,4 @@
-"""Repeated events: a limit that is reached says so once a second and bucket, which buries everything else.
+"""Repeated events: a limit that goes on being reached says so once a minute, worker and bucket, which buries everything else.
 
 The first line of an episode is shown; what repeats it is one line, the last one, with how many it stands for. Nothing is summed across a
 change of the limit: the lines before it and those after it are of different limits.
@@ -6,8 +6,7 @@ change of the limit: the lines before it and those after it are of different lim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,7 +18,6 @@ EPISODE: Final = ("since", "protocol", "operation", "per", "rule", "thing")  # w
 IN_FORCE: Final = ("limit", "origin", "place")  # what a line says of its limit; another one begins where any of these differs
 SUMMED: Final = ("refused", "delayed")  # messages since the line before
 STANDS_FOR: Final = "lines"  # the field of a line that stands for several: how many
-AGAIN_S: Final = 60.0  # seconds; an episode that goes on is told again after so long, when events are followed
 
 Episode = tuple[object, ...]
 
@@ -85,45 +83,3 @@ def together(before: Event | None, event: Event) -> Event:
         return event
     summed: Event = {name: int(before.get(name) or 0) + int(event.get(name) or 0) for name in SUMMED if name in event}
     return {**event, **summed, STANDS_FOR: int(before.get(STANDS_FOR) or 1) + 1}
-
-
-class Following:
-    """What is shown of events that are followed: the first of each episode, then one a minute for those in between."""
-
-    def __init__(self) -> None:
-        # Episode -> when it was told last, its last line, and what has not been told since.
-        self._told: dict[Episode, tuple[float, Event, Event | None]] = {}
-
-    def show(self, event: Event) -> Iterator[Event]:
-        """The events to be shown now: what waits to be told comes before a change of its limit."""
-        episode = episode_of(event)
-        if episode is None:
-            for each, (_, line, waiting) in list(self._told.items()):
-                if changes_limit(event, line):
-                    del self._told[each]
-                    if waiting is not None:
-                        yield waiting
-            yield event
-            return
-        at = _seconds(event)
-        told_at, line, waiting = self._told.get(episode, (at, event, None))
-        if episode not in self._told or not same_limit(line, event):
-            if waiting is not None:
-                yield waiting
-            self._told = {each: told for each, told in self._told.items() if at - told[0] < 2 * AGAIN_S}  # others have ended
-            self._told[episode] = at, event, None
-            yield event
-            return
-        waiting = together(waiting, event)
-        if at - told_at < AGAIN_S:
-            self._told[episode] = told_at, event, waiting
-            return
-        self._told[episode] = at, event, None
-        yield waiting
-
-
-def _seconds(event: Event) -> float:
-    try:
-        return datetime.fromisoformat(str(event.get("ts"))).timestamp()
-    except ValueError:
-        return 0.0

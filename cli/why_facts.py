@@ -120,12 +120,12 @@ class Findings:
         return "within" if self.traffic else "unseen"
 
     def demand(self, one: Limited) -> tuple[float, float]:
-        """Messages per second: offered to a level's bucket, and of these over the limit, in the last full second."""
+        """Messages per second: offered to a level's bucket, and of these over the limit, of late."""
         usage, event = one.usage, one.event or {}
         if usage.get("received_per_second") is not None:
             offered = float(usage["received_per_second"])
             return offered, max(0.0, offered - float(usage.get("forwarded_per_second") or 0))
-        over = float(event.get("refused") or 0) + float(event.get("delayed") or 0)
+        over = (float(event.get("refused") or 0) + float(event.get("delayed") or 0)) / float(event.get("seconds") or 1)
         return (float(event.get("rate") or 0), over) if one.over_now else (0.0, 0.0)
 
 

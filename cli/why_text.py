@@ -376,8 +376,8 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         )
         yield f"      sluice spool show {joined(findings.words)}"
     elif not is_held(level):
-        offered, over = findings.demand(one)
-        share = f", {figures.percent(over / offered)} less than now" if offered and over else ""
+        less = too_much(level, *findings.demand(one))
+        share = f", {figures.percent(less)} less than now" if less > 0 else ""
         if level.get("max_message_size"):
             yield from beside("-", f"Send no message larger than {level['max_message_size']}.", width, indent=4)
         if level.get("copies") == REFUSE:
@@ -408,6 +408,14 @@ def what_to_do(findings: Findings, libraries: list[ClientAdvice], width: int) ->
         yield f"      {contained[1]}"
     yield from beside("-", "See every rule, and why it holds or not:", width, indent=4)
     yield f"      {look}"
+
+
+def too_much(level: JSONObject, offered: float, over: float) -> float:
+    """The share of what is offered that is too much. A breaker or another limit refuses more than that."""
+    most = (level.get("limit") or {}).get("messages_per_second")
+    if not offered or not over:
+        return 0.0
+    return over / offered if most is None else 1 - float(most) / offered
 
 
 def limit_rate(level: JSONObject) -> str:

@@ -152,7 +152,7 @@ class Gateway:
             limiter.inline,
         )
         self.accounts = Accounts()
-        self.limit_events = LimitEvents()
+        self.limit_events = LimitEvents(self.accounts.topics)
         self.refused_clients = RefusedClients()
         self.client_ranking = ClientRanking()
         self.topic_limits = TopicLimits(self.accounts.shown)

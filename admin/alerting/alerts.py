@@ -137,7 +137,9 @@ def description(alert: Alert) -> str:
             f"From {log.moment(alert.starts_at)} to {log.moment(alert.ends_at)} {what} was over the limit of {facts.limit} "
             f"(origin: {origin})."
         )
-    words.append(f"So far {facts.refused} messages were refused and {facts.delayed} delayed.")
+    words.append(f"So far {facts.refused} messages were refused and {facts.delayed} had to wait.")
+    if facts.waiting and alert.ends_at is None:
+        words.append(f"{facts.waiting} messages wait now.")
     user = f", user {safe(facts.user)}" if facts.user else ""
     others = f", the worst of {facts.clients}" if facts.clients > 1 else ""
     client = f"client {safe(facts.client)}{user}"

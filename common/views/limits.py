@@ -29,6 +29,8 @@ class OverLimitView(View, frozen=True, kw_only=True):
     group: str = ""
     client_refused: Annotated[int, fact("of the worst client, over the last second or so")] = 0
     clients: Annotated[int, fact("that were over it", add)] = 0
+    waiting: Annotated[int | None, fact("of a topic: messages that wait now", add, "messages")] = None
+    client_share: Annotated[float, fact("of all that was over it, what the worst client makes", unit="share")] = 1.0
 
     def key(self) -> tuple[str, str, str, str, str]:
         return self.per, self.thing, self.rule, self.operation, self.protocol if self.per == "topic" and self.thing else ""

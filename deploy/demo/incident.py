@@ -135,9 +135,10 @@ def _summed(phase: Phase) -> str:
 
 def _named(gateway: Gateway, summary: list[str]) -> None:
     """The gateway's log names the group and its worst client."""
-    reached = [event for event in gateway.events() if event["event"] == "limit_reached" and event["topic"] == RETRIES]
+    kinds = "limit_reached", "limit_recovered"
+    reached = [event for event in gateway.events() if event["event"] in kinds and event["topic"] == RETRIES]
     expect("the log says that the group is over its limit", held=bool(reached))
-    told = max(reached, key=lambda event: int(event["refused"]))
+    told = max(reached, key=lambda event: int(event["client_refused"]))
     fields = ("event", "topic", "group", "client", "client_refused", "clients", "refused")
     summary.append("the log: " + " ".join(f"{name}={told[name]}" for name in fields))
     expect(

@@ -167,16 +167,18 @@ CONNECTIONS: Final = {
 
 LIMITS: Final = {
     "limit_reached": lines(
-        "warning", fields=f"{LIMIT} rate refused delayed retry_after_ms clients client_refused client user operation",
-        meaning="A bucket is over its limit, `since` then without a pause of two seconds; once a second while it lasts. `rate`: messages "
-        "per second offered to it; `refused` and `delayed`: since the line before; `clients`: how many were over it; `client`: the "
-        "worst, with `client_refused` messages."),
+        "warning", fields=f"{LIMIT} seconds rate refused delayed waiting retry_after_ms clients client_refused client user operation",
+        meaning="A bucket is over its limit, `since` then without a pause of two seconds; once, and then once a minute while it lasts. "
+        "`seconds`: since the line before; in these `rate`: messages per second offered to it; `refused` and `delayed`; `clients`: how "
+        "many were over it; `client`: the worst, with `client_refused` messages. `waiting`: a topic's messages that wait now."),
     "limit_recovered": lines(
-        "info", fields=f"{LIMIT} refused delayed client user operation",
-        meaning="A bucket has not been over its limit for two seconds; `refused` and `delayed` since its first `limit_reached`."),
+        "info", fields=f"{LIMIT} refused delayed clients client_refused client user operation",
+        meaning="A bucket has not been over its limit for two seconds; `refused` and `delayed` since its first `limit_reached`, `clients` "
+        "and `client_refused` since the last."),
     "limits_reached": lines(
         "warning", fields="messages remedy",
-        meaning="So many messages were over the limits of buckets that have no line of their own: too many are over at once."),
+        meaning="So many messages were over the limits of buckets that have no line of their own: too many are over at once. Once a "
+        "minute while it lasts."),
     "changed": lines(
         "info", fields="by role action revision reason targets changes",
         meaning="A live change is durable and in force, as `revision`: by whom and why. `targets` are the first of what was changed."),

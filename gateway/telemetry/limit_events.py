@@ -1,12 +1,14 @@
 """Log events of limits: `limit_reached` while a bucket is over its limit, `limit_recovered` after (`docs/design/contract.md` 8).
 
 The naive way writes a line per refusal: a flood of messages becomes a flood of lines. Here each bucket over its limit has one episode,
-whatever topics and clients draw from it, and an episode has at most one line a second.
+whatever topics and clients draw from it. It has a line when it begins, and then at most one in AGAIN_NS, with the sums since. (A line a
+second were 90 MB a day of two topics.)
 
-`per` and `thing` name the bucket; `rule`, `place` and `origin` say where its limit comes from. `rate` is what was offered to the bucket
-since the last tick, in messages per second. `refused` counts the messages that the limit cost: refused, dropped, or lost with the channel
-or connection that was closed for it. `delayed` counts those that it made wait. Both are counted since the line before; in
-`limit_recovered`, since the episode began.
+`per` and `thing` name the bucket; `rule`, `place` and `origin` say where its limit comes from. `seconds` are those since the line before
+(of the first, since the last tick), and `rate` is what was offered to the bucket in them, in messages per second. `refused` counts the
+messages that the limit cost: refused, dropped, or lost with the channel or connection that was closed for it. `delayed` counts those that
+it made wait. Both are counted since the line before; in `limit_recovered`, since the episode began. `waiting` are a topic's messages that
+wait now.
 
 `since` is when the episode began. `client` is the address that was over the limit most since the line before, `client_refused` the
 messages that it lost by that, and `clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`,
@@ -14,18 +16,19 @@ messages that it lost by that, and `clients` the number of addresses over the li
 RocketMQ's producer group. `retry_after_ms` is the wait of the last message over the limit.
 
 A client that makes up names can drive any number of buckets over their limits. MAX_EPISODES of them have lines of their own at a time. One
-line a second (`limits_reached`) counts the messages over the limits of all others.
+line in AGAIN_NS (`limits_reached`) counts the messages over the limits of all others.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from common import log
 from common.views.limits import OverLimitView
-from gateway.clock import now_ns
+from gateway.counting.accounts import Place, TopicTotals
 from gateway.telemetry.refused_clients import consumer_group
 from limiter.buckets.bucket import OVERFLOW, Bucket
 from limiter.decisions.caps import is_cap
@@ -38,6 +41,8 @@ MAX_CLIENTS: Final = 1000  # addresses; told apart in one bucket and second; a g
 MAX_EPISODES: Final = 1000  # buckets; over their limits with lines of their own; a guess: more lines a second than anybody reads
 MAX_NAME_CHARS: Final = 1000  # characters; of a name in `described`; RocketMQ's topics have 255 at most, but clients make them up
 RECOVERED_NS: Final = 2_000_000_000  # ns; without a refusal, until a bucket has recovered; a guess
+AGAIN_NS: Final = 60_000_000_000  # ns; between two lines of one episode: docs/design/contract.md 8
+TICK_NS: Final = 500_000_000  # ns; by which a tick may be early or late
 
 EpisodeKey = tuple[str, str, str, str, str]  # the bucket's identity, and the operation
 JSONObject = dict[str, object]
@@ -68,8 +73,8 @@ class Episode:
     """One bucket over its limit, since the first message that was."""
 
     __slots__ = (
-        "began", "bucket", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "rate", "reason", "refused",
-        "retry_after_ns", "told", "worst",
+        "began", "bucket", "clients", "clients_over", "delayed", "last_over_at", "limit", "limit_words", "offered", "over", "over_now",
+        "rate", "reason", "refused", "retry_after_ns", "share", "told_at", "told_delayed", "told_refused", "worst",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket, key: Key) -> None:
@@ -77,16 +82,22 @@ class Episode:
         self.reason: str | None = "share" if is_cap(bucket) else None  # of its last refusal; None: the limit alone
         self.bucket = bucket
         self.clients: dict[str, Culprit] = {}  # by address, since the line before; MAX_CLIENTS at most
-        self.worst = Culprit(key)  # of the line before
+        self.worst = Culprit(key)  # since the line before; just after it, of that line
+        self.share = 1.0  # of all that was over the limit, what `worst` makes
         self.delayed = 0  # messages, since it began
         self.refused = 0  # messages, since it began
         self.retry_after_ns = 0
-        self.last_over_at = 0  # monotonic ns
+        self.over_now = True  # a message was over it since the last tick
+        self.last_over_at = 0  # monotonic ns; the last tick before which one was
         self.limit: Limit | None = None  # that of `limit_words`
         self.limit_words = ""
-        self.told = False  # whether `limit_reached` was logged
-        self.rate = 0  # messages per second offered, of the line before
-        self.clients_over = 0  # addresses over the limit, of the line before
+        self.told_at = 0  # monotonic ns; of the last line; 0: none yet
+        self.told_delayed = 0  # of `delayed`, what lines have told
+        self.told_refused = 0  # the same of `refused`
+        self.offered = 0  # messages, since the line before
+        self.over = 0  # messages over the limit of all `clients`, since the line before
+        self.rate = 0  # messages per second offered, of the last second
+        self.clients_over = 0  # addresses over the limit since the line before; just after it, those of that line
 
     def blame(self, key: Key, tally: Tally) -> None:
         """Count what one client's key had over the limit, if anything."""
@@ -94,6 +105,7 @@ class Episode:
         over = refused + tally.delayed
         if over == 0:
             return
+        self.over += over
         address = key.origin.client
         culprit = self.clients.get(address)
         if culprit is None:
@@ -112,21 +124,30 @@ class Episode:
             self.limit_words = format_limit(limit)
         return self.limit_words
 
-    def take_clients(self) -> int:
-        """The number of clients over the limit since the last call. `worst` becomes the one that was over it most."""
-        count = len(self.clients)
-        self.worst = max(self.clients.values(), key=lambda culprit: culprit.over, default=Culprit(self.worst.key))
+    def find_worst(self) -> None:
+        """`worst` becomes the client that was over the limit most since the line before."""
+        if self.clients:
+            self.worst = max(self.clients.values(), key=lambda culprit: culprit.over)
+            self.share = self.worst.over / self.over
+            self.clients_over = len(self.clients)
+
+    def end_line(self, now: int) -> None:
+        """What is counted from now on is of the next line."""
+        self.told_at, self.told_delayed, self.told_refused = now, self.delayed, self.refused
         self.clients = {}
-        return count
+        self.offered = self.over = 0
 
 
 class LimitEvents:
-    """Every bucket over its limit, with at most one line a second for each."""
+    """Every bucket over its limit, with at most one line in AGAIN_NS for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: Mapping[Place, TopicTotals] | None = None) -> None:
+        """`topics`: those of the accounts, which know what waits of each."""
+        self._topics = {} if topics is None else topics
         self._over: dict[EpisodeKey, Episode] = {}
         self._offered: dict[Bucket, int] = {}  # messages, since the last tick
-        self._others = 0  # messages over the limits of buckets without an episode, since the last tick
+        self._others = 0  # messages over the limits of buckets without an episode, since the last line of theirs
+        self._others_told_at = 0  # monotonic ns; 0: never
         self._ticked_at = 0
 
     def add(self, key: Key, tally: Tally) -> None:
@@ -155,43 +176,64 @@ class LimitEvents:
                 return None
             episode = self._over[identity] = Episode(bucket, key)
         episode.bucket = bucket  # the same, or one made anew for the same thing
-        episode.last_over_at = now_ns()
+        episode.over_now = True
         return episode
 
     def tick(self, now: int) -> None:
-        """Once a second: log what is new. Buckets without a refusal for RECOVERED_NS have recovered."""
+        """Once a second: log what is new. A bucket without a refusal for RECOVERED_NS has recovered, once nothing of it is still held."""
         elapsed = max(now - self._ticked_at, 1) if self._ticked_at else SECOND
         for identity, episode in list(self._over.items()):
             delayed, refused = episode.bucket.take_unreported()
             episode.delayed += delayed
             episode.refused += refused
-            wait = episode.retry_after_ns
-            if delayed or refused:
-                clients = episode.take_clients()
-                episode.told = True
-                episode.clients_over = clients
-                episode.rate = round(self._offered.get(episode.bucket, 0) * SECOND / elapsed)
-                log_limit_event(
-                    logging.WARNING, "limit_reached", episode, rate=episode.rate,
-                    refused=refused, delayed=delayed, retry_after_ms=None if wait >= MAX_RETRY_AFTER_NS else round(wait / 1e6, 3),
-                    clients=clients, client_refused=episode.worst.refused,
-                )  # fmt: skip
-            if now - episode.last_over_at > RECOVERED_NS:
+            offered = self._offered.get(episode.bucket, 0)
+            episode.offered += offered
+            episode.rate = round(offered * SECOND / elapsed)
+            if episode.over_now:
+                episode.over_now, episode.last_over_at = False, now
+            episode.find_worst()
+            new = episode.delayed - episode.told_delayed, episode.refused - episode.told_refused
+            if any(new) and (not episode.told_at or now - episode.told_at > AGAIN_NS - TICK_NS):
+                self._tell(episode, *new, now, elapsed)
+            if now - episode.last_over_at > RECOVERED_NS + (episode.retry_after_ns if self._waiting(episode) else 0):
                 del self._over[identity]
-                log_limit_event(logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed)
-        if self._others:
+                log_limit_event(
+                    logging.INFO, "limit_recovered", episode, refused=episode.refused, delayed=episode.delayed,
+                    clients=episode.clients_over, client_refused=episode.worst.refused,
+                )  # fmt: skip
+        if self._others and (not self._others_told_at or now - self._others_told_at > AGAIN_NS - TICK_NS):
             remedy = f"{MAX_EPISODES} other limits have lines of their own; see the access log, or sluice limits list"
             log.event(logging.WARNING, "limits_reached", messages=self._others, remedy=remedy)
-            self._others = 0
+            self._others, self._others_told_at = 0, now
         self._offered.clear()
         self._ticked_at = now
 
+    def _tell(self, episode: Episode, delayed: int, refused: int, now: int, elapsed: int) -> None:
+        """`limit_reached`, with what is new since the line before."""
+        wait = episode.retry_after_ns
+        since = now - episode.told_at if episode.told_at else elapsed
+        log_limit_event(
+            logging.WARNING, "limit_reached", episode, seconds=round(since / SECOND, 1), rate=round(episode.offered * SECOND / since),
+            refused=refused, delayed=delayed, waiting=self._waiting(episode),
+            retry_after_ms=None if wait >= MAX_RETRY_AFTER_NS else round(wait / 1e6, 3),
+            clients=episode.clients_over, client_refused=episode.worst.refused,
+        )  # fmt: skip
+        episode.end_line(now)
+
+    def _waiting(self, episode: Episode) -> int | None:
+        """Messages of the bucket's topic that wait now; None: it is no topic's."""
+        key = episode.worst.key
+        if episode.bucket.effective.per != "topic":
+            return None
+        totals = self._topics.get((key.origin.protocol, key.text, key.operation))
+        return 0 if totals is None else totals.waiting
+
     def over(self) -> list[OverLimitView]:
         """Every limit that has reached (`limit_reached`) and not recovered, as `admin/alerting/alerts.py` reads it."""
-        return [described(episode, identity[-1]) for identity, episode in self._over.items() if episode.told]
+        return [described(episode, identity[-1], self._waiting(episode)) for identity, episode in self._over.items() if episode.told_at]
 
 
-def described(episode: Episode, operation: str) -> OverLimitView:
+def described(episode: Episode, operation: str, waiting: int | None) -> OverLimitView:
     """One bucket over its limit: which one, its limit, what it cost since it began, and the client that was over it most."""
     bucket, key = episode.bucket, episode.worst.key
     origin = key.origin
@@ -201,7 +243,7 @@ def described(episode: Episode, operation: str) -> OverLimitView:
         since=episode.began, rate=episode.rate, refused=episode.refused, delayed=episode.delayed,
         protocol=origin.protocol, topic=key.text[:MAX_NAME_CHARS], listener=origin.listener,
         client=origin.client, user=(origin.user or "")[:MAX_NAME_CHARS], group=(group_of(key) or "")[:MAX_NAME_CHARS],
-        client_refused=episode.worst.refused, clients=episode.clients_over,
+        client_refused=episode.worst.refused, clients=episode.clients_over, waiting=waiting, client_share=round(episode.share, 4),
     )  # fmt: skip
 
 

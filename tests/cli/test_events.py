@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cli.events import as_text
-from cli.repeats import Following, folded
+from cli.repeats import folded
 from cli.tables import cell_width, fold
 from cli.top import Glance
 from support.processes import wait_until
@@ -112,16 +112,6 @@ def test_a_limit_that_goes_on_being_reached_is_two_lines_and_all_shows_each(slui
     assert len(sluice("events", "-o", "json").out.splitlines()) == len(flood) + 2
 
 
-def test_followed_events_tell_a_limit_that_goes_on_once_a_minute_and_lose_no_message() -> None:
-    following = Following()
-    told = [each for second in range(121) for each in following.show(reached(second))]
-    assert [each["ts"][14:19] for each in told] == ["00:00", "01:00", "02:00"]
-    assert [each.get("lines") for each in told] == [None, 60, 60]
-    assert sum(each["refused"] for each in told) == 121 * 10
-    assert [*following.show(reached(122, since="12:02:02"))], "another episode"
-    assert [*following.show(EVENTS[1])] == [EVENTS[1]]
-
-
 def changed(second: int, target: str) -> dict[str, Any]:
     at = f"2026-11-21T12:00:{second:02}.500Z"
     return {"id": f"c-{second}", "ts": at, "level": "info", "event": "changed", "by": "ops", "targets": [target], "changes": 1}
@@ -138,12 +128,6 @@ def test_lines_before_a_change_of_their_limit_are_not_summed_with_those_after_it
     lines = sluice("events").out.splitlines()
     found = [("changed" in line, *re.findall(r"lines=(\d+)", line), *re.findall(r"limit=(\S+)", line)) for line in lines]
     assert found == [(False, "10/s"), (True,), (False, "9", "10/s"), (True,), (False, "20/s"), (False, "9", "20/s")]
-    following = Following()
-    told = [each for item in items for each in following.show(item)]
-    assert [(each["event"], each.get("lines"), each.get("limit")) for each in told] == [
-        ("limit_reached", None, "10/s"), ("changed", None, None), ("limit_reached", 9, "10/s"), ("changed", None, None),
-        ("limit_reached", None, "20/s"),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

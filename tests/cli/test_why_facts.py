@@ -42,6 +42,24 @@ def test_what_a_limit_holds_is_no_part_of_what_passes() -> None:
     assert "42.9/s: 9.6/s passes, 33.3/s is held" in page(found)
 
 
+@pytest.mark.parametrize(
+    ("offered", "passed", "less"), [(54.4, 9.2, "63 % less than now"), (54.4, 20.0, "63 % less than now"), (20.0, 9.0, None)]
+)
+def test_slowing_down_is_told_by_the_limit_and_not_by_what_a_breaker_refuses(offered: float, passed: float, less: str | None) -> None:
+    """20/s of 54.4/s was told as 83 % less: what the breaker refused counted, too."""
+    one = level(limit={"messages": "20/s", "messages_per_second": 20.0})
+    one["usage"] |= {"received_per_second": offered, "forwarded_per_second": passed}
+    text = " ".join(page(findings(one)).split())
+    assert f"send at most 20/s{f', {less}' if less else ''}." in text
+
+
+def test_the_sums_of_a_line_are_told_by_the_second() -> None:
+    """`limit_reached` comes once a minute: of a client's limit there is nothing else to tell from."""
+    event = {"event": "limit_reached", "rate": 90, "refused": 1200, "delayed": 0, "seconds": 60.0}
+    one = Limited(level(per="client", usage={"admitted": 1}), event)
+    assert findings(level()).demand(one) == (90.0, 20.0)
+
+
 def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals() -> None:
     text = page(findings(level(operation="consume", action="reject")))
     assert "9.6/s is delivered; what the broker has more waits for its turn" in text

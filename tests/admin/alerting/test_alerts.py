@@ -110,7 +110,7 @@ def test_a_message_of_version_4_has_alertmanagers_fields() -> None:
 def test_annotations_say_what_happens_and_what_to_do() -> None:
     texts = alert_of(refused=1234, delayed=5).annotations()
     assert texts["summary"] == "AMQP topic %2F/orders/order.created is over its limit of 500/s (rule orders)"
-    told = "1234 messages were refused and 5 delayed"
+    told = "1234 messages were refused and 5 had to wait"
     for part in ("Since 2026-11-25T13:21:04.000Z", "700 messages/s", told, "client 10.0.0.7, user shop", "the worst of 3", "limits.yaml:7"):
         assert part in texts["description"]
     assert texts["command"] == "sluice why amqp / orders order.created"

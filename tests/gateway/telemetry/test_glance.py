@@ -13,16 +13,16 @@ from gateway.telemetry.glance import MOST_OVER, WINDOW, RecentOverhead, in_short
 def over(thing: str, rate: float, since: float = 100.0, client: str = "10.0.0.7", **more: Any) -> OverLimitView:
     found: dict[str, Any] = {
         "per": "topic", "thing": thing, "rule": "all", "operation": "produce", "protocol": "rocketmq", "since": since, "rate": rate,
-        "refused": int(10 * rate), "delayed": 0, "client": client, "client_refused": int(rate), **more,
+        "refused": int(10 * rate), "delayed": 0, "client": client, "client_refused": int(rate), "waiting": int(rate), **more,
     }  # fmt: skip
     return OverLimitView(**found)
 
 
 def test_limits_that_are_over_are_added_up_over_workers_the_worst_first() -> None:
-    found = over_limits(merge_all([[over("a", 5.0, 100.0), over("b", 9.0)], [over("a", 7.0, 90.0, "10.0.0.8")]]))
-    assert [(each.thing, each.rate, each.refused, each.since, each.client) for each in found] == [
-        ("a", 12.0, 120, 90.0, "10.0.0.8"),
-        ("b", 9.0, 90, 100.0, "10.0.0.7"),
+    found = over_limits(merge_all([[over("a", 5.0, 100.0), over("b", 9.0, waiting=None)], [over("a", 7.0, 90.0, "10.0.0.8")]]))
+    assert [(each.thing, each.rate, each.refused, each.waiting, each.since, each.client) for each in found] == [
+        ("a", 12.0, 120, 12, 90.0, "10.0.0.8"),
+        ("b", 9.0, 90, None, 100.0, "10.0.0.7"),
     ]
     assert len(over_limits(merge_all([[over("a", 1.0)], [over("a", 1.0, protocol="amqp")]]))) == 2
     assert over_limits([]) == []
