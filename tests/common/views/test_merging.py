@@ -54,7 +54,6 @@ def test_every_number_is_added_but_for_those_that_say_otherwise() -> None:
         "ListenerView.max_connections_per_address", "ListenerView.max_connections_per_user", "MemoryLimitView.limit_bytes",
         "ListenerView.registrations_refused", "MemoryLimitView.size_bytes", "MemoryLimitView.step",
         "OverLimitView.client_refused", "OverLimitView.client_share",
-       
         "StatusView.pid", "StatusView.revision", "StatusView.uptime_seconds", "StatusView.workers_replaced",
         "UpstreamView.held_seconds",
     }  # fmt: skip
