@@ -14,6 +14,7 @@ from typing import Protocol
 
 from admin.recent_events import RecentEvents
 from common.views.connections import AnyConnection
+from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import StatusView
@@ -78,6 +79,9 @@ class Gateway(Protocol):
 
     async def spooled_topics(self) -> list[SpooledTopicView]:
         """The topics that wait in the spool."""
+
+    def over(self) -> list[OverLimitView]:
+        """The limits that are over now."""
 
     def clients(self) -> list[ClientView]:
         """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone."""

@@ -119,6 +119,14 @@ class Findings:
             return "unlimited"
         return "within" if self.traffic else "unseen"
 
+    def item(self, one: Limited) -> JSONObject:
+        """What `GET /v1/topics` says of the messages that a level limits; {} where it does not know them."""
+        return next((item for item in self.traffic if item.get("operation") == one.level.get("operation")), {})
+
+    def account(self, one: Limited) -> JSONObject:
+        """What the gateway says its limit does to the topic now; {} of a level that is no topic's, or of an older gateway."""
+        return (self.item(one).get("account") or {}) if one.level.get("per") == "topic" else {}
+
     def demand(self, one: Limited) -> tuple[float, float]:
         """Messages per second: offered to a level's bucket, and of these over the limit, of late."""
         usage, event = one.usage, one.event or {}

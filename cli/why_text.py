@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from cli.account_text import account_text
 from cli.client_advice import ClientAdvice
 from cli.explain import cost_text, limit, moment, tried_beside
 from cli.names import typed_path
@@ -30,9 +31,10 @@ WRITTEN: Final = ("vhost", "exchange")  # levels whose `thing` is percent-encode
 NEVER_MS: Final = 3_600_000.0  # ms; a longer wait is none: the limit is 0
 HEADLINES: Final = {
     "limited_now": "limited now",
+    "waiting_now": "waiting now",
     "limited_before": "not limited now",
-    "not_enforced": "over a limit that is not enforced: nothing is refused or held",
-    "within": "within its limit, nothing was refused or held",
+    "not_enforced": "over a limit that is not enforced: nothing is refused, and nothing waits",
+    "within": "within its limit, nothing was refused, and nothing had to wait",
     "unseen": "no message of it has come yet",
     "unlimited": "no limit holds for it",
 }
@@ -81,8 +83,9 @@ def beside(name: str, text: str | list[str], width: int, *, indent: int = INDENT
 
 
 def headline(findings: Findings) -> str:
-    text = f"{' '.join(findings.words)}: {HEADLINES[findings.state]}"
     one = findings.worst
+    waits = one is not None and findings.account(one).get("state") == "waiting"
+    text = f"{' '.join(findings.words)}: {HEADLINES['waiting_now' if waits and findings.state == 'limited_now' else findings.state]}"
     if one is None or not one.enforced:
         return text
     by = "" if one.level.get("per") == "topic" else f"by the limit {whose(one.level)}"
@@ -117,16 +120,20 @@ def level_lines(findings: Findings, one: Limited, width: int) -> Iterator[str]:
         if is_held(level):
             text = f"{figures.rate(passed)} {operation_of(level).passes}"
         else:
-            what = "held" if one.enforced and level.get("action") in PATIENT else "over the limit"
-            text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} is {what}"
+            what = "waits" if one.enforced and level.get("action") in PATIENT else "is over the limit"
+            text = f"{figures.rate(offered)}: {figures.rate(passed)} passes, {figures.rate(over)} {what}"
         yield from beside("demand", text, width)
+    waits = one.enforced and findings.account(one).get("state") == "waiting"
+    if waits:
+        yield from beside("now", account_text(findings.item(one)), width)
     if one.usage:
         usage = one.usage
-        total = f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} held"
+        total = f"{usage['admitted']:,} passed, {usage['refused']:,} refused, {usage['held']:,} had to wait"
         if not one.enforced:
             total = f"{usage['admitted'] + usage['shadow_refused']:,} passed, {usage['shadow_refused']:,} of them would have been refused"
         yield from beside("in all", total, width)
-        yield from beside("wait", wait_text(level, usage) if one.enforced else "none: every message passes", width)
+        if not waits:
+            yield from beside("wait", wait_text(level, usage) if one.enforced else "none: every message passes", width)
     yield from beside("action", action_text(level, str(findings.body.get("protocol"))), width)
     tried = tried_beside(level)
     if tried is not None:
@@ -232,7 +239,9 @@ def client_text(client: Client) -> str:
             else f"{client.refused:,} refused in all"
         )
     elif client.delayed_per_second or client.delayed:
-        many = f"{figures.rate(client.delayed_per_second)} held {LATELY}" if client.delayed_per_second else f"{client.delayed:,} held"
+        many = (
+            f"{figures.rate(client.delayed_per_second)} waits {LATELY}" if client.delayed_per_second else f"{client.delayed:,} had to wait"
+        )
         many += ", of all its topics"
     else:
         many = ""

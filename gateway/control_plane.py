@@ -131,7 +131,7 @@ class ControlPlane:
         self.hourly_raises = HourlyRaises(self.store, lambda: self.governed.settings.quotas, self._demand)
         self.admin_server = AdminServer(self, self.store, settings)
         self.handover = Handover(self.store, self.admin_server, self.fill_levels, self)
-        self.webhooks = Webhooks(settings, self._over)
+        self.webhooks = Webhooks(settings, self.over)
         self.lag_watch = LagWatch(self.judge, governed.listening, logins_of(settings), self.follow)
         self.reloads.members += [
             self.admin_server.prepare, lambda new: partial(self.log_keeping.take_settings, new), self.webhooks.prepare,
@@ -192,8 +192,7 @@ class ControlPlane:
                     nursery.start_soon(ask, plane)
         return found
 
-    def _over(self) -> list[OverLimitView]:
-        """The limits that are over."""
+    def over(self) -> list[OverLimitView]:
         found: list[OverLimitView] = self.view("over")
         return found
 

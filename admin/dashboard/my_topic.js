@@ -8,9 +8,9 @@ import * as f from "./format.js";
 import { badge, figure, figures, pairs, problem, quiet, section, select, table } from "./parts.js";
 import { limitPath, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
-import { redraw, state, topicKey } from "./store.js";
+import { redraw, state } from "./store.js";
 import { language, t } from "./text.js";
-import { levelCard, rates, sender, topicHead, unseenTopic } from "./topic.js";
+import { accountOf, levelCard, rates, sender, topicHead, unseenTopic } from "./topic.js";
 
 export default function myTopic({ protocol, topic }) {
   const item = { protocol, topic, operation: "produce" };
@@ -55,11 +55,8 @@ export default function myTopic({ protocol, topic }) {
   };
 
   function verdict(now) {
-    const since = state.over.get(topicKey(item))?.since;
     if (!now) return unseenTopic(data);
-    if (now.refused_per_second > 0) return h("p", { class: "verdict" }, badge(t("verdict_refused"), "bad"), " ", t("verdict_refused_text", { share: f.percent(now.refused_per_second / Math.max(now.received_per_second, 1e-9)), since: since ? t("since_at", { at: f.moment(since) }) : "" }));
-    if (now.waiting > 0) return h("p", { class: "verdict" }, badge(t("verdict_held"), "warn"), " ", t("verdict_held_text", { n: f.count(now.waiting) }));
-    return h("p", { class: "verdict" }, badge(t("verdict_within"), "good"), " ", t("verdict_within_text"));
+    return accountOf(now) || h("p", { class: "verdict" }, badge(t("verdict_within"), "good"), " ", t("verdict_within_text"));
   }
 
   function refusedLately() {

@@ -3,7 +3,7 @@
 import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
-import { address, badge, bar, csvButton, figure, figures, given, head, originText, quiet, section, spark, table, topicAnchor } from "./parts.js";
+import { accountText, address, badge, bar, csvButton, culprit, figure, figures, given, head, originText, quiet, section, spark, table, topicAnchor, waitText } from "./parts.js";
 import { limitPath, topicLink, topicOf } from "./router.js";
 import { points } from "./screen_data.js";
 import { liveTopic, may, state, topicKey } from "./store.js";
@@ -34,13 +34,11 @@ export function alarms(snapshot) {
     const now = item && liveTopic(item);
     const rate = now ? now.received_per_second : over.rate;
     const share = now ? now.refused_per_second / Math.max(now.received_per_second, 1e-9) : null;
-    const first = now?.clients?.[0];
-    const all = (now?.clients || []).reduce((sum, each) => sum + each.refused_per_second, 0);
-    const who = over.client ? t("alarm_who", { client: over.client, user: over.user || over.group ? ` (${[over.user, over.group].filter(Boolean).join(", ")})` : "", share: f.percent(first?.client === over.client && all ? first.refused_per_second / all : null) }) : "";
+    const does = over.per === "topic" && now && accountText(now);
     const since = new Date(over.since * 1000).toISOString();
     found.push({
       key: `${over.per} ${over.thing} ${over.operation} ${over.rule}`, level: share > 0.5 ? "bad" : "warn", at: since, item, live: liveChange(over, item, now, snapshot.live_changes.items), weight: share === null ? over.rate : now.refused_per_second,
-      text: t(now?.refused_per_second > 0 ? "alarm_topic" : "alarm_held", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: f.readable(over.limit), share: f.percent(share), who }),
+      text: t("alarm_over", { whose: over.per === "topic" ? "" : ` (${t(`per_${over.per}`)} ${over.per === "rule" ? over.rule : over.thing})`, since: f.ago(since), rate: f.number(rate), limit: f.readable(over.limit), does: does ? `; ${does}` : "", who: culprit(does && now.account.client ? { group: over.group, ...now.account } : over) }),
     });
   }
   for (const text of snapshot.warnings || []) if (!(unreachable.length && /unreachable|cannot be reached/.test(text))) found.push({ key: `warning ${text}`, level: "warn", text });
@@ -133,8 +131,7 @@ export default function overview() {
   function worstNow(snapshot) {
     const rows = snapshot.topics.filter((item) => item.received_per_second > 0 || item.waiting > 0).slice(0, 10).map((item) => {
       const over = state.over.get(topicKey(item));
-      const client = (item.clients || []).find((each) => each.refused_per_second > 0);
-      const { limit } = item;
+      const { limit, account } = item;
       return {
         key: topicKey(item),
         className: item.refused_per_second > 0 ? "bad" : "",
@@ -144,14 +141,15 @@ export default function overview() {
           limit: f.limitText(limit),
           used: bar(item.used),
           refused: item.refused_per_second > 0 ? f.rate(item.refused_per_second) : "0",
-          wait: f.milliseconds(item.wait_ms),
+          waiting: f.count(item.waiting),
+          wait: waitText(item),
           since: over ? f.moment(over.since) : "–",
-          who: address(client?.client),
+          who: address(account.client),
           last_change: limit?.by ? [given([limit.reason, limit.by].filter(Boolean).join(", ")), ", ", limit.expires ? t("ends_in", { time: f.until(limit.expires) }) : t("no_end")] : limit ? originText(limit.origin) : "–",
         },
       };
     });
-    return table(t("worst_now"), "topic:wide rate:number limit:number used refused:number wait:number since:number who last_change", rows, { empty: t("no_traffic"), className: "worst" });
+    return table(t("worst_now"), "topic:wide rate:number limit:number used refused:number waiting:number wait:number since:number who last_change", rows, { empty: t("no_traffic"), className: "worst" });
   }
 
   return {

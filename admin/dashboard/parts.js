@@ -174,5 +174,19 @@ export function choice(label, options, value, onchange) {
     button(text, () => onchange(name), { key: name, title, "aria-pressed": String(name === value) })));
 }
 
+/** Who has most of what is refused or waits: "10.1.0.9 (billing) 67 % of it". `account`: of a topic, or of a limit that is over. */
+export const culprit = ({ client, user, group, client_share: share }) =>
+  client ? t("alarm_who", { client, user: [user, group].some(Boolean) ? ` (${[user, group].filter(Boolean).join(", ")})` : "", share: f.percent(share) }) : "";
+
+/** What a topic's limit does to it now, as `account` of /v1/topics has it: in a sentence; "" where it does nothing. */
+export function accountText(now) {
+  const { state, first_waited_seconds: first, last_waits_seconds: last, unrefused_because: because } = now.account;
+  const values = { n: f.count(now.waiting), share: f.percent(now.refused_per_second / Math.max(now.received_per_second, 1e-9)), first: first ? t("first_waited", { time: f.duration(first) }) : "", last: last === null ? t("no_end") : f.duration(last), because: because && t(`because_${because}`), limit: f.limitText(now.limit) };
+  return state === "within" ? "" : t(`account_${state}`, values);
+}
+
+/** How long a message that comes now will wait: behind those that wait already. */
+export const waitText = ({ account, waiting, wait_ms: wait }) => (account.state !== "waiting" && !account.last_waits_seconds ? f.milliseconds(wait) : account.last_waits_seconds === null ? t("no_end") : f.duration(account.last_waits_seconds));
+
 /** Where a limit comes from, in a word. */
 export const originText = (origin) => (origin ? t(`origin_${origin.replace("+", "_")}`) : "–");

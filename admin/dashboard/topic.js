@@ -5,7 +5,7 @@ import { traffic } from "./chart.js";
 import { h } from "./dom.js";
 import { editor } from "./edit.js";
 import * as f from "./format.js";
-import { address, badge, bar, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, table, topicAnchor } from "./parts.js";
+import { accountText, address, badge, bar, culprit, figure, figures, given, head, originText, problem, protocolBadge, quiet, section, table, topicAnchor, waitText } from "./parts.js";
 import { limitPath, segment } from "./router.js";
 import { points, readTopic, refresh } from "./screen_data.js";
 import { liveTopic, may } from "./store.js";
@@ -64,6 +64,15 @@ export const rates = (now) => [
   figure("received", f.rate(now?.received_per_second)), figure("passed", f.rate(now?.forwarded_per_second)), figure("refused", f.rate(now?.refused_per_second), now?.refused_per_second > 0),
 ];
 
+/** What its limit does to a topic now, since when, whose doing it is, and what ends it. */
+export function accountOf(now) {
+  const { state, since, last_waits_seconds: last } = now.account;
+  const ends = { refused: "ends_refused", waiting: last === null ? "ends_never" : "ends_waiting" }[state];
+  return state !== "within" && h("div", { class: `notice account ${state === "refused" ? "bad" : ""}`, role: "status", key: "account" },
+    h("p", null, badge(t(`account_${state}_word`), state === "refused" ? "bad" : "warn"), " ", h("strong", null, accountText(now)), since && ` ${t("since_at", { at: f.moment(since, true) })}`, culprit(now.account)),
+    ends && h("p", null, t(ends, { limit: f.limitText(now.limit), last: last && f.duration(last) })));
+}
+
 /** What is said of a topic that this gateway has not seen, which is no quiet one: its name may be wrong. `data`: of readTopic(). */
 export const unseenTopic = (data) => data.now === null && data.near && h("div", { class: "notice", role: "status", key: "never" },
   h("p", null, h("strong", null, t("never_seen")), " ", t("never_seen_text")),
@@ -97,15 +106,15 @@ export default function topic({ protocol, topic: name }, query) {
       const more = data.clients.get(each.client);
       return { key: each.client, cells: {
         ...sender(each.client, more), library: given(more?.libraries?.map((one) => `${one.product || one.language || ""} ${one.version || ""}`.trim()).join(", ")),
-        refused: f.rate(each.refused_per_second), refused_of: `${f.count(each.refused)} / ${f.count(each.forwarded + each.refused)}`,
+        refused: f.rate(each.refused_per_second), refused_of: `${f.count(each.refused)} / ${f.count(each.forwarded + each.refused)}`, waiting: f.count(each.waiting),
       } };
     });
-    return table(t("worst_clients"), "client user client_name library refused:number refused_of:number", rows, { empty: t("nobody_refused") });
+    return table(t("worst_clients"), "client user client_name library refused:number refused_of:number waiting:number", rows, { empty: t("nobody_refused") });
   }
 
   function facts(now) {
     const level = data.body?.levels?.find((each) => each.per === "topic") || data.body?.levels?.[0];
-    return figures(rates(now), figure("waiting", f.count(now?.waiting)), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("used", bar(now?.used)), figure("last_wait", f.milliseconds(now?.wait_ms)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
+    return figures(rates(now), figure("waiting", f.count(now?.waiting), now?.account?.state === "waiting"), now?.spooled > 0 && figure("spooled", f.count(now.spooled)), figure("limit", f.levelText(level)), figure("used", bar(now?.used)), figure("wait", now?.account && waitText(now)), now?.wait_p99_ms && figure("p99_wait", f.milliseconds(now.wait_p99_ms)),
       figure("last_limited", f.moment(level?.usage?.last_refused, true)));
   }
 
@@ -122,6 +131,7 @@ export default function topic({ protocol, topic: name }, query) {
         h("p", { class: "crumbs" }, h("a", { href: "/topics" }, `‹ ${t("topics")}`), " · ", h("code", { class: "raw" }, name), item.operation === "produce" && [" · ", h("a", { href: `/t/${protocol}/${segment(name)}` }, t("page_for_team"))]),
         problem(data.error),
         unseenTopic(data),
+        now && accountOf(now),
         facts(now),
         edit?.view(),
         traffic(data, charts, f.topicName(item)),

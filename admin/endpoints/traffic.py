@@ -122,7 +122,7 @@ async def topics(context: Context) -> Answer:
 
 
 async def _with_limits(context: Context, items: list[TopicView]) -> list[TopicView]:
-    return await with_limits(partial(topic_limit, context.store.rules()), context.gateway.judge, items, context.request.now)
+    return await with_limits(partial(topic_limit, context.store.rules()), context.gateway, items, context.request.now)
 
 
 async def clients(context: Context) -> Answer:

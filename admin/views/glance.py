@@ -35,7 +35,7 @@ class Glance:
 
     async def added_to(self, snapshot: JSONObject, now: int) -> JSONObject:
         """`snapshot` with `live_changes`, `quotas` and the topics' limits. `now`: monotonic ns."""
-        topics = await with_limits(self._limit_of, self._gateway.judge, snapshot.get("topics", []), now)
+        topics = await with_limits(self._limit_of, self._gateway, snapshot.get("topics", []), now)
         return {**snapshot, **self._of_state(), "topics": topics}
 
     def _limit_of(self, item: TopicView) -> Effective | None:

@@ -1,4 +1,6 @@
-"""The limit that holds for each topic of a list, and how much of it is used: `limit`, `used` and `wait_ms` of `GET /v1/topics`."""
+"""The limit that holds for each topic of a list, how much of it is used, and what it does: `limit`, `used`, `wait_ms` and `account` of
+`GET /v1/topics`.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,15 @@ from msgspec.structs import replace
 from admin.http.slices import rest_after
 from admin.store.state import format_time
 from admin.views.limit_views import LimitText, used_share
-from common.views.topics import TopicLimitView, TopicView
+from admin.views.topic_account import LOOK_BACK_S, account_of, begun_by_place
+from common.views.topics import TopicAccountView, TopicLimitView, TopicView
 from limiter.rules.subject import Subject
 from limiter.topics import parse_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from limiter.judge import Judge
+    from admin.ports import Gateway
     from limiter.rules.rule_set import Effective, RuleSet
 
 SLICE_TOPICS: Final = 3  # topics; looked up between two turns of the event loop: 0.2 ms, where rules are many (measured 2026-11)
@@ -34,19 +37,22 @@ def topic_limit(rules: RuleSet, item: TopicView) -> Effective | None:
     return min(found, key=lambda effective: effective.rule.mode != "enforce", default=None)
 
 
-async def with_limits(limit_of: Callable[[TopicView], Effective | None], judge: Judge, items: list[TopicView], now: int) -> list[TopicView]:
-    """The items with `limit` (None: none), `used` (0 to 1, None: no rate to compare with) and `wait_ms` (None: not used yet).
+async def with_limits(
+    limit_of: Callable[[TopicView], Effective | None], gateway: Gateway, items: list[TopicView], now: int
+) -> list[TopicView]:
+    """The items with `limit` (None: none), `used` (0 to 1, None: no rate to compare with) and `wait_ms` (None: not used yet) and `account`.
 
     `limit_of`: `topic_limit` under the rules in force. `now`: monotonic ns.
     """
     found: list[TopicView] = []
+    begun = begun_by_place(gateway.over())
     started = trio.current_time()
     for at, item in enumerate(items, 1):
         effective = limit_of(item)
         if effective is None:
-            found.append(replace(item, limit=None, used=None, wait_ms=None))
+            found.append(replace(item, limit=None, used=None, wait_ms=None, account=TopicAccountView(state="within")))
         else:
-            state = judge.state_of(effective.identity, now)
+            state = gateway.judge.state_of(effective.identity, now)
             limit = effective.rule.limit if state is None else state.cap_now or state.rate_now or effective.rule.limit
             text = LimitText.of(limit)
             view = TopicLimitView(
@@ -58,13 +64,16 @@ async def with_limits(limit_of: Callable[[TopicView], Effective | None], judge: 
                 origin=effective.origin,
                 rule=effective.rule.name,
                 mode=effective.rule.mode,
+                action=effective.rule.action,
                 by=effective.by or None,
                 at=format_time(effective.at) if effective.at else None,
                 reason=effective.reason or None,
                 expires=None if effective.expires_at is None else format_time(effective.expires_at),
             )
             wait_ms = None if state is None else round(state.wait_ns / 1e6, 3)
-            found.append(replace(item, limit=view, used=used_share(limit, item), wait_ms=wait_ms))
+            received = gateway.received_lately(item.key(), LOOK_BACK_S) if item.waiting else ()
+            account = account_of(item, effective.rule, limit, begun.get(item.key()), received)
+            found.append(replace(item, limit=view, used=used_share(limit, item), wait_ms=wait_ms, account=account))
         if at % SLICE_TOPICS == 0:
             await rest_after(started)
             started = trio.current_time()

@@ -17,6 +17,8 @@ class RefusedClientView(View, frozen=True, kw_only=True):
     """One client's messages to one topic, counted since the client is listed."""
 
     client: Annotated[str, fact("address")]
+    user: str | None = None
+    waiting: Annotated[int, fact("messages that wait now", add, "messages")] = 0
     forwarded: Annotated[int, fact("messages that passed", add, "messages")] = 0
     refused: Annotated[int, fact("messages refused or dropped", add, "messages")] = 0
     refused_per_second: Annotated[float, fact("a mean over ten seconds", add, "messages/s")] = 0.0
@@ -29,7 +31,9 @@ class RefusedClientView(View, frozen=True, kw_only=True):
 def worst_clients(one: Sequence[RefusedClientView], other: Sequence[RefusedClientView]) -> list[RefusedClientView]:
     """Of several processes those refused most now, then ever."""
     found = merge_lists(one, other)
-    return sorted(found, key=lambda client: (-client.refused_per_second, -client.refused, client.client))[:MAX_CLIENTS_SHOWN]
+    return sorted(found, key=lambda client: (-client.refused_per_second, -client.waiting, -client.refused, client.client))[
+        :MAX_CLIENTS_SHOWN
+    ]
 
 
 class TopicLimitView(View, frozen=True, kw_only=True):
@@ -43,10 +47,39 @@ class TopicLimitView(View, frozen=True, kw_only=True):
     origin: Annotated[str, fact("its source: override (changed live), file, quota, quota+hour, default", rank=30)] = ""
     rule: str = ""
     mode: Annotated[str, fact("enforce; shadow: only counted, all passes; off", rank=31)] = ""
+    action: Annotated[str, fact("what becomes of messages over it")] = ""
     by: str | None = None
     at: str | None = None
     reason: str | None = None
     expires: str | None = None
+
+
+class TopicAccountView(View, frozen=True, kw_only=True):
+    """What a topic's limit does to its messages now (`admin/views/topic_account.py`)."""
+
+    state: Annotated[str, fact("refused; waiting (nothing is refused); would_refuse (the limit is only counted: mode shadow); within")]
+    since: Annotated[str | None, fact("when its limit was reached")] = None
+    first_waited_seconds: Annotated[
+        float | None,
+        fact(
+            "how long the first of those that wait has waited; null: none does, it is not known, or longer than the series of the last "
+            "quarter of an hour", unit="seconds",
+        ),
+    ] = None  # fmt: skip
+    last_waits_seconds: Annotated[
+        float | None,
+        fact("how long the last of them will wait at the limit's rate; null: none waits, or without end", unit="seconds"),
+    ] = None
+    client: Annotated[str | None, fact("the one with most of what is refused, or else of what waits")] = None
+    user: str | None = None
+    client_share: Annotated[float | None, fact("the client's part of it", unit="share")] = None
+    unrefused_because: Annotated[
+        str | None,
+        fact(
+            "why nothing is refused: no_confirms (a publisher that cannot be told), one_way (the same of RocketMQ), delay (its turn comes in "
+            "time), block, spool, consume"
+        ),
+    ] = None
 
 
 class TopicView(View, frozen=True, kw_only=True):
@@ -128,6 +161,8 @@ class TopicView(View, frozen=True, kw_only=True):
             title="wait ms", short="wait", rank=12,
         ),
     ] = UNSET  # fmt: skip
+
+    account: Annotated[TopicAccountView | UnsetType, fact("what its limit does to its messages now")] = UNSET
 
     def key(self) -> tuple[str, str, str]:
         return self.protocol, self.topic, self.operation

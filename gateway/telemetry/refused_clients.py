@@ -1,10 +1,10 @@
-"""The clients behind each topic that is over a limit.
+"""The clients behind each topic that is over a limit: refused, or made to wait.
 
 A retry storm has a topic, and the topic's name tells the consumer group. The next question of an operator is which of its consumers sends
 it. Keys are per client address anyway, so the answer costs a look at what was folded, and nothing per message.
 
-It is bounded, because strangers choose their addresses: MAX_CLIENTS_KEPT clients of each of the MAX_TOPICS topics refused last. A new
-client takes the place of the one that was refused least of late. So the worst client is always listed. Counts begin when a client is
+It is bounded, because strangers choose their addresses: MAX_CLIENTS_KEPT clients of each of the MAX_TOPICS topics refused or held last. A
+new client takes the place of the one that was least so of late. So the worst client is always listed. Counts begin when a client is
 listed: they are at most what it was refused, never more.
 
 Consumer groups are bounded in the same way, for their metric: MAX_GROUPS_SHOWN have a series of their own, and one that was refused nothing
@@ -42,18 +42,20 @@ def consumer_group(protocol: str, topic: str) -> str | None:
 class Client:
     """One client's messages to one topic, counted since the client is listed."""
 
-    __slots__ = ("address", "forwarded", "last_rate", "lately", "lately_s", "previous", "recent", "refused", "window")
+    __slots__ = ("address", "forwarded", "last_rate", "lately", "lately_s", "previous", "recent", "refused", "user", "waiting", "window")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.forwarded = 0
         self.refused = 0  # or dropped
+        self.waiting = 0  # messages received and not settled, of those that came since it is listed
+        self.user = ""  # of its last message over the limit
         self.previous = 0  # of `refused`, at the last tick
         self.lately = 0  # refused in the last ten seconds
         self.lately_s = 0.0  # seconds; how long those are: less, where it was refused first only now
         self.last_rate = 0.0  # the same, over the last tick
         self.window: RecentCounts | None = None  # None: none refused in the last ten seconds
-        self.recent = 0.0  # refused of late: halved every second; decides who stays in the list
+        self.recent = 0.0  # refused or held of late: halved every second; decides who stays in the list
 
     def tick(self, seconds: float) -> None:
         refused = self.refused - self.previous
@@ -80,6 +82,8 @@ class Client:
         """`seconds`: those that the means of its topic are over."""
         return RefusedClientView(
             client=self.address,
+            user=self.user or None,
+            waiting=self.waiting,
             forwarded=self.forwarded,
             refused=self.refused,
             refused_per_second=round(self.rate(seconds), 3),
@@ -119,24 +123,27 @@ class RefusedClients:
         origin = key.origin
         topic = (origin.protocol, key.text, key.operation)
         refused = tally.refused + tally.dropped
+        over = refused + tally.delayed
         if refused:
             self._count_group(topic, refused)
         clients = self._topics.get(topic)
         if clients is None:
-            if refused == 0:
+            if over == 0:
                 return
             clients = self._topics[topic] = {}
             if len(self._topics) > MAX_TOPICS:
                 self._topics.popitem(last=False)
         client = clients.get(origin.client)
         if client is None:
-            if refused == 0 or not _has_room(clients, refused):
+            if over == 0 or not _has_room(clients, over):
                 return
             client = clients[origin.client] = Client(origin.client)
         client.forwarded += tally.messages
-        if refused:
+        client.waiting = max(0, client.waiting + tally.received - tally.messages - refused - tally.abandoned)
+        if over:
             client.refused += refused
-            client.recent += refused
+            client.recent += over
+            client.user = origin.user or ""
             self._topics.move_to_end(topic)
 
     def _count_group(self, topic: TopicKey, refused: int) -> None:
@@ -173,20 +180,20 @@ class RefusedClients:
                 client.tick(seconds)
 
     def of(self, topic: TopicKey) -> list[Client]:
-        """The listed clients of a topic, the one refused most of late first."""
+        """The listed clients of a topic, the one refused most of late first, then the one of which most waits."""
         clients = self._topics.get(topic, {}).values()
-        return sorted(clients, key=lambda client: (-client.lately, -client.recent, -client.refused, client.address))
+        return sorted(clients, key=lambda client: (-client.lately, -client.waiting, -client.recent, -client.refused, client.address))
 
     def __repr__(self) -> str:
         return f"<RefusedClients of {len(self._topics)} topics>"
 
 
-def _has_room(clients: dict[str, Client], refused: int) -> bool:
-    """Whether a client with so many refused messages belongs into the list. Makes room for it."""
+def _has_room(clients: dict[str, Client], over: int) -> bool:
+    """Whether a client with so many messages over the limit belongs into the list. Makes room for it."""
     if len(clients) < MAX_CLIENTS_KEPT:
         return True
     least = min(clients.values(), key=lambda client: client.recent)
-    if refused <= least.recent:
+    if over <= least.recent:
         return False
     del clients[least.address]
     return True

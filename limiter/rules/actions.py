@@ -36,7 +36,9 @@ ACTION_RECORDS: Final[Mapping[str, ActionRecord]] = {
         ActionRecord("reject", "refused", "refused", settings=("fallback",)),
         ActionRecord(
             "delay", "held", "a message waits up to {max_delay}, then it is refused",
-            page=("Messages over it wait up to {max}, then they are refused.", "超出部分最多等待 {max}，之后拒绝。"),
+            page=("Messages over it wait up to {max}, then they are refused; where a publisher has no confirms, they wait for their turn.",
+                  "超出部分最多等待 {max}，之后拒绝；发布方未启用 confirm 时则一直等到轮到。"),
+            does_for={"amqp": "a message waits up to {max_delay}, then it is refused; on a channel without confirms it waits for its turn"},
             holds=True, then=("refused",), instead="its channel waits", settings=("max_delay",),
         ),
         ActionRecord(

@@ -39,7 +39,20 @@ def test_what_a_limit_holds_is_no_part_of_what_passes() -> None:
     found = findings(level())
     offered, held = found.demand(found.levels[0])
     assert (offered, round(held, 3)) == (42.9, 33.3)
-    assert "42.9/s: 9.6/s passes, 33.3/s is held" in page(found)
+    assert "42.9/s: 9.6/s passes, 33.3/s waits" in page(found)
+
+
+def test_what_waits_is_told_by_how_much_how_long_and_why_nothing_is_refused() -> None:
+    """It said "a message waits up to 1s, then it is refused" and "54.5ms until the next message passes" of 3,900 messages."""
+    account = {"state": "waiting", "first_waited_seconds": 65.0, "last_waits_seconds": 130.0, "unrefused_because": "no_confirms"}
+    found = findings(level())
+    found.traffic = [{"operation": "produce", "waiting": 3900, "account": account}]
+    found.levels[0].event = {"event": "limit_reached", "since": "2026-11-25T21:30:00.000Z"}
+    text = " ".join(page(found).split())
+    assert "bills bill.eu: waiting now, since 2026-11-25" in text
+    assert "now 3,900 waiting, the first for 1min 5s, the last one waits 2min 10s; nothing is refused, as the publisher has no" in text
+    assert "on a channel without confirms it waits for its turn" in text
+    assert "until the next message passes" not in text
 
 
 @pytest.mark.parametrize(
@@ -86,7 +99,7 @@ def test_who_gives_back_is_told_what_becomes_of_it_and_to_look_for_the_cause() -
 def test_a_limit_that_spools_says_that_publishers_go_on_and_answers_come_later() -> None:
     client = Client("10.0.0.7", confirms=False)
     text = " ".join(page(findings(level(action="spool"), client)).split())
-    assert "33.3/s is held" in text
+    assert "33.3/s waits" in text
     assert "spool: publishers go on sending; a message waits on the gateway's disk, and the broker's answer comes when it has" in text
     assert "nothing: publishes go on, confirms come later" in text
     assert f"To do: {WAIT_LONGER}." in text
@@ -156,8 +169,8 @@ def test_after_a_takeover_what_has_not_been_seen_is_told_since_then() -> None:
     [
         (Client("10.0.0.7", refused=9, refused_per_second=2.0, delayed=5), "10.0.0.7: 2/s refused in the last 10 s"),
         (Client("10.0.0.7", refused=9000), "10.0.0.7: 9,000 refused in all"),
-        (Client("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s held in the last 10 s, of all its topics"),
-        (Client("10.0.0.7", delayed=650), "10.0.0.7: 650 held, of all its topics"),
+        (Client("10.0.0.7", delayed=650, delayed_per_second=46.4), "10.0.0.7: 46.4/s waits in the last 10 s, of all its topics"),
+        (Client("10.0.0.7", delayed=650), "10.0.0.7: 650 had to wait, of all its topics"),
         (Client("10.0.0.7", users={"shop"}), "10.0.0.7 (user shop)"),
     ],
 )
@@ -175,4 +188,4 @@ def test_a_client_that_has_gone_keeps_its_library_and_name(sluice: Any, admin: A
     admin.answers["GET /v1/clients"] = (200, {"items": [gone, other], "next": None, "total": 2})
     (client,) = sluice("why", *WORDS, "-o", "json").json["clients"]
     assert (client["client"], client["libraries"], client["names"], client["users"]) == ("10.0.0.7", ["pika"], ["billing-1"], ["shop"])
-    assert "10.0.0.7 (billing-1, user shop, pika): 650 held, of all its topics" in " ".join(sluice("why", *WORDS).out.split())
+    assert "10.0.0.7 (billing-1, user shop, pika): 650 had to wait, of all its topics" in " ".join(sluice("why", *WORDS).out.split())

@@ -266,10 +266,10 @@ const scenarios = {
       const found = [...box.querySelectorAll(".key")].map((each) => each.textContent);
       box.remove();
       return found;
-    })()`), ["In: beyond the top, up to 300/s", "Passed: beyond the top, up to 110/s", "Refused: beyond the top, up to 195/s", "Limit"], "the burst that a flood begins with is no reason for another scale");
+    })()`), ["Received: beyond the top, up to 300/s", "Passed: beyond the top, up to 110/s", "Refused: beyond the top, up to 195/s", "Limit"], "the burst that a flood begins with is no reason for another scale");
     await page.click("button:has-text('all that comes')");
     await until(async () => (await top()) > (await most(received)), "a scale for all that comes");
-    await until(async () => (await page.innerText(".key.received")) === "In", "the legend, with all on the chart");
+    await until(async () => (await page.innerText(".key.received")) === "Received", "the legend, with all on the chart");
     await clean(page);
   },
 
@@ -604,6 +604,32 @@ const scenarios = {
     await clean(page);
   },
 
+  // What a limit holds is said as it is: how much, since when, for how long, whose, why nothing is refused, and what ends it.
+  async held_topic() {
+    await please("hold a topic");
+    const told = async (page, path, selector, pattern, what) => {
+      await visit(page, path);
+      await until(async () => pattern.test((await page.innerText(selector).catch(() => "")).replace(/\s+/g, " ")), what);
+    };
+    const [held, long] = [given.topic.replace("created", "held"), String.raw`(\d+ min )?\d+ (s|min)`];
+    const page = await open();
+    const english = new RegExp(`[\\d,]+ waiting, the first for ${long}, the last one waits ${long}; nothing is refused, as the publisher has no confirms.*127\\.0\\.0\\.1 \\(billing\\) 100 % of it`);
+    await told(page, "/", ".alarm:has-text('order.held')", english, "the alarm");
+    check(!/– of it|refused of/.test(await page.innerText(".alarms")), "a share that is not known is not shown");
+    await picture(page, "held-alarm");
+    await told(page, topicAddress(held), ".account", english, "the account on the topic's screen");
+    await told(page, topicAddress(held), ".account", /It ends .* after no more comes/, "what ends it");
+    check(/without|no confirms/.test(await page.innerText(".level")), "the action's sentence");
+    await picture(page, "held-topic");
+    await told(page, `/t/amqp/${encodeURIComponent(held)}`, ".account", english, "the team's page");
+    await clean(page);
+    const phone = await open({ width: 390, language: "zh", dark: true });
+    await told(phone, "/", ".alarm:has-text('order.held')", /条等待中，最早的已等待 .*，最后一条需等待 .*；发布方未启用 confirm，因此不拒绝/, "the same in Chinese");
+    check((await wider(phone)) <= 0, "nothing is wider than a telephone");
+    await picture(phone, "held-phone-zh");
+    await clean(phone);
+  },
+
   async addresses_and_size() {
     const sum = (page, field) => page.evaluate(`performance.getEntriesByType("resource").filter((each) => each.name.includes("/dashboard/")).reduce((sum, each) => sum + each.${field}, 0)`);
     // A page that never comes to load the other screens' modules, however long the machine takes for the first.
@@ -821,10 +847,10 @@ const scenarios = {
     const page = await open({ path: "/connections" });
     const row = "tr:has-text('checkout')";
     await page.waitForSelector(row);
-    await until(async () => /being refused\s+\d+(\.\d+)?\/s\s+a limit: orders \/ order\.created/.test(await page.innerText(`tbody tr >> nth=0`)), "the flooder first, and how much of it is refused");
+    await until(async () => /refused\s+\d+(\.\d+)?\/s\s+a limit: orders \/ order\.created/.test(await page.innerText(`tbody tr >> nth=0`)), "the flooder first, and how much of it is refused");
     const detail = await page.context().newPage();
     await detail.goto(given.admin + (await page.getAttribute(`tbody tr >> nth=0 >> a`, "href")));
-    await until(async () => /being refused It is over a limit: [\d.]+\/s of its messages are refused now, [\d,]+ since it connected/.test(await detail.innerText("main .card").catch(() => "")), "the state in words");
+    await until(async () => /refused It is over a limit: [\d.]+\/s of its messages are refused now, [\d,]+ since it connected/.test(await detail.innerText("main .card").catch(() => "")), "the state in words");
     await detail.close();
     const address = (await page.innerText(`${row} th a`)).trim();
     const label = `Close: ${address}`;

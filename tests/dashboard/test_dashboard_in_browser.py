@@ -119,6 +119,9 @@ class World:
             assert self.gateway.request("DELETE", f"{path}?force=1").status == 200
         elif what == "flood a topic that was calm":
             self.flood_what_was_calm()
+        elif what == "hold a topic":
+            self.gateway.put(path.replace("created", "held"), {"messages": "10/s", "action": "delay", "reason": "to be looked at"})
+            self.floods.enter_context(AMQPFlood(self.port, key="order.held", user="billing", confirms=False))
         elif what == "flood harder":
             for _ in range(3):
                 self.floods.enter_context(AMQPFlood(self.port, messages=100))
@@ -303,6 +306,7 @@ def test_what_changes_nothing(shared_world: World, scenario: str, record_propert
     [
         "change_a_limit", "lost_race", "keyboard_alone", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level",
         "tokens", "close_a_connection", "address_of_the_form", "undo_later", "presets", "scale_of_a_flood", "never_seen", "roll_back",
+        "held_topic",
     ],
 )  # fmt: skip
 def test_what_changes_something(world: World, scenario: str, record_property: Any) -> None:

@@ -52,9 +52,9 @@ class Flood(ABC):
 
 
 class AMQPFlood(Flood):
-    """Publishes with confirms, `messages` at once, which is 80 a second; what is refused is not repeated.
+    """Publishes `messages` at once, which is 80 a second; what is refused is not repeated.
 
-    Each message is a round trip of pika's, so more would take the processor from what is looked at.
+    With confirms each message is a round trip of pika's, so more would take the processor from what is looked at.
     """
 
     def __init__(
@@ -64,17 +64,22 @@ class AMQPFlood(Flood):
         key: str = "order.created",
         messages: int = 4,
         properties: pika.BasicProperties | None = None,
+        *,
+        user: str = "shop",
+        confirms: bool = True,
     ) -> None:
         super().__init__()
+        self._confirms = confirms
         self._target = exchange, key, b"x" * 200, properties
         self._messages = messages
-        self._parameters = pika.URLParameters(f"amqp://shop:secret@{LOOPBACK}:{port}/%2F")
+        self._parameters = pika.URLParameters(f"amqp://{user}:secret@{LOOPBACK}:{port}/%2F")
         self._parameters.client_properties = {"connection_name": "checkout"}
 
     def connect(self) -> None:
         self._connection = pika.BlockingConnection(self._parameters)
         self._channel = self._connection.channel()
-        self._channel.confirm_delivery()
+        if self._confirms:
+            self._channel.confirm_delivery()
 
     def burst(self) -> None:
         for _ in range(self._messages):

@@ -71,6 +71,19 @@ def test_clients_of_amqp_are_listed_too() -> None:
     assert counted.metric("sluice_retries_refused_total") == {}
 
 
+def test_one_that_only_has_to_wait_is_listed_with_what_waits_of_it() -> None:
+    """A topic that holds messages named nobody: clients were listed from their first refusal on."""
+    counted = Counted()
+    key = Key(Origin("rocketmq", Sender("rocket", "10.0.0.7", "shop"), b""), rocketmq_topic(b"%RETRY%workers"), b"workers", "produce")
+    for received, passed, delayed in ((60, 30, 30), (0, 10, 0), (5, 0, 5)):
+        key.tally.received, key.tally.messages, key.tally.delayed = received, passed, delayed
+        counted.accounts.note(key)
+        counted.accounts.fold(1)
+    counted.add("10.0.0.8", 0, 9)
+    (client,) = counted.clients.of(WORKERS)
+    assert (client.address, client.user, client.waiting, client.refused) == ("10.0.0.7", "shop", 25, 0)
+
+
 def test_a_client_is_refused_no_more_a_second_than_its_topic_is() -> None:
     """The topic was within its limit for 7 s, and then one client's flood came: both means are over the same 9 s."""
     counted = Counted()
@@ -91,7 +104,7 @@ def test_rates_are_means_over_ten_seconds_with_the_last_second_beside() -> None:
     counted.add("10.0.0.7", 900)
     counted.clients.tick(2.0)
     (client,) = counted.clients.of(WORKERS)
-    named = {"client": "10.0.0.7", "forwarded": 0, "refused": 900}
+    named = {"client": "10.0.0.7", "user": None, "waiting": 0, "forwarded": 0, "refused": 900}
     assert to_builtins(client.describe()) == {**named, "refused_per_second": 450.0, "refused_per_second_1s": 450.0}
     counted.clients.tick(1.0)
     assert to_builtins(client.describe()) == {**named, "refused_per_second": 300.0, "refused_per_second_1s": 0.0}

@@ -15,6 +15,7 @@ from admin.ports import ReloadFailedError
 from admin.recent_events import RecentEvents
 from admin.series_store import SeriesStore
 from common.views.connections import AnyConnection, ConnectionView
+from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import FleetView, LimitsInUseView, StatusView
@@ -48,6 +49,7 @@ class FakeGateway:
         self.close_reasons: list[str] = []
         self.seen_topics: list[dict[str, object]] = []
         self.seen_clients: list[dict[str, object]] = []
+        self.over_limits: list[dict[str, object]] = []
         self.spooled: list[dict[str, object]] = []
         self.topics_asked: list[int | None] = []  # how many topics each call of `topics` asked for; None: all
         self.reload_errors: list[str] = []
@@ -124,6 +126,9 @@ class FakeGateway:
 
     async def spooled_topics(self) -> list[SpooledTopicView]:
         return msgspec.convert(self.spooled, list[SpooledTopicView])
+
+    def over(self) -> list[OverLimitView]:
+        return msgspec.convert(self.over_limits, list[OverLimitView])
 
     def clients(self) -> list[ClientView]:
         return msgspec.convert(self.seen_clients, list[ClientView])

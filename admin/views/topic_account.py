@@ -1,0 +1,101 @@
+"""The account of a topic: what its limit does to it now, since when, whose doing it is and what ends it.
+
+Made once, here, beside the topic's limit (`topic_limits.py`). The page and the terminal say it in their words, which are the same four:
+received, passed, waiting, refused.
+
+The naive way shows what the limit says: "a message waits up to 1 s, then it is refused". A publisher without confirms cannot be told of a
+refusal, so its messages wait without end, and the wait of the next message (`wait_ms`) is that of the first in the line, not of the last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from admin.store.state import format_time
+from common.views.topics import TopicAccountView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from common.views.limits import OverLimitView
+    from common.views.topics import TopicView
+    from limiter.limits import Limit
+    from limiter.rules.rule import Rule
+
+Place = tuple[str, str, str]  # protocol, topic as text, operation
+
+LOOK_BACK_S: Final = 900  # seconds; of the series, in which the first that waits is looked for
+HELD_S: Final = 0.1  # seconds of the limit; less that waits is on its way, not held; a guess
+
+
+def begun_by_place(over: Iterable[OverLimitView]) -> dict[Place, float]:
+    """Of each topic that is over a limit, when that was reached (seconds since 1970), from the facts of what is over."""
+    found: dict[Place, float] = {}
+    for facts in over:
+        place = facts.protocol, facts.topic, facts.operation
+        found[place] = min(found.get(place, facts.since), facts.since)
+    return found
+
+
+def account_of(item: TopicView, rule: Rule, limit: Limit, since: float | None, received: Sequence[float | None]) -> TopicAccountView:
+    """`limit`: as it is now. `received`: messages of each of the last seconds, the latest last."""
+    rate = None if limit.messages is None else limit.messages.per_second
+    waiting = item.waiting if is_held(item.waiting, rate) else 0
+    enforced = rule.mode == "enforce"
+    state = "within"
+    if enforced and item.refused_per_second > 0:
+        state = "refused"
+    elif enforced and waiting:
+        state = "waiting"
+    elif rule.mode == "shadow" and rate is not None and item.received_per_second > rate:
+        state = "would_refuse"
+    last = waiting / rate if waiting and rate else None
+    client, user, share = culprit(item, state)
+    return TopicAccountView(
+        state=state,
+        since=None if since is None or state in {"within", "would_refuse"} else format_time(since),
+        first_waited_seconds=first_waited(waiting, received) if waiting else None,
+        last_waits_seconds=None if last is None else round(last, 3),
+        client=client,
+        user=user,
+        client_share=share,
+        unrefused_because=reason_not_refused(item, rule, last) if state == "waiting" else None,
+    )
+
+
+def culprit(item: TopicView, state: str) -> tuple[str | None, str | None, float | None]:
+    """Who has most of what is refused, or else of what waits: address, user, and which part of it."""
+    number = {"refused": "refused_per_second", "waiting": "waiting"}.get(state)
+    if number is None:
+        return None, None, None
+    worst = max(item.clients, key=lambda client: float(getattr(client, number)), default=None)
+    if worst is None or not getattr(worst, number):
+        return None, None, None
+    return worst.client, worst.user, round(min(1.0, getattr(worst, number) / getattr(item, number)), 4)
+
+
+def is_held(waiting: int, rate: float | None) -> bool:
+    """Whether so many wait for the limit, and are not just on their way."""
+    return waiting > 0 and rate is not None and waiting >= HELD_S * rate
+
+
+def first_waited(waiting: int, received: Sequence[float | None]) -> float | None:
+    """Seconds: those in which the last `waiting` messages came, as what waits are the last that came; None: not within `received`."""
+    left = float(waiting)
+    for seconds, count in enumerate(reversed(received), 1):
+        if count is None:
+            return None
+        left -= count
+        if left <= 0:
+            return float(seconds)
+    return None
+
+
+def reason_not_refused(item: TopicView, rule: Rule, last_s: float | None) -> str:
+    if item.operation != "produce":
+        return "consume"
+    if rule.action not in {"delay", "reject"}:
+        return rule.action
+    if rule.action == "delay" and last_s is not None and last_s * 1e9 <= rule.max_delay_ns:
+        return "delay"
+    return "no_confirms" if item.protocol == "amqp" else "one_way"

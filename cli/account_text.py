@@ -1,0 +1,47 @@
+"""A topic's account (`admin/views/topic_account.py`) in a sentence, with the page's words: received, passed, waiting, refused."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from common import figures
+
+JSONObject = dict[str, Any]
+BECAUSE: Final = {  # why nothing is refused; the same sentences as admin/dashboard/messages/en.js
+    "no_confirms": "nothing is refused, as the publisher has no confirms",
+    "one_way": "nothing is refused, as one-way sends get no answer",
+    "delay": "nothing is refused, as their turn comes in time",
+    "block": "nothing is refused: the connection is not read meanwhile",
+    "spool": "nothing is refused: they wait on the gateway's disk",
+    "consume": "deliveries are never refused",
+}
+
+
+def account_text(item: JSONObject) -> str:
+    """`3,900 waiting, the first for 1min 5s, the last one waits 2min 10s; nothing is refused, …`; "" of a topic within its limit.
+
+    `item`: of `GET /v1/topics`; of a gateway that is older there is no account in it.
+    """
+    account = item.get("account") or {}
+    state = account.get("state")
+    if state == "refused":
+        share = figures.percent(item["refused_per_second"] / max(item["received_per_second"], 1e-9))
+        return f"{share} refused"
+    if state == "would_refuse":
+        return "its limit is only tried: what is over it passes, and is counted"
+    if state != "waiting":
+        return ""
+    first, last = account.get("first_waited_seconds"), account.get("last_waits_seconds")
+    text = f"{item['waiting']:,} waiting{f', the first for {figures.duration(first)}' if first else ''}"
+    text += f", the last one waits {'without end' if last is None else figures.duration(round(last))}"
+    because = BECAUSE.get(str(account.get("unrefused_because")))
+    return f"{text}; {because}" if because else text
+
+
+def culprit(item: JSONObject) -> str | None:
+    """`10.1.0.9 (billing) 67 %`: who has most of what is refused, or else of what waits; None: nobody has."""
+    account = item.get("account") or {}
+    if not account.get("client"):
+        return None
+    user = f" ({account['user']})" if account.get("user") else ""
+    return f"{account['client']}{user} {figures.percent(account['client_share'])}"

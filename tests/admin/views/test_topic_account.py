@@ -1,0 +1,104 @@
+"""What the account of a topic says of it: its state, since when, how long messages wait, whose doing it is, why nothing is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admin.views.topic_account import account_of, begun_by_place, first_waited
+from common.views.limits import OverLimitView
+from common.views.topics import RefusedClientView, TopicAccountView, TopicView
+from limiter.limits import Limit, Rate
+from limiter.rules.rule_set import Match, Rule
+from support.admin.admin_client import Control
+
+LIMIT = Limit(messages=Rate(30))
+SINCE = 1795247411.0
+SINCE_TEXT = "2026-11-21T07:50:11.000Z"
+
+
+def client(address: str, waiting: int = 0, refused: float = 0.0, user: str | None = None) -> RefusedClientView:
+    return RefusedClientView(client=address, user=user, waiting=waiting, refused_per_second=refused)
+
+
+def told(
+    action: str = "delay", received: list[float | None] | None = None, limit: Limit = LIMIT, mode: str = "enforce", **more: Any
+) -> Any:
+    item: dict[str, Any] = {
+        "protocol": "amqp", "topic": "%2F/bills/bill", "operation": "produce", "received_per_second": 60.0, "forwarded_per_second": 30.0,
+        "refused_per_second": 0.0, "waiting": 0, "clients": [], **more,
+    }  # fmt: skip
+    rule = Rule("bills", Match(protocol="amqp"), limit=limit, action=action, mode=mode)
+    return account_of(TopicView(**item), rule, limit, SINCE, received or [])
+
+
+def test_what_is_held_of_a_publisher_without_confirms_waits_without_a_refusal_and_is_somebodys() -> None:
+    """It was told as "Wait 4 ms, a message waits up to 1s, then it is refused", of nobody, while the last one waited for two minutes."""
+    clients = [client("10.1.0.8", 900), client("10.1.0.9", 3000, user="billing")]
+    assert told(waiting=3900, clients=clients, received=[60.0] * 200) == TopicAccountView(
+        state="waiting", since=SINCE_TEXT, first_waited_seconds=65.0, last_waits_seconds=130.0, client="10.1.0.9", user="billing",
+        client_share=0.7692, unrefused_because="no_confirms",
+    )  # fmt: skip
+
+
+def test_what_is_refused_is_of_the_client_with_most_refusals() -> None:
+    clients = [client("10.1.0.9", 3), client("10.1.0.8", 0, 20.0)]
+    found = told("reject", refused_per_second=30.0, waiting=3, clients=clients)
+    assert (found.state, found.client, found.client_share, found.unrefused_because) == ("refused", "10.1.0.8", 0.6667, None)
+
+
+@pytest.mark.parametrize(
+    ("action", "more", "because"),
+    [
+        ("delay", {"waiting": 20}, "delay"),
+        ("delay", {"waiting": 40}, "no_confirms"),
+        ("reject", {"waiting": 40}, "no_confirms"),
+        ("reject", {"waiting": 40, "protocol": "rocketmq"}, "one_way"),
+        ("spool", {"waiting": 40}, "spool"),
+        ("block", {"waiting": 40}, "block"),
+        ("reject", {"waiting": 40, "operation": "consume"}, "consume"),
+    ],
+)
+def test_why_nothing_is_refused(action: str, more: dict[str, Any], because: str) -> None:
+    assert told(action, **more).unrefused_because == because
+
+
+def test_at_0_a_second_the_last_waits_without_end() -> None:
+    found = told(waiting=5, limit=Limit(messages=Rate(0)), received=[None, 0.0, 3.0, 2.0, 0.0])
+    assert (found.state, found.last_waits_seconds, found.first_waited_seconds) == ("waiting", None, 3.0)
+
+
+def test_what_is_on_its_way_is_not_held() -> None:
+    assert told(waiting=2) == TopicAccountView(state="within")
+
+
+def test_what_is_only_counted_would_be_refused() -> None:
+    assert told(mode="shadow", waiting=0) == TopicAccountView(state="would_refuse")
+    assert told(mode="shadow", received_per_second=29.0).state == "within"
+
+
+@pytest.mark.parametrize(("waiting", "seconds"), [(1, 1.0), (60, 1.0), (61, 2.0), (180, 3.0), (181, None)])
+def test_the_first_that_waits_came_when_the_last_so_many_had_not(waiting: int, seconds: float | None) -> None:
+    assert first_waited(waiting, [None, 60.0, 60.0, 60.0]) == seconds
+
+
+def test_a_topic_over_two_limits_is_so_since_the_first() -> None:
+    facts = [OverLimitView(per="topic", thing="a", rule="r", protocol="amqp", topic="a", since=since) for since in (9.0, 7.0)]
+    assert begun_by_place(facts) == {("amqp", "a", "produce"): 7.0}
+
+
+async def test_each_topic_of_the_list_has_its_account(api: Control) -> None:
+    place = {"protocol": "rocketmq", "topic": "orders", "operation": "produce"}
+    item = {
+        **place, "received_per_second": 2500.0, "forwarded_per_second": 2000.0, "refused_per_second": 0.0, "bytes_per_second": 0.0,
+        "waiting": 4000, "clients": [{"client": "10.0.0.7", "waiting": 4000}],
+    }  # fmt: skip
+    api.gateway.seen_topics = [item]
+    api.gateway.over_limits = [{**place, "since": SINCE, "per": "topic", "thing": "orders", "rule": "r"}]
+    (found,) = (await api.ask("GET", "/v1/topics")).json()["items"]
+    assert found["limit"]["action"] == "reject"
+    assert found["account"] == {
+        "state": "waiting", "since": SINCE_TEXT, "first_waited_seconds": None, "last_waits_seconds": 2.0, "client": "10.0.0.7",
+        "user": None, "client_share": 1.0, "unrefused_because": "one_way",
+    }  # fmt: skip

@@ -1,0 +1,41 @@
+"""A topic's account in a sentence: the page and the terminal have the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.account_text import BECAUSE, account_text, culprit
+
+WORDS = (Path(__file__).parents[2] / "admin/dashboard/messages/en.js").read_text()
+ITEM: dict[str, Any] = {"waiting": 3900, "refused_per_second": 30.0, "received_per_second": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("account", "text"),
+    [
+        ({"state": "refused"}, "50 % refused"),
+        ({"state": "waiting", "last_waits_seconds": None}, "3,900 waiting, the last one waits without end"),
+        (
+            {"state": "waiting", "first_waited_seconds": 65.0, "last_waits_seconds": 130.2, "unrefused_because": "no_confirms"},
+            "3,900 waiting, the first for 1min 5s, the last one waits 2min 10s; nothing is refused, as the publisher has no confirms",
+        ),
+        ({"state": "would_refuse"}, "its limit is only tried: what is over it passes, and is counted"),
+        ({"state": "within"}, ""),
+        (None, ""),
+    ],
+)
+def test_what_a_limit_does_is_one_sentence(account: dict[str, Any] | None, text: str) -> None:
+    assert account_text({**ITEM, "account": account}) == text
+
+
+def test_the_culprit_has_user_and_share() -> None:
+    assert culprit({"account": {"client": "10.1.0.9", "user": "billing", "client_share": 0.667}}) == "10.1.0.9 (billing) 67 %"
+    assert culprit({"account": {"client": None}}) is None
+
+
+def test_the_page_says_the_same() -> None:
+    assert dict(re.findall(r'because_(\w+): "([^"]*)"', WORDS.replace("\u2019", "'"))) == BECAUSE
