@@ -76,8 +76,8 @@ class TopicAccountView(View, frozen=True, kw_only=True):
     unrefused_because: Annotated[
         str | None,
         fact(
-            "why nothing is refused: no_confirms (a publisher that cannot be told), one_way (the same of RocketMQ), delay (its turn comes in "
-            "time), block, spool, consume"
+            "why nothing is refused: no_confirms (a publisher that cannot be told), one_way (the same of RocketMQ), delay (its turn comes "
+            "in time), block, spool, consume"
         ),
     ] = None
 

@@ -332,7 +332,7 @@ async def test_the_demand_of_an_hour_is_that_of_all_workers_and_the_raise_goes_t
     for child in parent.children.values():
         raised, changed = sent(child)
         assert (type(raised), type(changed)) == (NewRaise, NewRules)
-        assert raised.hourly == (4.0, [("amqp", "%2F/events/order", 3.0, 0.0)])
+        assert raised.hourly == (4.0, [("amqp", "%2F/events/order", 3.0, 0.0)], [])
         assert rule_sets.decode(changed.rules).hourly is not None, "a worker that begins later has it too"
 
 
