@@ -9,10 +9,10 @@ import click
 from cli.client_advice import library_of
 from cli.listing import limit_option, sort_option, watchable
 from cli.names import topic_of
-from cli.tables import TableColumn, column
-from cli.traffic_columns import some
+from cli.tables import Special, shown
 from cli.verb import Remote, Verb, optional_list_word, remote
 from common import figures
+from common.views import columns
 
 CLIENTS_EXAMPLE: Final = """\
 sluice clients
@@ -35,25 +35,14 @@ def _library(protocol: object, said: dict[str, Any]) -> str:
     return f"{name} {said.get('version') or ''}".strip()
 
 
-def names_text(item: dict[str, Any]) -> str | None:
-    return ", ".join(str(name) for name in item.get("names") or []) or None
-
-
-CLIENTS: Final[list[TableColumn]] = [
-    column("client", "client", rank=0),
-    column("user", "user", rank=4),
-    TableColumn("name", names_text, 7),
-    TableColumn("library", library_text, 5),
-    column("refused/s", "refused_per_second", rank=1, short="refused", figure=figures.rate),
-    column("delayed/s", "delayed_per_second", rank=2, short="held", people=some("delayed_per_second", figures.rate)),
-    column("topic", "topic", rank=3, short="worst topic", people=topic_of),
-    column("refused", "refused", rank=6, short="total refused", figure=figures.count),
-    column("delayed", "delayed", rank=8, short="total held", people=some("delayed", figures.count)),
-    column("idle s", "idle_seconds", rank=9, short="last", people=lambda item: f"{figures.duration(item.get('idle_seconds') or 0)} ago"),
-    column("listener", "listener", rank=30),
-    column("protocol", "protocol", rank=31),
-    column("operation", "operation", rank=32),
-]
+CLIENTS: Final = shown(
+    columns.CLIENTS,
+    {
+        "library": Special(read=library_text),
+        "topic": Special(topic_of),
+        "idle s": Special(lambda item: f"{figures.duration(item.get('idle_seconds') or 0)} ago"),
+    },
+)
 
 
 @click.command(cls=Verb, example=CLIENTS_EXAMPLE)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from cli.explain import cost_text, in_flight, limit, moment, tried_beside
 from cli.names import typed
 from cli.tables import ESSENTIAL, Read, TableColumn, column
-from cli.traffic_columns import byte_limit, limit_and_mode, limit_in_figures, some, wait
+from cli.traffic_columns import byte_limit, limit_and_mode, limit_in_figures, some
 from common import figures
 from limiter.units import format_size
 
@@ -98,7 +98,7 @@ IN_USE: Final[list[TableColumn]] = [
     column("forwarded/s", "level.usage.forwarded_per_second", rank=8, short="passed", figure=figures.rate),
     column("refused/s", "level.usage.refused_per_second", rank=4, short="refused", figure=figures.rate),
     column("refused", "level.usage.refused", rank=13, short="total refused", figure=figures.count),
-    column("wait ms", "level.usage.wait_ms", rank=9, short="wait", figure=wait),
+    column("wait ms", "level.usage.wait_ms", rank=9, short="wait", figure=figures.wait),
     column("fill", "level.usage.fill", rank=35, short="burst left", figure=figures.percent),
     column("breaker", "level.usage.breaker", rank=10),
     column("last refused", "level.usage.last_refused", rank=14, people=_last_refused),

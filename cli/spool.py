@@ -13,24 +13,18 @@ from cli.keys import topic_path
 from cli.listing import limit_option, sort_option, watchable
 from cli.names import topic_of
 from cli.output import print_status
-from cli.tables import TableColumn, column
+from cli.tables import Special, shown
 from cli.verb import Group, Remote, remote
 from common import figures
 from common.failures import USAGE
+from common.views import columns
 from gateway.waiting.disk import UNWRITABLE
 from limiter.protocols import PROTOCOL_NAMES
 from limiter.rules.level_keys import LEVEL_WORDS
 from limiter.topics import topic_of_parts
 
 NOTHING: Final = "nothing waits in the spool; messages over a limit wait there where their rule says `action: spool`"
-WAITING: Final[list[TableColumn]] = [
-    column("protocol", "protocol", rank=30),
-    column("topic", "topic", rank=0, people=topic_of),
-    column("messages", "messages", rank=1, figure=figures.count),
-    column("bytes", "bytes", rank=2, figure=figures.size),
-    column("disk messages", "disk_messages", rank=4, short="on disk", figure=figures.count),
-    column("waiting s", "waiting_seconds", rank=3, short="for", figure=figures.duration),
-]
+WAITING: Final = shown([each for each in columns.SPOOL if each.title != "disk bytes"], {"topic": Special(topic_of)})
 KEY: Final = click.argument(
     "key",
     nargs=-1,

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from common import figures
+from common.views.columns import Column, first_member
+
 GAP: Final = "  "
 MAX_CELL: Final = 36  # columns; a cell beside the name; longer text is shortened in the middle (a guess)
 ELSEWHERE: Final = 60  # the rank of columns that people see within another one, so that a narrower table does not miss them
@@ -60,20 +63,59 @@ def column(
 ) -> TableColumn:  # fmt: skip
     """A column that shows the first member of an item that exists; `a.b` is the member b of a. `figure` writes its number for people."""
 
-    def read(item: dict[str, Any]) -> object:
-        for name in names:
-            value: Any = item
-            for part in name.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            if value is not None:
-                return value
-        return None
+    read = first_member(*names)
 
     def written(item: dict[str, Any]) -> object:
         value = read(item)
         return figure(value) if figure is not None and isinstance(value, int | float) and not isinstance(value, bool) else value
 
     return TableColumn(title, read, rank, short, people or (written if figure is not None else None), whole, below, pressing)
+
+
+FIGURES: Final[dict[str, Callable[[float], str]]] = {  # how a number of a unit is written for people
+    "messages": figures.count,
+    "batches": figures.count,
+    "messages/s": figures.rate,
+    "bytes": figures.size,
+    "bytes/s": figures.byte_rate,
+    "seconds": figures.duration,
+    "share": figures.percent,
+    "wait ms": figures.wait,
+}
+
+
+class Special(NamedTuple):
+    """What a terminal shows of a column otherwise than its unit says."""
+
+    people: Read | None = None
+    whole: bool = False  # as of a TableColumn
+    below: bool = False
+    read: Read | None = None  # the command's exact value, where that differs, too
+
+
+def shown(found: Sequence[Column], special: Mapping[str, Special]) -> list[TableColumn]:
+    """The columns of views on a terminal. `special`: by title."""
+
+    def table_column(each: Column) -> TableColumn:
+        own, fact = special.get(each.title, Special()), each.fact
+        people = own.people or (None if own.read else _people(each))
+        return TableColumn(each.title, own.read or each.read, fact.rank, fact.short, people, own.whole, own.below, fact.pressing)
+
+    return [table_column(each) for each in found]
+
+
+def _people(each: Column) -> Read | None:
+    figure = FIGURES.get(each.fact.unit)
+    if figure is None:
+        return None
+
+    def written(item: dict[str, Any]) -> object:
+        value = each.read(item)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        return figure(value) if value or not each.fact.quiet else None
+
+    return written
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cli.names import topic_of, typed
-from cli.tables import ESSENTIAL, Read, TableColumn, column
+from cli.tables import Read, Special, TableColumn, column, shown
 from common import figures
+from common.views import columns
 from limiter.units import parse_byte_rate, parse_rate
 
 
@@ -45,14 +46,6 @@ def _byte_rate(text: str) -> str:
         return text
 
 
-def culprits(item: dict[str, Any]) -> object:
-    """The clients refused now, each with its messages per second. If none is: those refused before, with their messages."""
-    now = _refused_now(item)
-    if now:
-        return ", ".join(f"{client.get('client')} {client['refused_per_second']:.0f}/s" for client in now)
-    return ", ".join(f"{client.get('client')} {client.get('refused')}" for client in _clients(item))
-
-
 def worst_client(item: dict[str, Any]) -> object:
     """The client refused most now, and its rate; None while none is."""
     now = _refused_now(item)
@@ -67,11 +60,6 @@ def _refused_now(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [client for client in _clients(item) if client.get("refused_per_second")]
 
 
-def wait(milliseconds: float) -> str:
-    """Until one message would pass; `never` where the limit lets none pass."""
-    return "never" if milliseconds > 1e12 else figures.duration(milliseconds / 1e3)
-
-
 def some(name: str, figure: Callable[[float], str]) -> Read:
     """A number for people; none where it is 0, so that a column of nothing but that is left out."""
 
@@ -81,32 +69,15 @@ def some(name: str, figure: Callable[[float], str]) -> Read:
     return read
 
 
-TOPICS: Final[list[TableColumn]] = [
-    column("protocol", "protocol", rank=35),
-    column("topic", "topic", rank=0, people=topic_of),
-    column("operation", "operation", rank=38),
-    column("received/s", "received_per_second", rank=1, short="in", figure=figures.rate),
-    column("forwarded/s", "forwarded_per_second", rank=2, short="passed", figure=figures.rate),
-    column("refused/s", "refused_per_second", rank=3, short="refused", figure=figures.rate),
-    column("bytes/s", "bytes_per_second", rank=15, short="bytes", figure=figures.byte_rate),
-    column("received", "received", rank=40, short="total in", figure=figures.count),
-    column("forwarded", "forwarded", rank=41, short="total passed", figure=figures.count),
-    column("refused", "refused", rank=32, short="total refused", figure=figures.count),
-    column("dropped", "dropped", rank=42, figure=figures.count),
-    column("abandoned", "abandoned", rank=43, figure=figures.count),
-    column("waiting", "waiting", rank=20, figure=figures.count, pressing=ESSENTIAL),
-    column("limit", "limit.messages", rank=5, people=lambda item: limit_and_mode(item.get("limit"), (item.get("limit") or {}).get("mode"))),
-    column("mode", "limit.mode", rank=31),
-    column("redelivered", "redelivered", rank=34, people=some("redelivered", figures.count)),
-    column("would refuse", "shadow_refused", rank=33, people=some("shadow_refused", figures.count), pressing=ESSENTIAL),
-    column("byte limit", "limit.bytes", rank=11, people=lambda item: byte_limit(item.get("limit"))),
-    column("used", "used", rank=4, figure=figures.percent),
-    column("wait ms", "wait_ms", rank=12, short="wait", figure=wait),
-    column("wait p99 ms", "wait_p99_ms", rank=13, short="p99 wait", figure=wait),
-    column("origin", "limit.origin", rank=30),
-    column("group", "group", rank=36),
-    TableColumn("refused most", culprits, 10, "worst client", worst_client, whole=True),
-]
+TOPICS: Final = shown(
+    columns.TOPICS,
+    {
+        "topic": Special(topic_of),
+        "limit": Special(lambda item: limit_and_mode(item.get("limit"), (item.get("limit") or {}).get("mode"))),
+        "byte limit": Special(lambda item: byte_limit(item.get("limit"))),
+        "refused most": Special(worst_client, whole=True),
+    },
+)
 
 
 def held_topic(item: dict[str, Any]) -> str | None:
@@ -129,33 +100,14 @@ def _gone(item: dict[str, Any]) -> object:
     return f"its client is gone; {figures.count(item.get('held_messages') or 0)} messages still go on"
 
 
-CONNECTIONS: Final[list[TableColumn]] = [
-    column("id", "id", rank=1),
-    column("listener", "listener", rank=30),
-    column("client", "client", rank=0),
-    column("name", "client_properties.connection_name", rank=8),
-    column("user", "user", rank=3),
-    column("vhost", "vhost", rank=25),
-    column("state", "state", rank=7),
-    column("bottleneck", "bottleneck", rank=2, people=_bottleneck),
-    column("rule", "held_by.rule", "refused_by.rule", rank=11),
-    column("topic", "held_by.topic", "refused_by.topic", rank=9, people=held_topic, below=True),
-    column("forwarded", "messages_forwarded", rank=6, short="passed", people=some("messages_forwarded", figures.count)),
-    column("refused/s", "refused_per_second", rank=4, short="refused", people=some("refused_per_second", figures.rate)),
-    column("refused", "messages_refused", rank=27, short="total refused", people=some("messages_refused", figures.count)),
-    column("held", "held_messages", rank=4, people=some("held_messages", figures.count)),
-    column("held bytes", "held_bytes", rank=22, figure=figures.size),
-    column("spooled bytes", "spooled_bytes", rank=5, short="spooled", people=some("spooled_bytes", figures.size)),
-    column("spool stage", "credit.spool.stage", rank=23, short="spool"),
-    column("flow s", "credit.reader.blocked_seconds", rank=31, short="in flow", figure=figures.duration),
-    column("blocked s", "broker_blocked_seconds", rank=32, short="blocked", figure=figures.duration),
-    column("send blocked s", "send_blocked_seconds", rank=33, short="send blocked", figure=figures.duration),
-    column("age s", "age_seconds", rank=13, short="age", figure=figures.duration),
-    column("delivered", "messages_delivered", rank=10, people=some("messages_delivered", figures.count)),
-    column("unread", "backlog_to_client", rank=5, people=some("backlog_to_client", figures.size)),
-    column("unread s", "unread_seconds", rank=12, short="unread for", people=some("unread_seconds", figures.duration)),
-    column("client gone s", "client_gone_seconds", rank=5, short="client", people=_gone, below=True),
-]
+CONNECTIONS: Final = shown(
+    columns.CONNECTIONS,
+    {
+        "bottleneck": Special(_bottleneck),
+        "topic": Special(held_topic, below=True),
+        "client gone s": Special(_gone, below=True),
+    },
+)
 
 
 def _reachable(item: dict[str, Any]) -> object:

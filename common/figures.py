@@ -57,6 +57,11 @@ def duration(seconds: float) -> str:
     return f"{digits(seconds * 1e3)}ms" if seconds >= 1e-3 else f"{digits(seconds * 1e6)}us"
 
 
+def wait(milliseconds: float) -> str:
+    """Until one message would pass; `never` where the limit lets none pass."""
+    return "never" if milliseconds > 1e12 else duration(milliseconds / 1e3)
+
+
 def digits(number: float) -> str:
     """A number in three significant digits, without an exponent and without zeros behind the point: `12.3`, `0.025`, `1230`."""
     if number == 0:

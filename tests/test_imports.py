@@ -47,8 +47,8 @@ STOREYS = {
     "limiter": """
 limits protocols operations
 algorithms topics credit
-leases rules bypass quota_snapshot
-fair_share units new_names
+leases rules bypass quota_snapshot units
+fair_share new_names
 buckets
 keys in_flight reservation
 request

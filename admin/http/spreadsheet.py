@@ -25,6 +25,7 @@ from admin.http.routing import Answer, Parameter
 from admin.http.scrape_formats import preferences
 from admin.http.side_thread import run_in_thread
 from common.unsafe_characters import escaped
+from common.views import columns
 
 if TYPE_CHECKING:
     from admin.context import Context
@@ -140,40 +141,12 @@ def cell(value: object) -> object:
 
 def column(title: str, *paths: str) -> Column:
     """The first member of an item that exists; `a.b` is the member b of a."""
-
-    def read(item: JSONObject) -> object:
-        for path in paths:
-            value: Any = item
-            for name in path.split("."):
-                value = value.get(name) if isinstance(value, dict) else None
-            if value is not None:
-                return value
-        return None
-
-    return title, read
-
-
-def _culprits(item: JSONObject) -> str | None:
-    """The clients refused now, each with its messages per second; if none is, those refused before, with their messages."""
-    known = item.get("clients") or []
-    now = [client for client in known if client["refused_per_second"]]
-    texts = [f"{client['client']} {client['refused_per_second']:.0f}/s" for client in now]
-    return ", ".join(texts or [f"{client['client']} {client['refused']}" for client in known]) or None
+    return title, columns.first_member(*paths)
 
 
 def _in_flight(item: JSONObject) -> str | None:
     usage = item["level"].get("usage") or {}
     return None if usage.get("in_flight") is None else f"{usage['in_flight']} of {usage.get('concurrent_now')}"
-
-
-def _names(item: JSONObject) -> str | None:
-    return ", ".join(item.get("names") or []) or None
-
-
-def _libraries(item: JSONObject) -> str | None:
-    """What the client says of itself, as it says it."""
-    said = [" ".join(str(each[name]) for name in ("product", "language", "version") if each.get(name)) for each in item["libraries"]]
-    return ", ".join(each for each in said if each) or None
 
 
 def _targets(item: JSONObject) -> str:
@@ -186,38 +159,14 @@ def _became(item: JSONObject) -> object:
     return [[change.get("before"), change.get("after")] for change in changes] if len(changes) == 1 else f"{len(changes)} changes"
 
 
-TOPICS: Final = (
-    column("protocol", "protocol"), column("topic", "topic"), column("operation", "operation"),
-    column("received/s", "received_per_second"), column("forwarded/s", "forwarded_per_second"), column("refused/s", "refused_per_second"),
-    column("bytes/s", "bytes_per_second"), column("received", "received"), column("forwarded", "forwarded"), column("refused", "refused"),
-    column("dropped", "dropped"), column("abandoned", "abandoned"), column("waiting", "waiting"), column("limit", "limit.messages"),
-    column("mode", "limit.mode"), column("redelivered", "redelivered"), column("would_refuse", "shadow_refused"),
-    column("byte_limit", "limit.bytes"),
-    column("used", "used"), column("wait_ms", "wait_ms"),
-    column("wait_p99_ms", "wait_p99_ms"), column("origin", "limit.origin"), column("group", "group"), ("refused_most", _culprits),
-)  # fmt: skip
-CLIENTS: Final = (
-    column("client", "client"), column("user", "user"), ("name", _names), ("library", _libraries),
-    column("refused/s", "refused_per_second"), column("delayed/s", "delayed_per_second"), column("topic", "topic"),
-    column("refused", "refused"), column("delayed", "delayed"), column("idle_s", "idle_seconds"), column("listener", "listener"),
-    column("protocol", "protocol"), column("operation", "operation"),
-)  # fmt: skip
-CONNECTIONS: Final = (
-    column("id", "id"), column("listener", "listener"), column("client", "client"), column("name", "client_properties.connection_name"),
-    column("user", "user"), column("vhost", "vhost"), column("state", "state"), column("bottleneck", "bottleneck"),
-    column("rule", "held_by.rule", "refused_by.rule"), column("topic", "held_by.topic", "refused_by.topic"),
-    column("forwarded", "messages_forwarded"), column("refused/s", "refused_per_second"), column("refused", "messages_refused"),
-    column("held", "held_messages"), column("held_bytes", "held_bytes"), column("spooled_bytes", "spooled_bytes"),
-    column("spool_stage", "credit.spool.stage"),
-    column("flow_s", "credit.reader.blocked_seconds"),
-    column("blocked_s", "broker_blocked_seconds"), column("send_blocked_s", "send_blocked_seconds"), column("age_s", "age_seconds"),
-    column("delivered", "messages_delivered"), column("unread", "backlog_to_client"), column("unread_s", "unread_seconds"),
-    column("client_gone_s", "client_gone_seconds"),
-)  # fmt: skip
-SPOOL: Final = (
-    column("protocol", "protocol"), column("topic", "topic"), column("messages", "messages"), column("bytes", "bytes"),
-    column("disk_messages", "disk_messages"), column("disk_bytes", "disk_bytes"), column("waiting_s", "waiting_seconds"),
-)  # fmt: skip
+def of_views(found: Sequence[columns.Column]) -> tuple[Column, ...]:
+    return tuple((each.title.replace(" ", "_"), each.read) for each in found)
+
+
+TOPICS: Final = of_views(columns.TOPICS)
+CLIENTS: Final = of_views(columns.CLIENTS)
+CONNECTIONS: Final = of_views(columns.CONNECTIONS)
+SPOOL: Final = of_views(columns.SPOOL)
 LIMITS: Final = (
     column("protocol", "protocol"), column("operation", "operation"), column("per", "level.per"), column("for", "level.thing"),
     column("messages", "level.limit.messages"), column("bytes", "level.limit.bytes"), ("in_flight", _in_flight),

@@ -1,7 +1,5 @@
 """Connections: what holds each up, and what has become of its messages. `GET /v1/connections`."""
 
-from __future__ import annotations
-
 from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, UnsetType
@@ -13,7 +11,7 @@ class HeldView(View, frozen=True, kw_only=True):
     """The rule that holds or has refused messages of a connection, and of which topic."""
 
     rule: Annotated[str, fact("the limit that holds its messages, or that refused some in the last 10 s", rank=11)]
-    topic: Annotated[str, fact("the same, of which topic", rank=9)]
+    topic: Annotated[str, fact("the topic of that limit", rank=9)]
     operation: str = "produce"
 
 
@@ -34,9 +32,12 @@ class SpoolStageView(View, frozen=True, kw_only=True):
         str,
         fact(
             "where the spool keeps what waits of it: memory (a short burst), disk, or full (the client is not read: no room, or a disk "
-            "slower than it)", title="spool stage", short="spool", rank=23,
+            "slower than it)",
+            title="spool stage",
+            short="spool",
+            rank=23,
         ),
-    ]  # fmt: skip
+    ]
     memory_bytes: Annotated[int, fact("", unit="bytes")] = 0
     disk_bytes: Annotated[int, fact("", unit="bytes")] = 0
 
@@ -78,9 +79,10 @@ class ConnectionView(View, frozen=True, kw_only=True):
         str,
         fact(
             "running, flow (not read for a moment), throttled (a limit holds messages), client_gone (it has closed, or is gone; what it "
-            "had sent still goes on), blocked (by the broker), draining", rank=7,
+            "had sent still goes on), blocked (by the broker), draining",
+            rank=7,
         ),
-    ] = ""  # fmt: skip
+    ] = ""
     bottleneck: Annotated[str, fact("what keeps it from being faster; see `sluice connections list --help`", rank=2)] = "none"
     held_by: Annotated[HeldView | None, fact("the rule that holds something of it; one of them where there are more")] = None
     refused_by: Annotated[HeldView | None, fact("the rule that refused something of it last, within ten seconds")] = None
@@ -94,38 +96,65 @@ class ConnectionView(View, frozen=True, kw_only=True):
     backlog_to_client: Annotated[
         int,
         fact(
-            "bytes that wait for it, and for how long it has taken none of them. After 5 minutes it is closed (`client_stalled`)",
-            unit="bytes", title="unread", rank=5,
+            "bytes that wait for it",
+            unit="bytes",
+            title="unread",
+            quiet=True,
+            rank=5,
         ),
-    ] = 0  # fmt: skip
+    ] = 0
     upstream: Annotated[str | None, fact("the broker's address")] = None
     unread_seconds: Annotated[
-        float, fact("for how long it has taken nothing of what waits for it", unit="seconds", title="unread s", short="unread for", rank=12)
+        float,
+        fact(
+            "for how long it has taken nothing of what waits for it; after 5 minutes it is closed (`client_stalled`)",
+            unit="seconds",
+            title="unread s",
+            quiet=True,
+            short="unread for",
+            rank=12,
+        ),
     ] = 0.0
     backlog_to_broker: Annotated[int, fact("", unit="bytes")] = 0
-    held_messages: Annotated[int, fact("messages of it that wait for a limit", unit="messages", title="held", rank=4)] = 0
-    held_bytes: Annotated[int, fact("of these", unit="bytes", title="held bytes", rank=22)] = 0
+    held_messages: Annotated[int, fact("messages of it that wait for a limit", unit="messages", title="held", quiet=True, rank=4)] = 0
+    held_bytes: Annotated[int, fact("bytes of the messages that wait for a limit", unit="bytes", title="held bytes", rank=22)] = 0
     spooled_bytes: Annotated[
         int,
         fact(
-            "bytes of those that are on the gateway's disk only, by a rule with `action: spool`", unit="bytes", title="spooled bytes",
-            short="spooled", rank=5,
+            "bytes of those that are on the gateway's disk only, by a rule with `action: spool`",
+            unit="bytes",
+            title="spooled bytes",
+            quiet=True,
+            short="spooled",
+            rank=5,
         ),
-    ] = 0  # fmt: skip
+    ] = 0
     held_deliveries: Annotated[int, fact("deliveries to it that wait for a limit", unit="messages")] = 0
     held_delivery_bytes: Annotated[int, fact("of these", unit="bytes")] = 0
     messages_forwarded: Annotated[
-        int, fact("messages that it published, since it was opened", unit="messages", title="forwarded", short="passed", rank=6)
+        int, fact("messages that it published, since it was opened", unit="messages", title="forwarded", quiet=True, short="passed", rank=6)
     ] = 0
     messages_refused: Annotated[
         int,
         fact(
-            "messages of it that limits refused or dropped, since it was opened", unit="messages", title="refused", short="total refused",
+            "messages of it that limits refused or dropped, since it was opened",
+            unit="messages",
+            title="refused",
+            quiet=True,
+            short="total refused",
             rank=27,
         ),
-    ] = 0  # fmt: skip
+    ] = 0
     refused_per_second: Annotated[
-        float, fact("the same a second, a mean over ten seconds", unit="messages/s", title="refused/s", short="refused", rank=4)
+        float,
+        fact(
+            "messages a second that limits refused or dropped, a mean over ten seconds",
+            unit="messages/s",
+            title="refused/s",
+            quiet=True,
+            short="refused",
+            rank=4,
+        ),
     ] = 0.0
     broker_blocked: Annotated[bool, fact("whether the broker has told it to wait")] = False
     broker_blocked_seconds: Annotated[
@@ -138,8 +167,10 @@ class ConnectionView(View, frozen=True, kw_only=True):
     tls: Annotated[EncryptionView | None, fact("towards the client; null: nothing protects it")] = None
     upstream_tls: Annotated[EncryptionView | None, fact("towards the broker")] = None
     # AMQP
-    vhost: Annotated[str | UnsetType | None, fact("AMQP", rank=25)] = UNSET
-    client_properties: Annotated[dict[str, str] | UnsetType, fact("AMQP: what the client says of itself")] = UNSET
+    vhost: Annotated[str | UnsetType | None, fact("AMQP: its virtual host", rank=25)] = UNSET
+    client_properties: Annotated[
+        dict[str, str] | UnsetType, fact("AMQP: the name of the connection, where the client gives one", title="name", rank=8)
+    ] = UNSET
     channels: Annotated[int | UnsetType, fact("AMQP: open now")] = UNSET
     confirm_channels: Annotated[int | UnsetType, fact("AMQP: of these, those with publisher confirms")] = UNSET
     held_channels: Annotated[int | UnsetType, fact("AMQP: of these, those on which something waits")] = UNSET
@@ -147,10 +178,13 @@ class ConnectionView(View, frozen=True, kw_only=True):
     messages_delivered: Annotated[
         int | UnsetType,
         fact(
-            "messages that were sent to it, AMQP: of a connection that only consumes the other numbers are 0", unit="messages",
-            title="delivered", rank=10,
+            "messages that were sent to it, AMQP: of a connection that only consumes the other numbers are 0",
+            unit="messages",
+            title="delivered",
+            quiet=True,
+            rank=10,
         ),
-    ] = UNSET  # fmt: skip
+    ] = UNSET
     frame_max: Annotated[int | UnsetType, fact("AMQP", unit="bytes")] = UNSET
     heartbeat: Annotated[int | UnsetType, fact("AMQP", unit="seconds")] = UNSET
     # RocketMQ

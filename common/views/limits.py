@@ -1,7 +1,5 @@
 """Limits that are over now: in the page's snapshot, and in alerts."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from common.views.view import View, add, fact, least

@@ -1,8 +1,6 @@
 """Listeners: their addresses, their brokers, and what holds for connections. `GET /v1/listeners`."""
 
-from __future__ import annotations
-
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -123,7 +121,7 @@ class ListenerView(View, frozen=True, kw_only=True):
     def key(self) -> object:
         return self.name
 
-    def settled(self) -> ListenerView:
+    def settled(self) -> Self:
         """`max_connections` holds over all processes, so their seats together are no more."""
         most_seats = self.seats.most
         if self.max_connections is None or most_seats is None or most_seats <= self.max_connections:

@@ -1,7 +1,5 @@
 """What waits in the gateway because a rule says `action: spool`. `GET /v1/spool`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from common.views.view import View, add, fact, most
@@ -27,21 +25,26 @@ class SpoolView(View, frozen=True, kw_only=True):
 class SpooledTopicView(View, frozen=True, kw_only=True):
     """A topic whose messages wait in the spool."""
 
-    protocol: Annotated[str, fact("rocketmq or amqp")]
+    protocol: Annotated[str, fact("rocketmq or amqp", rank=30)]
     topic: Annotated[str, fact("its name", rank=0)]
     messages: Annotated[
         int,
-        fact("that wait, in memory and on disk. The broker has none of them, and no publisher has an answer for them", add, "messages"),
+        fact(
+            "that wait, in memory and on disk. The broker has none of them, and no publisher has an answer for them",
+            add,
+            "messages",
+            rank=1,
+        ),
     ] = 0
     bytes: Annotated[
-        int, fact("of these publishes; files are somewhat larger, and are deleted when all in them has left", add, "bytes")
+        int, fact("of these publishes; files are somewhat larger, and are deleted when all in them has left", add, "bytes", rank=2)
     ] = 0
     disk_messages: Annotated[
-        int, fact("of these, those of which nothing is in memory", add, "messages", title="disk messages", short="on disk")
+        int, fact("of these, those of which nothing is in memory", add, "messages", title="disk messages", short="on disk", rank=4)
     ] = 0
-    disk_bytes: Annotated[int, fact("of the publishes on disk", add, "bytes", title="disk bytes")] = 0
+    disk_bytes: Annotated[int, fact("of the publishes on disk", add, "bytes", title="disk bytes", rank=5)] = 0
     waiting_seconds: Annotated[
-        float, fact("how long something of the topic has waited without an end", most, "seconds", title="waiting s", short="for")
+        float, fact("how long something of the topic has waited without an end", most, "seconds", title="waiting s", short="for", rank=3)
     ] = 0.0
 
     def key(self) -> object:

@@ -1,7 +1,5 @@
 """The state of a gateway: of each of its processes, and as a whole. `GET /v1/status`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from msgspec import UNSET, UnsetType

@@ -1,9 +1,7 @@
 """Topics: what became of their messages, the limit that holds for each, and the clients refused most."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,8 +37,16 @@ def worst_clients(one: Sequence[RefusedClientView], other: Sequence[RefusedClien
 class TopicLimitView(View, frozen=True, kw_only=True):
     """The limit per topic that is in force, with live changes and quotas, whoever sends."""
 
-    messages: Annotated[str | None, fact("messages a second")] = None
-    bytes: Annotated[str | None, fact("bytes a second")] = None
+    messages: Annotated[
+        str | None,
+        fact(
+            "the limit per topic in force, with live changes and quotas, whoever sends; of a cap that was tightened, what it is now; with "
+            "its mode where it is not enforced: `100/s, shadow`",
+            title="limit",
+            rank=5,
+        ),
+    ] = None
+    bytes: Annotated[str | None, fact("its limit of bytes", title="byte limit", rank=11)] = None
     messages_per_second: float | None = None
     bytes_per_second: float | None = None
     concurrent: int | None = None
@@ -63,9 +69,10 @@ class TopicAccountView(View, frozen=True, kw_only=True):
         float | None,
         fact(
             "how long the first of those that wait has waited; null: none does, it is not known, or longer than the series of the last "
-            "quarter of an hour", unit="seconds",
+            "quarter of an hour",
+            unit="seconds",
         ),
-    ] = None  # fmt: skip
+    ] = None
     last_waits_seconds: Annotated[
         float | None,
         fact("how long the last of them will wait at the limit's rate; null: none waits, or without end", unit="seconds"),
@@ -105,10 +112,15 @@ class TopicView(View, frozen=True, kw_only=True):
     shadow_refused: Annotated[
         int,
         fact(
-            "messages that passed, and that limits in shadow mode would have refused, since the gateway started", add, "messages",
-            title="would refuse", rank=33, pressing=3,
+            "messages that passed, and that limits in shadow mode would have refused, since the gateway started",
+            add,
+            "messages",
+            title="would refuse",
+            rank=33,
+            pressing=3,
+            quiet=True,
         ),
-    ] = 0  # fmt: skip
+    ] = 0
     redelivered: Annotated[
         int,
         fact(
@@ -116,6 +128,7 @@ class TopicView(View, frozen=True, kw_only=True):
             add,
             "messages",
             rank=34,
+            quiet=True,
         ),
     ] = 0
     waiting: Annotated[int, fact("messages received and neither forwarded nor refused yet", add, "messages", rank=20, pressing=3)] = 0
@@ -123,18 +136,27 @@ class TopicView(View, frozen=True, kw_only=True):
         float | None,
         fact(
             "of the messages that a limit held and that passed or were given up within the last half minute to minute, 99 of 100 waited no "
-            "longer; nothing: none was held", most, "wait ms", title="wait p99 ms", short="p99 wait", rank=13,
+            "longer; nothing: none was held",
+            most,
+            "wait ms",
+            title="wait p99 ms",
+            short="p99 wait",
+            rank=13,
         ),
-    ] = None  # fmt: skip
+    ] = None
     spooled: Annotated[int, fact("messages that wait in the spool", add, "messages")] = 0
     bytes: Annotated[int, fact("bytes received", add, "bytes")] = 0
     received_per_second: Annotated[
         float,
         fact(
-            "messages a second that clients sent (operation `consume`: that the broker sent)", add, "messages/s", title="received/s",
-            short="in", rank=1,
+            "messages a second that clients sent (operation `consume`: that the broker sent)",
+            add,
+            "messages/s",
+            title="received/s",
+            short="in",
+            rank=1,
         ),
-    ] = 0.0  # fmt: skip
+    ] = 0.0
     forwarded_per_second: Annotated[float, fact("of these, forwarded", add, "messages/s", title="forwarded/s", short="passed", rank=2)] = (
         0.0
     )
@@ -151,23 +173,28 @@ class TopicView(View, frozen=True, kw_only=True):
         float | UnsetType | None,
         fact(
             "how much of the limit passes: passed / limit, of messages or bytes, whichever is more. `100 %` with refusals: the limit is "
-            "what slows the clients down. `60 %` with refusals: bursts are refused, or another limit refuses", unit="share", rank=4,
+            "what slows the clients down. `60 %` with refusals: bursts are refused, or another limit refuses",
+            unit="share",
+            rank=4,
         ),
-    ] = UNSET  # fmt: skip
+    ] = UNSET
     wait_ms: Annotated[
         float | UnsetType | None,
         fact(
-            "how long until one more message would pass. `0s`: now. While the breaker is open: until it closes", unit="wait ms",
-            title="wait ms", short="wait", rank=12,
+            "how long until one more message would pass. `0s`: now. While the breaker is open: until it closes",
+            unit="wait ms",
+            title="wait ms",
+            short="wait",
+            rank=12,
         ),
-    ] = UNSET  # fmt: skip
+    ] = UNSET
 
     account: Annotated[TopicAccountView | UnsetType, fact("what its limit does to its messages now")] = UNSET
 
     def key(self) -> tuple[str, str, str]:
         return self.protocol, self.topic, self.operation
 
-    def ended(self) -> TopicView:
+    def ended(self) -> Self:
         """Of a process that has ended: its counts without its rates. Messages that waited there are lost, so they are abandoned."""
         rates: dict[str, Any] = dict.fromkeys(RATES, 0.0)
         return msgspec.structs.replace(self, **rates, waiting=0, wait_p99_ms=None, abandoned=self.abandoned + self.waiting, clients=[])
@@ -179,27 +206,34 @@ RATES: Final = tuple(f"{what}_per_second{window}" for what in ("received", "forw
 class ClientView(View, frozen=True, kw_only=True):
     """A client that limits refuse or hold, over all topics: an address and user at a listener. Counted since it is listed."""
 
-    protocol: str
-    listener: str
+    protocol: Annotated[str, fact("rocketmq or amqp", rank=31)]
+    listener: Annotated[str, fact("its listener", rank=30)]
     client: Annotated[str, fact("address", rank=0)]
-    user: Annotated[str | None, fact("its user")] = None
+    user: Annotated[str | None, fact("its user", rank=4)] = None
     names: Annotated[list[str], fact("AMQP: the connection names, up to three", join)] = []
     libraries: Annotated[list[dict[str, Any]], fact("what the client says of itself; up to three different ones", join)] = []
-    topic: Annotated[str, fact("the topic of which most was over a limit of late")] = ""
-    operation: str = "produce"
-    refused: Annotated[int, fact("since the client is listed", add, "messages")] = 0
-    delayed: Annotated[int, fact("since the client is listed", add, "messages")] = 0
-    refused_per_second: Annotated[float, fact("messages a second: refused or dropped", add, "messages/s")] = 0.0
+    topic: Annotated[str, fact("the topic of which most was over a limit of late", short="worst topic", rank=3)] = ""
+    operation: Annotated[str, fact("of the worst topic", rank=32)] = "produce"
+    refused: Annotated[int, fact("since the client is listed", add, "messages", short="total refused", rank=6)] = 0
+    delayed: Annotated[int, fact("since the client is listed", add, "messages", short="total held", rank=8, quiet=True)] = 0
+    refused_per_second: Annotated[
+        float, fact("messages a second: refused or dropped", add, "messages/s", title="refused/s", short="refused", rank=1)
+    ] = 0.0
     delayed_per_second: Annotated[
         float,
         fact(
-            "messages a second: held until the limit lets them pass. Publishers without confirms are held where a rule says `reject`", add,
+            "messages a second: held until the limit lets them pass. Publishers without confirms are held where a rule says `reject`",
+            add,
             "messages/s",
+            title="delayed/s",
+            short="held",
+            rank=2,
+            quiet=True,
         ),
-    ] = 0.0  # fmt: skip
+    ] = 0.0
     refused_per_second_1s: Annotated[float, fact("", add, "messages/s")] = 0.0
     delayed_per_second_1s: Annotated[float, fact("", add, "messages/s")] = 0.0
-    idle_seconds: Annotated[float, fact("when it was over a limit last", least, "seconds")] = 0.0
+    idle_seconds: Annotated[float, fact("when it was over a limit last", least, "seconds", title="idle s", short="last", rank=9)] = 0.0
 
     def key(self) -> object:
         return self.protocol, self.listener, self.client, self.user

@@ -21,11 +21,12 @@ class Fact(NamedTuple):
 
     words: str  # its meaning, as people read it
     law: Law
-    unit: str  # a name of `figures.UNITS`; "": it has none
+    unit: str  # what its number counts: messages, messages/s, bytes, seconds, share ...; "": it has none
     title: str  # of its column for programs; "": its own name
     short: str  # of its column on a terminal; "": the same
     rank: int  # 0 is the name of a line; the higher, the sooner its column makes room
     pressing: int | None  # its rank where one of its cells is not 0; None: as ever
+    quiet: bool  # a terminal shows no 0, so that a column of nothing but that is left out
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,13 +130,21 @@ def merge_processes(kind: type[ViewT], views: Iterable[ViewT]) -> ViewT:
 
 
 def fact(
-    words: str = "", law: Law = first, unit: str = "", *, title: str = "", short: str = "", rank: int = 50, pressing: int | None = None
+    words: str = "",
+    law: Law = first,
+    unit: str = "",
+    *,
+    title: str = "",
+    short: str = "",
+    rank: int = 50,
+    pressing: int | None = None,
+    quiet: bool = False,
 ) -> msgspec.Meta:
     """What `Annotated` says of a field. `law`: of values that are the same in each process, the first."""
-    return msgspec.Meta(description=words or None, extra={"fact": Fact(words, law, unit, title, short, rank, pressing)})
+    return msgspec.Meta(description=words or None, extra={"fact": Fact(words, law, unit, title, short, rank, pressing, quiet)})
 
 
-UNSAID: Final = Fact("", first, "", "", "", 50, None)
+UNSAID: Final = Fact("", first, "", "", "", 50, None, quiet=False)
 
 
 @cache

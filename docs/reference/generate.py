@@ -29,6 +29,7 @@ from admin.http.problems import PROBLEMS, TYPE  # noqa: E402
 from cli import client_advice  # noqa: E402
 from cli.client_advice_zh import CHINESE  # noqa: E402
 from cli.main import sluice  # noqa: E402
+from common.views import columns  # noqa: E402
 from config import sources  # noqa: E402
 from config.kinds import Choice, Kind, Only, OrOff, ScalarKind, Text, Whole  # noqa: E402
 from config.quantities import Ranged  # noqa: E402
@@ -454,6 +455,21 @@ def limited_by(way: ways_in.Way) -> str:
     return f"`operation: {way.operation}`" if way.operation else way.by or "nothing"
 
 
+COLUMNS: Final = {"topics": columns.TOPICS, "clients": columns.CLIENTS, "connections": columns.CONNECTIONS, "spool": columns.SPOOL}
+
+
+def tables_page() -> str:
+    """The page as it is, with the tables between its marks made anew."""
+
+    def table(found: re.Match[str]) -> str:
+        name = found[1]
+        rows = [f"| {each.title_for_people} | {each.title} | {each.fact.words} |" for each in COLUMNS[name] if each.fact.words]
+        return "\n".join([f"<!-- columns: {name} -->", "| terminal | pipe, CSV | in words |", "|---|---|---|", *rows, "<!-- /columns -->"])
+
+    page = (ROOT / "docs" / "reading-the-tables.md").read_text()
+    return re.sub(r"<!-- columns: (\w+) -->\n.*?<!-- /columns -->", table, page, flags=re.DOTALL)
+
+
 FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what makes it
     "docs/reference/cli.md": cli_page,
     "docs/reference/client-libraries.md": client_libraries_page,
@@ -463,6 +479,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {  # path in the repository -> what
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/problem-types.md": problem_types_page,
     "docs/reference/ways-in.md": ways_in_page,
+    "docs/reading-the-tables.md": tables_page,
     "docs/openapi.json": lambda: openapi.encoded(ROUTES).decode(),
     "admin/dashboard/advice_table.js": dashboard_advice,
     "admin/dashboard/messages/en.js": lambda: with_actions(0, "en.js"),

@@ -82,7 +82,7 @@ def test_consumers_are_told_that_more_waits_and_nothing_to_change_for_refusals()
 
 def test_a_quota_below_what_was_published_names_the_ceiling() -> None:
     text = " ".join(page(findings(level(origin="quota+hour", ceilings=["roof (limits.yaml:9)"]))).split())
-    assert "raised for this hour by the last hour's demand held down by the ceiling of roof (limits.yaml:9)" in text
+    assert "raised for now by the demand of the last hour or of the last seconds held down by the ceiling of roof (limits.yaml:9)" in text
     assert "ceiling" not in page(findings(level(origin="quota", ceilings=[])))
 
 

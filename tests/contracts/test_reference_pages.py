@@ -39,14 +39,16 @@ def test_a_generated_file_is_what_the_code_says(path: str) -> None:
 
 
 def test_every_page_is_generated() -> None:
-    assert {f"docs/reference/{page.name}" for page in REFERENCE.glob("*.md")} == {path for path in FILES if path.endswith(".md")}
+    assert {f"docs/reference/{page.name}" for page in REFERENCE.glob("*.md")} == {
+        path for path in FILES if path.startswith("docs/reference/")
+    }
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.endswith(".md")])
 def test_lines_of_prose_are_short(path: str) -> None:
     lines = (ROOT / path).read_text().splitlines()
     assert [line for line in lines if len(line) > 160 and not line.startswith("|")] == []
-    assert len({line.count(" | ") for line in lines if line.startswith("| --- ")}) >= 1
+    assert any(line.startswith(("| --- ", "|---|")) for line in lines)
 
 
 @pytest.mark.parametrize(
