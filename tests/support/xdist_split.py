@@ -27,12 +27,13 @@ from typing import Any, Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-# What a file's text names where its tests take it: the run's own brokers, Spark, and a release.
+# What a file's text names where its tests take it: the run's own brokers, a release, and Spark. The first counts: a release takes 19 CPU-s,
+# and test_debian.py has a RabbitMQ for `make test-packages` alone.
 SHARED: Final = {
     "rocketmq": re.compile(r"\b(rocketmq: RocketMQ|rocketmq_client: RocketMQClient)\b"),
+    "release": re.compile(r"\breleased: Path\b"),
     "rabbitmq": re.compile(r"\b(rabbitmq: RabbitMQ|probe: Callable)\b"),
     "spark": re.compile(r"\bpytest\.mark\.spark\b"),
-    "release": re.compile(r"\breleased: Path\b"),
 }
 BOTH_BROKERS: Final = "both brokers"
 QUOTA_JOB: Final = "spark, the quota job"  # apart from all others with Spark: one more session is less than what one process would be late
