@@ -22,7 +22,7 @@ once. That is token leasing::
   it owes. An ask is answered before the next one is made.
 * **Short of tokens** the owner shares what there is between the members that were short lately (`LeaseOwner.grant`).
 * **The owner is gone** (`Lease.owner_lost`): each member fills by itself, up to its line and not above, at its last share of the rate: of a
-  limit that was used up, what it got of it in the last seconds (with a tenth divided evenly, so that each has something); of one that
+  limit that was used up, what it got of it in the last seconds, less a 128th, of which each has its part that had nothing; of one that
   was not, that or 1/N of the limit, whichever is more. While shares are as they were the sum stays under the limit; it can never
   be twice the limit. No burst is made by it. The next grant ends it (`Lease.owner_back`). Where members may be parted from each other
   (`Lease.parted`), each goes on as of a limit that was used up: then the shares of any of them are at most the limit together.

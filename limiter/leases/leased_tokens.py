@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 HORIZON_NS: Final = 75_000_000  # ns; a grant is for so long; docs/design/limiter.md 7: 50 to 100 ms
 SLICE_NS: Final = 100_000_000  # ns of the rate; the most a member has in hand, and so loses; docs/design/limiter.md 7
 ROUND_NS: Final = 20_000_000  # ns; about how long an ask takes to be answered; a guess, for hints only
-WHOLE: Final = 1024  # parts in which shares are counted
-FLOOR_PARTS: Final = 10  # when the owner goes, one part in so many of a limit that is used up is divided evenly
+WHOLE: Final = 1 << 16  # parts in which shares are counted
+FLOOR_PARTS: Final = 128  # when the owner goes, one part in so many of a limit that is used up is kept for members that had none of it
 
 
 def credit_line(capacity: int, members: int) -> int:
@@ -179,7 +179,7 @@ class LeasedTokens:
     def alone(self, lease: Lease) -> int:
         """The share of the rate to go on with, in parts of WHOLE; never 0."""
         if self._short or lease.parted:
-            return max(1, (self._share * (FLOOR_PARTS - 1) + WHOLE // lease.members) // FLOOR_PARTS)
+            return max(1, self._share * (FLOOR_PARTS - 1) // FLOOR_PARTS, WHOLE // (lease.members * FLOOR_PARTS))
         return max(1, self._share, WHOLE // lease.members)
 
     def refill(self, lease: Lease, now: int) -> None:

@@ -16,6 +16,7 @@ from limiter.rules.rule import Match, Rule, RuleError
 from limiter.rules.rule_set import RuleSet
 from limiter.topics import amqp_topic
 from support.models.asking import ask, key_of
+from support.models.members import World
 
 MS = 1_000_000
 START = 10**12
@@ -70,8 +71,8 @@ def passed_alone(lease: Lease, leased: LeasedBucket, now: int, milliseconds: int
     return passed
 
 
-@pytest.mark.parametrize(("parted", "per_second"), [(True, 900 + 100 // 4), (False, 1000)])
-def test_a_member_that_had_all_of_the_limit_goes_on_with_nine_tenths_where_members_may_be_parted(*, parted: bool, per_second: int) -> None:
+@pytest.mark.parametrize(("parted", "per_second"), [(True, 992), (False, 1000)])
+def test_a_member_that_had_all_of_the_limit_goes_on_with_nearly_all_where_members_may_be_parted(*, parted: bool, per_second: int) -> None:
     lease = Lease(4, parted=parted)
     leased = LeasedBucket(messages(1000), START, lease)
     now = START
@@ -82,6 +83,32 @@ def test_a_member_that_had_all_of_the_limit_goes_on_with_nine_tenths_where_membe
             grant_all(leased, lease, now)
     lease.owner_lost(now)
     assert passed_alone(lease, leased, now) == pytest.approx(4 * per_second, abs=200)
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "pacing", "warm_up"])
+@pytest.mark.parametrize("offers", [(5, 5), (5, 0), (50, 1), (1, 1)])
+def test_five_minutes_without_their_owner_each_gateway_stays_within_two_percent_of_its_last_share(
+    algorithm: str, offers: tuple[int, int]
+) -> None:
+    world = World(Limit(messages=Rate(2000), warm_up_ns=SECOND), 2, every=50, algorithm=algorithm)
+    for lease in world.leases:
+        lease.parted = True
+    world.run(8000, list(offers))
+    before = list(world.admitted)
+    world.run(8000, list(offers))
+    shares = [(now - then) / 8 for now, then in zip(world.admitted, before, strict=True)]
+    world.lose_owner()
+    for step in range(20_000 + 300_000 // 10):  # lines and what was in hand are spent first
+        if step == 20_000:
+            before = list(world.admitted)
+        world.now += MS if step < 20_000 else 10 * MS
+        for member, leased in enumerate(world.leased):
+            passed = leased.available(1000, 1, 0, world.now)
+            leased.take(passed, 1, 0)
+            world.admitted[member] += passed
+    alone = [(now - then) / 300 for now, then in zip(world.admitted, before, strict=True)]
+    assert alone == pytest.approx(shares, rel=0.02, abs=8)  # a 128th of an even share
+    assert sum(alone) <= 2000 * 1.005
 
 
 def test_a_members_earlier_grants_are_no_part_of_its_share_later() -> None:
@@ -97,7 +124,7 @@ def test_a_members_earlier_grants_are_no_part_of_its_share_later() -> None:
         now += IDLE_NS
         grant_all(leased, lease, now)
     lease.owner_lost(now)
-    assert passed_alone(lease, leased, now) == pytest.approx(125 + 4 * 25, abs=15)  # its line, and a tenth of a quarter
+    assert passed_alone(lease, leased, now) == pytest.approx(125 + 4 * 2, abs=15)  # its line, and a 128th of a quarter
 
 
 def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
