@@ -1,136 +1,100 @@
-"""The score with and without the intraday raise: the same nights, replayed by the second through buckets whose rate changes at full hours.
+"""Nights replayed by the second with the intraday raise: at full hours and by surges, as in a gateway that has both switched on.
 
-The loss surfaces cannot tell this, because they know one rate a day. So each day is replayed, all topics and all factors of k side by side.
-The raise is the gateway's: demand is what passed, and of what was refused in a second no more than passed in it; buckets keep their fill in
-proportion; a day begins with full ones, as in the surfaces. What an hour's raise reserves counts in that hour.
-
-    python -m support.quota_weeks.raised [--days 42] [--per-hour 600] [--seed 1] [--most 4]
+The loss surfaces cannot tell this, because they know one rate a day. Topics, nights and factors of k go side by side.
+Demand is what the gateway counts: what passed, and of what was refused in a second no more than passed in it. Buckets keep their fill in
+proportion; a day begins with full ones and unraised. What a raise reserves counts while it lasts.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from spark_jobs.method import guard
-from spark_jobs.method.decide import decide
+from limiter.rules import surges
 from spark_jobs.method.memory import Floats
-from support.quota_weeks.rules import RULES
-from support.quota_weeks.score import FACTORS, REFUSED, Curve, Series, geometric_mean, nights, rule_curve, series_of
-from support.quota_weeks.weeks import Week
 
-MESSAGES = "messages"
+Day = Mapping[
+    str, tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
+]  # by topic: in which seconds, how much
+MOST: Final = 4.0  # quotas.hourly_raise_max
+CELLS: Final = 20_000_000  # topics x seconds replayed side by side: 160 MB
+
+
+class Quotas(NamedTuple):
+    """Of one night, topics x factors; NaN: none."""
+
+    rates: Floats
+    bursts: Floats
+    hourly: Floats
 
 
 class Raise(NamedTuple):
-    """Rates and bursts of one hour."""
+    """Rates and bursts that hold now."""
 
     rates: Floats
     bursts: Floats
 
 
-def raised(rates: Floats, bursts: Floats, hourly: Floats, means: Floats, most: float) -> Raise:
+def raised(rates: Floats, bursts: Floats, hourly: Floats, means: Floats, most: float, asked: Floats | float = 0.0) -> Raise:
     """`limiter.rules.hourly_raise.raised` for many quotas at once."""
-    highest = np.maximum(rates, np.minimum(hourly * means, most * rates))
+    highest = np.maximum(rates, np.minimum(np.maximum(hourly * means, asked), most * rates))
     return Raise(highest, np.where(highest > rates, np.ceil(bursts * highest / np.maximum(rates, 1e-12)), bursts))
 
 
-def counts_of(week: Week, keys: Sequence[tuple[str, str]]) -> Floats:
-    """Messages by topic and observed second."""
-    row = {topic: at for at, (_, topic) in enumerate(keys)}
-    found = np.zeros((len(keys), week.observed_seconds))
-    for each in week.topics:
-        found[row[each.topic], each.tick] = each.passed
+def held_after(before: Floats, peak: Floats) -> Floats:
+    """`limiter.rules.surges.held_after` for many quotas at once."""
+    wanted = surges.MARGIN * peak
+    return np.where((wanted < before / surges.STEP) | (wanted > before * surges.STEP), wanted, before)
+
+
+def replay(demand: Floats, lengths: NDArray[np.int64], quotas: Quotas, per_hour: int, most: float = MOST) -> tuple[Floats, Floats]:
+    """(refused, reserved) of one day; `demand` is rows x seconds, of which a row has so many in `lengths`, the quotas rows x factors."""
+    rates, bursts, hourly = quotas
+    refused, reserved, hour, means, window, peak, asked = (np.zeros_like(rates) for _ in range(7))
+    now = Raise(rates, bursts)
+    level = bursts.copy()
+    for second in range(demand.shape[1]):
+        wanted = demand[:, second, None]
+        np.minimum(level + now.rates, now.bursts, out=level)
+        passed = np.minimum(np.floor(level), wanted)
+        level -= passed
+        lost = wanted - passed
+        refused += lost
+        reserved += np.where(second < lengths[:, None], now.rates, 0.0)
+        window += passed + np.minimum(lost, passed)
+        looks, closes = (second + 1) % surges.LOOK_S == 0, (second + 1) % per_hour == 0
+        if looks or closes:
+            hour += window
+            if closes:
+                means, hour = hour / per_hour, np.zeros_like(hour)
+            peak = np.maximum(window / surges.LOOK_S, surges.DECAY * peak)
+            asked = held_after(asked, peak)
+            window = np.zeros_like(window)
+            before, now = now, raised(rates, bursts, hourly, means, most, asked)
+            level *= now.bursts / before.bursts
+    return refused, reserved
+
+
+def nights_raised(
+    days: Sequence[Day], topics: Sequence[str], observed: Sequence[int], published: Sequence[Quotas], per_hour: int, most: float = MOST
+) -> Floats:
+    """(refused, reserved, offered) by factor and night: `days` and their observed seconds are those of each night's quotas."""
+    found = np.zeros((published[0].rates.shape[1], len(published), 3))
+    rows = [(night, topic) for night, quotas in enumerate(published) for topic in np.flatnonzero(~np.isnan(quotas.rates[:, 0])).tolist()]
+    side_by_side = max(1, CELLS // max(observed))
+    for first in range(0, len(rows), side_by_side):
+        part = rows[first : first + side_by_side]
+        lengths = np.array([observed[night] for night, _ in part])
+        demand = np.zeros((len(part), lengths.max()))
+        for at, (night, topic) in enumerate(part):
+            if topics[topic] in days[night]:
+                tick, counts = days[night][topics[topic]]
+                demand[at, tick] = counts
+        quotas = Quotas(*(np.stack([getattr(published[night], name)[topic] for night, topic in part]) for name in Quotas._fields))
+        refused, reserved = replay(demand, lengths, quotas._replace(hourly=np.nan_to_num(quotas.hourly)), per_hour, most)
+        for at, (night, _) in enumerate(part):
+            found[:, night] += np.stack([refused[at], reserved[at], np.full(len(refused[at]), demand[at].sum())], axis=1)
     return found
-
-
-def replay(
-    demand: Floats, rates: Floats, bursts: Floats, hourly: Floats, last: Floats, most: float, per_hour: int
-) -> tuple[Floats, Floats, Floats]:
-    """(refused, reserved, mean demand of the last hour) of one day; `demand` is topics x seconds, the others topics x ways."""
-    refused, reserved = np.zeros_like(rates), np.zeros_like(rates)
-    now = raised(rates, bursts, hourly, last, most)
-    level = now.bursts.copy()
-    for first in range(0, demand.shape[1], per_hour):
-        before, now = now, raised(rates, bursts, hourly, last, most)
-        level *= now.bursts / np.maximum(before.bursts, 1e-12)
-        counted = np.zeros_like(rates)
-        for second in range(first, first + per_hour):
-            level = np.minimum(level + now.rates, now.bursts)
-            asked = demand[:, second, None]
-            passed = np.minimum(np.floor(level), asked)
-            level -= passed
-            refused += asked - passed
-            counted += passed + np.minimum(asked - passed, passed)
-        reserved += now.rates * per_hour
-        last = counted / per_hour
-    return refused, reserved, last
-
-
-def curve(series: Series, weeks: Sequence[Week], per_hour: int, most: float, factors: Sequence[float] = FACTORS) -> Curve:
-    """What the method refuses and reserves at each factor of a constant k, raised to `most` times at most (1: not at all)."""
-    keys = series.memory.keys
-    shape = (len(keys), len(factors))
-    live = [np.full(len(keys), np.nan) for _ in factors]
-    published = [[each] * 7 for each in live]
-    last = np.zeros(shape)
-    refused, reserved, offered = np.zeros(len(factors)), np.zeros(len(factors)), 0.0
-    for at, (memory, found) in enumerate(nights(series)):
-        rates, bursts, hourly = np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, np.nan)
-        for way, factor in enumerate(factors):
-            plan = decide(memory, MESSAGES, factor, guard.OWN, live[way], published[way][-7], series.parameters, found)
-            live[way] = np.where(np.isnan(plan.rates), live[way], plan.rates)
-            published[way].append(plan.rates)
-            rates[:, way], bursts[:, way], hourly[:, way] = plan.rates, plan.bursts, plan.hourly
-        limited = ~np.isnan(rates[:, 0])
-        demand = counts_of(weeks[at + 1], keys)[limited]
-        if not limited.any():
-            continue
-        lost, kept, means = replay(demand, rates[limited], bursts[limited], np.nan_to_num(hourly[limited]), last[limited], most, per_hour)
-        last = np.zeros(shape)
-        last[limited] = means
-        refused += lost.sum(axis=0)
-        reserved += kept.sum(axis=0)
-        offered += float(demand.sum())
-    return Curve(refused / max(offered, 1e-12), reserved)
-
-
-def scores(weeks: Sequence[Week], per_hour: int, most: float, factors: Sequence[float] = FACTORS) -> tuple[float, float]:
-    """(the nightly quotas alone, with the raise): refusals over the best simple rule's at the same reserve, geometric mean."""
-    series = series_of(weeks)
-    rules = {name: rule_curve(series, nights(series), rule, 1.0) for name, rule in RULES.items()}
-    reserves = [
-        (share, min(found))
-        for share in REFUSED
-        if (found := [each for rule in rules.values() if (each := rule.reserve_at(share)) is not None])
-    ]
-    found = []
-    for bound in (1.0, most):
-        of_method = curve(series, weeks, per_hour, bound, factors)
-        found.append(geometric_mean(max(of_method.refused_at(reserve), 1e-7) / share for share, reserve in reserves))
-    return found[0], found[1]
-
-
-def main() -> None:
-    from support.quota_weeks.weeks import kinds, weeks
-
-    options = argparse.ArgumentParser(description="The score with and without the intraday raise.")
-    options.add_argument("--days", type=int, default=42)
-    options.add_argument("--per-hour", type=int, default=600)
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--most", type=float, default=4.0)
-    given = options.parse_args()
-    print(f"{'series':24}{'nightly':>9}{'raised':>9}")
-    found = []
-    for name, topics in kinds(given.seed).items():
-        found.append(scores(list(weeks(topics, given.seed, given.days, given.per_hour)), given.per_hour, given.most))
-        print(f"{name:24}{found[-1][0]:9.3f}{found[-1][1]:9.3f}", flush=True)
-    nightly, with_raise = zip(*found, strict=True)
-    print(f"{'geometric mean':24}{geometric_mean(nightly):9.3f}{geometric_mean(with_raise):9.3f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from spark_jobs.nights.rails import Rails, hold
 from spark_jobs.parameters import Parameters
 from spark_jobs.state.loss_surface import BURSTS_S, Surface, Surfaces
 from spark_jobs.state.topic_day import TOPICS, rows, surface_of
+from support.quota_weeks.raised import Day, Quotas, nights_raised
 from support.quota_weeks.rules import RULES
 from support.quota_weeks.weeks import Week
 
@@ -53,17 +55,24 @@ class Series:
     observed: list[int]
     dimension: str
     parameters: Parameters = field(default_factory=Parameters)
+    days: Sequence[Day] = ()  # what clients wanted by the second, where nights are replayed
 
 
 def series_of(weeks: Iterable[Week], dimension: str = "messages", parameters: Parameters | None = None) -> Series:
-    tables, wanted, observed = [], [], {}
+    tables, wanted, observed, days = [], [], {}, []
     for week in weeks:
+        days.append({
+            each.topic: (each.tick.astype(np.uint32), (each.passed if dimension == "messages" else each.passed_bytes).astype(np.uint32))
+            for each in week.wanted or week.topics
+        })  # fmt: skip
         tables.append(rows(week.topics, week.day, week.observed_seconds))
         known = all(mine is theirs for mine, theirs in zip(week.topics, week.wanted, strict=True)) if week.wanted else True
         wanted.append(tables[-1] if known else rows(week.wanted, week.day, week.observed_seconds))
         observed[week.day.date] = week.observed_seconds
     same = all(mine is theirs for mine, theirs in zip(tables, wanted, strict=True))
-    return series_of_rows(tables, observed, dimension, parameters, None if same else wanted)
+    series = series_of_rows(tables, observed, dimension, parameters, None if same else wanted)
+    series.days = days
+    return series
 
 
 def series_of_rows(
@@ -153,8 +162,8 @@ def calibrated(series: Series, known: Sequence[tuple[Memory, Shape]]) -> tuple[l
 
 def published(
     series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float = 1.0
-) -> Iterator[tuple[Floats, Floats]]:
-    """Rates and bursts of each night, with k times `factor`: within the rails of the job and then those of the publication."""
+) -> Iterator[Quotas]:
+    """The quotas of each night, with k times `factor`: within the rails of the job and then those of the publication."""
     live = np.full(len(series.memory.keys), np.nan)
     earlier = [live] * 7
     for at, (memory, shaped) in enumerate(known):
@@ -162,13 +171,13 @@ def published(
         rates, bursts = held(series, live, earlier[-7], plan.rates, plan.bursts)
         live = np.where(np.isnan(rates), live, rates)
         earlier.append(rates)
-        yield rates, bursts
+        yield Quotas(rates, bursts, plan.hourly)
 
 
 def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str], factor: float) -> Floats:
     """(refused, reserved, offered) of the published quotas by night, with k times `factor`."""
     found = np.zeros((len(known), 3))
-    for at, (rates, bursts) in enumerate(published(series, known, ks, families, factor)):
+    for at, (rates, bursts, _) in enumerate(published(series, known, ks, families, factor)):
         surfaces = series.surfaces[at + 1]
         found[at, 0] = np.nansum(surfaces.lost(rates, bursts))
         found[at, 1] = np.nansum(rates) * series.observed[at + 1]
@@ -176,9 +185,17 @@ def walk(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[flo
     return found
 
 
+def walk_raised(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str]) -> Floats:
+    """(refused, reserved, offered) by factor and night of the published quotas, raised within the day."""
+    ways = zip(*(published(series, known, ks, families, factor) for factor in FACTORS), strict=True)
+    quotas = [Quotas(*(np.stack(each, axis=1) for each in zip(*night, strict=True))) for night in ways]
+    topics = [topic for _, topic in series.memory.keys]
+    return nights_raised(series.days[1:], topics, series.observed[1:], quotas, max(series.observed) // 24)
+
+
 def changes(series: Series, known: Sequence[tuple[Memory, Shape]], ks: Sequence[float], families: Sequence[str]) -> Floats:
     """(quotas that change, quotas that were in force) by night."""
-    rates = np.stack([rates for rates, _ in published(series, known, ks, families)])
+    rates = np.stack([each.rates for each in published(series, known, ks, families)])
     before, now = rates[:-1], rates[1:]
     both = ~np.isnan(before) & ~np.isnan(now)
     return np.stack([(both & (np.abs(now - before) > 1e-5 * before)).sum(axis=1), both.sum(axis=1)], axis=1)
@@ -255,6 +272,8 @@ class Walked(NamedTuple):
 
     constant: Floats  # with a constant k
     moving: Floats | None  # with the k that the job finds
+    raised: Floats | None  # as `constant`, raised within the day
+    raised_moving: Floats | None
     rules: dict[str, Floats]
     oracle: Floats  # the least rate for the very day
     own: Floats  # as published, by night
@@ -262,19 +281,30 @@ class Walked(NamedTuple):
     ks: list[float]
 
 
-def walked(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Walked:
+def walked(
+    series: Series,
+    shaper: Shaper = shape,
+    k: float | None = None,
+    burst_s: float = 1.0,
+    *,
+    also_moving: bool = True,
+    also_raised: bool = False,
+) -> Walked:
     """`shaper` in place of the method's; `k`: a frozen one in place of the job's own; `burst_s`: the burst of the simple rules, in seconds
-    of their rate; `also_moving`: half of the time is for the score with the job's own k."""
+    of their rate; `also_moving`: half of the time is for the score with the job's own k; `also_raised`: with the raise within the day."""
     known = nights(series, shaper)
     own, families = calibrated(series, known)
     if k is not None:
         own = [k] * len(known)
     constant = np.stack([walk(series, known, [1.0] * len(known), [guard.OWN] * len(known), factor) for factor in FACTORS])
     moving = np.stack([walk(series, known, own, families, factor) for factor in FACTORS]) if also_moving else None
+    raised = walk_raised(series, known, [1.0] * len(known), [guard.OWN] * len(known)) if also_raised else None
+    raised_moving = walk_raised(series, known, own, families) if also_raised and also_moving else None
     rules = {name: rule_nights(series, known, rule, burst_s) for name, rule in RULES.items()}
     oracle = rule_nights(series, known, lambda memory: series.memory.need[:, memory.days], series.parameters.burst_seconds)
     as_published = walk(series, known, own, families, 1.0)
-    return Walked(constant, moving, rules, oracle, as_published, changes(series, known, own, families), own)
+    changed = changes(series, known, own, families)
+    return Walked(constant, moving, raised, raised_moving, rules, oracle, as_published, changed, own)
 
 
 def score(series: Series, shaper: Shaper = shape, k: float | None = None, burst_s: float = 1.0, *, also_moving: bool = True) -> Scored:
@@ -312,22 +342,26 @@ class Windows(NamedTuple):
 
     constant: list[float]
     own: list[float]  # with the k that the job finds
+    raised: list[float]  # as `constant`, with the raise within the day
+    raised_own: list[float]  # as `own`, with it
     oracle: list[float]
     changed: float  # share of the quotas that change on an ordinary night: the median
 
     def said(self) -> str:
-        parts = [f"{geometric_mean(each):.3f} {max(each):.2f}" if each else "none" for each in (self.constant, self.own, self.oracle)]
+        shown = (self.constant, self.own, self.raised, self.raised_own, self.oracle)
+        parts = [f"{geometric_mean(each):.3f} {max(each):.2f}" if each else "none" for each in shown]
         return f"{', '.join(parts)}, {self.changed:.0%}"
 
 
 def windows(found: Walked, length: int = WINDOW_NIGHTS) -> Windows:
     """Sliding windows, each with the simple rules that were best in it: the mean over all days hides weeks that go wrong."""
     count = len(found.ks)
-    scores: tuple[list[float], list[float], list[float]] = ([], [], [])
+    ways = (found.constant, found.moving, found.raised, found.raised_moving, found.oracle)
+    scores: tuple[list[float], list[float], list[float], list[float], list[float]] = ([], [], [], [], [])
     for first in range(max(count - length, 0) + 1):
         part = slice(first, first + length)
         rules = {name: Curve.of(each[:, part]) for name, each in found.rules.items()}
-        for at, nights_ in enumerate((found.constant, found.moving, found.oracle)):
+        for at, nights_ in enumerate(ways):
             if nights_ is not None and (values := [ratio for ratio, _ in ratios(Curve.of(nights_[:, part]), rules).values()]):
                 scores[at].append(geometric_mean(values))
     shares = found.changes[:, 0] / np.maximum(found.changes[:, 1], 1)
@@ -345,8 +379,10 @@ def main() -> None:
     options.add_argument("--burst", type=float, default=1.0, help="of the simple rules, in seconds of their rate")
     given = options.parse_args()
     columns = f"{'series':24}{'score':>8}{'moving k':>10}   {'at 3, 1, 0.3, 0.1 %':38}{'realised':>8}{'late':>9}     k"
-    print(f"{columns}  best simple rules; {WINDOW_NIGHTS}-night windows: mean, worst; with the job's k; the oracle; changed on a night")
+    ways = "with the job's k; both raised within the day; the oracle; changed on a night"
+    print(f"{columns}  best simple rules; {WINDOW_NIGHTS}-night windows: mean, worst; {ways}")
     scored: list[tuple[Scored, Windows]] = []
+    walk_one = partial(walked, burst_s=given.burst, also_raised=True)
 
     def line(name: str, found: Walked) -> tuple[Scored, Windows]:
         one = scored_of(found), windows(found)
@@ -357,11 +393,11 @@ def main() -> None:
         own = []
         for name, topics in kinds(seed).items():
             gaps = 0.1 if name == "mixed" else 0.0
-            own.append(line(name, walked(series_of(weeks(topics, seed, given.days, given.per_hour, gaps)), burst_s=given.burst)))
+            own.append(line(name, walk_one(series_of(weeks(topics, seed, given.days, given.per_hour, gaps)))))
         print(_summary(f"seed {seed}", own), flush=True)
         scored += own
     for dimension in ("messages", "bytes"):
-        scored.append(line(f"web log, {dimension}", walked(series_of(web_log(), dimension), burst_s=given.burst)))
+        scored.append(line(f"web log, {dimension}", walk_one(series_of(web_log(), dimension))))
     print(_summary("all", scored))
 
 
@@ -372,10 +408,16 @@ def _summary(name: str, scored: Sequence[tuple[Scored, Windows]]) -> str:
         low, high = interval(scores)
         above = sum(score > 1 for score in scores)
         parts.append(f"{what} k {geometric_mean(scores):.3f} (90 %: {low:.2f} to {high:.2f}), worst {max(scores):.2f}, {above} above 1")
-    for what, of_windows in (("constant", [each.constant for _, each in scored]), ("the job's", [each.own for _, each in scored])):
+    all_windows = [each for _, each in scored]
+    for what, of_windows in (
+        ("with constant k", [each.constant for each in all_windows]),
+        ("with the job's k", [each.own for each in all_windows]),
+        ("raised within the day", [each.raised for each in all_windows]),
+        ("the same with the job's k", [each.raised_own for each in all_windows]),
+    ):
         every = [each for one in of_windows for each in one]
         worst = geometric_mean(max(one) for one in of_windows if one)
-        parts.append(f"windows with {what} k {geometric_mean(every):.3f}, worst of each series {worst:.3f}, worst {max(every):.2f}")
+        parts.append(f"windows {what} {geometric_mean(every):.3f}, worst of each series {worst:.3f}, worst {max(every):.2f}")
     return f"{name}, {len(scored)} series: {'; '.join(parts)}"
 
 
