@@ -18,6 +18,17 @@ BIND: Final = "bind"
 DELETE: Final = "delete"
 PURGE: Final = "purge"
 OPEN: Final = "open"
+QUERY: Final = "query"
+ADMIN: Final = "admin"
+
+BOTH: Final = ("amqp", "rocketmq")
+IN_AMQP: Final = ("amqp",)
+IN_ROCKETMQ: Final = ("rocketmq",)
+ITS_CHANNEL: Final = ", and its channel with it"
+AT_MOST: Final = " for up to 2.5s; then it is refused"
+IN_EITHER: Final = " (AMQP: its channel with it; RocketMQ: up to 2.5s, then it is refused)"
+LATE: Final = "answers come late"
+MAY_FAIL: Final = "answers come late, and RocketMQ's clients are told of what would come too late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,7 @@ class Operation:
     remedy: str = ""  # what an application can do
     not_of: str = ""  # a key that it does not have: what to say instead
     methods: tuple[str, ...] = ()  # of AMQP 0-9-1: what it stands for, where that is no message
+    protocols: tuple[str, ...] = BOTH  # that have it
 
 
 OPERATION_RECORDS: Final[Mapping[str, Operation]] = {
@@ -54,20 +66,23 @@ OPERATION_RECORDS: Final[Mapping[str, Operation]] = {
             passes="goes back to its queue; what is over the limit waits for its turn",
             remedy="Nothing is lost. See why consumers fail on these messages: what they give back comes again at once.",
             not_of="what is given back goes to the queue that it came from, wherever it was published; say queue VHOST QUEUE",
+            protocols=IN_AMQP,
         ),
         *(
             Operation(
-                name, f"what clients {does}", whose=f"{name}, ", waits="its client waits for the answer, and its channel with it",
-                passes="passes; the rest waits for its turn", remedy="Nothing is lost or refused: its answers come late. Say it once.",
+                name, f"what clients {does}", whose=f"{name}, ", waits=f"its client waits for the answer{where}",
+                passes="passes; the rest waits for its turn", remedy=f"Nothing is lost: {late}. Say it once.",
                 not_of=f"it is limited by rules: sluice rules add NAME --match operation={name} --per client --messages 10/s",
-                methods=methods,
+                methods=methods, protocols=protocols,
             )
-            for name, does, methods in (
-                (DECLARE, "declare", ("queue.declare", "exchange.declare")),
-                (BIND, "bind and unbind", ("queue.bind", "queue.unbind", "exchange.bind", "exchange.unbind")),
-                (DELETE, "delete", ("queue.delete", "exchange.delete")),
-                (PURGE, "purge", ("queue.purge",)),
-                (OPEN, "open", ("channel.open",)),
+            for name, does, methods, protocols, where, late in (
+                (DECLARE, "declare", ("queue.declare", "exchange.declare"), BOTH, IN_EITHER, MAY_FAIL),
+                (BIND, "bind and unbind", ("queue.bind", "queue.unbind", "exchange.bind", "exchange.unbind"), IN_AMQP, ITS_CHANNEL, LATE),
+                (DELETE, "delete", ("queue.delete", "exchange.delete"), BOTH, IN_EITHER, MAY_FAIL),
+                (PURGE, "purge", ("queue.purge",), IN_AMQP, ITS_CHANNEL, LATE),
+                (OPEN, "open", ("channel.open",), IN_AMQP, ITS_CHANNEL, LATE),
+                (QUERY, "look up", (), IN_ROCKETMQ, AT_MOST, MAY_FAIL),
+                (ADMIN, "command as operators", (), IN_ROCKETMQ, AT_MOST, MAY_FAIL),
             )
         ),
     )
@@ -76,3 +91,4 @@ OF_TOPICS: Final = (PRODUCE, CONSUME, REQUEUE)  # what is done with the messages
 WITH_BODIES: Final = (PRODUCE, CONSUME)  # what has a size, and a place in the access log
 OPERATIONS: Final = tuple(OPERATION_RECORDS)
 HELD_OPERATIONS: Final = frozenset(record.name for record in OPERATION_RECORDS.values() if record.held)
+WAITING: Final = HELD_OPERATIONS - {CONSUME}  # which clients ask for themselves: over the limit the asking waits

@@ -97,7 +97,7 @@ class TopicView(View, frozen=True, kw_only=True):
     operation: Annotated[
         str,
         fact(
-            "produce; consume, what consumers get; of RabbitMQ: requeue, what they give back, and declare, bind, delete, purge, open",
+            "produce; consume, what consumers get; requeue, what they give back; and what is no message: declare, bind, delete, purge, open, query, admin",
             rank=38,
         ),
     ] = "produce"

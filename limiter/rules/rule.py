@@ -19,8 +19,8 @@ from limiter.algorithms.setting_errors import (
     setting_error,
 )
 from limiter.limits import SECOND, UNLIMITED, Limit, LimitChange, Rate, as_change, lesser, per_second
-from limiter.operations import HELD_OPERATIONS, OF_TOPICS, OPERATIONS, PRODUCE, REQUEUE, WITH_BODIES
-from limiter.protocols import PROTOCOL_NAMES
+from limiter.operations import HELD_OPERATIONS, OF_TOPICS, OPERATION_RECORDS, OPERATIONS, PRODUCE, REQUEUE, WITH_BODIES
+from limiter.protocols import PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.actions import ACTION_RECORDS, ACTIONS, FALLBACKS, PATIENT
 from limiter.rules.cost import Cost
 from limiter.rules.patterns import IPV6_BITS, Addresses
@@ -130,8 +130,9 @@ class Match:
     operation: str | tuple[str, ...] | None = match_key(
         "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused; "
         "requeue: deliveries that an AMQP client gives back (basic.nack and basic.reject with requeue, basic.recover), held as well; "
-        "declare, bind, delete, purge, open: methods of AMQP that are no messages, which wait for their turn. A list: they all share "
-        "the rule's limit.",
+        "declare, bind, delete, purge, open: methods of AMQP that are no messages, which wait for their turn; of RocketMQ declare and "
+        "delete (topics and groups), query (routes, searches, views) and admin (operators' commands). A list: they all share the rule's "
+        "limit.",
         kind=CHOICES, choices=OPERATIONS,
     )  # fmt: skip
 
@@ -463,10 +464,14 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
 
 def check_only_held(rule: Rule, operation: str) -> None:
     """Raise RuleError for settings that do not apply to what can only wait. `reject` is what every rule has that says no action."""
-    if rule.match.spoken() == "rocketmq":
-        raise RuleError("match.operation", f"{operation} is RabbitMQ's; what RocketMQ's consumers send back is published to %RETRY%GROUP")
-    if rule.per not in COMMON_LEVELS and rule.per not in PROTOCOL_NAMES["amqp"].levels:
-        raise RuleError("per", f"{operation} is RabbitMQ's, which has no {rule.per}; say per: client, user, vhost, listener or rule")
+    having = OPERATION_RECORDS[operation].protocols
+    owner = "RabbitMQ" if having[0] == "amqp" else PROTOCOL_NAMES[having[0]].title
+    spoken = rule.match.spoken()
+    if spoken is not None and spoken not in having:
+        own = ", ".join(name for name, record in OPERATION_RECORDS.items() if spoken in record.protocols)
+        raise RuleError("match.operation", f"{operation} is {owner}'s; {PROTOCOL_NAMES[spoken].title} has {own}")
+    if protocol_of_level(rule.per) not in {None, *having}:
+        raise RuleError("per", f"{operation} is {owner}'s, which has no {rule.per}; say per: client, user, listener or rule")
     for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
         if value not in fit:
             raise RuleError(field, f"{value!r} is not for operation: {operation}, where what is over the limit only waits; leave it out")
@@ -478,9 +483,8 @@ def check_only_held(rule: Rule, operation: str) -> None:
         if getattr(rule.match, name) is not None:
             raise RuleError(f"match.{name}", f"with operation: {operation} a limit is for who says it, not for what is named; leave it out")
     if rule.per == "topic":
-        raise RuleError(
-            "per", f"with operation: {operation} there are no topics; say per: client, user, vhost, listener, connection or rule"
-        )
+        levels = "client, user, connection, listener or rule"
+        raise RuleError("per", f"with operation: {operation} a limit is for who says it, not for a topic; say per: {levels}")
 
 
 def check_several(rule: Rule) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from limiter.operations import OF_TOPICS
 from limiter.protocols import DEFAULT_EXCHANGE, PROTOCOL_NAMES
 from limiter.rules.namespaces import namespace_of
 from limiter.rules.patterns import name_text, plain_address, split_words
@@ -46,7 +47,7 @@ class Subject:
         topic = name_text(name.topic)
         self.topic = text if topic == text else topic  # once in memory
         self.namespace = namespace_of(self.topic) if name.protocol in NAMESPACED else None
-        self.system = is_system_topic(name.protocol, self.topic)
+        self.system = operation in OF_TOPICS and is_system_topic(name.protocol, self.topic)  # else it is only asked about
 
     def thing(self, per: str) -> str:
         """The thing that a level keeps a bucket for, as text: the topic, the exchange, the client ... Messages without a user share one

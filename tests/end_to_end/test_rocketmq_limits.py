@@ -22,6 +22,18 @@ NOT_SUPPORTED = 3  # REQUEST_CODE_NOT_SUPPORTED: what a broker says to codes it 
 RULES: list[dict[str, object]] = [
     {"name": "topics", "match": {"protocol": "rocketmq"}, "per": "topic", "limit": {"messages": "2000/s"}},
     {"name": "shop", "match": {"user": "shop"}, "per": "user", "limit": {"messages": "1/h", "burst": {"messages": 3}}},
+    {
+        "name": "declares",
+        "match": {"operation": "declare", "topic": "made-*"},
+        "per": "client",
+        "limit": {"messages": "20/s", "burst": {"messages": 1}},
+    },
+    {
+        "name": "searches",
+        "match": {"operation": "query", "topic": "looked at"},
+        "per": "rule",
+        "limit": {"messages": "1/h", "burst": {"messages": 1}},
+    },
     {"name": "night", "match": {"group": "night-*"}, "per": "group", "limit": {"messages": "1/h", "burst": {"messages": 2}}},
 ]
 
@@ -79,6 +91,11 @@ def answers(rocketmq: RocketMQ, gateway: Gateway, tmp_path_factory: pytest.TempP
         "signed by another": {"send": 5, "topic": "signed", "group": "p", "key": "mill"},
         "of a group": {"send": 5, "topic": "grouped", "group": "night-1"},
         "of another group": {"send": 5, "topic": "grouped", "group": "night-2"},
+        "made one by one": {"admin": "create", "to": rocket, "topic": "made-", "count": 10, "threads": 1},
+        "made at once": {"admin": "create", "to": rocket, "topic": "made-", "count": 80, "threads": 80},
+        "made elsewhere": {"admin": "create", "to": rocket, "topic": "other-", "count": 40, "threads": 1},
+        "searched": {"admin": "time", "to": rocket, "topic": "looked at", "count": 3, "threads": 3},
+        "deleted": {"admin": "delete", "to": rocket, "topic": "made-", "count": 80, "threads": 8},
         "of no such group": {"send": 5, "topic": "grouped", "group": "day"},
     }
     home = tmp_path_factory.mktemp("ask")
@@ -180,3 +197,20 @@ def test_operators_see_the_users_and_groups_that_were_refused(gateway: Gateway) 
     assert groups == {"night-1", "night-2", "day"}
     events = [json.loads(line) for line in gateway.log().splitlines() if '"limit_reached"' in line]
     assert ("user", "shop", "shop") in {(event["per"], event["thing"], event.get("user")) for event in events}
+
+
+def test_topics_are_created_late_and_what_would_come_too_late_is_refused(answers: Answers) -> None:
+    """By the client that mqadmin is, which waits 5 s for an answer."""
+    one_by_one = answers["made one by one"]
+    assert (one_by_one["ok"], one_by_one["codes"]) == (10, {})
+    assert one_by_one["ms"] >= 400
+    at_once = answers["made at once"]
+    assert set(at_once["codes"]) == {"215"}
+    assert at_once["ok"] + at_once["codes"]["215"] == 80
+    assert 40 <= at_once["ok"] <= 60
+    assert answers["made elsewhere"]["ok"] == 40
+    assert answers["deleted"]["ok"] == 80, "on the same connection, which nobody has closed"
+
+
+def test_a_search_is_refused_where_its_turn_is_too_far(answers: Answers) -> None:
+    assert (answers["searched"]["ok"], answers["searched"]["codes"]) == (1, {"215": 2})

@@ -13,9 +13,11 @@ from importlib import import_module
 from typing import Final
 
 from gateway.pipeline.actions.hold_poll import hold_poll
+from gateway.pipeline.actions.hold_request import hold_request
 from gateway.pipeline.actions.reject import reject
 from gateway.pipeline.conversation import Conversation
 from gateway.pipeline.parts import Part
+from limiter.operations import WAITING
 from limiter.rules.actions import ACTION_RECORDS
 from limiter.rules.rule import FIT
 
@@ -31,6 +33,8 @@ def apply_action(conversation: Conversation, part: Part, now: int) -> int:
     assert rule is not None, "a refusal names its rule"
     if part.reservation is not None:
         return hold_poll(conversation, part, now)
+    if rule.match.operation is not None and rule.match.operation in WAITING:
+        return hold_request(conversation, part, now)
     if (
         rule.action == "reject" or part.unfit != FIT
     ):  # the commonest, and the one of floods: a look into the table costs compiled code 300 instructions more

@@ -45,6 +45,7 @@ from gateway.protocols.rocketmq.refusals import (
 )
 from gateway.protocols.rocketmq.requests import GatewayRequest, Poll, RejectedRequest, Sends
 from gateway.protocols.rocketmq.traceparents import traceparents
+from limiter.operations import PRODUCE, WAITING
 from limiter.rules.rule import FIT
 
 KEEP_ALIVE_NS: Final = 30_000_000_000  # between two questions to the broker of a client that is gone: a client's own heartbeat has as much
@@ -163,7 +164,10 @@ class RocketmqConversation(Conversation):
             self._update_budget()
             return REFUSED
         assert isinstance(part, Sends)
+        rule = part.rule
         if part.one_way:
+            if rule is not None and rule.match.operation in WAITING and not self.reports.close_reason:
+                return UNABLE
             self.drop(part)
             return DROPPED
         if part.send_backs:
@@ -173,11 +177,10 @@ class RocketmqConversation(Conversation):
             if taken == SILENCE_REFUSES:
                 self.held_sends.let_go(part)
                 return REFUSED
-        rule = part.rule
         key = part.key
         assert key is not None
         code = SYSTEM_BUSY if rule is not None and rule.reply == "system_busy" else FLOW_CONTROL
-        text = remark(key.text, part.wait_ns)
+        text = remark(key.text or key.operation, part.wait_ns)
         if part.unfit != FIT and rule is not None:
             code, text = MESSAGE_ILLEGAL, unfit(part.size, rule)
         frames = build_refusals(part.opaques, code, text)
@@ -211,7 +214,8 @@ class RocketmqConversation(Conversation):
         return REFUSED
 
     def traceparents(self, part: Part, most: int) -> list[bytes]:
-        return traceparents(part.data, part.start, part.end, most) if isinstance(part, Sends) and not part.send_backs else []
+        published = isinstance(part, Sends) and not part.send_backs and part.key is not None and part.key.operation == PRODUCE
+        return traceparents(part.data, part.start, part.end, most) if published else []
 
     def answer(self, frames: bytes) -> None:
         self.pending_gateway_requests -= 1

@@ -6,7 +6,7 @@ and nothing is ever kept for an announcement: bytes are asked for (`need`), neve
 * Up to `whole_frame` a frame is decoded when it is complete.
 * A larger one is decoded when its header is there; its body follows as BODY parts (`streaming`). It cannot be held.
 * A batch must be complete, whatever its size, because its messages have to be counted, unless a rule takes no message so large; a poll,
-  because it may have to be held. Bound: `max_frame`.
+  and a limited request of another operation, because it may have to be held. Bound: `max_frame`.
 
 The `count` of a plain part is the number of its requests that the broker answers.
 """
@@ -21,7 +21,19 @@ from gateway.pipeline.context import ConversationContext
 from gateway.pipeline.parts import BODY, PLAIN, Part
 from gateway.protocols.octets import u32
 from gateway.protocols.rocketmq.batches import count_batch
-from gateway.protocols.rocketmq.headers import JSON, ONE_WAY, POLLS, RESPONSE, SEND_BACK, Header, read_binary, read_fields, read_json
+from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
+from gateway.protocols.rocketmq.headers import (
+    CONSUMES,
+    JSON,
+    ONE_WAY,
+    POLLS,
+    RESPONSE,
+    SEND_BACK,
+    Header,
+    read_binary,
+    read_fields,
+    read_json,
+)
 from gateway.protocols.rocketmq.long_headers import BRACE, HEAD_BYTES, LongHeader, begins_as_other
 from gateway.protocols.rocketmq.membership import HEART_BEAT, MAX_HEARTBEAT_BYTES
 from gateway.protocols.rocketmq.origins import Origins, binary_client, user_text
@@ -216,8 +228,17 @@ class Frames:
     def _plain(
         self, data: bytes, at: i64, end: i64, size: i64, header: Header, opaque: int, plain: Part | None, parts: list[Part]
     ) -> Part | None:
-        """A poll, or what passes unjudged, which joins `plain`: returns its part; None where its rest must be there first."""
+        """A poll, one of OPERATION_OF, or what passes unjudged, which joins `plain`: returns its part; None where its rest must be there
+        first."""
         wants_answer = header.flag & (ONE_WAY | RESPONSE) == 0
+        if header.code in OPERATION_OF and not header.flag & RESPONSE:
+            key = self._operation_key(header, OPERATION_OF[header.code])
+            if key is not None:
+                if self._waits(at, end, size):
+                    return None
+                costly = Sends(data, at, end, key, 1, end - self.header_end, [opaque], not wants_answer, False, True)
+                parts.append(costly)
+                return costly
         if wants_answer and header.code in POLLS:
             if self._waits(at, end, size):
                 return None
@@ -292,7 +313,7 @@ class Frames:
 
     def _learn(self, text: bytes, header: Header) -> None:
         """A header that had to be parsed: remember its template; the first one says who the client is."""
-        if header.topic or header.source:
+        if header.topic or (header.source and header.code in CONSUMES):
             self.templates.learn(text, header)
         if header.user and header.user != self.claimed:
             self.user = user_text(header.user)
@@ -361,6 +382,20 @@ class Frames:
         group = header.group.decode(errors="replace").encode()
         raw = topic + SEPARATOR + group + SEPARATOR
         return self.context.judge.key(self.origin, raw, rocketmq_topic(topic), group or None, "consume")
+
+    def _operation_key(self, header: Header, operation: str) -> Key | None:
+        """The key of a request of OPERATION_OF; None: nothing limits it."""
+        judge = self.context.judge
+        if not judge.rules.may_limit(operation):
+            return None
+        self._claim(header.user)
+        topic = header.source.decode(errors="replace").encode()
+        group = header.group.decode(errors="replace").encode()
+        raw = SEPARATOR.join((topic, group, operation.encode()))
+        key = self.origin.keys.get(raw)
+        if key is None:
+            key = judge.key(self.origin, raw, rocketmq_topic(topic), group or None, operation)
+        return key if judge.limited(key) else None
 
     def _new_key(self, header: Header) -> Key:
         """Ask the judge. Names that are not UTF-8 (binary headers only) become what Java makes of them, so a raw key stays unambiguous."""

@@ -23,7 +23,9 @@ from typing import Any, Final
 import msgspec
 from mypy_extensions import i64
 
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.octets import u16, u32
+from gateway.protocols.rocketmq.costly_requests import OPERATION_OF
 from gateway.protocols.rocketmq.header_ambiguity import NAMES, decode_raw, is_plain, refuse_ambiguous, unreadable
 from gateway.protocols.rocketmq.loose_texts import is_plain_text, is_utf8, tighten
 from limiter.protocols import RETRY_PREFIX
@@ -47,11 +49,14 @@ ACCESS_KEY: Final = b"AccessKey"  # of an ACL-signed request (`docs/design/rocke
 POLLS: Final = frozenset((11, 361, 200050, 200052, 200054, 200070))
 CONSUMES: Final = frozenset((11, 361, 200050, 200054, 200070))  # what a consumer goes on by, all but PEEK_MESSAGE: topic, consumerGroup
 
+GROUP_NAMES: Final = (b"group", b"consumerGroup", b"groupName")  # by which requests of OPERATION_OF name a group
+
 
 class Header:
     """What one request's header means to the limiter: `topic` is the one it writes to, `source` the one it asks messages of.
 
-    Either is empty where the request does not, and then nothing about it is limited.
+    Either is empty where the request does not, and then nothing about it is limited, unless it is one of OPERATION_OF: of these `source`
+    and `group` are what it names, if it does.
 
     What is sent to a retry topic is its consumer group's, though the client sends it under a producer group of its own: `group` is that
     of the topic, as with a send-back. `user` is the access key that the request claims; whether it may is the broker's to find out.
@@ -93,7 +98,7 @@ Text = str | int | float | bool | None
 Number = int | str | None  # what fastjson reads a number from
 ExtFields: Final[Any] = msgspec.defstruct(
     "ExtFields",
-    [(name, Text, None) for name in ("a", "b", "m", "topic", "producerGroup", "batch", "group", "AccessKey", "consumerGroup")],
+    [(name, Text, None) for name in ("a", "b", "m", "topic", "producerGroup", "batch", "group", "AccessKey", "consumerGroup", "groupName")],
     gc=False,
 )
 JsonHeader: Final[Any] = msgspec.defstruct(
@@ -145,6 +150,9 @@ def read_json(text: bytes) -> Header:
     elif code in CONSUMES:
         source = as_bytes(extra.topic, text)
         group = as_bytes(extra.consumerGroup, text)
+    elif code in OPERATION_OF:
+        source = as_name(extra.topic, text)
+        group = as_name(extra.group or extra.consumerGroup or extra.groupName, text)
     if topic.startswith(RETRY):
         group = topic[len(RETRY) :]
     user = b""
@@ -255,6 +263,14 @@ def as_bytes(value: object, text: bytes) -> bytes:
     raise unreadable("a topic, group or access key that is neither text nor a whole number")
 
 
+def as_name(value: object, text: bytes) -> bytes:
+    """The same of a request that passes whatever it names; b"" where that is no name."""
+    try:
+        return as_bytes(value, text)
+    except ProtocolError:
+        return b""
+
+
 def is_true(value: object) -> bool:
     """Boolean.parseBoolean of the value's text."""
     return value is True or (isinstance(value, str) and value.lower() == "true")
@@ -287,6 +303,8 @@ def read_binary(data: bytes, start: i64, end: i64) -> Header:
         style = 3
     elif code in CONSUMES:
         style = 4
+    elif code in OPERATION_OF:
+        style = 5
     if style == 0:
         return Header(flag, opaque, b"", b"", False, code, b"")
     remark: i64 = u32(data, start + 13)
@@ -313,6 +331,12 @@ def read_binary(data: bytes, start: i64, end: i64) -> Header:
             raise unreadable("a value is longer than extFields")
         if name == 9 and data[at : at + 9] == ACCESS_KEY:
             user = data[value : value + size]
+        elif style == 5:
+            word = data[at : at + name]
+            if word == b"topic":
+                topic = data[value : value + size]
+            elif word in GROUP_NAMES and size > 0:
+                group = data[value : value + size]
         elif style == 1:
             if name == 1:
                 letter: i64 = data[at]
@@ -334,7 +358,7 @@ def read_binary(data: bytes, start: i64, end: i64) -> Header:
     if style == 3:
         topic = RETRY + group if group else b""
         batch = False
-    elif style == 4:
+    elif style >= 4:
         return Header(flag, opaque, b"", group, False, code, user, topic)
     elif topic.startswith(RETRY):
         group = topic[len(RETRY) :]

@@ -9,7 +9,8 @@ from limiter.keys import Key
 
 
 class Sends(Part):
-    """A run of like sends (or consumer send-backs): frames one behind the other, same key, same cost, all one-way or none."""
+    """A run of like sends (or consumer send-backs, or one request of `costly_requests.py`): frames one behind the other, same key, same
+    cost, all one-way or none."""
 
     __slots__ = ("one_way", "opaques", "send_backs", "streamed")
 

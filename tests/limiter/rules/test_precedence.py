@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from limiter.limits import Limit, Rate
-from limiter.operations import OF_TOPICS, OPERATIONS
+from limiter.operations import OF_TOPICS, OPERATION_RECORDS, OPERATIONS
 from limiter.quota_snapshot import Quota
 from limiter.rules.rule import PER, PROTOCOLS
 from limiter.rules.rule_set import Match, Override, Rule, RuleSet
@@ -96,7 +96,7 @@ def test_protocol_and_operation_leave_a_rule_bare(per: str) -> None:
         fits = operation == "produce" or per != "exchange"
         if per == "topic" and operation not in OF_TOPICS:
             continue
-        if protocol == key.protocol and fits and (protocol == "amqp" or operation in {"produce", "consume"}):
+        if protocol == key.protocol and fits and protocol in OPERATION_RECORDS[operation].protocols:
             said = rule("said", per, protocol=protocol, operation=operation)
             bare = rule("bare", per, operation=operation)
             for order in itertools.permutations((said, bare)):

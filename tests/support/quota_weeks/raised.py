@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from limiter.rules import surges
 from spark_jobs.method.memory import Floats
 
-Day = Mapping[
-    str, tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
-]  # by topic: in which seconds, how much
+Day = Mapping[str, tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]]  # by topic: in which seconds, how much
 MOST: Final = 4.0  # quotas.hourly_raise_max
 CELLS: Final = 20_000_000  # topics x seconds replayed side by side: 160 MB
 

@@ -198,7 +198,6 @@ def test_each_operation_stands_for_the_methods_that_its_record_names() -> None:
     [
         ({}, {"per": "topic"}, "per"),
         ({"queue": "jobs"}, {}, "match.queue"),
-        ({"protocol": "rocketmq"}, {}, "match.operation"),
         ({}, {"action": "drop"}, "action"),
         ({}, {"backoff_ns": SECOND}, "backoff"),
     ],

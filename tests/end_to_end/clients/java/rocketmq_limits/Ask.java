@@ -4,11 +4,18 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.remoting.CommandCustomHeader;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
@@ -17,6 +24,7 @@ import org.apache.rocketmq.remoting.protocol.DataVersion;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 import org.apache.rocketmq.remoting.protocol.SerializeType;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * Asks for limits as MQCloud's console does (DefaultSohuMQAdmin), and sends under an access key: what an operator of the patched broker has.
@@ -26,6 +34,8 @@ import org.apache.rocketmq.remoting.protocol.SerializeType;
  * A job is a JSON object; each is done before the next, and each prints one line of JSON.
  * {"to": "host:port", "code": 9002, "fields": {...}, "key": "an access key", "binary": false} gives {"code", "remark", "limits", "version"}:
  * the body read with RocketMQ's own decoder into classes like MQCloud's.
+ * {"admin": "create" | "delete" | "time", "to": "host:port", "topic": "T", "count": 3, "threads": 1} gives {"ok", "codes", "ms"}: topics T0, T1 …
+ * created or deleted, or searched by time, as mqadmin does.
  * {"topic": "T", "send": 3, "key": "an access key", "group": "G"} gives {"ok", "codes": {"215": refused}}, sent one by one.
  */
 public final class Ask {
@@ -35,7 +45,7 @@ public final class Ask {
     public static void main(String[] arguments) throws Exception {
         for (int number = 1; number < arguments.length; number++) {
             JSONObject job = JSON.parseObject(arguments[number]);
-            Object done = job.containsKey("send") ? send(arguments[0], job) : ask(job);
+            Object done = job.containsKey("send") ? send(arguments[0], job) : job.containsKey("admin") ? administer(arguments[0], job) : ask(job);
             System.out.println(JSON.toJSONString(done));
         }
         System.out.flush();
@@ -91,6 +101,41 @@ public final class Ask {
             }
         }
         return Map.of("ok", ok, "codes", codes);
+    }
+
+    private static Map<String, Object> administer(String nameServer, JSONObject job) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(); // waits 5 s for an answer, as mqadmin does
+        admin.setNamesrvAddr(nameServer);
+        admin.setInstanceName("admin" + System.nanoTime());
+        admin.start();
+        Map<String, Integer> codes = new ConcurrentHashMap<>();
+        AtomicInteger ok = new AtomicInteger();
+        ExecutorService threads = Executors.newFixedThreadPool(job.getIntValue("threads"));
+        long begun = System.nanoTime();
+        for (int number = 0; number < job.getIntValue("count"); number++) {
+            String topic = job.getString("topic") + number;
+            threads.execute(() -> {
+                try {
+                    switch (job.getString("admin")) {
+                        case "create" -> admin.createAndUpdateTopicConfig(job.getString("to"), new TopicConfig(topic, 1, 1, 6));
+                        case "delete" -> admin.deleteTopicInBroker(Set.of(job.getString("to")), topic);
+                        default -> admin.searchOffset(job.getString("to"), job.getString("topic"), 0, 1, 5000);
+                    }
+                    ok.incrementAndGet();
+                } catch (MQBrokerException error) {
+                    codes.merge(String.valueOf(error.getResponseCode()), 1, Integer::sum);
+                } catch (MQClientException error) {
+                    codes.merge(String.valueOf(error.getResponseCode()), 1, Integer::sum);
+                } catch (Exception error) {
+                    codes.merge(error.getClass().getSimpleName(), 1, Integer::sum);
+                }
+            });
+        }
+        threads.shutdown();
+        threads.awaitTermination(60, TimeUnit.SECONDS);
+        long took = (System.nanoTime() - begun) / 1_000_000;
+        admin.shutdown();
+        return Map.of("ok", ok.get(), "codes", codes, "ms", took);
     }
 
     private static NettyRemotingClient client(String key) {
