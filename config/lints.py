@@ -23,7 +23,7 @@ from config.tls_files import risky as risky_tls
 from config.tracing_packages import OTEL_EXTRA, missing_package, read_headers
 from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
-from limiter.operations import PRODUCE
+from limiter.operations import HELD_OPERATIONS, PRODUCE
 from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
 from limiter.rules.actions import ACTION_RECORDS, PATIENT
 from limiter.rules.rule import DEFAULT_MAX_DELAY_NS, RULE_SETTINGS
@@ -124,7 +124,7 @@ def idle_words(settings: Settings) -> Iterator[ConfigProblem]:
     for number, rule in enumerate(settings.rules):
         if rule.max_delay_ns != DEFAULT_MAX_DELAY_NS:
             path = f"rules[{number}].max_delay"
-            if PRODUCE not in rule.match.operations():
+            if all(each in HELD_OPERATIONS for each in rule.match.operations()):
                 message = (
                     f"has no effect with operation: {rule.match.text_of('operation')}: what is over the limit waits until it lets that pass"
                 )

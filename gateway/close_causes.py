@@ -19,6 +19,7 @@ COMMON: Final[dict[str, str]] = {  # cause: what it means, and what to do where 
     "broker_protocol_error": "The broker sent what its protocol does not allow. Check that `upstream` is the right port.",
     "client": "The client closed it, or its network did: the normal end.",
     "client_stalled": "The client read nothing for five minutes while something was to be sent to it.",
+    "connect_limit": "Refused: over a rule with `operation: connect`.",
     "connection_limit": "Its client was gone; what waited of it was given up for a client that a limit on connections had refused.",
     "drain": "The gateway is stopping gracefully (SIGTERM, `sluice drain`); the client was told to connect again.",
     "gateway_error": "A fault in the gateway. The log has it as `session_failed`, with a traceback: please report it.",

@@ -18,6 +18,8 @@ BIND: Final = "bind"
 DELETE: Final = "delete"
 PURGE: Final = "purge"
 OPEN: Final = "open"
+GET: Final = "get"
+CONNECT: Final = "connect"
 QUERY: Final = "query"
 ADMIN: Final = "admin"
 
@@ -81,9 +83,15 @@ OPERATION_RECORDS: Final[Mapping[str, Operation]] = {
                 (DELETE, "delete", ("queue.delete", "exchange.delete"), BOTH, IN_EITHER, MAY_FAIL),
                 (PURGE, "purge", ("queue.purge",), IN_AMQP, ITS_CHANNEL, LATE),
                 (OPEN, "open", ("channel.open",), IN_AMQP, ITS_CHANNEL, LATE),
+                (GET, "fetch from empty queues", ("basic.get",), IN_AMQP, ITS_CHANNEL, LATE),
                 (QUERY, "look up", (), IN_ROCKETMQ, AT_MOST, MAY_FAIL),
                 (ADMIN, "command as operators", (), IN_ROCKETMQ, AT_MOST, MAY_FAIL),
             )
+        ),
+        Operation(
+            CONNECT, "who connects", held=False, whose="connections, ", methods=("connection.open",),
+            not_of="it is limited by rules: sluice rules add NAME --match operation=connect --per user --messages 5/s",
+            protocols=IN_AMQP,
         ),
     )
 }  # fmt: skip

@@ -97,7 +97,8 @@ class TopicView(View, frozen=True, kw_only=True):
     operation: Annotated[
         str,
         fact(
-            "produce; consume, what consumers get; requeue, what they give back; and what is no message: declare, bind, delete, purge, open, query, admin",
+            "produce; consume, what consumers get; requeue, what they give back; and what is no message: declare, bind, delete, purge, "
+            "open, get, connect, query, admin",
             rank=38,
         ),
     ] = "produce"

@@ -452,7 +452,8 @@ def ways_in_page() -> str:
 
 
 def limited_by(way: ways_in.Way) -> str:
-    return f"`operation: {way.operation}`" if way.operation else way.by or "nothing"
+    named = [f"`operation: {each}`" for each in (way.operation, way.also) if each]
+    return " and ".join(named) or way.by or "nothing"
 
 
 COLUMNS: Final = {"topics": columns.TOPICS, "clients": columns.CLIENTS, "connections": columns.CONNECTIONS, "spool": columns.SPOOL}

@@ -24,18 +24,20 @@ class Way:
     judged: bool = True
     by: str = ""
     codes: tuple[int, ...] = ()
+    also: str = ""  # a second operation that limits it
 
 
-def amqp(names: str, operation: str, counted: str, why: str, *, judged: bool = True, by: str = "") -> Way:
-    return Way(tuple(names.split()), operation, counted, why, judged, by)
+def amqp(names: str, operation: str, counted: str, why: str, *, judged: bool = True, by: str = "", also: str = "") -> Way:
+    return Way(tuple(names.split()), operation, counted, why, judged, by, also=also)
 
 
 WAITS: Final = "[waits in its place on its channel](../rabbitmq.md#limits-on-declaring-binding-deleting-purging-and-opening)"
 AMQP_CLIENTS: Final = (
     amqp("basic.publish", "produce", "one message and its bytes, for its exchange and routing key; each name in CC and BCC once more",
          "[copies](../rabbitmq.md#copies-cc-and-bcc); [too large](../rabbitmq.md#messages-that-are-too-large)"),
-    amqp("basic.get", "consume", "one message, where there is one",
-         "waits for its turn, then it is answered with basic.get-empty. An empty queue costs nothing"),
+    amqp("basic.get", "consume", "one message, where there is one; else one `get`, for who says it",
+         f"for its message it waits for its turn, then it is answered with basic.get-empty. After one on an empty queue the next {WAITS}",
+         also="get"),
     amqp("basic.consume", "consume", "each message delivered, for its queue", "the method passes; deliveries wait for their turn",
          judged=False),
     amqp("basic.nack basic.reject", "requeue", "with `requeue`: one message for each delivery given back, for its queue",
@@ -51,9 +53,12 @@ AMQP_CLIENTS: Final = (
     amqp("queue.bind queue.unbind exchange.bind exchange.unbind", "bind", "one, for who says it", WAITS),
     amqp("queue.delete exchange.delete", "delete", "one, for who says it", WAITS),
     amqp("queue.purge", "purge", "one, for who says it, however many messages it drops", WAITS),
-    amqp("connection.start-ok connection.secure-ok connection.tune-ok connection.open", "",
-         "one connection", "over it refused in the protocol's words: [too many connections](../rabbitmq.md#too-many-connections)",
-         by="`max_connections`, `max_connections_per_address`, `max_connections_per_user` of the listener"),
+    amqp("connection.open", "connect", "one, for the user, virtual host and client that the broker has let in",
+         "[waits up to `max_delay`, then it is refused](../rabbitmq.md#limits-on-connecting). Beside it the next row"),
+    amqp("connection.start-ok connection.secure-ok connection.tune-ok", "",
+         "one connection, also one whose password is wrong",
+         "over it refused in the protocol's words: [too many connections](../rabbitmq.md#too-many-connections)",
+         by="`max_connections`, `max_connections_per_address`, `max_connections_per_user`, `max_connection_rate` of the listener"),
     amqp("connection.close connection.close-ok connection.update-secret", "", "nothing", "they end the connection, or keep it alive"),
 )  # fmt: skip
 AMQP_BROKER: Final = (

@@ -44,7 +44,7 @@ def setting_error(algorithm: str, limit: Limit, open_for_ns: int | None, candida
     return None
 
 
-def lag_setting_error(algorithm: str, limit: Limit, per: str, protocol: str | None, *, held: bool) -> tuple[str, str] | None:
+def lag_setting_error(algorithm: str, limit: Limit, per: str, protocol: str | None, *, published: bool) -> tuple[str, str] | None:
     """The same for the settings of a limit that follows a backlog."""
     lag = limit.lag
     if algorithm != "lag":
@@ -60,7 +60,7 @@ def lag_setting_error(algorithm: str, limit: Limit, per: str, protocol: str | No
         return "limit.messages", "is missing: algorithm: lag needs the highest rate; add e.g. limit: {messages: 1000/s}"
     if per != "topic":
         return "per", f"algorithm: lag follows the backlog of one topic, and this rule's buckets are per {per}; say per: topic"
-    if held:
+    if not published:
         return "algorithm", "lag slows publishers down for consumers, and this rule is for consumers; use algorithm: token_bucket"
     backlogs = [names for names in PROTOCOL_NAMES.values() if names.backlog]
     named = [names for names in backlogs if getattr(lag, names.backlog)]
@@ -78,7 +78,7 @@ def lag_setting_error(algorithm: str, limit: Limit, per: str, protocol: str | No
     return None
 
 
-def in_flight_setting_error(algorithm: str, limit: Limit, *, held: bool) -> tuple[str, str] | None:
+def in_flight_setting_error(algorithm: str, limit: Limit, *, published: bool) -> tuple[str, str] | None:
     """The same for the settings of a limit on requests in flight."""
     concurrent = limit.concurrent
     if algorithm not in COUNTING:
@@ -87,7 +87,7 @@ def in_flight_setting_error(algorithm: str, limit: Limit, *, held: bool) -> tupl
         if limit.at_least is not None or limit.start is not None:
             return "adaptive", f"is for algorithm: adaptive, and this rule's is {algorithm}; set algorithm: adaptive, or leave it out"
         return None
-    if held:
+    if not published:
         return "algorithm", f"{algorithm} counts requests of publishers, and this rule is for consumers; use algorithm: token_bucket"
     if concurrent is None:
         return "limit.concurrent", f"is missing: algorithm: {algorithm} needs the most requests in flight; add limit: {{concurrent: 64}}"

@@ -130,9 +130,9 @@ class Match:
     operation: str | tuple[str, ...] | None = match_key(
         "produce (the default): messages that clients publish; consume: deliveries, pulls and pops, which are held, never refused; "
         "requeue: deliveries that an AMQP client gives back (basic.nack and basic.reject with requeue, basic.recover), held as well; "
-        "declare, bind, delete, purge, open: methods of AMQP that are no messages, which wait for their turn; of RocketMQ declare and "
-        "delete (topics and groups), query (routes, searches, views) and admin (operators' commands). A list: they all share the rule's "
-        "limit.",
+        "declare, bind, delete, purge, open, get (of an empty queue): methods of AMQP that are no messages, which wait for their turn; "
+        "connect: AMQP connections, which wait as the action says and are then refused; of RocketMQ declare and delete (topics and "
+        "groups), query (routes, searches, views) and admin (operators' commands). A list: they all share the rule's limit.",
         kind=CHOICES, choices=OPERATIONS,
     )  # fmt: skip
 
@@ -178,6 +178,10 @@ class Match:
         if self.operation is None:
             return (PRODUCE,)
         return (self.operation,) if isinstance(self.operation, str) else self.operation
+
+    def is_published(self) -> bool:
+        """Whether it is for what is published, and nothing else."""
+        return self.operations() == (PRODUCE,)
 
     def holds(self) -> bool:
         """Whether it is for anything that waits over its limit, whatever the action."""
@@ -360,11 +364,11 @@ class Rule:
         operations = self.match.operations()
         if self.match.holds():
             check_consume(self.match, self.per, self.action, self.fallback)
-            for each in operations:
-                if each not in WITH_BODIES:
-                    check_only_held(self, each)
             if self.routing_key_words is not None:
                 raise RuleError("routing_key_words", "a delivery is known by its queue, not by words of a routing key; leave it out")
+        for each in operations:
+            if each not in WITH_BODIES:
+                check_no_message(self, each)
         check_several(self)
         check_cost(self)
         check_backoff(self)
@@ -378,9 +382,9 @@ class Rule:
             check_candidate(self.candidate, self.algorithm)
         unfit = setting_error(self.algorithm, self.limit, self.open_for_ns, self.candidate)
         if unfit is None and (self.mode != "off" or self.limit.concurrent is not None):
-            unfit = in_flight_setting_error(self.algorithm, self.limit, held=self.match.holds())
+            unfit = in_flight_setting_error(self.algorithm, self.limit, published=self.match.is_published())
         if unfit is None:
-            unfit = lag_setting_error(self.algorithm, self.limit, self.per, self.match.spoken(), held=self.match.holds())
+            unfit = lag_setting_error(self.algorithm, self.limit, self.per, self.match.spoken(), published=self.match.is_published())
         if unfit is not None:
             raise RuleError(unfit[0], unfit[1])
         check_sharing(self)
@@ -416,7 +420,7 @@ class Rule:
 
     def is_cap(self) -> bool:
         """Whether topics share its limit by weight: all that is published to a listener (`limiter.fair_share.shared_bucket`)."""
-        return self.per == "listener" and not self.match.holds() and self.algorithm == "token_bucket"
+        return self.per == "listener" and self.match.is_published() and self.algorithm == "token_bucket"
 
     def weight_in_thousandths(self) -> int:
         return max(1, round(self.weight * 1000))
@@ -462,8 +466,8 @@ def check_consume(match: Match, per: str, action: str, fallback: str) -> None:
             raise RuleError(field, f"{value!r} is not for deliveries, which are only held until the limit lets them pass; leave it out")
 
 
-def check_only_held(rule: Rule, operation: str) -> None:
-    """Raise RuleError for settings that do not apply to what can only wait. `reject` is what every rule has that says no action."""
+def check_no_message(rule: Rule, operation: str) -> None:
+    """Raise RuleError for settings that do not apply to what is no message. `reject` is what every rule has that says no action."""
     having = OPERATION_RECORDS[operation].protocols
     owner = "RabbitMQ" if having[0] == "amqp" else PROTOCOL_NAMES[having[0]].title
     spoken = rule.match.spoken()
@@ -474,7 +478,8 @@ def check_only_held(rule: Rule, operation: str) -> None:
         raise RuleError("per", f"{operation} is {owner}'s, which has no {rule.per}; say per: client, user, listener or rule")
     for field, value, fit in (("action", rule.action, ("delay", "reject")), ("fallback", rule.fallback, ("delay",))):
         if value not in fit:
-            raise RuleError(field, f"{value!r} is not for operation: {operation}, where what is over the limit only waits; leave it out")
+            does = "waits" if operation in HELD_OPERATIONS else "waits or is refused"
+            raise RuleError(field, f"{value!r} is not for operation: {operation}, where what is over the limit only {does}; leave it out")
     if rule.limit.bytes is not None and not any(each in WITH_BODIES for each in rule.match.operations()):
         raise RuleError("limit.bytes", f"with operation: {operation} nobody says how large anything is; limit messages")
     if operation in OF_TOPICS:
@@ -537,7 +542,7 @@ def check_candidate(candidate: LimitChange, algorithm: str) -> None:
 def check_sharing(rule: Rule) -> None:
     """Raise RuleError for settings that do not apply to a cap, or to a topic's share of one."""
     for field, given in (("weight", rule.weight != 1), ("protected", rule.protected)):
-        if given and (rule.per != "topic" or rule.match.holds()):
+        if given and (rule.per != "topic" or not rule.match.is_published()):
             raise RuleError(field, "is a topic's share of a listener's cap on publishing; set it on a rule with per: topic")
     if not 0 < rule.weight <= MAX_WEIGHT:
         raise RuleError("weight", f"{rule.weight:g} is outside 0 to {MAX_WEIGHT}; 1 is the default, 3 gets three times that")
@@ -549,7 +554,7 @@ def check_sharing(rule: Rule) -> None:
 
 def check_ceiling(rule: Rule) -> None:
     """Raise RuleError where there is no quota that `rule` could hold down, or nothing to hold it to."""
-    if rule.per != "topic" or rule.match.holds():
+    if rule.per != "topic" or not rule.match.is_published():
         raise RuleError("ceiling", "is for published quotas, which are limits of topics that are published to; leave it out")
     for name in rule.match.given():
         if name in SENDER_KEYS:

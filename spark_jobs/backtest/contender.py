@@ -69,7 +69,7 @@ def fault(rule: Rule) -> str | None:
     """Why `rule` cannot be judged from the log; None: it can be."""
     if rule.mode == "off":
         return None
-    if rule.match.holds():
+    if not rule.match.is_published():
         return f"it is for operation: {rule.match.text_of('operation')}; the backtest is of what is published"
     if rule.algorithm in COUNTING or rule.limit.concurrent is not None:
         return "it counts requests in flight, and the log has no times of answers"

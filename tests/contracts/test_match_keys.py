@@ -43,7 +43,8 @@ def test_each_completes_in_a_shell(name: str, key: MatchKey) -> None:
         assert f"{name}=" in [each.value for each in asked.shell_complete(context, name[:2])]
         assert [each.value for each in asked.shell_complete(context, f"{name}=")] == [f"{name}={word}" for word in key.choices]
         for word in key.choices:
-            assert [each.value for each in asked.shell_complete(context, f"{name}={word[:3]}")] == [f"{name}={word}"]
+            begun = [f"{name}={each}" for each in key.choices if each.startswith(word[:3])]
+            assert [each.value for each in asked.shell_complete(context, f"{name}={word[:3]}")] == begun
 
 
 @pytest.mark.parametrize(("name", "key"), SENDER_KEYS.items(), ids=SENDER_KEYS)

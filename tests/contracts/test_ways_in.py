@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from pamqp import base, commands
 
+from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.parts import REQUEST
 from gateway.protocols.nameserver.requests import REGISTRATIONS
 from limiter.limits import Limit, Rate
-from limiter.operations import OF_TOPICS, OPEN, OPERATION_RECORDS, OPERATIONS, REQUEUE, Operation
+from limiter.operations import CONNECT, OF_TOPICS, OPEN, OPERATION_RECORDS, OPERATIONS, REQUEUE, Operation
 from limiter.rules.rule import Match, Rule
 from support.amqp import frames as amqp
 from support.brokers.rocketmq import JARS
@@ -63,12 +64,13 @@ def test_every_code_of_the_brokers_jar_is_in_one_row() -> None:
 
 
 def test_every_operation_of_rules_is_in_the_table() -> None:
-    assert {way.operation for way in (*AMQP.values(), *ROCKETMQ.values())} == {"", *OPERATIONS}
+    ways = (*AMQP.values(), *ROCKETMQ.values())
+    assert {way.operation for way in ways} | {way.also for way in ways} == {"", *OPERATIONS}
 
 
 @pytest.mark.parametrize("operation", [each for each in OPERATION_RECORDS.values() if each.methods], ids=lambda each: each.name)
 def test_an_operation_stands_for_the_methods_of_its_rows(operation: Operation) -> None:
-    assert {name for name, way in AMQP.items() if way.operation == operation.name} == set(operation.methods)
+    assert {name for name, way in AMQP.items() if operation.name in (way.operation, way.also)} == set(operation.methods)
 
 
 @pytest.mark.parametrize("way", [*ways_in.AMQP_CLIENTS, *ways_in.AMQP_BROKER, *ways_in.ROCKETMQ], ids=lambda way: way.names[0])
@@ -88,7 +90,7 @@ def judged(talk: Talk) -> list[str]:
 def connected(name: str) -> Talk:
     """A client that may say this next: all but to open a channel on channel 1."""
     opens = name == "channel.open"
-    talk = Talk("amqp", *(rule for rule in RULES if opens or rule.name != OPEN))
+    talk = Talk("amqp", *(rule for rule in RULES if rule.name != CONNECT and (opens or rule.name != OPEN)))
     greeting = amqp.greeting(channels=() if opens else (1,))
     talk.client(greeting)
     talk.broker(amqp.broker_opens())
@@ -117,11 +119,24 @@ def test_a_method_is_judged_where_its_row_says_so_and_passes_elsewhere(name: str
     talk.client(data)
     way = AMQP[name]
     if way.operation and way.judged:
-        assert judged(talk) == [way.operation]
+        assert sorted(judged(talk)) == sorted(filter(None, (way.operation, way.also)))
         assert talk.to_broker == b""
     else:
         assert judged(talk) == []
         assert talk.to_broker == data
+
+
+def test_who_connects_is_refused() -> None:
+    talk = Talk("amqp", *RULES)
+    opens = amqp.method(0, commands.Connection.Open())
+    before = amqp.greeting().removesuffix(opens)
+    talk.client(before)
+    talk.broker(amqp.broker_opens().removesuffix(amqp.method(0, commands.Connection.OpenOk())))
+    assert talk.to_broker == before
+    talk.client(opens)
+    with pytest.raises(ProtocolError) as caught:
+        talk.wait(0)
+    assert (judged(talk), caught.value.cause, talk.to_broker) == ([CONNECT], "connect_limit", before)
 
 
 @pytest.mark.parametrize("name", [name for name, way in AMQP.items() if way.operation == REQUEUE])

@@ -23,6 +23,8 @@ from gateway.protocols.amqp.frames import (
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.publishes import Publishes
+from limiter.keys import Origin
+from limiter.operations import CONNECT
 
 
 class ClientMethods:
@@ -41,6 +43,11 @@ class ClientMethods:
         self.handshake = handshake
         self.deliveries = deliveries
         self.publishes = publishes
+        self.connecting: Origin | None = None  # of a connection.open that a rule may limit, until the client is let in
+
+    def limits_opens(self) -> bool:
+        """Whether a rule may limit who connects."""
+        return self.context.judge.rules.may_limit(CONNECT)
 
     def on_connection(self, method: int, arguments: bytes) -> None:
         """A method on channel 0."""
@@ -52,6 +59,8 @@ class ClientMethods:
             self.handshake.tune_ok(arguments)
         elif method == CONNECTION_OPEN:
             self.handshake.open(arguments)
+            if self.connecting is None and self.publishes.origin is None and self.limits_opens():
+                self.connecting = self._origin()
             if self.handshake.opened:  # by a broker that was not asked
                 self.begin()
         elif method == BASIC_PUBLISH:
@@ -79,11 +88,22 @@ class ClientMethods:
         """The broker has let the client in: now it is known whose keys its requests are counted by."""
         context, handshake = self.context, self.handshake
         if self.publishes.origin is None and handshake.vhost is not None:
-            self.publishes.origin = context.judge.origin(
-                "amqp", context.listener, context.client, handshake.user, handshake.vhost, context.connection
-            )
+            connecting = self.connecting
+            self.connecting = None
+            self.publishes.origin = self._origin() if connecting is None else context.judge.own(connecting, context.connection)
             self.deliveries.consumers.origin = self.publishes.origin
             self.publishes.origin.introduce(handshake.library(), handshake.properties.get("connection_name", ""))
+
+    def _origin(self) -> Origin:
+        context, handshake = self.context, self.handshake
+        assert handshake.vhost is not None
+        return context.judge.origin("amqp", context.listener, context.client, handshake.user, handshake.vhost, context.connection)
+
+    def end(self) -> None:
+        """The connection has ended."""
+        if self.connecting is not None:
+            self.context.judge.release(self.connecting)
+            self.connecting = None
 
     def __repr__(self) -> str:
         return f"<ClientMethods channels={len(self.channels)}>"

@@ -29,6 +29,7 @@ from gateway.protocols.amqp.deliveries.deliveries import SETTLES, Deliveries
 from gateway.protocols.amqp.frames import (
     BASIC_ACK,
     BASIC_CANCEL,
+    BASIC_GET,
     BASIC_PUBLISH,
     BODY_FRAME,
     CHANNEL_CLOSE,
@@ -37,6 +38,7 @@ from gateway.protocols.amqp.frames import (
     CONFIRM_SELECT,
     CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
+    CONNECTION_OPEN,
     END,
     FRAME_ERROR,
     HEADER,
@@ -70,6 +72,7 @@ WATCHED: Final = frozenset(
         CONNECTION_CLOSE_OK,
     }
 )  # settling looks at them; each is a part of its own, so that it is found at a part's beginning
+OPENS: Final = (CHANNEL_OPEN, CONNECTION_OPEN)
 LOOKED_AT: Final = ASKS | WATCHED  # most methods are in neither, and one look tells
 
 
@@ -89,6 +92,7 @@ class ClientStream:
         self.greeted = False
         self.opaque = False  # another version of AMQP, which passes as it is
         self.waits_for_open = False  # frames on channels have come before the broker's connection.open-ok
+        self.waits_for_tune = False  # connection.open has come before the broker has authenticated the client, and may be limited
         self.closing = False  # either side has sent connection.close: nothing is judged any more
         self.frame_left: i64 = 0  # bytes of the frame that is flowing through, its end octet included
         self.frame_channel_id = 0
@@ -147,10 +151,13 @@ class ClientStream:
             if self.closing or channel is None or (channel.client_state != CLIENT_OPEN and channel.awaits == AWAITS_METHOD):
                 if kind == METHOD and not self.closing:
                     method = self._method(data, pos, size)
+                    if method == CONNECTION_OPEN and not handshake.authenticated and channel_id == 0 and self.methods.limits_opens():
+                        self.waits_for_tune = True
+                        break
                     self._unjudged(method, channel_id, channel, data[pos + 11 : stop - 1])
                     channel_number = -1
                     alone = method in WATCHED
-                    costly = method if method == CHANNEL_OPEN else 0
+                    costly = method if method in OPENS else 0
                 elif kind != METHOD:
                     self._check_kind(kind, channel_id, size)
                     if stop > end:
@@ -172,6 +179,8 @@ class ClientStream:
                         instead = self.deliveries.overhear(method, channel, data[pos + 11 : stop - 1])
                         if instead is not None:
                             last = None
+                            if method == BASIC_GET:  # which `instead` brings
+                                self._ask_get(channel_id, data, pos, parts)
                             parts.append(instead)
                             pos = stop
                             continue
@@ -180,7 +189,7 @@ class ClientStream:
                     elif method == TX_SELECT:
                         self.deliveries.select(channel)
                     alone = method in WATCHED
-                    costly = method if method == QUEUE_DECLARE else 0
+                    costly = method if method in (QUEUE_DECLARE, BASIC_GET) else 0
                 elif channel.settlements is not None and method in SETTLES:
                     if (method != BASIC_ACK or channel.settlements.pending) and self.deliveries.requeues.answer(
                         method, channel, data, pos, stop, parts
@@ -223,7 +232,8 @@ class ClientStream:
             else:
                 self._check_kind(kind, channel_id, size)
             if costly != 0:
-                judged = self.deliveries.costly_methods.ask(costly, channel_id, publishes.origin, data, pos, stop)
+                origin = self.methods.connecting if costly == CONNECTION_OPEN else publishes.origin
+                judged = self.deliveries.costly_methods.ask(costly, channel_id, origin, data, pos, stop)
                 if judged is not None:
                     publishes.room -= 1
                     last = None
@@ -276,6 +286,13 @@ class ClientStream:
         if left == size:
             channel.awaits = AWAITS_METHOD
         return left == size
+
+    def _ask_get(self, channel_id: i64, data: bytes, pos: i64, parts: list[Part]) -> None:
+        """A basic.get that the limit on its queue holds may be under one on those of empty queues, too."""
+        judged = self.deliveries.costly_methods.ask(BASIC_GET, channel_id, self.publishes.origin, data, pos, pos)
+        if judged is not None:
+            self.publishes.room -= 1
+            parts.append(judged)
 
     def _method(self, data: bytes, pos: i64, size: i64) -> int:
         if size < 4:

@@ -153,7 +153,8 @@ class AmqpConversation(Conversation):
 
     def _wait_for_open(self) -> None:
         """What a client sends for its channels is not looked at before the broker has let it in: it costs nothing and names nothing."""
-        waits = self.client_stream.waits_for_open and not self.handshake.opened
+        stream = self.client_stream
+        waits = (stream.waits_for_open and not self.handshake.opened) or (stream.waits_for_tune and not self.handshake.authenticated)
         if waits != self.postpones_decoding:
             self.postpones_decoding = waits
             self.budget.blocking += 1 if waits else -1
@@ -342,6 +343,7 @@ class AmqpConversation(Conversation):
 
     def ended(self) -> None:
         self.deliveries.consumers.end()
+        self.client_stream.methods.end()
         origin = self.client_stream.publishes.origin
         if origin is not None and not self._over:
             self.context.judge.release(origin)

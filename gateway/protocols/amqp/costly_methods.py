@@ -1,9 +1,19 @@
-"""Methods that cost the broker more than a message: they declare, bind, delete, purge and open, and a rule may limit them by such words.
+"""Methods that cost the broker more than a message: they declare, bind, delete, purge and open, fetch and connect, and a rule may limit
+them by such words.
 
 10,000 declares take RabbitMQ 4.3 four minutes, and no rule for messages sees one. So each is a request of its operation where a rule looks
 at that. One that is over its limit waits in its place on its channel, with all that is behind it (`CostlyMethod`), and is never refused:
 its client waits for `declare-ok`, which comes late, as of a busy broker. So a topology that a client declares anew after a restart of its
 broker is declared in order, only slower.
+
+Two are a little different:
+
+* `basic.get` costs nothing when it is asked, since nobody knows yet whether it brings a message, which counts as consumed. When its queue
+  was empty it is charged (`owe_get`), and what the client asks next waits until that is paid.
+* `connection.open` comes before the client is let in, and brokers do not wait for it as long as for a method of an open channel (RabbitMQ:
+  10 s for the whole handshake). So it waits as the rule's action says, up to `max_delay`, and is then refused: its connection is closed as
+  by a broker that has as many as it takes (530). It is judged when the broker knows who it is, or anybody could use up the limit of a user
+  whose name he knows.
 
 They are limited by who says them, not by what they name: names are what such clients have too many of.
 """
@@ -14,7 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pipeline.parts import REQUEST, Part
 from gateway.protocols.amqp.frames import (
+    BASIC_GET,
     CHANNEL_OPEN,
+    CONNECTION_OPEN,
     EXCHANGE_BIND,
     EXCHANGE_DECLARE,
     EXCHANGE_DELETE,
@@ -25,10 +37,13 @@ from gateway.protocols.amqp.frames import (
     QUEUE_PURGE,
     QUEUE_UNBIND,
 )
-from limiter.operations import BIND, DECLARE, DELETE, OPEN, PURGE
+from limiter.operations import BIND, CONNECT, DECLARE, DELETE, GET, OPEN, PURGE
+from limiter.request import Request
+from limiter.reservation import Overdraft
 from limiter.topics import amqp_topic
 
 if TYPE_CHECKING:
+    from gateway.protocols.amqp.deliveries.parking_lot import ParkingLot
     from limiter.judge import Judge
     from limiter.keys import Key, Origin
 
@@ -38,6 +53,8 @@ OPERATION_OF: Final[dict[int, str]] = {
     QUEUE_DELETE: DELETE, EXCHANGE_DELETE: DELETE,
     QUEUE_PURGE: PURGE,
     CHANNEL_OPEN: OPEN,
+    BASIC_GET: GET,
+    CONNECTION_OPEN: CONNECT,
 }  # fmt: skip
 
 
@@ -49,8 +66,9 @@ class CostlyMethod(Part):
 class CostlyMethods:
     """Those of one connection."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, lot: ParkingLot) -> None:
         self.judge = judge
+        self.lot = lot
         self.keys: dict[str, Key] = {}  # by operation
 
     def ask(self, method: int, channel_id: int, origin: Origin | None, data: bytes, pos: int, stop: int) -> Part | None:
@@ -66,7 +84,17 @@ class CostlyMethods:
             key = self.keys[operation] = self.judge.key(origin, raw, amqp_topic(origin.vhost, b"", b""), None, operation, told_apart=True)
         if not self.judge.limited(key):
             return None
-        return CostlyMethod(REQUEST, channel_id, data, pos, stop, key, 1, 1, 0)
+        return CostlyMethod(REQUEST, channel_id, data, pos, stop, key, 1, 0 if method == BASIC_GET else 1, 0)
+
+    def owe_get(self) -> None:
+        """A basic.get of the client's has found its queue empty."""
+        key = self.keys.get(GET)
+        if key is None or not self.judge.rules.may_limit(GET) or not self.judge.limited(key):
+            return
+        owed = Request(key, 1, 1, 0)
+        owed.reservation = Overdraft(taken=True)
+        self.judge.owe(owed)
+        self.lot.count(key, 1, 1, 0)
 
     def __repr__(self) -> str:
         return f"<CostlyMethods {list(self.keys)}>"

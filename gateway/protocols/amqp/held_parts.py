@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.pipeline.context import ConversationContext
+from gateway.pipeline.errors import ProtocolError
 from gateway.pipeline.held_budget import HeldBudget
 from gateway.pipeline.parts import PLAIN, REQUEST, Part
 from gateway.pipeline.reports import Reports
@@ -37,7 +38,7 @@ from gateway.protocols.amqp.refusals import over_limit, publish_end
 from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
-from limiter.operations import OPEN
+from limiter.operations import CONNECT, OPEN
 
 PENDING_BYTES: Final = 130  # of memory for each tag of a requeue that waits, beside its frame (two entries of `Settlements`)
 ANSWERED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -56,6 +57,8 @@ class HeldParts(Lines):
         self.deliveries = broker_stream.deliveries
         self.forward: Callable[[Part], None] | None = None  # `Settling.pass_on`
         self.behind_close: list[Part] = []  # connection.close and what follows it, until `by_name` is empty
+        self.opening = Line(0)  # a connection.open that waits
+        self.failure: ProtocolError | None = None  # that ends the connection with the next take
         self.ready: list[Part] = []  # parts that wait for nothing but the next take
         self.requests = self.deliveries.requests  # the gateway's own, which do as well
         self.requests.wake = self.update_due
@@ -68,12 +71,16 @@ class HeldParts(Lines):
     def line_of(self, part: Part) -> Line | None:
         if part.ordering_key < 0:
             return self.requeues.lines.get(part.ordering_key)
+        if part.ordering_key == 0:
+            return self.opening
         channel = self.channels.get(part.ordering_key)
         return None if channel is None else channel.line
 
     def line_for(self, part: Part) -> Line | None:
         if part.ordering_key < 0:
             return self.requeues.lines.get(part.ordering_key)
+        if part.ordering_key == 0:
+            return self.opening
         channel = self.channels.get(part.ordering_key)
         return None if channel is None or channel.settled_state != PASSING else channel.line
 
@@ -82,6 +89,8 @@ class HeldParts(Lines):
         self.forward(part)
 
     def next_due(self) -> int:
+        if self.failure is not None:
+            return 0
         due = super().next_due()
         if self.budget.frame_left or self.taken:
             return due
@@ -148,7 +157,7 @@ class HeldParts(Lines):
         """`part`, a `CostlyMethod`, has passed: from now on it is a method as any other."""
         if part.held is not None:
             self.count_messages(part, -1)
-        self.deliveries.lot.count(part.key, 0, part.count, 0)
+        self.deliveries.lot.count(part.key, 0, part.count * part.messages, 0)
         part.kind = PLAIN
 
     # ---- in and out ------------------------------------------------------------------------------------------------
@@ -188,6 +197,11 @@ class HeldParts(Lines):
         part.split_into(head)
         self.count_split(part)
         return head
+
+    def fail(self, error: ProtocolError) -> None:
+        """The connection ends by `error`, as soon as what is being settled is."""
+        self.failure = error
+        self.update_due()
 
     def set_frame_left(self, frame_left: int) -> None:
         """The upstream now stands within a frame that lacks `frame_left` bytes; 0: between frames."""
@@ -242,6 +256,8 @@ class HeldParts(Lines):
             if self.broker_stream.frame_left > 0:
                 error.last_frames = b""
             raise error
+        if self.failure is not None:
+            raise self.failure
         parts: list[Part] = []
         if self.budget.frame_left or self.taken:
             return parts
@@ -265,10 +281,10 @@ class HeldParts(Lines):
         return parts
 
     def drop_opens(self) -> None:
-        """The client has gone: nobody opens the channels any more whose channel.open waits, with nothing behind it."""
+        """The client has gone: nobody opens what waits to be opened, with nothing behind it."""
         for line in [each for each in self.by_name.values() if each.taken == 0 and len(each.parts) == 1 and each.paged is None]:
             key = line.parts[0].key
-            if key is not None and key.operation == OPEN:
+            if key is not None and key.operation in (OPEN, CONNECT):
                 for part in self.forget(line):
                     self.reports.give_up(part)
 

@@ -31,6 +31,7 @@ from gateway.protocols.amqp.frames import (
 from gateway.protocols.octets import u32, u64
 from limiter.decisions.caps import is_cap
 from limiter.limits import NEVER
+from limiter.operations import CONNECT
 from limiter.rules.rule import FIT, HAS_COPIES
 from limiter.units import format_duration, format_limit
 
@@ -92,7 +93,7 @@ def over_limit(part: Part) -> str:
     key = part.key
     rule = part.rule
     bucket = part.bucket
-    topic = "" if key is None else key.text
+    topic = "" if key is None else "connections" if key.operation == CONNECT else key.text
     if part.unjudged == EXPIRED:
         age = None if rule is None else rule.max_age_ns
         waited = " has waited for longer than it is of use"

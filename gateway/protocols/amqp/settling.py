@@ -40,14 +40,17 @@ from gateway.protocols.amqp.frames import (
     CONFIRM_SELECT,
     CONNECTION_CLOSE,
     METHOD,
+    NOT_ALLOWED,
     TX_COMMIT,
     TX_SELECT,
+    client_error,
     method_of,
 )
 from gateway.protocols.amqp.handshake import Handshake
 from gateway.protocols.amqp.held_parts import HeldParts
-from gateway.protocols.amqp.refusals import Unanswered, publish_end
+from gateway.protocols.amqp.refusals import Unanswered, over_limit, publish_end
 from limiter.limits import NEVER
+from limiter.operations import CONNECT
 from limiter.rules.rule import FIT
 
 
@@ -99,6 +102,10 @@ class Settling:
         if part.ordering_key < 0:
             return UNABLE
         channel = self.channels.get(part.ordering_key)
+        if channel is None and part.key is not None and part.key.operation == CONNECT:
+            self.held_parts.let_go(part)
+            self.held_parts.fail(client_error(NOT_ALLOWED, over_limit(part), "connect_limit"))
+            return REFUSED
         if channel is None:
             return DROPPED
         if part.reservation is not None:
@@ -186,7 +193,7 @@ class Settling:
     def _admit_to_connection(self, part: Part) -> None:
         """A part of channel 0, or of a channel that is not open."""
         held_parts = self.held_parts
-        if part.ordering_key < 0:
+        if part.ordering_key < 0 or (part.ordering_key == 0 and isinstance(part, CostlyMethod)):
             held_parts.admit(part)
             return
         if held_parts.by_name and method_of(part) == CONNECTION_CLOSE:
@@ -300,6 +307,9 @@ class Settling:
             sent = self.deliveries.requeues.send(part)
             if sent is not None:
                 self.conversation.outbox.append(sent)
+            return
+        if part.ordering_key == 0:
+            self.conversation.outbox.append(part)
             return
         channel = self.channels[part.ordering_key]
         if channel.settled_state >= CLOSED_WHILE_HELD:

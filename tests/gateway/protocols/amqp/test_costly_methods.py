@@ -8,14 +8,16 @@ import pamqp.commands
 import pytest
 from pamqp import base, commands
 
+from gateway.pipeline.errors import ProtocolError
 from gateway.protocols.amqp.conversation import AmqpConversation
 from gateway.protocols.amqp.costly_methods import OPERATION_OF
 from gateway.waiting.disk.waiting_disk import WaitingDisk
+from limiter.judge import Judge
 from limiter.limits import NEVER, Limit, Rate
 from limiter.operations import OPERATION_RECORDS
 from limiter.rules.cost import Cost
 from limiter.rules.rule import RuleError
-from limiter.rules.rule_set import Match, Rule
+from limiter.rules.rule_set import Match, Rule, RuleSet
 from support.amqp import frames as amqp
 from support.wires.conversations import SECOND, Talk
 
@@ -178,6 +180,169 @@ def test_a_publish_and_a_declare_share_a_limit_each_at_its_cost() -> None:
     assert told(talk) == b""
     talk.wait(MS)
     assert told(talk) == declare
+
+
+# ---- basic.get on an empty queue -----------------------------------------------------------------------------------------
+
+GET = said(commands.Basic.Get(queue="q"))
+EMPTY = said(commands.Basic.GetEmpty())
+
+
+def test_a_get_costs_when_its_queue_was_empty_and_what_is_asked_next_waits() -> None:
+    talk = talking(limit("get"))
+    for _ in range(2):  # the burst of one, and the one that is in debt
+        talk.client(GET)
+        assert told(talk) == GET
+        talk.broker(EMPTY)
+    talk.client(GET + amqp.publish(1, "orders") + amqp.publish(2, "orders"))
+    assert told(talk) == amqp.publish(2, "orders")
+    talk.wait(99 * MS)
+    assert told(talk) == b""
+    talk.wait(1 * MS)
+    assert told(talk) == GET + amqp.publish(1, "orders")
+    assert nothing_waits(talk)
+    counted = [(one.key.operation, one.received, one.forwarded) for one in talk.conversation.reports.delivered]
+    assert counted == [("get", 2, 2)]
+
+
+def test_over_time_so_many_gets_find_nothing_as_the_limit_says() -> None:
+    talk = talking(limit("get", 20, burst=5))
+    asked = 0
+    while talk.now < 1_010 * SECOND:
+        talk.client(GET)
+        while not told(talk):
+            talk.wait(10 * MS)
+        asked += 1
+        talk.broker(EMPTY)
+    assert 200 <= asked <= 20 * 10 + 5 + 2
+    assert amqp.names(talk.to_client) == ["Basic.GetEmpty"] * asked
+
+
+def test_a_get_that_brings_a_message_costs_no_get() -> None:
+    talk = talking(limit("get"))
+    for tag in range(1, 51):
+        talk.client(GET)
+        assert told(talk) == GET
+        talk.broker(said(commands.Basic.GetOk(tag, exchange="", routing_key="q", message_count=0)) + amqp.content(1, b"x"))
+    assert amqp.names(talk.to_client).count("Basic.GetOk") == 50
+
+
+def test_a_get_may_be_under_a_limit_on_its_queue_too() -> None:
+    talk = talking(limit("get", 1), Rule("few", Match(operation="consume"), limit=Limit(messages=Rate(1))))
+    talk.client(GET)
+    assert told(talk) == GET
+    talk.broker(EMPTY)
+    talk.client(GET)
+    assert told(talk) == GET, "the first cost nothing of the queue's limit"
+    talk.broker(EMPTY)
+    talk.client(GET)
+    assert told(talk) == b""
+    talk.wait(SECOND)
+    assert told(talk) == GET
+    assert amqp.names(talk.to_client) == ["Basic.GetEmpty"] * 2
+
+
+# ---- connections ---------------------------------------------------------------------------------------------------------
+
+OPEN = said(commands.Connection.Open("/"), 0)
+BEFORE_OPEN = amqp.greeting().removesuffix(OPEN)
+OPEN_OK = said(commands.Connection.OpenOk(), 0)
+UNTIL_OPEN = amqp.broker_opens().removesuffix(OPEN_OK)
+
+
+def connecting(judge: Judge, data: bytes = BEFORE_OPEN + OPEN) -> Talk:
+    """A client that has said `data`, and is known to the broker."""
+    talk = Talk("amqp", judge=judge)
+    talk.client(data)
+    talk.broker(UNTIL_OPEN)
+    return talk
+
+
+def connects(*, action: str = "delay", **more: Any) -> Judge:
+    return Judge(RuleSet((limit("connect", 1, per="user", action=action, open_for_ns=0, **more),)))
+
+
+@pytest.mark.parametrize("data", [BEFORE_OPEN + OPEN, BEFORE_OPEN], ids=["at once", "in its turn"])
+def test_a_connection_over_the_limit_waits_and_is_opened_late(data: bytes) -> None:
+    judge = connects(max_delay_ns=2 * SECOND)
+    first = connecting(judge)
+    assert told(first) == BEFORE_OPEN + OPEN
+    late = connecting(judge, data)
+    late.client((BEFORE_OPEN + OPEN).removeprefix(data) + said(commands.Channel.Open()))
+    assert told(late) == BEFORE_OPEN
+    late.wait(SECOND - MS)
+    assert told(late) == b""
+    late.wait(MS)
+    assert told(late) == OPEN
+    late.broker(OPEN_OK)
+    assert told(late) == said(commands.Channel.Open())
+    late.broker(said(commands.Channel.OpenOk()))
+    late.client(amqp.publish(1, "orders"))
+    assert told(late) == amqp.publish(1, "orders")
+    assert nothing_waits(late)
+
+
+@pytest.mark.parametrize(("action", "after"), [("reject", 0), ("delay", 500 * MS)])
+def test_a_connection_that_has_waited_long_enough_is_refused_as_by_a_broker_that_is_full(action: str, after: int) -> None:
+    judge = connects(action=action, max_delay_ns=500 * MS)
+    connecting(judge)
+    late = connecting(judge)
+    if after:
+        late.wait(after - MS)
+    with pytest.raises(ProtocolError) as caught:
+        late.wait(MS)
+    assert told(late) == BEFORE_OPEN
+    assert caught.value.cause == "connect_limit"
+    (close,) = amqp.read(caught.value.last_frames)
+    assert close.value.reply_code == 530
+    assert "user guest is over its limit of 1/s of rule limit connect (connections), wait " in close.value.reply_text
+    late.conversation.ended()
+    assert judge.states(late.now)[0].refused == 1
+
+
+def test_nobody_uses_up_the_limit_of_a_user_whose_name_he_knows() -> None:
+    judge = connects()
+    for _ in range(5):
+        stranger = Talk("amqp", judge=judge)
+        stranger.client(BEFORE_OPEN + OPEN)
+        assert told(stranger) == BEFORE_OPEN, "not before the broker has let it in"
+        stranger.conversation.ended()
+    assert told(connecting(judge)) == BEFORE_OPEN + OPEN
+
+
+def test_a_client_that_gives_up_while_it_waits_does_not_use_the_limit_up() -> None:
+    judge = connects(max_delay_ns=2 * SECOND)
+    connecting(judge)
+    gone = connecting(judge)
+    gone.conversation.leave()
+    assert not gone.conversation.lines.holds_close()
+    gone.conversation.ended()
+    assert judge.usage()["origins"] == 1
+    patient = connecting(judge)
+    patient.wait(SECOND)
+    assert told(patient) == BEFORE_OPEN + OPEN
+
+
+def test_rules_that_change_while_a_connection_waits_let_it_in() -> None:
+    judge = connects(max_delay_ns=2 * SECOND)
+    connecting(judge)
+    late = connecting(judge)
+    judge.replace(RuleSet((Rule("own", per="connection", limit=Limit(messages=Rate(1000))),)))
+    late.conversation.rules_changed()
+    late.wait(100 * MS)
+    assert told(late) == BEFORE_OPEN + OPEN
+    late.broker(OPEN_OK)
+    late.client(said(commands.Channel.Open()))
+    late.broker(said(commands.Channel.OpenOk()))
+    late.client(amqp.publish(1, "orders"))
+    assert told(late) == said(commands.Channel.Open()) + amqp.publish(1, "orders")
+    late.conversation.ended()
+
+
+@pytest.mark.parametrize("more", [{"action": "drop"}, {"action": "close"}, {"fallback": "drop"}, {"per": "topic"}])
+def test_a_rule_of_connections_only_holds_or_refuses(more: dict[str, Any]) -> None:
+    with pytest.raises(RuleError, match="operation: connect"):
+        limit("connect", **more)
 
 
 def method_name(number: int) -> str:
