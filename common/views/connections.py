@@ -191,6 +191,7 @@ class ConnectionView(View, frozen=True, kw_only=True):
     language: Annotated[str | UnsetType | None, fact("RocketMQ: of its client library")] = UNSET
     version: Annotated[int | UnsetType | None, fact("RocketMQ: of its client library, as its protocol numbers it")] = UNSET
     held: Annotated[int | UnsetType, fact("RocketMQ: sends that wait")] = UNSET
+    unanswered: Annotated[int | UnsetType, fact("RocketMQ's name server: requests that wait for their answer")] = UNSET
     held_polls: Annotated[int | UnsetType, fact("RocketMQ: polls that wait")] = UNSET
     limited_polls: Annotated[int | UnsetType, fact("RocketMQ: polls that a limit has made wait or shortened")] = UNSET
     empty_polls: Annotated[int | UnsetType, fact("RocketMQ: polls that were answered without messages")] = UNSET

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Demand = Mapping[tuple[str, str], tuple[float, float]]  # protocol, topic or group as text -> mean messages and bytes per second
 
-NOTHING: Final = (0.0, 0.0)
 SLICE: Final = 256  # quotas looked at in one go: 0.3 ms
 DIGITS: Final = 3  # significant digits of a raised rate: half a percent at most, and people can read it
 PLACES: Final = 6  # decimals that a rate is read to (`limits.per_second`)
@@ -52,7 +51,7 @@ class HourlyRaise:
         found, surge = self.demand.get(place), self.surges.get(place)
         if found is None and surge is None:
             return None
-        mean, wanted = found or NOTHING, surge or NOTHING
+        mean, wanted = found or (0.0, 0.0), surge or (0.0, 0.0)
         messages = raised(quota.messages, quota.hourly_messages, mean[0], self.most, wanted[0])
         size = raised(quota.bytes, quota.hourly_bytes, mean[1], self.most, wanted[1])
         if messages == quota.messages and size == quota.bytes:

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
 import limiter.rules.rule
+from common.views.connections import ConnectionView
 from gateway.close_causes import by_cause
 from gateway.listeners.protocol_detection import check_protocol
 from gateway.pipeline.actions.table import ACTIONS
@@ -162,6 +164,14 @@ def test_without_limits_both_directions_pass_byte_for_byte_however_cut(protocol:
     assert talk.rest == b""
     assert messages(talk) == PUBLISHES[protocol]
     assert talk.holds_nothing()
+
+
+@each_protocol
+def test_what_it_knows_of_a_connection_are_fields_of_the_view(protocol: str) -> None:
+    """An unknown one would end the answer of `GET /v1/connections`."""
+    described = play(Talk(protocol), SCRIPTS[protocol], CHUNKINGS["whole"]).conversation.describe()
+    view = msgspec.convert({"id": 1, "listener": "here", "protocol": protocol, **described}, ConnectionView)
+    assert {name: getattr(view, name) for name in described} == described
 
 
 @each_protocol

@@ -170,7 +170,7 @@ class ToyConversation(Conversation):
             self.origin = None
 
     def describe(self) -> dict[str, Any]:
-        return {"held": self.budget.held_messages}
+        return {"held": self.budget.held_messages, "unanswered": self.unanswered}
 
     def __repr__(self) -> str:
         return f"<ToyConversation {self.budget}>"

@@ -57,7 +57,6 @@ def test_a_recorded_session_is_described() -> None:
     assert (properties["product"], properties["connection_name"]) == ("Pika Python Client Library", "vector")
     assert known == {
         "vhost": "/",
-        "user": "guest",
         "channels": 1,
         "confirm_channels": 1,
         "held_channels": 0,
