@@ -10,7 +10,7 @@ slices, with a turn of the event loop after each: each item is consistent, a lon
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from admin.recent_events import RecentEvents
 from common.views.connections import AnyConnection
@@ -18,7 +18,7 @@ from common.views.limits import OverLimitView
 from common.views.listeners import ListenerView
 from common.views.spool import SpooledTopicView, SpoolView
 from common.views.status import StatusView
-from common.views.topics import ClientView, TopicView
+from common.views.topics import TopicView
 from limiter.judge import Judge
 from limiter.rules.rule_set import RuleSet
 
@@ -83,8 +83,8 @@ class Gateway(Protocol):
     def over(self) -> list[OverLimitView]:
         """The limits that are over now."""
 
-    def clients(self) -> list[ClientView]:
-        """The clients that limits refuse or hold, over all topics, some hundreds at most; also those that have just gone."""
+    def view(self, name: str) -> Any:
+        """What `common/views` and `gateway/telemetry/views.py` have under this name, over all processes: a list of views, or one."""
 
     async def topic_numbers(self, name: str | None) -> dict[TopicPlace, float]:
         """Every topic seen lately with one of its numbers: what there is to sort by, for a tenth of what describing all of them costs.

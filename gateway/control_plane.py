@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from common.views.limits import OverLimitView
     from common.views.listeners import ListenerView
     from common.views.spool import SpooledTopicView, SpoolView
-    from common.views.topics import ClientView, TopicView
+    from common.views.topics import TopicView
     from config import Settings
     from gateway.counting.accounts import Place
     from gateway.counting.hourly_demand import Reading
@@ -273,10 +273,6 @@ class ControlPlane:
     async def spooled_topics(self) -> list[SpooledTopicView]:
         parts = [await collect_cooperatively(plane.rows("spooled_topics")) for plane in self.serving()]
         return parts[0] if len(parts) == 1 else merge_all(parts)
-
-    def clients(self) -> list[ClientView]:
-        found: list[ClientView] = self.view("clients")
-        return found
 
     async def topic_numbers(self, name: str | None) -> dict[Place, float]:
         parts = [await result_cooperatively(source.topic_numbers(name)) for source in self.topic_sources()]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -27,6 +27,8 @@ from common.views.view import ViewT
 if TYPE_CHECKING:
     from admin.ports import TopicPlace
     from common.views.connections import AnyConnection
+
+Handler = Callable[[Context], Awaitable[Answer]]
 
 NAMES_PER_SLICE: Final = 2000  # topics; of which only the protocol is looked at, between two turns of the loop: 0.2 ms (measured 2026-11)
 SLICE_ITEMS: Final = 30  # items searched between two turns of the loop; 0.2 ms (measured 2026-11)
@@ -125,20 +127,28 @@ async def _with_limits(context: Context, items: list[TopicView]) -> list[TopicVi
     return await with_limits(partial(topic_limit, context.store.rules()), context.gateway, items, context.request.now)
 
 
-async def clients(context: Context) -> Answer:
-    """The clients that limits refuse or hold, over all topics, the worst now first."""
-    request = context.request
-    protocol, sums = request.query.get("protocol"), CLIENT_SORTS[request.query.get("sort", "refused")]
+def listing(
+    view: str, sorts: Mapping[str, Sequence[str]], order: str, name: Callable[[Any], str]
+) -> Callable[[Context], Awaitable[Answer]]:
+    """Answers with a view that is a list: of one protocol, with a text that contains `q`, in the order of `sort`, page by page.
 
-    def key(item: ClientView) -> SortKey:
-        rank = sum(-float(getattr(item, name)) * FAINT**at for at, name in enumerate(sums))
-        return rank, f"{item.client} {item.protocol} {item.listener} {item.user or ''}"
+    `sorts`: the numbers that count, one after the other, the largest first; none: by `name`. `order`: where nothing is said.
+    """
 
-    async with one_long_list():
-        items = [item for item in context.gateway.clients() if protocol in (None, item.protocol)]
-        matching = await _matching(request, items)
-    found, following = await page(matching, key, request)
-    return Answer(Page(found, following, len(matching)))
+    async def answer(context: Context) -> Answer:
+        request = context.request
+        protocol, numbers = request.query.get("protocol"), sorts[request.query.get("sort", order)]
+
+        def key(item: Any) -> SortKey:
+            return sum(-float(getattr(item, number)) * FAINT**at for at, number in enumerate(numbers)), name(item)
+
+        async with one_long_list():
+            known: list[Any] = [item for item in context.gateway.view(view) if protocol in (None, item.protocol)]
+            matching = await _matching(request, known)
+        found, following = await page(matching, key, request)
+        return Answer(Page(found, following, len(matching)))
+
+    return answer
 
 
 async def connections(context: Context) -> Answer:
@@ -195,6 +205,9 @@ async def listeners(context: Context) -> Answer:
     return Answer(Page(found, following, len(wanted)))
 
 
+clients: Final = listing(
+    "clients", CLIENT_SORTS, "refused", lambda item: f"{item.client} {item.protocol} {item.listener} {item.user or ''}"
+)
 DRY: Final = Parameter("dry_run", "flag", "close nothing")
 REASON: Final = Parameter("reason", "text", "the reason; sent to the client and kept in the audit")
 SORT: Final = Parameter(
