@@ -141,8 +141,8 @@ class Key:
     """One topic as seen from one origin, with its matched rules and its counters; or a group of topics, `name` being one of them."""
 
     __slots__ = (
-        "buckets", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in", "max_size", "name",
-        "operation", "origin", "priced", "rematch_at", "share", "tally", "text", "unnamed",
+        "buckets", "consumer", "counted", "dirty", "generation", "group", "in_a_second", "in_runs", "limited", "limited_in", "max_size",
+        "name", "operation", "origin", "priced", "rematch_at", "share", "tally", "text", "unnamed",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, name: TopicName, group: bytes | None, operation: str, text: str | None = None) -> None:
@@ -165,6 +165,7 @@ class Key:
         self.in_a_second = 0  # the same: how many messages they let pass in a second, 1 at least; 0: they do not say
         self.unnamed = False  # it stands for names that are not told apart (`limiter.new_names`): sessions do not remember it
         self.limited_in = -1  # generation of the rule set that was found in
+        self.consumer = ""  # the tag of the AMQP consumer whose requeue was over its limit last
 
     def __repr__(self) -> str:
         return f"<Key {self.text} from {self.origin.client}>"

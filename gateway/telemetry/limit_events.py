@@ -13,7 +13,8 @@ wait now.
 `since` is when the episode began. `client` is the address that was over the limit most since the line before, `client_refused` the
 messages that it lost by that, and `clients` the number of addresses over the limit (MAX_CLIENTS at most are told apart). `topic`, `group`,
 `user` and `listener` are those of that client's last message over the limit. `group` is the consumer group for a retry topic, otherwise
-RocketMQ's producer group. `retry_after_ms` is the wait of the last message over the limit.
+RocketMQ's producer group. `retry_after_ms` is the wait of the last message over the limit. `consumer` is the tag of the AMQP consumer whose
+requeue was over it last.
 
 A client that makes up names can drive any number of buckets over their limits. MAX_EPISODES of them have lines of their own at a time. One
 line in AGAIN_NS (`limits_reached`) counts the messages over the limits of all others.
@@ -267,5 +268,5 @@ def log_limit_event(level: int, event: str, episode: Episode, **counts: float | 
         level, event, listener=origin.listener, protocol=origin.protocol, topic=key.text, group=group_of(key), per=bucket.effective.per,
         thing=bucket.thing(), rule=bucket.rule.name, place=bucket.rule.place or None, origin=bucket.effective.origin,
         limit=episode.limit_text(), reason=episode.reason, since=log.moment(episode.began), **counts,
-        client=origin.client, user=origin.user, operation=key.operation,
+        client=origin.client, user=origin.user, consumer=key.consumer or None, operation=key.operation,
     )  # fmt: skip

@@ -167,6 +167,8 @@ class HeldParts(Lines):
             self.let_go(part)
             self.pass_on(part)
             return True
+        if part.ordering_key < 0:
+            self.requeues.blame(part)
         if part.ordering_key < 0 and part.rule is not None and part.rule.backoff_ns is not None:
             due += self.requeues.pause(part)
         line = self.line_for(part)

@@ -98,6 +98,15 @@ def test_the_first_refusal_is_said_and_names_everything(caplog: pytest.LogCaptur
     ]  # fmt: skip
 
 
+def test_a_loop_of_requeues_names_its_consumer(caplog: pytest.LogCaptureFixture) -> None:
+    over = Over(PER_TOPIC, caplog)
+    over.key().consumer = "ctag1.4"
+    over.ask(700, hold=True)
+    over.fold()
+    over.events.tick(over.now)
+    assert over.said()[0][1]["consumer"] == "ctag1.4"
+
+
 def test_all_topics_that_draw_from_one_bucket_are_one_event_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:
     over = Over(PER_CONNECTION, caplog)
     keys = [over.key(b"k%d" % number) for number in range(5)]

@@ -320,6 +320,14 @@ class Requeues:
         line = self.lines.get(part.ordering_key)
         return line is not None and not line.over and not line.channel.rush
 
+    def blame(self, part: Part) -> None:
+        """Note the consumer whose requeue was refused, for those who look for it."""
+        line = self.lines.get(part.ordering_key)
+        consumer = None if line is None else line.settlements.source_of(u64(part.data, part.start + 11))
+        subscription = None if consumer is None else consumer.subscription
+        if part.key is not None and subscription is not None:
+            part.key.consumer = subscription.tag.decode("utf-8", "backslashreplace")
+
     def pause(self, part: Part) -> int:
         """How long (ns) `part`, which was refused, waits beyond what its limit asks for.
 

@@ -95,6 +95,15 @@ def test_what_is_over_the_limit_waits_and_the_acks_behind_it_do_not() -> None:
     assert budget(talk) == (0, 0, NEVER)
 
 
+def test_the_consumer_whose_requeue_waits_is_known_by_its_tag() -> None:
+    talk = consuming()
+    talk.client(nack(1))
+    (first,) = {part.key for part in talk.parts if part.key is not None and part.key.operation == "requeue"}
+    assert first.consumer == ""
+    talk.client(nack(2))
+    assert first.consumer == "j"
+
+
 def test_a_rule_for_another_operation_or_queue_does_not_hold_it_and_one_in_shadow_only_counts() -> None:
     publishes = Rule("publishes", Match(queue="jobs"), limit=Limit(messages=Rate(1)))
     talk = consuming(publishes, limit(queue="mail"))
