@@ -246,14 +246,16 @@ def test_a_stale_change_is_refused_and_a_preview_changes_nothing(deployment: Dep
 def test_the_connection_that_is_meant_is_closed_and_no_other(deployment: Deployment) -> None:
     for gateway in deployment.gateways:
         before = ids(gateway)
-        with ExitStack() as own:
-            assert producer(gateway, own)(FREE), "a connection is listed once it has said something"
+        with socket.create_connection((LOOPBACK, gateway.port("rocket")), HANG_S) as talk:
+            talk.sendall(send(FREE))
+            assert read_response(receive_frame(talk))["code"] == 0, "a connection is listed once it has said something"
             deployment.taken["rocketmq", FREE] += 1
             wait_for_ids(gateway, len(before) + 1)
             (number,) = ids(gateway) - before
             assert gateway.request("DELETE", f"/v1/connections/{number}?reason=test").status == 200
-            wait_for_ids(gateway, len(before))
-            assert ids(gateway) == before
+            assert talk.recv(1) == b""
+        wait_for_ids(gateway, len(before))
+        assert ids(gateway) == before
 
 
 def wait_for_ids(gateway: Gateway, number: int) -> None:
