@@ -150,7 +150,7 @@ def test_a_topic_held_by_its_quota_grows_by_its_demand() -> None:
 
 
 def test_a_night_that_is_computed_again_is_the_same_bytes() -> None:
-    nights, again = Nights(), Nights()
+    nights, again = Nights(), Nights(known={})
     first, second = steady_nights(nights, 9, plain(50)), steady_nights(again, 9, plain(50))
     assert dump(first[-1].snapshot) == dump(second[-1].snapshot)
     assert first[-1].outcomes.equals(second[-1].outcomes)

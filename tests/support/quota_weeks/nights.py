@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +24,7 @@ from spark_jobs.state.topic_day import TOPICS, TopicSeconds, rows
 from support.quota_weeks.weeks import Week
 
 KEPT = [name for name in TOPICS.names if name not in {"losses", "first_step"}]
+KNOWN: dict[bytes, pa.Table] = {}  # the rows of each day that has been asked for: many nights are the same, and most of each is its day
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Nights:
     manifests: list[Manifest] = field(default_factory=list)
     topics: list[pa.Table] = field(default_factory=list)
     outcomes: list[pa.Table] = field(default_factory=list)
+    known: dict[bytes, pa.Table] = field(default_factory=lambda: KNOWN)
 
     def night(self, week: Week, **manifest: Any) -> Result:
         """Compute the night after that day, publish its quotas (by its rails), keep its state. `manifest`: fields of the day's manifest."""
@@ -50,7 +54,11 @@ class Nights:
         counts = dict.fromkeys(("rows", "corrupt", "stray", "duplicates", "missing_lines"), 0)
         texts = {"date": week.day.date, "data": "data-x", "code": "test", "fingerprint": "", "zone": week.day.zone}
         facts = Manifest(**{**texts, **counts, **manifest}, observed_seconds=week.observed_seconds, start=week.day.start, end=week.day.end)
-        return facts, rows(week.topics, week.day, week.observed_seconds, self.parameters.storm_share_ppm)
+        asked = week.topics, week.day, week.observed_seconds, self.parameters.storm_share_ppm
+        key = hashlib.sha256(pickle.dumps(asked)).digest()
+        if key not in self.known:
+            self.known[key] = rows(*asked)
+        return facts, self.known[key]
 
     def result(self, facts: Manifest, table: pa.Table) -> Result:
         return compute_night(self.inputs(facts, table))
