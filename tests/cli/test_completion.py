@@ -6,16 +6,19 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.main import main
 from support.gateways import command
 from support.processes import HANG_S
 from support.terminals import Terminal
 
-pytestmark = pytest.mark.slow  # a process for each
+in_a_shell = pytest.mark.slow  # processes for each
+Completed = Callable[..., list[str]]
 
 TOPICS = [
     {"protocol": "amqp", "topic": "%2F/orders/order.created", "operation": "produce"},
@@ -25,20 +28,22 @@ TOPICS = [
 ]
 
 
-def completed(tmp_path: Path, words: str, environment: dict[str, str] | None = None) -> list[str]:
-    """What bash is told may stand in place of the last word of `words`."""
-    typed = words.split(" ")
-    asked = {"_SLUICE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed) - 1)}
-    done = subprocess.run(
-        command(),
-        env={**os.environ, **(environment or {}), **asked},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+@pytest.fixture
+def completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Completed:
+    """What bash is told may stand in place of the last word of some words. Asked in this process: a start of Python each was most of it."""
+
+    def ask(words: str, **environment: str) -> list[str]:
+        asked = {"_SLUICE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+        for name, value in {**environment, **asked}.items():
+            monkeypatch.setenv(name, value)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([])
+        said = capsys.readouterr()
+        assert (ended.value.code, said.err) == (0, "")
+        return [line.partition(",")[2] for line in said.out.splitlines() if line]
+
+    return ask
 
 
 @pytest.mark.parametrize(
@@ -52,8 +57,8 @@ def completed(tmp_path: Path, words: str, environment: dict[str, str] | None = N
         ("sluice limits s", {"set"}),
     ],
 )
-def test_verbs_and_options_complete(tmp_path: Path, words: str, some: set[str]) -> None:
-    assert some <= set(completed(tmp_path, words))
+def test_verbs_and_options_complete(completed: Completed, words: str, some: set[str]) -> None:
+    assert some <= set(completed(words))
 
 
 @pytest.mark.parametrize(
@@ -67,10 +72,10 @@ def test_verbs_and_options_complete(tmp_path: Path, words: str, some: set[str]) 
         ("sluice why kafka ", []),
     ],
 )
-def test_keys_complete_from_the_topics_of_the_gateway(tmp_path: Path, admin: Any, words: str, offered: list[str]) -> None:
+def test_keys_complete_from_the_topics_of_the_gateway(completed: Completed, admin: Any, words: str, offered: list[str]) -> None:
     protocol = words.split()[2]
     admin.topics = [topic for topic in TOPICS if topic["protocol"] == protocol]
-    assert completed(tmp_path, words) == offered
+    assert completed(words) == offered
 
 
 SEEN: dict[str, list[dict[str, Any]]] = {
@@ -124,15 +129,16 @@ KEYS_OF_LIMITS = [
     *(("get", *each) for each in KEYS_OF_LIMITS),
     *((verb, *each) for verb in ("set", "unset") for each in KEYS_OF_LIMITS[2:4]),
 ])  # fmt: skip
-def test_keys_of_limits_complete(tmp_path: Path, seen: Any, verb: str, key: str, offered: list[str]) -> None:
+def test_keys_of_limits_complete(completed: Completed, seen: Any, verb: str, key: str, offered: list[str]) -> None:
     """All three verbs ask the same function, so a key of each protocol shows that the other two do."""
     of_protocol(seen, "rocketmq" if key.split(maxsplit=1)[0] in {"rocketmq", "namespace", "group"} else "amqp")
-    assert completed(tmp_path, f"sluice limits {verb} {key}") == offered
+    assert completed(f"sluice limits {verb} {key}") == offered
 
 
-def test_numbers_of_connections_complete(tmp_path: Path, seen: Any) -> None:
-    assert completed(tmp_path, "sluice connections close ") == ["42", "43"]
-    assert completed(tmp_path, "sluice connections close 43") == ["43"]
+@pytest.mark.usefixtures("seen")
+def test_numbers_of_connections_complete(completed: Completed) -> None:
+    assert completed("sluice connections close ") == ["42", "43"]
+    assert completed("sluice connections close 43") == ["43"]
 
 
 # ---- the shells themselves ----------------------------------------------------------------------------------------------
@@ -162,6 +168,7 @@ def installed(shell: str) -> None:
     assert shutil.which(shell), f"{shell} is not installed: sh deploy/system-packages.sh zsh fish"
 
 
+@in_a_shell
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_loads_without_a_word(tmp_path: Path, shell: str) -> None:
     installed(shell)
@@ -180,6 +187,7 @@ def test_the_script_loads_without_a_word(tmp_path: Path, shell: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@in_a_shell
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 @pytest.mark.parametrize(
     ("typed", "rest"),
@@ -199,6 +207,7 @@ def test_a_verb_a_value_and_a_key_complete_in_the_shell(tmp_path: Path, seen: An
         assert "not found" not in terminal.text
 
 
+@in_a_shell
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [("sluice supp", "support-bundle"), ("sluice init --protocol a", "amqp"), ("sluice limits get rocketmq or", "orders")],
@@ -215,5 +224,5 @@ def test_fish_completes_a_verb_a_value_and_a_key(tmp_path: Path, seen: Any, type
     assert (done.stderr, [line.partition("\t")[0] for line in done.stdout.splitlines()]) == ("", [offered])
 
 
-def test_without_a_gateway_nothing_is_offered_and_nothing_said(tmp_path: Path) -> None:
-    assert completed(tmp_path, "sluice why amqp ", {"SLUICE_ADMIN": "http://127.0.0.1:1"}) == []
+def test_without_a_gateway_nothing_is_offered_and_nothing_said(completed: Completed) -> None:
+    assert completed("sluice why amqp ", SLUICE_ADMIN="http://127.0.0.1:1") == []
