@@ -15,6 +15,7 @@ from support.clients.programs import CLIENTS as SOURCES
 from support.java import compiled, java
 
 USER, SECRET = "suite", "suite-secret"
+KNOWN: Final = Path(__file__).with_name("rocketmq_facts.json")
 
 # Of the brokers: everything the cases need that is off by default.
 BROKER: Final[dict[str, object]] = {
@@ -85,6 +86,19 @@ class Ended:
 def ended(lines: list[dict[str, Any]], run: str) -> dict[str, Ended]:
     """By the name of the case, from what the suite printed of a run."""
     return {line["case"]: Ended(line["outcome"], line["facts"], tuple(line["trouble"])) for line in lines if line["run"] == run}
+
+
+def known(broker: str, client: str, style: str) -> dict[str, Ended]:
+    """What each case finds directly, of brokers of that version; nothing where it is not known."""
+    of_version = json.loads(KNOWN.read_text()).get(broker, {})
+    return {case: Ended("ok", facts) for case, facts in of_version.get(f"{style}-{client}", {}).items()}
+
+
+def keep_known(broker: str, client: str, style: str, ends: Mapping[str, Ended]) -> None:
+    """Of these brokers alone: those before are known no more."""
+    of_version = json.loads(KNOWN.read_text()).get(broker, {}) if KNOWN.exists() else {}
+    of_version[f"{style}-{client}"] = {case: ends[case].facts for case in sorted(ends)}
+    KNOWN.write_text(json.dumps({broker: of_version}, indent=1, sort_keys=True) + "\n")
 
 
 def problems(of: Mapping[str, Ended], wanted: list[str]) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from suites.rocketmq_cases import CASES, CLIENTS, LEFT_OUT, STYLES, cases, left_out
-from suites.rocketmq_suite import Ended, differences, ended, problems
+from suites.rocketmq_cases import CASES, CLIENTS, LEFT_OUT, QUICK, STYLES, cases, left_out
+from suites.rocketmq_suite import Ended, differences, ended, known, problems
 from support.clients.programs import CLIENTS as SOURCES
+from support.java import POMS
 
 OK = Ended("ok", {"stored": 20, "codes": {"0": 20}})
 
@@ -59,6 +61,13 @@ def test_the_table_and_the_java_sources_name_the_same_cases() -> None:
 
 def registered(source: Path) -> set[str]:
     return {part.partition('"')[0] for part in source.read_text().split('cases.add("')[1:]}
+
+
+def test_what_is_known_is_of_the_newest_brokers_and_of_every_case_of_make_test() -> None:
+    """Else `make test` would run all three ways."""
+    newest = re.findall(r"rocketmq-broker</artifactId><version>([\d.]+)<", (POMS / "rocketmq.pom.xml").read_text())[0]
+    for style, client in QUICK:
+        assert known(newest, client, style).keys() == set(cases(client, style, "direct"))
 
 
 def test_every_case_runs_somewhere_and_what_is_left_out_says_why() -> None:
