@@ -98,7 +98,10 @@ def keep_known(broker: str, client: str, style: str, ends: Mapping[str, Ended]) 
     """Of these brokers alone: those before are known no more."""
     of_version = json.loads(KNOWN.read_text()).get(broker, {}) if KNOWN.exists() else {}
     of_version[f"{style}-{client}"] = {case: ends[case].facts for case in sorted(ends)}
-    KNOWN.write_text(json.dumps({broker: of_version}, indent=1, sort_keys=True) + "\n")
+    lines = {
+        run: ",\n".join(f'"{case}": {json.dumps(facts, sort_keys=True)}' for case, facts in by.items()) for run, by in of_version.items()
+    }
+    KNOWN.write_text(f'{{"{broker}": {{\n' + ",\n".join(f'"{run}": {{\n{lines[run]}\n}}' for run in sorted(lines)) + "\n}}\n")
 
 
 def problems(of: Mapping[str, Ended], wanted: list[str]) -> list[str]:
