@@ -21,7 +21,6 @@ from config.problems import ConfigProblem, SourceLocation
 from config.rule_lints import RULE_LINTS, is_named
 from config.tls_files import risky as risky_tls
 from config.tracing_packages import OTEL_EXTRA, missing_package, read_headers
-from limiter.buckets.factory import is_leasable
 from limiter.limits import SECOND, Limit, Rate
 from limiter.operations import HELD_OPERATIONS, PRODUCE
 from limiter.protocols import AMQP, PROTOCOL_NAMES, protocol_of_level
@@ -377,15 +376,9 @@ def divided_rules(settings: Settings) -> Iterator[ConfigProblem]:
     if workers == 1:
         return
     for number, rule in enumerate(settings.rules):
-        if is_leasable(rule) or rule.per == "connection" or rule.mode == "off" or rule.limit.limits_nothing():
-            continue
-        message = f"is not shared: each of {workers} workers has 1/{workers} of the limit"
-        if rule.is_cap():
-            path, what, remedy = "per", "a listener's limit", "spread clients evenly, or set gateway.workers: 1"
-        else:
-            remedy = "spread clients evenly, use algorithm: token_bucket, or set gateway.workers: 1"
-            path, what = "algorithm", f"algorithm: {rule.algorithm}"
-        yield settings.problem(f"rules[{number}].{path}", f"{what} {message}", remedy)
+        if rule.is_cap() and rule.mode != "off" and not rule.limit.limits_nothing():
+            message = f"a listener's limit is not shared: each of {workers} workers has 1/{workers} of the limit"
+            yield settings.problem(f"rules[{number}].per", message, "spread clients evenly, or set gateway.workers: 1")
 
 
 def _room(settings: Settings, descriptors: int) -> int:

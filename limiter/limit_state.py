@@ -71,7 +71,7 @@ class LimitState:
         self.fill = bucket.algorithm.fill(now)  # 0 to 1
         slots = bucket.algorithm.slots()
         self.in_flight = None if slots is None else slots.taken  # requests the broker has not answered; None: the limit does not count them
-        self.concurrent = None if slots is None else slots.most  # how many may be in flight now
+        self.concurrent = None if slots is None else slots.bound()  # how many may be in flight now
         self.breaker = "open" if bucket.breaker.is_open(now) else "closed"
         self.wait_ns = bucket.peek_ns(now)  # until one message (of no bytes) would pass
         algorithm = bucket.algorithm

@@ -58,6 +58,7 @@ HANGS_NS: Final = 250_000_000  # ns; beyond four time-outs (connect, show, two a
 REMEMBERED_NS: Final = 10 * SECOND  # ns; for so long at least the level of a bucket is known that is not asked for any more; a guess
 MAX_REMEMBERED: Final = 50_000  # buckets, twice; whose levels are known: 20 MB; a guess
 MIN_OUTAGE: Final = 2  # rounds; without an answer, from which on an outage is logged; a guess
+NO_RATES: Final = (0, 1, 0, 0, 1, 0)  # of an ask for places
 LATENCY_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # seconds
 
 
@@ -170,7 +171,8 @@ class Fleet:
         wanted = self._judge.asks(self.lease, now)
         if len(wanted) > MAX_ASKS:
             wanted.sort(key=wish_of, reverse=True)
-            self._judge.granted([(bucket, 0, 0) for bucket, _, _ in wanted[MAX_ASKS:]], now)
+            put_off = wanted[MAX_ASKS:]  # no tokens for now; places stay
+            self._judge.granted([(bucket, held if bucket.rule.limit.concurrent else 0, 0) for bucket, _, held in put_off], now)
             self.put_off += len(wanted) - MAX_ASKS
             del wanted[MAX_ASKS:]
         for first in range(0, len(wanted), ASKS_AT_ONCE):
@@ -180,11 +182,12 @@ class Fleet:
             slices = self.owner.ask(asks)
             self._observe(time.perf_counter() - started)
             self.asks += len(asks)
-            pairs = zip(some, slices, strict=True)
-            self._judge.granted([(bucket, got.messages, got.bytes) for (bucket, *wish), got in pairs if max(wish) > 0], now)
+            granted = [(bucket, got, ask) for (bucket, *wish), got, ask in zip(some, slices, asks, strict=True) if max(wish) > 0]
+            self._judge.granted([(bucket, got.messages, got.clock_us if ask.places else got.bytes) for bucket, got, ask in granted], now)
             there = now - self._away_ns
             for ask, slice_ in zip(asks, slices, strict=True):
-                self._left[ask.identity] = (slice_, there)
+                if not ask.places:
+                    self._left[ask.identity] = (slice_, there)
         if now >= self._forget_at or len(self._left) > MAX_REMEMBERED:
             self._forget_at = now + REMEMBERED_NS
             self._left_before, self._left = self._left, {}
@@ -192,6 +195,8 @@ class Fleet:
     def _ask_for(self, bucket: Bucket, messages: int, size: int, now: int) -> Ask:
         identity = bucket.effective.identity
         limit, algorithm = bucket.rule.limit, bucket.rule.algorithm
+        if limit.concurrent is not None:
+            return Ask(identity, NO_RATES, messages, size, places=limit.concurrent)
         rates = rates_for(limit, algorithm, self.lease.members)
         warm_up = warm_up_us(limit, algorithm)
         return Ask(identity, rates, messages, size, self._begin(identity, rates, warm_up, now), warm_up)

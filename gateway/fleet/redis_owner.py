@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from config.urls import HIDDEN, shown_url
 from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
 from gateway.fleet.presence import Presence, expected, proof, proven
-from gateway.fleet.redis_link import FIGURES_SHA, PRESENCE_SHA, PROOFS_SHA, SHA, Command, RedisLink, password_of, secret_of
-from gateway.fleet.script import MOST_PROOFS, figures_key_of, key_of, presence_key_of, proofs_key_of
+from gateway.fleet.redis_link import FIGURES_SHA, PLACES_SHA, PRESENCE_SHA, PROOFS_SHA, SHA, Command, RedisLink, password_of, secret_of
+from gateway.fleet.script import MOST_PROOFS, figures_key_of, key_of, places_key_of, presence_key_of, proofs_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,7 @@ class Ask(NamedTuple):
     bytes: int
     begin: tuple[int, int] | None = None
     warm_up_us: int = 0
+    places: int = 0  # of a limit on so many requests in flight: `messages` is what is needed, `bytes` what is held
 
 
 class Slice(NamedTuple):
@@ -45,6 +46,11 @@ class Slice(NamedTuple):
     bytes: int
     messages_left: int
     bytes_left: int
+
+    @property
+    def clock_us(self) -> int:
+        """Redis' clock, in an answer about places."""
+        return self.bytes_left
 
 
 class RedisOwner:
@@ -151,6 +157,9 @@ class RedisOwner:
 
     def _command(self, ask: Ask) -> Command:
         begin: tuple[str, str] | tuple[int, int] = ("", "") if ask.begin is None else ask.begin
+        if ask.places:
+            places = (ask.places, ask.messages, ask.bytes)
+            return ("EVALSHA", PLACES_SHA, 1, places_key_of(self.name, ask.identity), self.clock_us, self.member, *places)
         key = key_of(self.name, ask.identity)
         return ("EVALSHA", SHA, 1, key, self.clock_us, *ask.rates, ask.messages, ask.bytes, *begin, self.member, ask.warm_up_us)
 
@@ -173,7 +182,7 @@ def believed(ask: Ask, answer: object) -> Slice:
     if not isinstance(answer, list) or len(answer) != 4 or not all(type(number) is int and abs(number) <= MAX_LEVEL for number in answer):
         raise OwnerGoneError(NONSENSE, f"answered {str(answer)[:80]!r} instead of four numbers")
     slice_ = Slice(*answer)
-    for granted, wished in ((slice_.messages, ask.messages), (slice_.bytes, ask.bytes)):
+    for granted, wished in ((slice_.messages, ask.places or ask.messages), (slice_.bytes, ask.bytes)):
         if not 0 <= granted <= max(0, wished):
             raise OwnerGoneError(NONSENSE, f"granted {granted} where {wished} were asked for")
     return slice_

@@ -30,7 +30,10 @@ sent along as `begin`, is level and rest together, as packed buckets have it.
 buckets, at most to their burst. Time passed in (`now`) is for tests. Scripts that ask for the time are replicated by what they wrote, not
 by their text: that is how Redis 5 and later, and Valkey, do it.
 
-A second script counts the gateways of the fleet: those that have shown themselves within SEEN_S. With a secret of the fleet another one
+**Places** of limits on requests in flight are kept by a script of their own, which does what `limiter.leases.lent_places` does: a hash says
+of each member what it needs, what it holds and when it said so. One that has said nothing for SEEN_S holds nothing any more.
+
+A further script counts the gateways of the fleet: those that have shown themselves within SEEN_S. With a secret of the fleet another one
 does that, which keeps proofs beside the names (`presence.py`); gateways without a secret count the same names. Where somebody has put more
 proofs there than are read, it looks for those of members that are known, too. A further one keeps what
 each tells the others of its traffic, in a hash with a field for each, and forgets one that has told nothing for KEPT_S or has left.
@@ -44,6 +47,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from limiter.algorithms.warm_up import DEFAULT_OVER_NS
+from limiter.leases.lent_places import LEARN_NS, ON_CREDIT, TURN_NS
 from limiter.leases.owner import SHORT_NS
 from limiter.leases.sharing import owner_limit
 
@@ -193,6 +197,71 @@ return {m, b, m_level, b_level}
 """.replace("@longest@", str(MAX_KEY_MS)).replace("@short@", str(SHORT_NS // 1000))
 )
 
+PLACES: Final = (
+    NOW
+    + """\
+local key, me, most, needed, held = KEYS[1], 'm:' .. ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local holders, names, dead, known, learns = {}, {}, {}, false, 0
+local all = redis.call('HGETALL', key)
+for at = 1, #all, 2 do
+  local need, has, seen = string.match(all[at + 1], '^(%d+) (%d+) (%d+)$')
+  if all[at] == 'learns' then
+    learns = tonumber(all[at + 1]) or 0
+  elseif not seen or math.abs(now - tonumber(seen)) > @seen@ then
+    dead[#dead + 1] = all[at]
+  elseif all[at] == me then
+    known = true
+  else
+    holders[all[at]] = {tonumber(need), tonumber(has)}
+    names[#names + 1] = all[at]
+  end
+end
+local part = 0
+if needed == 0 then
+  dead[#dead + 1] = me
+else
+  if not known and held > @credit@ then
+    learns = now + @learn@
+    redis.call('HSET', key, 'learns', string.format('%.0f', learns))
+  end
+  needed = math.min(needed, most)
+  local others, taken = 0, 0
+  for _, holder in pairs(holders) do
+    others = others + holder[2]
+    taken = taken + math.max(holder[1], holder[2])
+  end
+  holders[me] = {needed, held}
+  names[#names + 1] = me
+  table.sort(names)
+  local turn, place = math.floor(now / @turn@), {}
+  for at, name in ipairs(names) do place[name] = (at - 1 + turn) % #names end
+  table.sort(names, function(one, other)
+    local a, b = holders[one][1], holders[other][1]
+    if a ~= b then return a < b end
+    return place[one] < place[other]
+  end)
+  local left = most
+  for at, name in ipairs(names) do
+    part = math.min(holders[name][1], math.floor(left / (#names - at + 1)))
+    if name == me then break end
+    left = left - part
+  end
+  part = part + math.floor(math.max(0, most - taken - needed) / (1 + #names))
+  if part > held then
+    if now < learns and learns - now <= @learn@ then part = held else part = math.max(held, math.min(part, most - others)) end
+    held = part
+  end
+  redis.call('HSET', key, me, string.format('%.0f %.0f %.0f', needed, held, now))
+end
+if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
+redis.call('PEXPIRE', key, @seen@ / 500)
+return {part, 0, most, now}
+""".replace("@seen@", str(SEEN_S * 1_000_000))
+    .replace("@turn@", str(TURN_NS // 1000))
+    .replace("@learn@", str(LEARN_NS // 1000))
+    .replace("@credit@", str(ON_CREDIT))
+)
+
 PRESENCE: Final = (
     NOW
     + """\
@@ -299,6 +368,11 @@ def key_of(fleet: str, identity: tuple[str, str, str, str]) -> str:
     Every part is escaped, so that no made-up name meets another's bucket. Names of buckets hold topics, clients and users; nothing else.
     """
     return f"sluice:{{{'|'.join(quote(part, safe='/', errors='surrogatepass') for part in (fleet, *identity))}}}:{VERSION}"
+
+
+def places_key_of(fleet: str, identity: tuple[str, str, str, str]) -> str:
+    """The places of a limit on requests in flight: beside the bucket's key, for a rule's algorithm may change."""
+    return f"{key_of(fleet, identity)}:places"
 
 
 def presence_key_of(fleet: str) -> str:

@@ -50,6 +50,8 @@ class Concurrency(Algorithm):
 
     def go_on_with(self, slots: Slots) -> None:
         slots.most = self._slots.most
+        slots.lent = self._slots.lent
+        slots.clock_offset_ns = self._slots.clock_offset_ns
         self._slots = slots
 
     def heard(self, outcome: int, count: int, since: int, now: int) -> None:

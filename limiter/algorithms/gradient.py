@@ -40,7 +40,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
-from limiter.algorithms.slots import ANSWERED, BUSY, Slots, most_in_flight
+from limiter.algorithms.slots import ANSWERED, ANY_NUMBER, BUSY, Slots, most_in_flight
 
 if TYPE_CHECKING:
     from limiter.limits import Limit
@@ -56,6 +56,7 @@ FOLLOW_UP: Final = 0.1  # the same upwards, while the limit is not in use
 DRIFT: Final = 0.02  # the same while it is in use and latency is within TOLERANCE; else only the luckiest windows would count; a guess
 SETTLE: Final = 3  # latencies; the pause after a cut, for the quick answers come first and the slow ones are missing
 PROBE_NS: Final = 5_000_000_000  # ns; one window in fifty; a guess
+PROBE_PHASE_NS: Final = 1_000_000_000  # ns; so long after each full PROBE_NS a window may end after which a probe begins
 AT_REST: Final = 0.02  # change per window within which the limit rests; while it falls, what half of it sees is not the broker's own
 BUSY_FACTOR: Final = 0.7  # as TCP CUBIC's answer to a loss
 SILENCE_NS: Final = 2_000_000_000  # ns; clients give a request up after 3 s (docs/design/limiter.md 4), and a fsync takes 0.2 s
@@ -151,8 +152,14 @@ class Gradient:
         before = self._limit
         gradient = max(MIN_GRADIENT, min(1.0, TOLERANCE * self._long_ns / short))
         self._set(slots, before + (before * gradient + sqrt(before) - before) * SMOOTHING)
-        if short > self._long_ns and now - self._probed_at >= PROBE_NS and abs(self._limit - before) <= AT_REST * before:
+        if short > self._long_ns and self._may_probe(slots, now) and abs(self._limit - before) <= AT_REST * before:
             self._probe(slots, now)
+
+    def _may_probe(self, slots: Slots, now: int) -> bool:
+        """Members that share a limit probe together, at each full PROBE_NS: then half of all of the queue goes."""
+        if slots.lent == ANY_NUMBER:
+            return now - self._probed_at >= PROBE_NS
+        return now - self._probed_at >= PROBE_NS // 2 and (now + slots.clock_offset_ns) % PROBE_NS < PROBE_PHASE_NS
 
     def _probe(self, slots: Slots, now: int) -> None:
         kept = self._limit

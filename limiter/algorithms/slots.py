@@ -15,16 +15,19 @@ GIVEN_UP: Final = 3  # never forwarded, or no answer will be heard any more
 
 MIN_WAIT_NS: Final = 1_000_000  # ns, 1 ms; the shortest wait a client is told, also while no latency is known
 MAX_WAIT_NS: Final = 1_000_000_000  # ns, 1 s; the longest; a broker that takes longer may be another one by then, a guess
+ANY_NUMBER: Final = 1 << 60  # requests
 SMOOTHING: Final = 0.1  # weight of an answer in `latency_ns`; about the last twenty count; a guess
 
 
 class Slots:
     """The slots of one bucket: `taken` of `most`. Outlives a change of the algorithm, so that nothing is lost count of."""
 
-    __slots__ = ("heard_at", "latency_ns", "most", "passing", "peak", "prepaid", "taken")
+    __slots__ = ("clock_offset_ns", "heard_at", "latency_ns", "lent", "most", "passing", "peak", "prepaid", "taken")
 
     def __init__(self, most: int, now: int) -> None:
         self.most = most  # requests that may be in flight now; where it was lowered more may be
+        self.clock_offset_ns = 0  # from monotonic time here to the clock of all members
+        self.lent = ANY_NUMBER  # of a limit that several members share: those that may be in flight at this one (`limiter.leases`)
         self.taken = 0
         self.peak = 0  # most that were taken at once since the gradient looked last
         self.passing = False  # the request being judged is never answered: it takes no slot and needs none
@@ -32,8 +35,12 @@ class Slots:
         self.latency_ns = 0.0  # smoothed; an estimate, so it may be a float
         self.heard_at = now  # monotonic ns of the last answer, or since when one is waited for
 
+    def bound(self) -> int:
+        """How many may be in flight now."""
+        return min(self.most, self.lent)
+
     def free(self) -> int:
-        return max(self.most - self.taken, 0)
+        return max(self.bound() - self.taken, 0)
 
     def take(self, count: int, now: int) -> None:
         if self.taken == 0:

@@ -15,47 +15,22 @@ A connection is in one process from its beginning to its end: its buckets are wh
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms import ALGORITHMS
 from limiter.fair_share.shared_bucket import SharedBucket
 from limiter.leases.lease import Lease
-from limiter.leases.sharing import MEMBERS, OWNERS, member_limit, owner_limit
-from limiter.limits import Limit, Rate
+from limiter.leases.sharing import MEMBERS, OWNERS, divided_limit, member_limit, owner_limit
 
 if TYPE_CHECKING:
     from limiter.algorithms.base import Algorithm
+    from limiter.limits import Limit
     from limiter.rules.rule import Rule
 
 
 def is_leasable(rule: Rule) -> bool:
     """Whether several members can have parts of one bucket of this rule. A cap is none: its topics share what each member has of it."""
     return rule.algorithm in MEMBERS and rule.per != "connection" and not rule.is_cap()
-
-
-def divided_limit(limit: Limit, members: int) -> Limit:
-    """A limit of 1/members, for each of them to hold alone: rates exactly, bursts and other numbers rounded down, to 1 at least."""
-    messages, size = limit.messages_capacity(), limit.bytes_capacity()
-    return replace(
-        limit,
-        messages=divided_rate(limit.messages, members),
-        bytes=divided_rate(limit.bytes, members),
-        messages_burst=max(1, messages // members) if messages else None,
-        bytes_burst=max(1, size // members) if size else None,
-        burst_ns=None,
-        concurrent=divided_count(limit.concurrent, members),
-        at_least=divided_count(limit.at_least, members),
-        start=divided_count(limit.start, members),
-    )
-
-
-def divided_rate(rate: Rate | None, members: int) -> Rate | None:
-    return None if rate is None else Rate(rate.amount, rate.per_ns * members)
-
-
-def divided_count(number: int | None, members: int) -> int | None:
-    return None if number is None else max(1, number // members)
 
 
 class BucketFactory:
@@ -90,7 +65,7 @@ class BucketFactory:
         if rule.per == "connection":
             return rule.limit
         if not apart and self._lease_of(rule) is not None:
-            return member_limit(rule.limit, rule.algorithm)
+            return member_limit(rule.limit, rule.algorithm, 1 if self._is_of_fleet(rule) else self.members)
         if self.members == 1:
             return rule.limit
         if self.lease is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from limiter.algorithms.base import JITTER_NS
+from limiter.leases.lent_places import LentPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -21,15 +22,22 @@ MANY_TOKENS: Final = 1 << 40  # tokens; more than any bucket has
 class LeaseOwner:
     """Hands out slices of buckets: never more than there is, and where that is short, in turns that leave something for the others."""
 
-    __slots__ = ("_short", "granted", "refused")
+    __slots__ = ("_places", "_short", "granted", "refused")
 
     def __init__(self) -> None:
         self._short: dict[Hashable, dict[int, int]] = {}  # by bucket: members that got less than they wanted, and when (monotonic ns)
+        self._places: dict[Hashable, LentPlaces] = {}  # by bucket: those of which members hold some
         self.granted = 0  # asks answered in full
         self.refused = 0  # asks that got less
 
     def grant(self, name: Hashable, algorithm: Algorithm, member: int, messages: int, size: int, now: int) -> tuple[int, int]:
-        """What `member` gets of `bucket` (known as `name`) for what it wishes; what it gives back (negative) is taken back."""
+        """What `member` gets of `bucket` (known as `name`) for what it wishes; what it gives back (negative) is taken back.
+
+        Of places: how many it may hold, given how many it needs and holds.
+        """
+        if isinstance(algorithm, LentPlaces):
+            self._places[name] = algorithm
+            return algorithm.lend(member, messages, size, now), 0
         if messages < 0 or size < 0:
             algorithm.settle(min(messages, 0), min(size, 0), 0, now)
         others = self._others(name, member, now)
@@ -65,7 +73,10 @@ class LeaseOwner:
             del self._short[name]
 
     def member_left(self, member: int) -> None:
-        """A member has ended: what it wanted no longer counts."""
+        """A member has ended: what it wanted no longer counts, and the places that it held are free."""
+        for name, places in list(self._places.items()):
+            if not places.leave(member):
+                del self._places[name]
         for name in list(self._short):
             self._forget(name, member)
 
@@ -73,6 +84,7 @@ class LeaseOwner:
         """Forget members that are short no more. Call it once in a while, for buckets that are not asked for any more."""
         for name in list(self._short):
             self._others(name, -1, now)
+        self._places = {name: places for name, places in self._places.items() if not places.is_full(now)}
 
     def __repr__(self) -> str:
         return f"<LeaseOwner granted={self.granted} refused={self.refused} short={len(self._short)}>"

@@ -8,7 +8,10 @@
   costs three times as much while the whole is cold, so the lines are a third as long: a cold burst is a third of the burst, as in one
   process.
 
-What is not here cannot be had in parts.
+* `concurrency` and `adaptive` have places instead of tokens (`limiter.leases.lent_places`). A rate that stands beside them is divided.
+
+A cap that topics share, and the bucket of those that found no room, cannot be had in parts: each member holds an even part by itself
+(`divided_limit`).
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from limiter.algorithms.token_bucket import TokenBucket
 from limiter.algorithms.warm_up import COLDEST, warm_up
 from limiter.leases.lease import Lease, Lessee
 from limiter.leases.leased_bucket import LeasedBucket
+from limiter.leases.leased_places import adaptive_places, concurrency_places
 from limiter.leases.leased_tokens import SLICE_NS, credit_line
+from limiter.leases.lent_places import LentPlaces
 from limiter.leases.paced_lease import PacedLease
-from limiter.limits import SECOND, Limit
+from limiter.limits import SECOND, Limit, Rate
 
 PACED_NS: Final = 3 * SLICE_NS  # ns of the rate; half of it lent: the owner has room for what comes in between two rounds of a fleet
 
@@ -34,17 +39,23 @@ MEMBERS: Final[dict[str, Callable[[Limit, int, Lease], Lessee]]] = {
     "lag": LeasedBucket,
     "pacing": PacedLease,
     "warm_up": LeasedBucket,
+    "concurrency": concurrency_places,
+    "adaptive": adaptive_places,
 }
 OWNERS: Final[dict[str, Callable[[Limit, int], Algorithm]]] = {
     "token_bucket": TokenBucket,
     "lag": LagControlledBucket,
     "pacing": TokenBucket,
     "warm_up": warm_up,
+    "concurrency": LentPlaces,
+    "adaptive": LentPlaces,
 }
 
 
-def member_limit(limit: Limit, algorithm: str) -> Limit:
-    """The limit of which each member has a part."""
+def member_limit(limit: Limit, algorithm: str, members: int = 1) -> Limit:
+    """The limit of which each member has a part. What it has not, it divides by `members`."""
+    if limit.concurrent is not None:
+        return replace(divided_limit(limit, members), concurrent=limit.concurrent)
     if algorithm == "pacing":
         return replace(limit, messages_burst=None, bytes_burst=None, burst_ns=PACED_NS)
     if algorithm == "warm_up":
@@ -55,6 +66,8 @@ def member_limit(limit: Limit, algorithm: str) -> Limit:
 
 def owner_limit(limit: Limit, members: int, algorithm: str = "token_bucket") -> Limit:
     """The limit for the owner's bucket: the same rates, and of the bursts what is not lent to members."""
+    if limit.concurrent is not None:
+        return limit
     lent = member_limit(limit, algorithm)
     messages, size = members * credit_line(lent.messages_capacity(), members), members * credit_line(lent.bytes_capacity(), members)
     if algorithm == "warm_up":
@@ -66,6 +79,30 @@ def owner_limit(limit: Limit, members: int, algorithm: str = "token_bucket") -> 
     return replace(
         found, messages_burst=None if limit.messages_burst is None else found.messages_burst, burst_ns=(limit.burst_ns or SECOND) // 2
     )
+
+
+def divided_limit(limit: Limit, members: int) -> Limit:
+    """A limit of 1/members, for each of them to hold alone: rates exactly, bursts and other numbers rounded down, to 1 at least."""
+    messages, size = limit.messages_capacity(), limit.bytes_capacity()
+    return replace(
+        limit,
+        messages=divided_rate(limit.messages, members),
+        bytes=divided_rate(limit.bytes, members),
+        messages_burst=max(1, messages // members) if messages else None,
+        bytes_burst=max(1, size // members) if size else None,
+        burst_ns=None,
+        concurrent=divided_count(limit.concurrent, members),
+        at_least=divided_count(limit.at_least, members),
+        start=divided_count(limit.start, members),
+    )
+
+
+def divided_rate(rate: Rate | None, members: int) -> Rate | None:
+    return None if rate is None else Rate(rate.amount, rate.per_ns * members)
+
+
+def divided_count(number: int | None, members: int) -> int | None:
+    return None if number is None else max(1, number // members)
 
 
 def rest(burst: int, lent: int) -> int:

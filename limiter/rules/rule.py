@@ -51,6 +51,7 @@ PER: Final = (*COMMON_LEVELS, *(per for names in PROTOCOL_NAMES.values() for per
 MODES: Final = ("enforce", "shadow", "off")
 SCOPES: Final = ("fleet", "gateway")
 REPLIES: Final = ("flow_control", "system_busy")
+SHARED_BY_FLEETS: Final = (*RATE_ALGORITHMS, *COUNTING)  # algorithms; each gateway asks its broker for a backlog, and follows it alone
 IGNORE: Final = "ignore"
 REFUSE: Final = "refuse"
 COPIES: Final = ("count", IGNORE, REFUSE)
@@ -329,8 +330,8 @@ class Rule:
     scope: str | None = rule_setting(
         CHOICE,
         None,
-        "Where gateways form a fleet: fleet, all of them share this rule's buckets; gateway, each has its own. Default: fleet for "
-        "token_bucket, pacing and warm_up, but for per: connection and a listener's cap.",
+        "Where gateways form a fleet: fleet, all of them share this rule's buckets; gateway, each has its own. Default: fleet, but "
+        "gateway for per: connection, a listener's cap and algorithm: lag.",
         choices=SCOPES,
     )
     mode: str = rule_setting(CHOICE, "enforce", "enforce; shadow: evaluated and counted, never enforced; off.", choices=MODES, live=True)
@@ -401,7 +402,7 @@ class Rule:
             if self.per == "connection":
                 what = "per: connection"
             raise RuleError(
-                "scope", f"{what} is each gateway's own, a fleet shares limits of {', '.join(RATE_ALGORITHMS)}; leave scope out"
+                "scope", f"{what} is each gateway's own, a fleet shares limits of {', '.join(SHARED_BY_FLEETS)}; leave scope out"
             )
 
     def needs_no_limit(self) -> bool:
@@ -416,7 +417,7 @@ class Rule:
 
     def is_fleets(self) -> bool:
         """Whether a fleet of gateways shares its buckets. A connection is at one gateway; a cap is of the broker behind one listener."""
-        return self.scope != "gateway" and self.algorithm in RATE_ALGORITHMS and self.per != "connection" and not self.is_cap()
+        return self.scope != "gateway" and self.algorithm in SHARED_BY_FLEETS and self.per != "connection" and not self.is_cap()
 
     def is_cap(self) -> bool:
         """Whether topics share its limit by weight: all that is published to a listener (`limiter.fair_share.shared_bucket`)."""

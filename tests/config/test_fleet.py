@@ -40,7 +40,7 @@ BROKEN = [
     ("a raise by surges", f"quotas: {{surge_raise: on}}\n{FLEET}", 3, "quotas.surge_raise", "its own part of the demand only", "surge_raise: off"),
     ("an unknown scope", "rules: [{name: a, limit: {messages: 1/s}, scope: fleets}]\n", 3, "rules[0].scope", '"fleets" is not one of', "did you mean fleet?"),
     ("a connection in the fleet", "rules: [{name: a, per: connection, limit: {messages: 1/s}, scope: fleet}]\n", 3, "rules[0].scope", "per: connection is each gateway's own", "leave scope out"),
-    ("concurrency in the fleet", "rules: [{name: a, algorithm: concurrency, limit: {concurrent: 9}, scope: fleet}]\n", 3, "rules[0].scope", "algorithm: concurrency is each gateway's own", "leave scope out"),
+    ("a cap in the fleet", "rules: [{name: a, per: listener, limit: {messages: 1/s}, scope: fleet}]\n", 3, "rules[0].scope", "a listener's cap is each gateway's own", "leave scope out"),
 ]  # fmt: skip
 
 

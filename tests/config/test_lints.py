@@ -176,21 +176,19 @@ def test_does_not_warn_of_rules_that_may_match(write: Callable[..., Path], rule:
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "shared"),
     [
-        (
-            "{name: a, algorithm: concurrency, limit: {concurrent: 10}}",
-            "algorithm: concurrency is not shared: each of 2 workers has 1/2 of the limit",
-        ),
-        ("{name: a, per: listener, limit: {messages: 10/s}}", "a listener's limit is not shared: each of 2 workers has 1/2 of the limit"),
+        ("{name: a, algorithm: concurrency, limit: {concurrent: 10}}", True),
+        ("{name: a, algorithm: pacing, limit: {messages: 10/s}}", True),
+        ("{name: a, per: listener, limit: {messages: 10/s}}", False),
     ],
 )
-def test_warns_of_limits_that_workers_cannot_share(write: Callable[..., Path], rule: str, said: str) -> None:
+def test_warns_of_limits_that_workers_cannot_share(write: Callable[..., Path], rule: str, *, shared: bool) -> None:
     def warned(workers: int) -> bool:
         file = write(f"gateway: {{workers: {workers}}}\n{LISTENERS}rules:\n  - {rule}\n")
-        return any(said in str(warning) for warning in lint(load(file, {})))
+        return any("is not shared: each of 2 workers has 1/2 of the limit" in str(warning) for warning in lint(load(file, {})))
 
-    assert [warned(workers) for workers in (1, 2)] == [False, True]
+    assert [warned(workers) for workers in (1, 2)] == [False, not shared]
 
 
 def test_warns_of_password_files_that_are_not_there(write: Callable[..., Path], tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from gateway.fleet.script import EXACT, PRESENCE, SCRIPT, key_of, presence_key_of, rates_of, warm_up_us, whole_rate
+from gateway.fleet.script import EXACT, PLACES, PRESENCE, SCRIPT, SEEN_S, key_of, presence_key_of, rates_of, warm_up_us, whole_rate
 from limiter.algorithms.token_bucket import TokenBucket
 from limiter.algorithms.warm_up import warm_up
+from limiter.leases.lent_places import LentPlaces
 from limiter.leases.owner import LeaseOwner
 from limiter.limits import SECOND, Limit, Rate
 from support.brokers.redis_server import RedisServer
@@ -129,6 +130,25 @@ def test_what_warms_up_does_so_as_in_the_owner(client: Redis, limit: Limit, sche
         granted = owner.grant("t", model, 1, wish, 0, now * 1000)[0]
         got, expected = got + asked + min(wish, 0), expected + granted + min(wish, 0)
         assert got == pytest.approx(expected, rel=1e-3, abs=1.01)
+
+
+@given(
+    st.sampled_from([1, 2, 3, 10, 64]),
+    st.lists(st.tuples(st.integers(0, 900_000), st.integers(1, 5), st.sampled_from([0, 1, 5, 70]), st.integers(0, 12)), max_size=40),
+)
+@once()
+def test_places_are_lent_as_by_the_owner(client: Redis, most: int, schedule: list[tuple[int, int, int, int]]) -> None:
+    """Whatever members say; one that has said nothing for SEEN_S is gone, which the parent of workers hears otherwise."""
+    key, model, now = f"places-{next(NAMES)}", LentPlaces(Limit(concurrent=most), START * 1000), START
+    said: dict[int, int] = {}
+    for step, member, needed, held in schedule:
+        now += step
+        for other in [each for each, at in said.items() if now - at > SEEN_S * 1_000_000]:
+            model.leave(other)
+            del said[other]
+        said[member] = now
+        answer = client.eval(PLACES, 1, key, now, str(member), most, needed, held)
+        assert answer == [model.lend(member, needed, held, now * 1000), 0, most, now]
 
 
 human = st.builds(

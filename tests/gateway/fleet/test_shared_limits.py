@@ -6,9 +6,12 @@ from itertools import count
 
 import pytest
 
+from limiter.limits import Limit
+from limiter.rules.rule import Match, Rule
 from support.brokers.redis_server import RedisServer
+from support.models.asking import key_of
 from support.models.fleets import FleetWorld, fleet_settings
-from support.models.shared_limits import everywhere, moving, passed_in_one_process, rule_of
+from support.models.shared_limits import InFlight, everywhere, moving, passed_in_one_process, rule_of
 
 pytestmark = pytest.mark.slow  # a Redis
 
@@ -48,3 +51,26 @@ def test_a_restarted_redis_makes_no_limit_cold_that_is_in_use(redis_server: Redi
     passed = world.run(1000, [5, 5])
     world.close()
     assert passed >= 900, "cold it would let a third of that pass"
+
+
+@pytest.mark.parametrize("algorithm", ["concurrency", "adaptive"])
+def test_two_gateways_have_in_flight_together_what_one_process_may(redis_server: RedisServer, algorithm: str) -> None:
+    """A flood at both of them, then at one; each request takes 20 ms. In the middle of each Redis forgets everything."""
+    rule = Rule("all", Match(), per="topic", limit=Limit(concurrent=60), algorithm=algorithm, open_for_ns=0)
+    world = FleetWorld(fleet_settings(redis_server.url, f"fleet-{next(NAMES)}"), GATEWAYS, rule)
+    keys = [key_of(member.judge, "orders") for member in world.members]
+    flights = [InFlight(member.judge, 20) for member in world.members]
+    most = 0
+    for offers in ([9, 9], [0, 9], [9, 9]):
+        passed = 0
+        for millisecond in range(6000):
+            if millisecond == 2000:
+                redis_server.client().flushdb()
+            for key, in_flight, offer in zip(keys, flights, offers, strict=True):
+                came = in_flight.offer(key, offer, world.now)
+                passed += came if millisecond >= 3000 else 0
+            most = max(most, sum(in_flight.count for in_flight in flights))
+            world.step([0, 0])
+        assert passed == pytest.approx(60 * 3000 / 20, rel=0.02)
+    world.close()
+    assert most <= 60 + GATEWAYS - 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from limiter.limits import Limit
+from limiter.rules.rule import Match, Rule
 from limiter.rules.rule_set import RuleSet
-from support.models.shared_limits import everywhere, moving, passed_in_one_process, rule_of
+from support.models.shared_limits import InFlight, everywhere, moving, passed_in_one_process, rule_of
 from support.models.workers import BEGIN, MS, run, world
 
 WORKERS = 3
@@ -51,3 +53,29 @@ def test_workers_that_begin_after_the_first_are_warm_as_it_is(now: list[int]) ->
     assert run(pairs, now, 1000, [0, 5, 0]) == pytest.approx(1000, rel=0.1)
     now[0] += 10_000 * MS
     assert run(pairs, now, 1000, [0, 0, 5]) < 900
+
+
+@pytest.mark.parametrize("algorithm", ["concurrency", "adaptive"])
+def test_three_workers_have_in_flight_together_what_one_process_may(now: list[int], algorithm: str) -> None:
+    """A flood at all of them, then at one; each request takes 20 ms. An adaptive one finds its ceiling: the broker never gets slower."""
+    rule = Rule("all", Match(), per="topic", limit=Limit(concurrent=60), algorithm=algorithm, open_for_ns=0)
+    parent, owner, pairs = world(RuleSet((rule,)), WORKERS)
+    flights = [InFlight(pair.judge, 20) for pair in pairs]
+    most = 0
+    for offers in ([9, 9, 9], [0, 0, 9]):
+        passed = 0
+        for millisecond in range(6000):
+            for pair, in_flight, offer in zip(pairs, flights, offers, strict=True):
+                came = in_flight.offer(pair.key, offer, now[0])
+                passed += came if millisecond >= 3000 else 0
+            most = max(most, sum(in_flight.count for in_flight in flights))
+            now[0] += MS
+            if now[0] // MS % 10 == 0:
+                for pair in pairs:
+                    pair.exchange(now[0])
+        assert passed == pytest.approx(60 * 3000 / 20, rel=0.02)
+    assert most <= 60 + WORKERS - 1
+    (state,) = parent.states(now[0])
+    assert (state.in_flight, state.concurrent, state.fill) == (60, 60, 0.0)
+    owner.member_left(3)
+    assert parent.states(now[0])[0].in_flight == 0

@@ -10,7 +10,7 @@ from limiter.buckets.bucket import Bucket
 from limiter.judge import Judge
 from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import IDLE_NS, LeasedBucket
-from limiter.limits import SECOND, Limit, Rate
+from limiter.limits import SECOND, Lag, Limit, Rate
 from limiter.request import Request
 from limiter.rules.rule import Match, Rule, RuleError
 from limiter.rules.rule_set import RuleSet
@@ -155,7 +155,7 @@ def test_without_an_owner_only_what_is_in_use_is_listed() -> None:
         (Rule("r", limit=messages(10), per="listener"), False),
         (Rule("r", limit=messages(10), algorithm="pacing", action="delay"), True),
         (Rule("r", limit=messages(10), algorithm="warm_up"), True),
-        (Rule("r", limit=Limit(messages=Rate(10), concurrent=9), algorithm="concurrency"), False),
+        (Rule("r", limit=Limit(messages=Rate(10), concurrent=9), algorithm="concurrency"), True),
     ],
 )
 def test_a_fleet_shares_each_limit_unless_it_is_each_gateways_own(rule: Rule, *, shared: bool) -> None:
@@ -185,12 +185,12 @@ def test_another_scope_on_a_reload_keeps_the_fill() -> None:
     [
         {"per": "connection", "limit": messages(1)},
         {"per": "listener", "limit": messages(1)},
-        {"algorithm": "concurrency", "limit": Limit(concurrent=9)},
+        {"algorithm": "lag", "limit": Limit(messages=Rate(9), lag=Lag(10, Rate(1), group="g")), "match": Match(protocol="rocketmq")},
     ],
 )
 def test_scope_fleet_is_refused_for_limits_that_cannot_be_shared(rule: dict[str, object]) -> None:
     with pytest.raises(RuleError, match="each gateway's own"):
-        Rule("r", Match(), scope="fleet", **rule)  # type: ignore[arg-type]
+        Rule("r", **{"match": Match(), "scope": "fleet"} | rule)  # type: ignore[arg-type]
 
 
 def test_buckets_of_names_that_were_used_once_are_freed_without_a_collection() -> None:

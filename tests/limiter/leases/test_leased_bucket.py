@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limiter.algorithms.token_bucket import TokenBucket
-from limiter.buckets.factory import BucketFactory, divided_limit
+from limiter.buckets.factory import BucketFactory
 from limiter.leases.lease import Lease
 from limiter.leases.leased_bucket import AGAIN_NS, IDLE_NS, LOST_NS, LeasedBucket
 from limiter.leases.leased_tokens import SLICE_NS, WHOLE, LeasedTokens, credit_line
 from limiter.leases.owner import LeaseOwner
-from limiter.leases.sharing import owner_limit
+from limiter.leases.sharing import divided_limit, owner_limit
 from limiter.limits import NEVER, SECOND, Limit, Rate
 from support.models.asking import RuleSet, ask, judge_of, key_of, per_topic
 from support.models.members import START, World

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
+from limiter.algorithms.slots import ANSWERED
+from limiter.in_flight import Ending, Flight
 from limiter.judge import Judge
 from limiter.limits import SECOND, Limit, Rate
 from limiter.rules.rule import Match, Rule
@@ -12,6 +15,8 @@ from support.models.asking import ask, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from limiter.keys import Key
 
 MS = 1_000_000
 
@@ -46,3 +51,26 @@ def passed_in_one_process(rule: Rule, loads: Sequence[Load]) -> list[int]:
                 now += MS
         found.append(passed)
     return found
+
+
+class InFlight:
+    """The requests of one member that the broker has not answered."""
+
+    def __init__(self, judge: Judge, latency_ms: int) -> None:
+        self._judge = judge
+        self._latency_ns = latency_ms * MS
+        self._flights: deque[tuple[int, Flight, int]] = deque()
+        self.count = 0
+
+    def offer(self, key: Key, count: int, now: int) -> int:
+        """What is due is answered, and so many more are offered; how many of them passed."""
+        while self._flights and self._flights[0][0] <= now:
+            _, flight, ended = self._flights.popleft()
+            self._judge.finished([Ending(flight, ended, ANSWERED)], now)
+            self.count -= ended
+        request = ask(self._judge, key, now, count)
+        if request.flight is not None:
+            request.flight.since = now
+            self._flights.append((now + self._latency_ns, request.flight, request.passed))
+            self.count += request.passed
+        return request.passed
