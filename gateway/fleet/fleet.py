@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 ROUND_S: Final = 0.05  # docs/design/limiter.md 7: slices are for the next 50 to 100 ms
 MAX_ASKS: Final = 1024  # buckets; of one round, some 40 ms of it (measured 2026-11): of more, those that want most come first
 SHOW_NS: Final = SECOND  # how often a gateway shows itself; SEEN_S of the script is five times that
+MAX_EARLY_SHOWS: Final = 4  # in SHOW_NS; each may read MOST_PROOFS proofs, which somebody else may have written; a guess
 LOOKED_NS: Final = 10 * SECOND  # ns; after a look at the fleet its figures are read for so long
 TIDY_NS: Final = 60 * SECOND  # ns; as often they are read though nobody looks, which forgets gateways that are gone
 RETRY_S: Final = 0.1  # seconds; before the first attempt in an outage; doubles; a guess
@@ -92,6 +93,8 @@ class Fleet:
         self._away_ns = 0  # time without Redis, of outages that are over
         self._begun_at = 0  # of the round under way; 0: none is
         self._show_at = 0
+        self._early_shows = 0  # before it was time, because others had come or gone, until `_early_until`
+        self._early_until = 0
         self._belief = Belief(settings.gateways * workers)
         self._left: dict[Identity, tuple[Slice, int]] = {}  # each bucket's last answer, and when, by a clock that stands still in outages
         self._left_before: dict[Identity, tuple[Slice, int]] = {}
@@ -129,10 +132,15 @@ class Fleet:
             if self._lost_at != 0 or now >= self._show_at or self.lease.owner_lost_at != 0:
                 self._count_gateways(self._timed_show(), now)
                 self._show_at = now + SHOW_NS
+                if now >= self._early_until:
+                    self._early_shows, self._early_until = 0, now + SHOW_NS
                 self._share(now)
             if self.lease.owner_lost_at != 0:
                 self._found(now)
             self._ask(now)
+            if self.owner.others_changed and self._early_shows < MAX_EARLY_SHOWS:
+                self._early_shows += 1
+                self._show_at = now  # the next round counts them
         except OwnerGoneError as error:
             return self._lose(error, now)
         finally:
@@ -143,7 +151,7 @@ class Fleet:
 
     def _count_gateways(self, presence: Presence, now: int) -> None:
         before = self._belief.strangers
-        self._belief.take(presence, now)
+        self._belief.take(presence, now, kept=self.owner.kept)
         self.lease.members, strangers = self._belief.gateways, self._belief.strangers
         if strangers and not before:
             log.event(

@@ -21,6 +21,7 @@ from gateway.fleet.script import MAX_PROOF_BYTES, SEEN_S
 from limiter.limits import SECOND
 
 EPOCH_US: Final = 60_000_000  # microseconds of Redis' clock; so long a proof is the same; a guess
+KEPT_NS: Final = 2 * SECOND  # ns; in which every gateway shows itself; a guess
 PROOF_CHARS: Final = 32  # hexadecimal digits of the HMAC: 128 bits
 
 
@@ -69,21 +70,27 @@ class Belief:
         self._proven_only = False
         self._none_since = 0  # all have a proof since then; 0: that is not so
         self._fewer_since = 0  # fewer than `gateways` have shown themselves; 0: that is not so
+        self._kept_since = 0  # Redis has kept what was shown there since then; 0: it has not
         self._doubled_from = gateways  # what was believed
         self._doubled_at = -SEEN_S * SECOND  # at this time
 
     def interrupt(self) -> None:
         """Redis is away. When it is back it may know of nobody, so what was missing before counts from then on."""
-        self._fewer_since = self._none_since = self._strange_since = 0
+        self._fewer_since = self._none_since = self._strange_since = self._kept_since = 0
 
-    def take(self, presence: Presence, now: int) -> None:
-        """A gateway that joins counts at once; one that is missing, only after SEEN_S: a restarted Redis has seen none yet."""
+    def take(self, presence: Presence, now: int, *, kept: bool = False) -> None:
+        """A gateway that joins counts at once; one that is missing, only after SEEN_S: a restarted Redis has seen none yet.
+
+        `kept`: it is none. Where it has been so for KEPT_NS, a proof that is missing was taken away, or is too old by now.
+        """
         there = self._credible(presence, now)
+        self._kept_since = (self._kept_since or now) if kept else 0
+        gone = self._proven_only and self._kept_since != 0 and now - self._kept_since >= KEPT_NS
         if there >= self.gateways:
             self._fewer_since = 0
         elif self._fewer_since == 0:
             self._fewer_since = now
-        if there > self.gateways or (self._fewer_since != 0 and now - self._fewer_since >= SEEN_S * SECOND):
+        if there > self.gateways or gone or (self._fewer_since != 0 and now - self._fewer_since >= SEEN_S * SECOND):
             self.gateways = there
             self._fewer_since = 0
 

@@ -20,7 +20,7 @@ from common.bounded_socket import Allowance, bounded
 from common.regular_files import MIN_SECRET_BYTES, read_secret
 from common.tls.certificates import TlsFileError, read_text
 from gateway.fleet.outages import DENIED, OwnerGoneError
-from gateway.fleet.script import FIGURES, PLACES, PRESENCE, PROOFS, SCRIPT
+from gateway.fleet.script import COUNT, FIGURES, PLACES, PRESENCE, PROOFS, SCRIPT
 
 if TYPE_CHECKING:
     from config.known_settings import FleetRedis
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 Command = tuple[str | int, ...]
 
 SHA: Final = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+COUNT_SHA: Final = sha1(COUNT.encode(), usedforsecurity=False).hexdigest()
 PLACES_SHA: Final = sha1(PLACES.encode(), usedforsecurity=False).hexdigest()
 PRESENCE_SHA: Final = sha1(PRESENCE.encode(), usedforsecurity=False).hexdigest()
 FIGURES_SHA: Final = sha1(FIGURES.encode(), usedforsecurity=False).hexdigest()
 PROOFS_SHA: Final = sha1(PROOFS.encode(), usedforsecurity=False).hexdigest()
-LOAD: Final[tuple[Command, ...]] = tuple(("SCRIPT LOAD", script) for script in (SCRIPT, PLACES, PRESENCE, FIGURES, PROOFS))
+LOAD: Final[tuple[Command, ...]] = tuple(("SCRIPT LOAD", script) for script in (SCRIPT, PLACES, PRESENCE, FIGURES, PROOFS, COUNT))
 CONNECT_S: Final = 0.5  # seconds; for a connection, which may take longer than an answer: buckets have no owner then anyhow; a guess
 KINDS: Final = {"redis": Connection, "rediss": SSLConnection, "unix": UnixDomainSocketConnection}  # by the URL's scheme
 ROUND: Final = 4  # answers that follow each other within one round, each within the time-out: a cluster's slots, login, scripts, slices

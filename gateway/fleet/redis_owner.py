@@ -12,7 +12,18 @@ from urllib.parse import urlsplit
 from config.urls import HIDDEN, shown_url
 from gateway.fleet.outages import NONSENSE, OwnerGoneError, reason_of
 from gateway.fleet.presence import Presence, expected, proof, proven
-from gateway.fleet.redis_link import FIGURES_SHA, PLACES_SHA, PRESENCE_SHA, PROOFS_SHA, SHA, Command, RedisLink, password_of, secret_of
+from gateway.fleet.redis_link import (
+    COUNT_SHA,
+    FIGURES_SHA,
+    PLACES_SHA,
+    PRESENCE_SHA,
+    PROOFS_SHA,
+    SHA,
+    Command,
+    RedisLink,
+    password_of,
+    secret_of,
+)
 from gateway.fleet.script import MOST_PROOFS, figures_key_of, key_of, places_key_of, presence_key_of, proofs_key_of
 
 if TYPE_CHECKING:
@@ -67,13 +78,21 @@ class RedisOwner:
         self._secret = b""  # the fleet's, at the last connection
         self._redis_us = 0  # Redis' clock at the last answer about who is there; 0: not known
         self._proof = ""  # what was shown last
+        self.kept = False  # Redis has kept what this gateway showed before, and so what others did
+        self.others_changed = False  # at the last `ask`: there are other proofs than at the last `show`
+        self._proofs = 0  # that were there at the last `show`; 0: without a secret, or not known
         self._members: set[str] = set()  # with a proof, at the last answer; while it is crowded, at one of them
         self._crowded = False  # there are more proofs than are read
         self._looked_for_members = False  # at the last answer, beside the proofs that were read
 
     def ask(self, asks: Sequence[Ask]) -> list[Slice]:
         """A slice for each, at most ASKS_AT_ONCE. Raises OwnerGoneError where one has no answer; what the others got is then lost."""
-        answers = self._answers([self._command(ask) for ask in asks])
+        commands = [self._command(ask) for ask in asks]
+        if self._proofs:
+            commands.append(("EVALSHA", COUNT_SHA, 1, proofs_key_of(self.name)))
+        answers = self._answers(commands)
+        if self._proofs:
+            self.others_changed = answers.pop() != self._proofs
         try:
             return [believed(ask, answer) for ask, answer in zip(asks, answers, strict=True)]
         except OwnerGoneError as error:
@@ -103,9 +122,11 @@ class RedisOwner:
         sought = expected(self._secret, self.name, {*self._members, self.member}, self._redis_us) if looks else []
         answer = self._answers([("EVALSHA", PROOFS_SHA, 2, *keys, self.clock_us, self.member, verb, shown, before, *sought)])[0]
         match answer:
-            case [bytes(stamp), int(there), int(proofs), list(read)] if there >= 0 and stamp.isdigit() and len(stamp) < 20:
+            case [bytes(stamp), int(there), int(proofs), list(read), int(kept)] if there >= 0 and stamp.isdigit() and len(stamp) < 20:
                 self._redis_us = int(stamp)
                 self._proof = shown or self._proof
+                self._proofs = proofs if verb == "stay" and proofs <= MOST_PROOFS else 0
+                self.kept = kept == 1 and proofs <= MOST_PROOFS
                 self._crowded, self._looked_for_members = proofs > MOST_PROOFS, looks
                 texts = [each.decode(errors="replace") for each in read if isinstance(each, bytes)]
                 found = proven(self._secret, self.name, texts, self._redis_us)

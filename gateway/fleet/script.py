@@ -35,7 +35,8 @@ of each member what it needs, what it holds and when it said so. One that has sa
 
 A further script counts the gateways of the fleet: those that have shown themselves within SEEN_S. With a secret of the fleet another one
 does that, which keeps proofs beside the names (`presence.py`); gateways without a secret count the same names. Where somebody has put more
-proofs there than are read, it looks for those of members that are known, too. A further one keeps what
+proofs there than are read, it looks for those of members that are known, too. A short one, asked with each round of slices, tells whether
+their number is another, so that one that joins or leaves is counted within a lease's time. A further one keeps what
 each tells the others of its traffic, in a hash with a field for each, and forgets one that has told nothing for KEPT_S or has left.
 """
 
@@ -281,6 +282,11 @@ PROOFS: Final = (
     NOW
     + """\
 local stamp = string.format('%.0f', now)
+for at = 1, 2 do
+  redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', string.format('%.0f', now - @seen@))
+  redis.call('ZREMRANGEBYSCORE', KEYS[at], string.format('%.0f', now + @seen@), '+inf')
+end
+local kept = redis.call('ZSCORE', KEYS[1], ARGV[2]) and 1 or 0
 if ARGV[5] ~= '' and ARGV[5] ~= ARGV[4] then redis.call('ZREM', KEYS[2], ARGV[5]) end
 if ARGV[3] == 'leave' then
   redis.call('ZREM', KEYS[1], ARGV[2])
@@ -289,11 +295,7 @@ elseif ARGV[3] == 'stay' then
   redis.call('ZADD', KEYS[1], stamp, ARGV[2])
   if ARGV[4] ~= '' then redis.call('ZADD', KEYS[2], stamp, ARGV[4]) end
 end
-for at = 1, 2 do
-  redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', string.format('%.0f', now - @seen@))
-  redis.call('ZREMRANGEBYSCORE', KEYS[at], string.format('%.0f', now + @seen@), '+inf')
-  redis.call('PEXPIRE', KEYS[at], @seen@ / 500)
-end
+for at = 1, 2 do redis.call('PEXPIRE', KEYS[at], @seen@ / 500) end
 local found = {}
 for _, each in ipairs(redis.call('ZRANGE', KEYS[2], -@most@, -1)) do
   if #each <= @longest@ then found[#found + 1] = each end
@@ -301,11 +303,13 @@ end
 for at = 6, #ARGV do
   if redis.call('ZSCORE', KEYS[2], ARGV[at]) then found[#found + 1] = ARGV[at] end
 end
-return {stamp, redis.call('ZCARD', KEYS[1]), redis.call('ZCARD', KEYS[2]), found}
+return {stamp, redis.call('ZCARD', KEYS[1]), redis.call('ZCARD', KEYS[2]), found, kept}
 """.replace("@seen@", str(SEEN_S * 1_000_000))
     .replace("@most@", str(MOST_PROOFS))
     .replace("@longest@", str(MAX_PROOF_BYTES))
 )
+
+COUNT: Final = "return redis.call('ZCARD', KEYS[1])"
 
 FIGURES: Final = (
     NOW

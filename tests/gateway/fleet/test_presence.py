@@ -19,10 +19,10 @@ from gateway.fleet.redis_link import Command
 from gateway.fleet.redis_owner import RedisOwner
 from gateway.fleet.script import MOST_PROOFS, SEEN_S, presence_key_of, proofs_key_of
 from limiter.judge import Judge
-from limiter.limits import SECOND
-from limiter.rules.rule_set import RuleSet
+from limiter.limits import SECOND, Limit, Rate
+from limiter.rules.rule_set import Rule, RuleSet
 from support.brokers.redis_server import RedisServer
-from support.models.fleets import fleet_settings
+from support.models.fleets import ROUND_MS, FleetWorld, clock_us, fleet_settings
 
 NAMES = count()
 NOW_US = 1_795_000_000_000_000
@@ -113,6 +113,17 @@ def test_a_redis_that_is_restarted_again_and_again_makes_no_gateway_missing() ->
     assert (mixed.gateways, mixed.strangers) == (4, 0), "those without a secret have not gone"
 
 
+def test_a_member_that_has_gone_counts_no_more_at_once_where_redis_has_kept_the_others() -> None:
+    belief = Belief(3)
+    for second in range(SEEN_S + 1):
+        belief.take(Presence(3, 3), second * SECOND, kept=second > 0)
+    belief.take(Presence(2, 2), (SEEN_S + 1) * SECOND, kept=True)
+    assert belief.gateways == 2
+    belief.take(Presence(1, 1), (SEEN_S + 2) * SECOND, kept=False)  # Redis was restarted
+    belief.take(Presence(1, 1), (SEEN_S + 3) * SECOND, kept=True)
+    assert belief.gateways == 2, "the other one may not have shown itself yet"
+
+
 # ---- through a real Redis ----------------------------------------------------------------------------------------------
 
 
@@ -179,6 +190,22 @@ def test_however_many_proofs_are_invented_members_find_each_other(
         client.delete(presence_key_of(settings.name), proofs_key_of(settings.name))
         one.show()
         assert other.show() == Presence(2, 2)
+
+
+def test_a_gateway_that_joins_or_leaves_is_counted_within_a_leases_time(settings: FleetRedis) -> None:
+    """By those that have a limit in use: two rounds of 50 ms, in the first of which another number of proofs is seen."""
+    world = FleetWorld([settings] * 2, 2, Rule("all", limit=Limit(messages=Rate(1000))))
+    world.run((SEEN_S + 3) * 1000, [2, 2])
+    assert [member.fleet.lease.members for member in world.members] == [2, 2]
+    comer = RedisOwner(settings, "gateway-7")
+    for leave, members in ((False, 3), (True, 2)):
+        comer.clock_us = clock_us(world.now)
+        comer.show(leave=leave)
+        world.run(2 * ROUND_MS + 1, [2, 2])
+        assert [member.fleet.lease.members for member in world.members] == [members, members]
+        world.run(300, [2, 2])
+    comer.close()
+    world.close()
 
 
 def test_a_member_that_comes_or_comes_back_is_a_stranger_to_nobody(
