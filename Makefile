@@ -374,7 +374,7 @@ BENCH_bench         := --chart docs/images/cpu-per-message.svg
 BENCH_bench-quick   := --quick
 BENCH_bench-brokers := --group brokers
 
-score-quotas: .venv/.spark ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; SEEDS="1 2 3"; ten minutes a seed.
+score-quotas: .venv/.spark ## How good the quotas are on generated weeks and a web log, against simple rules in hindsight; SEEDS="1 2 3"; twenty minutes a seed.
 	cd tests && PYTHONPATH=..:. ../.venv/bin/python -m support.quota_weeks.score $(if $(SEEDS),--seed $(SEEDS))
 
 # DuckDB is the yardstick.

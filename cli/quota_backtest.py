@@ -123,6 +123,10 @@ def _rules(file: Path | None) -> tuple[Rule, ...] | None:
     "--limits", metavar="FILE", type=click.Path(path_type=Path), help="Rules to try, and to hold beneath all quotas: a limits.yaml."
 )
 @click.option("--quick", is_flag=True, help="Answer from the daily states alone: one token bucket per topic, no breaker.")
+@click.option(
+    "--raised", metavar="TIMES", type=click.FloatRange(0), default=0.0,
+    help="Try quotas once more as a gateway raises them within the day, to so many times their rates at most, like 4.",
+)  # fmt: skip
 @click.option("--time-zone", default="UTC", show_default=True, metavar="NAME", help="Whose days these are, as with `compute`.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option("--driver-memory", metavar="SIZE", help="Java's heap on a local master, like 4g.  [default: by the largest day's log]")

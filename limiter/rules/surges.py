@@ -6,8 +6,9 @@ So every LOOK_S seconds the demand since the last look is read (the totals are c
     peak   = the larger of: the demand of the last ten seconds; DECAY x the peak before
     wanted = MARGIN x peak, and it moves only where it is STEP away from what is in force
 
-What is refused counts up to what passed, second by second, so a surge of any size is followed within three looks, and a client that sends
-one message a thousand times doubles its limit at most. When the surge is over the raise falls by a fifth a look, and is gone in a minute.
+What is refused counts up to what passed, second by second, so a quota grows threefold from look to look at most, and a client that sends
+one message again and again raises it no further than hourly_raise_max and the cap. When the surge is over the raise falls by a fifth a
+look, and is gone in a minute.
 
 The naive way would need to know what the broker can take. It is known already: a cap (`per: listener`), measured or set, comes after the
 quotas. While it has room the raise lets a surge through, and when it binds, topics share it as always, raised or not.
@@ -102,6 +103,10 @@ class Surges:
             self._by_text[name.protocol, name.text()] = quota
             if name.topic.endswith(b"#"):
                 self._by_text[name.protocol, group_text(name)] = quota
+
+    def follows(self) -> bool:
+        """Whether any topic's peak is remembered: looks without demand change nothing where none is."""
+        return bool(self._followed)
 
     def __repr__(self) -> str:
         return f"<Surges wanted={len(self.wanted)} followed={len(self._followed)}>"

@@ -37,6 +37,7 @@ def backtest(
     candidates: Mapping[str, Snapshot] | None = None,
     rules: tuple[Rule, ...] | None = None,
     quick: bool = False,
+    raised: float = 0.0,
     time_zone: str = "UTC",
     driver_memory: str | None = None,
     conf: Sequence[str] = (),
@@ -50,7 +51,7 @@ def backtest(
     try:
         places = [None if text is None else Location.of(name, text) for name, text in (("log", log), ("state", state))]
         days = [Day(date, time_zone) for date in (first, last)]
-        task = Task(days[0], days[1], places[0], places[1], dict(candidates or {}), rules, quick)
+        task = Task(days[0], days[1], places[0], places[1], dict(candidates or {}), rules, quick, raised)
         heap = memory_option(driver_memory) if driver_memory is not None else None
         settings = conf_options(conf)
     except ValueError as error:

@@ -23,11 +23,15 @@ SENDERS: Final = ("client", "user", "group")  # levels and match fields that tel
 
 @dataclass(frozen=True)
 class Contender:
-    """Limits to be tried, under `name`. `rules` are `to_plain` of limits.yaml's, `quotas` the published ones that hold over them."""
+    """Limits to be tried, under `name`. `rules` are `to_plain` of limits.yaml's, `quotas` the published ones that hold over them.
+
+    `most`: times its rate that a quota may be raised to within the day; 0: none is.
+    """
 
     name: str
     rules: tuple[Any, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    most: float = 0.0
 
     def rule_set(self) -> RuleSet:
         """The rules and quotas as the gateway has them in force."""
@@ -36,13 +40,19 @@ class Contender:
 
     def plain(self) -> tuple[Any, ...]:
         """This as plain values, for a worker that has not found the limiter yet."""
-        return self.name, self.rules, tuple((quota.protocol, quota.topic, quota.messages, quota.bytes) for quota in self.quotas)
+        quotas = tuple(
+            ((quota.protocol, quota.topic, quota.messages, quota.bytes), (quota.hourly_messages, quota.hourly_bytes))
+            for quota in self.quotas
+        )
+        return self.name, self.rules, quotas, self.most
 
     @staticmethod
     def of_plain(plain: tuple[Any, ...]) -> Contender:
         """The inverse of `plain`, but for the quotas' evidence."""
-        name, rules, quotas = plain
-        return Contender(name, rules, tuple(Quota(*each) for each in quotas))
+        name, rules, quotas, most = plain
+        return Contender(
+            name, rules, tuple(replace(Quota(*own), hourly_messages=one, hourly_bytes=other) for own, (one, other) in quotas), most
+        )
 
     def tells_senders_apart(self) -> bool:
         """Whether any rule looks at who sends; if none does, a topic's messages are all alike to it."""
@@ -50,7 +60,7 @@ class Contender:
         return any(rule.per in SENDERS or any(name in SENDERS for name in rule.match.given()) for rule in rules)
 
 
-def contender(name: str, rules: Iterable[Rule] = (), quotas: Iterable[Quota] = ()) -> tuple[Contender, list[str]]:
+def contender(name: str, rules: Iterable[Rule] = (), quotas: Iterable[Quota] = (), most: float = 0.0) -> tuple[Contender, list[str]]:
     """The contender of these limits, and a sentence for each rule that a log says too little about: those are left out."""
     kept: list[Any] = []
     notes: list[str] = []
@@ -62,7 +72,7 @@ def contender(name: str, rules: Iterable[Rule] = (), quotas: Iterable[Quota] = (
             notes.append(
                 f"rule {rule.name} ({rule.place}) is not replayed: {found}" if rule.place else f"rule {rule.name} is not replayed: {found}"
             )
-    return Contender(name, tuple(kept), tuple(quotas)), notes
+    return Contender(name, tuple(kept), tuple(quotas), most), notes
 
 
 def fault(rule: Rule) -> str | None:

@@ -18,6 +18,7 @@ from limiter.request import Request
 from limiter.rules.actions import PATIENT
 from limiter.topics import parse_topic
 from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
+from spark_jobs.backtest.raises import DayRaise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,16 +89,19 @@ class Sender(NamedTuple):
 class Side:
     """One contender: a judge of its own, the keys it knows senders by, and what it did."""
 
-    __slots__ = ("apart", "counts", "judge", "keys", "limited_before", "name", "now", "open", "topic_keys")
+    __slots__ = ("apart", "counts", "judge", "keys", "limited_before", "name", "now", "now_bytes", "open", "raises", "topic_keys")
 
     def __init__(self, contender: Contender) -> None:
         self.name = contender.name
-        self.judge = Judge(contender.rule_set())
+        rules = contender.rule_set()
+        self.judge = Judge(rules)
+        self.raises = DayRaise(rules, contender.most) if contender.most else None
         self.apart = contender.tells_senders_apart()
         self.keys: list[Key | None] = []  # by number of the sender; None: no rule is for it
         self.topic_keys: dict[int, Key | None] = {}  # where senders are all alike
         self.counts: dict[int, TopicCount] = {}  # by number of the topic; of those that lost something
         self.now: dict[int, int] = {}  # messages refused in the running second, by topic
+        self.now_bytes: dict[int, int] = {}  # the same in bytes, where quotas are raised
         self.open: set[int] = set()  # topics in a run of seconds in which nothing passed
         self.limited_before = 0
 
@@ -142,16 +146,32 @@ class Side:
         client = sender.client if len(found.clients) < MAX_CLIENTS else ""
         found.clients[client] = found.clients.get(client, 0) + count
         self.now[topic] = self.now.get(topic, 0) + count
+        if self.raises is not None:
+            self.now_bytes[topic] = self.now_bytes.get(topic, 0) + count * request.size
 
-    def end_second(self, asked: dict[int, int]) -> None:
-        """The running second is over, in which so many messages were asked for, by topic."""
-        for topic in [topic for topic in self.open if asked.get(topic, 0) > self.now.get(topic, 0)]:
+    def begin_second(self, ts: int) -> None:
+        """Raise quotas by what came before the second `ts`."""
+        if self.raises is not None:
+            for at, rules in self.raises.due(ts):
+                self.judge.replace(rules, at * SECOND)
+
+    def count_demand(self, topics: Sequence[Offered], asked: Mapping[int, tuple[int, int]]) -> None:
+        """The running second is over, in which so many messages and bytes were asked for, by topic."""
+        assert self.raises is not None
+        for topic, (messages, size) in asked.items():
+            refused, refused_bytes = self.now.get(topic, 0), self.now_bytes.get(topic, 0)
+            self.raises.count(topics[topic].name, (messages - refused, refused), (size - refused_bytes, refused_bytes))
+        self.now_bytes.clear()
+
+    def end_second(self, asked: Mapping[int, tuple[int, int]]) -> None:
+        """As `count_demand`, where something was refused in it or before it."""
+        for topic in [topic for topic in self.open if asked.get(topic, (0, 0))[0] > self.now.get(topic, 0)]:
             self.open.remove(topic)
             self.counts[topic].run = 0
         for topic, refused in self.now.items():
             found = self.counts[topic]
             found.limited_seconds += 1
-            if refused == asked[topic]:
+            if refused == asked[topic][0]:
                 found.run += 1
                 found.blackout = max(found.blackout, found.run)
                 self.open.add(topic)
@@ -178,7 +198,9 @@ class Replay:
     def second(self, ts: int, lines: Sequence[Line]) -> None:
         """Replay the lines of one second, which is later than all before. Their order is the order of arrival at each instant."""
         batches: list[tuple[list[Request], list[Sender]]] = [([], []) for _ in INSTANTS_MS]
-        asked: dict[int, int] = {}
+        asked: dict[int, tuple[int, int]] = {}
+        for side in self.sides:
+            side.begin_second(ts)
         for line in self._calmed(lines) if self._counted else lines:
             self._arrive(line, batches, asked)
         for at_ms, (requests, senders) in zip(INSTANTS_MS, batches, strict=True):
@@ -186,10 +208,12 @@ class Replay:
                 now = ts * SECOND + at_ms * MILLISECOND
                 for side in self.sides:
                     side.decide(requests, senders, now)
-        for topic, messages in asked.items():
+        for topic, (messages, _) in asked.items():
             self.topics[topic].messages += messages
             self.topics[topic].seconds += 1
         for side in self.sides:
+            if side.raises is not None:
+                side.count_demand(self.topics, asked)
             if side.now or side.open:
                 side.end_second(asked)
         self.lines += len(lines)
@@ -213,7 +237,7 @@ class Replay:
                 found[at] = line._replace(refused=refused, refused_bytes=size, dropped=count - refused)
         return found
 
-    def _arrive(self, line: Line, batches: list[tuple[list[Request], list[Sender]]], asked: dict[int, int]) -> None:
+    def _arrive(self, line: Line, batches: list[tuple[list[Request], list[Sender]]], asked: dict[int, tuple[int, int]]) -> None:
         sender = self._senders.get(line[:5])
         if sender is None:
             sender = self._new_sender(line)
@@ -227,10 +251,11 @@ class Replay:
                 self._waiting.pop(sender.number, None)
         if messages <= 0:
             return
-        asked[sender.topic] = asked.get(sender.topic, 0) + messages
         topic = self.topics[sender.topic]
         judged = line.messages + line.refused  # whose bytes the log has
         size = (line.bytes + line.refused_bytes) * messages // judged if judged else 0
+        before = asked.get(sender.topic, (0, 0))
+        asked[sender.topic] = (before[0] + messages, before[1] + size)
         topic.bytes += size
         each, topic.bytes_left = divmod(size + topic.bytes_left, messages)
         for (requests, senders), count in zip(batches, spread(messages, line.peak_100ms), strict=True):

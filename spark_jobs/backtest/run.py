@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.backtest.contender import Contender, contender
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spark_jobs.storage.location import Location
 
 LIMITS: Final = "limits"  # the rules of --limits without any quota
+RAISED: Final = "+raise"  # behind the name of a contender whose quotas are raised within the day
 QUICK: Final = "quick"
 EXACT: Final = "exact"
 
@@ -45,12 +46,15 @@ class Task:
     candidates: dict[str, Snapshot] = field(default_factory=dict)
     rules: tuple[Rule, ...] | None = None
     quick: bool = False
+    raised: float = 0.0  # quotas compete once more, raised within the day to so many times their rates at most; 0: they do not
 
     def __post_init__(self) -> None:
         if self.last.start < self.first.start:
             raise ValueError(f"--to: {self.last.date} is before --from {self.first.date}")
         if self.quick and self.state is None:
             raise ValueError("--quick answers from the daily states; give --state")
+        if self.quick and self.raised:
+            raise ValueError("--quick knows one rate a day: leave it out, or --raised")
         if not self.quick and self.log is None:
             raise ValueError("the exact answer is replayed from the log; give --log, or --quick with --state")
         if self.state is None and self.rules is None and not self.candidates:
@@ -114,6 +118,8 @@ class Runner:
         for name, each in quotas.items():
             made, notes = contender(name, self.task.rules or (), each)
             found.append(made)
+            if self.task.raised and any(quota.hourly_messages or quota.hourly_bytes for quota in each):
+                found.append(replace(made, name=f"{name}{RAISED}", most=self.task.raised))
             for text in notes:
                 self._note(text)
         return found

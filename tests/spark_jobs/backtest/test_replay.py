@@ -16,6 +16,7 @@ from limiter.rules.rule_set import RuleSet
 from limiter.topics import parse_topic
 from spark_jobs.backtest.arrivals import INSTANTS_MS, kept, offered, spread
 from spark_jobs.backtest.contender import Contender, contender
+from spark_jobs.backtest.raises import DayRaise
 from spark_jobs.backtest.replay import Line, Replay, Side
 
 START = 1_795_000_000  # epoch s
@@ -194,3 +195,47 @@ def test_a_rule_that_the_log_says_too_little_about_is_named_and_left_out(rule: R
 
 def test_rules_are_the_same_after_the_way_to_a_worker() -> None:
     assert contender("tried", RULES)[0].rule_set().file_rules == RuleSet(tuple(RULES)).file_rules
+
+
+def surging(*topics: str, most: float = 4.0) -> Contender:
+    """Quotas of 10/s with a burst of ten seconds, raised within the day."""
+    quotas = [Quota("rocketmq", topic, (10.0, 100), None, {}, 2.0) for topic in topics]
+    return Contender.of_plain(contender("raised", (), quotas, most)[0].plain())
+
+
+def test_a_surge_is_refused_less_than_a_hundredth_where_quotas_are_raised_and_most_of_it_where_not() -> None:
+    """The promise of an opening day (docs/how-a-quota-is-computed.md), by the code of the gateway."""
+    day = [[line("orders", 6)]] * 60 + [[line("orders", 25)]] * 1200 + [[line("orders", 6)]] * 120
+    raised, held = replayed(surging("orders"), day), replayed(surging("orders", most=0.0), day)
+    assert 0 < raised.counts[0].refused <= 0.01 * 25 * 1200
+    assert held.counts[0].refused > 0.5 * 25 * 1200
+
+
+def test_other_topics_beside_it_and_seconds_without_a_line_change_nothing_of_a_raise() -> None:
+    surge = {*range(20), *range(300, 360), *range(4000, 4020)}
+    alone = [[line("orders", 40)] if at in surge else [] for at in range(4100)]
+    both = [[line("audit", 5), *lines] for lines in alone]
+    found, beside = Replay([surging("orders", "audit")]), Replay([surging("orders", "audit")])
+    for replay, day in ((found, alone), (beside, both)):
+        for at, lines in enumerate(day):
+            if lines:
+                replay.second(START + at, lines)
+    (one,) = found.sides[0].counts.values()
+    (other,) = beside.sides[0].counts.values()
+    assert one.refused == other.refused > 0
+
+
+def test_hours_and_surges_raise_and_end_at_their_own_seconds() -> None:
+    """6/s ask for 9/s as a surge, and for 12/s as an hour's mean; 20/s for 30/s."""
+    raises = DayRaise(surging("orders").rule_set(), 4.0)
+    hour = START - START % 3600 + 3600
+    found = []
+    for second in range(7300):
+        now = hour + second
+        for at, rules in raises.due(now):
+            (effective,) = rules.effective(parse_topic("rocketmq", "orders"))
+            found.append((at - hour, effective.limit.messages))
+        raises.count(("rocketmq", "orders"), (20, 0) if 7000 <= second < 7010 else (6, 0) if second < 7200 else (0, 0), (0, 0))
+    assert found[:2] == [(3600, Rate(12)), (7010, Rate(30))]
+    assert [at for at, _ in found[2:]] == [7020, 7030, 7040, 7050, 7060, 7200], "it falls by a fifth each ten seconds"
+    assert found[5:] == [(7050, Rate(123, 10 * SECOND)), (7060, Rate(12)), (7200, Rate(121, 10 * SECOND))]

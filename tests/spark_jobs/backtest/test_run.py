@@ -72,8 +72,9 @@ def write_state(folder: Path, date: str) -> None:
     state.publish(Manifest(date, "data-1", "test", "f", **facts, observed_seconds=SECONDS, start=day.start, end=day.end))
 
 
-def snapshot(rate: float) -> Snapshot:
-    return Snapshot("2026-11-19T01:00:00Z", "test", quotas=(Quota("rocketmq", "orders", (rate, int(10 * rate))),))
+def snapshot(rate: float, hourly: float | None = None) -> Snapshot:
+    quota = Quota("rocketmq", "orders", (rate, int(10 * rate)), hourly_messages=hourly)
+    return Snapshot("2026-11-19T01:00:00Z", "test", quotas=(quota,))
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +134,11 @@ def test_days_that_are_missing_are_left_out_and_named(
     spark: SparkSession, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     log, state = map(str, folders)
-    code, found = backtest("2026-11-20", "2026-11-21", log, candidates={"mine": snapshot(30)})
+    code, found = backtest("2026-11-20", "2026-11-21", log, candidates={"mine": snapshot(30, hourly=2.0)}, raised=100.0)
     assert code == 0
     assert found is not None
     assert found.days == ["2026-11-20"]
+    assert 0 < found.totals["mine+raise"].refused < 0.95 * found.totals["mine"].refused, "it grows threefold every ten seconds"
     assert any(note.startswith("2026-11-21 is left out: no access log") for note in found.notes)
     assert backtest("2026-12-01", "2026-12-01", log, candidates={"mine": snapshot(30)}) == (5, None)
     assert backtest("2026-12-01", "2026-12-01", None, state, quick=True) == (5, None)
@@ -181,6 +183,7 @@ def test_the_heap_follows_the_largest_day(folders: tuple[Path, Path]) -> None:
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "l"}, "nothing to try"),
         ({"first": "2026-11-20", "last": "2026-11-20", "state": "s"}, "give --log, or --quick with --state"),
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "l", "quick": True}, "--quick answers from the daily states; give --state"),
+        ({"first": "2026-11-20", "last": "2026-11-20", "state": "s", "quick": True, "raised": 4}, "--quick knows one rate a day"),
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "ftp://x/l", "state": "s"}, "unknown scheme ftp"),
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "l", "state": "s", "time_zone": "Mars"}, "time_zone: 'Mars' is unknown"),
         ({"first": "2026-11-20", "last": "2026-11-20", "log": "l", "state": "s", "driver_memory": "lots"}, "lots"),
