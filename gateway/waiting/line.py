@@ -58,11 +58,20 @@ class Line(DueLine):
             due = part.begin_hold().due
             if due > now or (due == 0 and (part.kind != REQUEST or part.paid)):
                 break
+            alone = self.goes_alone(part)
+            if alone and self.taken > 0:
+                break
             held.pop(0)
             parts.append(part)
             self.taken += 1
             room -= part.count
+            if alone:
+                break
         return room
+
+    def goes_alone(self, part: Part) -> bool:
+        """Whether `part` is judged by itself: of very many that are not alike, only the first has a chance, and each costs a verdict."""
+        return False
 
     def forget_held(self) -> list[Part]:
         """Let go of all held parts: returns them. Requests that are away with the judge stay `taken`."""

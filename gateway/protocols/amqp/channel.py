@@ -30,6 +30,7 @@ from gateway.protocols.amqp.channel_states import (
     NO_CLOSE,
     PASSING,
 )
+from gateway.protocols.amqp.costly_methods import CostlyMethod
 from gateway.protocols.amqp.frames import CHANNEL_OPEN_OK, CONFIRM_SELECT_OK
 from gateway.waiting.line import Line
 
@@ -51,6 +52,13 @@ PART_OVERHEAD: Final = 400  # bytes of memory a held part takes beside its own b
 def held_cost(part: Part) -> int:
     """What a held or parked part counts against the connection's budget: its bytes and its objects."""
     return part.end - part.start + PART_OVERHEAD
+
+
+class ChannelLine(Line):
+    """The held parts of a channel."""
+
+    def goes_alone(self, part: Part) -> bool:
+        return isinstance(part, CostlyMethod)
 
 
 class AmqpChannel:
@@ -105,7 +113,7 @@ class AmqpChannel:
         self.forwarding = False  # of the last message that went to the broker the rest is still to go
         self.lose_later = False  # the broker has closed the channel; what of that rest waits here must reach it, then the rest is given up
         self.unanswered: Unanswered | None = None  # the refusal to be written when that content is complete
-        self.line = Line(number)  # its held parts
+        self.line: Line = ChannelLine(number)  # its held parts
         self.rush = False  # what the client has requeued may not wait for its limit (`deliveries/requeues.py`)
         # As relayed:
         self.gateway_close: i64 = NO_CLOSE

@@ -244,7 +244,7 @@ class AmqpConversation(Conversation):
             self.deliveries.leaving.leave_all(self.channels, self.handshake.most_channels())
             self.deliveries.ends.end_by_client()
             if not self.leaves:
-                self.held_parts.drop_opens()
+                self.held_parts.drop_operations()
 
     def take_farewells(self, *, quiet: bool) -> bytes:
         if self.budget.frame_left or self.close_said or self.draining:

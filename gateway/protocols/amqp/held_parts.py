@@ -38,7 +38,6 @@ from gateway.protocols.amqp.refusals import over_limit, publish_end
 from gateway.waiting.line import Line
 from gateway.waiting.lines import IN_MEMORY, Lines
 from limiter.keys import Key
-from limiter.operations import CONNECT, OPEN
 
 PENDING_BYTES: Final = 130  # of memory for each tag of a requeue that waits, beside its frame (two entries of `Settlements`)
 ANSWERED_METHODS: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -58,6 +57,7 @@ class HeldParts(Lines):
         self.forward: Callable[[Part], None] | None = None  # `Settling.pass_on`
         self.behind_close: list[Part] = []  # connection.close and what follows it, until `by_name` is empty
         self.opening = Line(0)  # a connection.open that waits
+        self.gone = False  # the client is, without a word
         self.failure: ProtocolError | None = None  # that ends the connection with the next take
         self.ready: list[Part] = []  # parts that wait for nothing but the next take
         self.requests = self.deliveries.requests  # the gateway's own, which do as well
@@ -264,6 +264,8 @@ class HeldParts(Lines):
         if self.budget.frame_left or self.taken:
             return parts
         self.windows.tick(now)
+        if self.gone:
+            self.drop_operations()
         if self.by_name:
             stream = self.client_stream
             parts = self.take_requests(now, room, stream.frame_channel_id if stream.frame_left > 0 else None)
@@ -282,11 +284,12 @@ class HeldParts(Lines):
         self.update_due()
         return parts
 
-    def drop_opens(self) -> None:
-        """The client has gone: nobody opens what waits to be opened, with nothing behind it."""
-        for line in [each for each in self.by_name.values() if each.taken == 0 and len(each.parts) == 1 and each.paged is None]:
-            key = line.parts[0].key
-            if key is not None and key.operation in (OPEN, CONNECT):
+    def drop_operations(self) -> None:
+        """The client has gone, without a word: what it would have opened or declared, with nothing published behind it, is given up, as by
+        a broker that has not come to it. It would use the limit up for those who are there."""
+        self.gone = True
+        for line in [each for each in self.by_name.values() if each.taken == 0 and each.paged is None]:
+            if all(isinstance(part, CostlyMethod) for part in line.parts):
                 for part in self.forget(line):
                     self.reports.give_up(part)
 

@@ -1,5 +1,5 @@
 """A client that others suffer from, as a program of its own: a storm, new names, consumers that do not read, churn, wrong bytes, huge
-messages, reads of the admin API.
+messages, reads of the admin API; and `STORMS` of all that a client of RabbitMQ can do.
 
 It has a rate of its own that does not wait for answers: it is the same whatever the gateway does about it.
 `Disturber` starts the program and has it disturb in stretches.
@@ -21,9 +21,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pamqp import commands
+from pamqp import commands, header
 
 from support.amqp import frames as amqp
 from support.clients.raw_amqp import opening
@@ -45,6 +45,8 @@ READS = 50  # requests a second
 PATHS = ("/v1/topics?limit=100&sort=rate", "/v1/limits?limit=100", "/v1/connections", "/metrics")
 TICK_S = 0.01
 ORDINARY = b"x" * 200
+COPIES = 49  # that a message names
+DELIVER = b"\x00\x3c\x00\x3c"  # basic.deliver; in no body here
 
 
 class Amqp:
@@ -121,7 +123,7 @@ def paced(rate: float, stopping: threading.Event, done: Counter[str], what: Call
 
 
 def storm(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
-    flood(wire, port, stopping, done, rate=STORM, body=ORDINARY, connections=CONNECTIONS)
+    flood(wire, port, stopping, done, rate=STORM, message=wire.message(ORDINARY, 1), connections=CONNECTIONS)
 
 
 def new_names(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
@@ -157,12 +159,11 @@ def admin_reads(wire: Wire, port: int, stopping: threading.Event, done: Counter[
 
 
 def huge_messages(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
-    flood(wire, port, stopping, done, rate=HUGE_RATE, body=b"x" * HUGE, connections=1)
+    flood(wire, port, stopping, done, rate=HUGE_RATE, message=wire.message(b"x" * HUGE, 1), connections=1)
 
 
-def flood(wire: Wire, port: int, stopping: threading.Event, done: Counter[str], *, rate: int, body: bytes, connections: int) -> None:
+def flood(wire: Wire, port: int, stopping: threading.Event, done: Counter[str], *, rate: int, message: bytes, connections: int) -> None:
     """Messages at a rate, whether they are answered or not; what the gateway does not take waits here."""
-    message = wire.message(body, 1)
     clients = [wire.connected(port) for _ in range(connections)]
     unsent: dict[socket.socket, memoryview] = {client: memoryview(b"") for client in clients}
     with selectors.DefaultSelector() as selector:
@@ -235,6 +236,56 @@ KINDS = {
 }  # fmt: skip
 
 
+def requeues(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
+    """A consumer that gives back all that it gets, at once."""
+    client = wire.connected(port)
+    client.settimeout(TICK_S)
+    client.sendall(wire.consuming())
+    rest = b""
+    while not stopping.is_set():
+        with suppress(TimeoutError):
+            data = rest + client.recv(1 << 18)
+            delivered = data.count(DELIVER)
+            rest = data[-3:]
+            tags = range(done["done"] + 1, done["done"] + delivered + 1)
+            client.sendall(b"".join(amqp.method(1, commands.Basic.Nack(tag, requeue=True)) for tag in tags))
+            done["done"] += delivered
+    client.close()
+
+
+def declares(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
+    declare = amqp.method(1, commands.Queue.Declare(queue=wire.topic))
+    flood(wire, port, stopping, done, rate=STORM, message=declare, connections=CONNECTIONS)
+
+
+def copies(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
+    """Each message names many queues more, which do not exist."""
+    names: list[Any] = [f"{wire.topic}-{number}" for number in range(COPIES)]
+    properties = commands.Basic.Properties(headers={"CC": names})
+    content = amqp.method(1, header.ContentHeader(body_size=len(ORDINARY), properties=properties)) + amqp.raw_frame(3, 1, ORDINARY)
+    publish = amqp.method(1, commands.Basic.Publish(routing_key=wire.topic)) + content
+    flood(wire, port, stopping, done, rate=STORM // 10, message=publish, connections=CONNECTIONS)
+
+
+def connects(wire: Wire, port: int, stopping: threading.Event, done: Counter[str]) -> None:
+    """Each as soon as the one before it is let in, or refused."""
+
+    def again() -> None:
+        while not stopping.is_set():
+            with suppress(OSError):
+                wire.connected(port).close()
+            done["done"] += 1
+
+    threads = [threading.Thread(target=again) for _ in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+STORMS = {"publishes": storm, "requeues": requeues, "declares": declares, "copies": copies, "connects": connects}
+
+
 class Disturber:
     """The program, at rest until it is told. A context manager."""
 
@@ -283,7 +334,7 @@ def main() -> None:
     for line in sys.stdin:
         if line.strip() == "start":
             done, stopping = Counter(), threading.Event()
-            running = threading.Thread(target=KINDS[kind], args=(wire, int(port), stopping, done), daemon=True)
+            running = threading.Thread(target=(KINDS | STORMS)[kind], args=(wire, int(port), stopping, done), daemon=True)
             running.start()
         elif running is not None:
             stopping.set()

@@ -128,6 +128,27 @@ def test_opens_of_a_client_that_has_gone_do_not_use_the_limit_up() -> None:
     assert sum(part.count for part in talk.conversation.reports.abandoned) == 1
 
 
+def test_what_a_client_that_has_gone_would_have_declared_does_not_use_the_limit_up() -> None:
+    talk = talking(limit("declare", 1), channels=(1, 2, 3))
+    declare = said(commands.Queue.Declare(queue="q"))
+    talk.client(declare * 100 + said(commands.Queue.Declare(queue="q"), 2) + amqp.publish(2, "q"))
+    assert told(talk) == declare
+    talk.conversation.leave()
+    talk.wait(SECOND)
+    assert told(talk) == said(commands.Queue.Declare(queue="q"), 2) + amqp.publish(2, "q"), "what it has published is not given up"
+    assert sum(part.count for part in talk.conversation.reports.abandoned) == 99
+    assert nothing_waits(talk)
+
+
+def test_of_many_that_wait_the_first_alone_is_judged() -> None:
+    talk = talking(limit("declare", 50))
+    talk.client(said(commands.Queue.Declare(queue="q")) * 1000)
+    told(talk)
+    talk.wait(SECOND)
+    assert len(amqp.read(told(talk))) == 50
+    assert sum(talk.outcomes.values()) < 1000 + 4 * 50
+
+
 def test_a_topology_of_500_queues_is_declared_late_in_order_and_without_an_error() -> None:
     talk = talking(limit("declare", 50, burst=50))
     names = [f"queue {number}" for number in range(500)]
