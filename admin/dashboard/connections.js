@@ -11,7 +11,7 @@ import { may, redraw } from "./store.js";
 import { t } from "./text.js";
 
 const COLOURS = { running: "good", flow: "", throttled: "warn", client_gone: "warn", refused: "bad", blocked: "bad", draining: "warn" };
-const COLUMNS = "client client_name user listener state refused:number bottleneck:wide waiting:number passed:number age:number";
+const COLUMNS = "client state refused:number bottleneck client_name user listener waiting:number passed:number age:number";
 const SORTS = ["refused", "wait", "backlog", "forwarded", "blocked", "age", "name"];
 
 const nameOf = (item) => item.client_properties?.connection_name || item.group || "";
@@ -23,7 +23,7 @@ const stateOf = (item) => (item.refused_by && ["running", "flow"].includes(item.
 function bottleneck(item) {
   if (item.bottleneck === "none") return t("bottleneck_none");
   const held = item.held_by ?? (item.bottleneck === "limit" ? item.refused_by : null);
-  return [t(`bottleneck_${item.bottleneck}`), held?.topic && [" ", topicAnchor({ protocol: item.protocol, topic: held.topic, operation: held.operation })], held?.rule && ` (${held.rule})`];
+  return [t(`bottleneck_${item.bottleneck}`), held?.topic && [" ", topicAnchor({ protocol: item.protocol, topic: held.topic, operation: held.operation }, null, true)], held?.rule && ` (${held.rule})`];
 }
 
 export default function connections({ id }, query) {
@@ -85,7 +85,7 @@ export default function connections({ id }, query) {
           lists.now();
           redraw();
         }), h("span", { class: "quiet", role: "status" }, t("connections_n", { n: f.count(data.total) }))),
-        data.items ? table(t("connections"), COLUMNS + (may("operator") ? " close:spoken" : ""), rows(), { empty: t("no_connections") }) : quiet(t("loading"), "wait"),
+        data.items ? table(t("connections"), COLUMNS + (may("operator") ? " close:spoken" : ""), rows(), { empty: t("no_connections"), className: "lines" }) : quiet(t("loading"), "wait"),
         data.items && data.total > data.items.length && quiet(t("and_more", { n: f.count(data.total - data.items.length) }), "more"),
       ],
       question.view(),

@@ -6,6 +6,7 @@ import { amend, topicLink } from "./router.js";
 import { redraw } from "./store.js";
 import { t } from "./text.js";
 
+const TAIL = 10; // letters of a routing key that are never cut off
 const LENGTHY = 32; // letters, from which on a text in a table may be broken anywhere
 
 /** A screen's head: its name, the API's path that says the same, and the way to it as CSV: the path of a list, or what rows() makes. */
@@ -104,9 +105,17 @@ export const badge = (text, kindOf = "") => h("span", { class: `badge ${kindOf}`
 
 export const protocolBadge = (name) => badge({ amqp: "RabbitMQ", rocketmq: "RocketMQ" }[name] || name);
 
+/** A topic's name in one line, as long as there is room: it loses first what stands before the routing key, then that key's middle. */
+function cutName(item) {
+  const name = f.topicName(item);
+  const at = name.lastIndexOf(" / ") + 1;
+  const key = [...name.slice(at && at + 2)];
+  return h("bdi", { class: "cut" }, h("span", { class: "front" }, name.slice(0, at && at + 2)), h("span", { class: "body" }, key.slice(0, -TAIL).join("")), h("span", null, key.slice(-TAIL).join("")));
+}
+
 /** A topic's name as a link to its screen. */
-export function topicAnchor(item, more) {
-  return h("a", { href: topicLink(item, more), title: item.topic, class: "topic" }, given(f.topicName(item)), item.operation === "consume" && [" ", badge(t("consume"))]);
+export function topicAnchor(item, more, cut) {
+  return h("a", { href: topicLink(item, more || ""), title: item.topic, class: "topic" }, (cut ? cutName(item) : given(f.topicName(item))), item.operation === "consume" && [" ", badge(t("consume"))]);
 }
 
 /** A chart the size of a word: numbers from the oldest on. */

@@ -25,10 +25,12 @@ T = TypeVar("T")
 SortKey = tuple[float, str]
 
 MAX_ITEMS: Final = 500  # items; one page; docs/design/reliability.md 5
+MAX_OFFSET: Final = 1_000_000  # items; more than any list has
 DEFAULT: Final = 100
 DESCRIBED_AT_ONCE: Final = 100  # items, between two turns of others' lists: a page as it comes by default
 SLICE_ITEMS: Final = 200  # items sorted between two turns of the event loop: 0.2 ms
 LIMIT: Final = Parameter("limit", "count", f"items per page, at most {MAX_ITEMS}", most=MAX_ITEMS)
+OFFSET: Final = Parameter("offset", "count", "so many items of the list before the page, where there is no cursor", most=MAX_OFFSET)
 CURSOR: Final = Parameter("cursor", "text", "`next` of the page before")
 _one_long_list: Final[trio.lowlevel.RunVar[trio.Lock]] = trio.lowlevel.RunVar("one_long_list")
 
@@ -53,7 +55,8 @@ class Selection(Generic[T]):
         """In order of `key`; raises ProblemError 422 where the request's cursor cannot be used."""
         self._key = key
         self._after = _decode(request.query.get("cursor"))
-        self._count = request.count("limit", DEFAULT)
+        self._offset = request.count("offset", 0)
+        self._count = request.count("limit", DEFAULT) + self._offset
         self._seen = 0  # items
         self._best: list[tuple[SortKey, int, T]] = []  # one more than the page has, in order; no two are compared beyond their number
         self._runs: list[list[tuple[SortKey, int, T]]] = []  # of more items than a page has, which an export takes: some slices, in order
@@ -79,7 +82,7 @@ class Selection(Generic[T]):
             best += some
             await rest_after(started)
         found = best[:count]
-        return [item for _, _, item in found], _encode(found[-1][0]) if len(best) > count else None
+        return [item for _, _, item in found[self._offset :]], _encode(found[-1][0]) if len(best) > count else None
 
     @property
     def seen(self) -> int:

@@ -201,6 +201,7 @@ class TopicView(View, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **rates, waiting=0, wait_p99_ms=None, abandoned=self.abandoned + self.waiting, clients=[])
 
 
+TROUBLE: Final = {"refused_per_second": 1e6, "waiting": 1.0, "received_per_second": 1e-6}  # weights: what makes a topic worse than others
 RATES: Final = tuple(f"{what}_per_second{window}" for what in ("received", "forwarded", "refused", "bytes") for window in ("", "_1s"))
 
 

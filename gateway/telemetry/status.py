@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from common.views.listeners import BrokerPortsView, ListenerView, SeatsView
 from common.views.status import AccessLogView, EventLoopView, LimiterView, LimitsInUseView, MemoryLimitView, StatusView
-from common.views.topics import MAX_CLIENTS_SHOWN, TopicView
+from common.views.topics import MAX_CLIENTS_SHOWN, TROUBLE, TopicView
 from config.addresses import Address
 from gateway.admission import CAUSES, ConnectionLimits
 from gateway.broker_load.adaptive_caps import describe as describe_cap
@@ -47,6 +47,12 @@ NUMBERS: Final[dict[str | None, Callable[[TopicTotals], float]]] = {
     "bytes_per_second": lambda totals: totals.rates[3],
     "waiting": lambda totals: float(totals.waiting),
     "moving": lambda totals: totals.rates[0] + totals.rates[1] + totals.waiting,
+    "shadow_refused": lambda totals: float(totals.shadow_refused),
+    "trouble": lambda totals: (
+        totals.rates[2] * TROUBLE["refused_per_second"]
+        + totals.waiting * TROUBLE["waiting"]
+        + totals.rates[0] * TROUBLE["received_per_second"]
+    ),
 }
 
 

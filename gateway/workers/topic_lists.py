@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from common.views.topics import TROUBLE
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Sequence
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from gateway.counting.accounts import Place
 
 MAX_PER_SLICE: Final = 300  # topics; of which one number is read between two turns of the event loop; a guess
-MOVING: Final = ("received_per_second", "forwarded_per_second", "waiting")
+WEIGHTS: Final = {"moving": dict.fromkeys(("received_per_second", "forwarded_per_second", "waiting"), 1.0), "trouble": TROUBLE}
 
 
 def in_slices(items: Sequence[TopicView], wanted: Collection[Place] | None) -> Iterator[list[TopicView]]:
@@ -24,10 +26,10 @@ def in_slices(items: Sequence[TopicView], wanted: Collection[Place] | None) -> I
 
 def topic_numbers(items: Sequence[TopicView], name: str | None) -> Generator[None, None, dict[Place, float]]:
     """Each topic with one of its numbers (`admin.ports.Gateway.topic_numbers`)."""
-    names = MOVING if name == "moving" else () if name is None else (name,)
+    weights = {} if name is None else WEIGHTS.get(name, {name: 1.0})
     found: dict[Place, float] = {}
     for first in range(0, len(items), MAX_PER_SLICE):
         for item in items[first : first + MAX_PER_SLICE]:
-            found[item.key()] = sum([getattr(item, each) for each in names], 0.0)
+            found[item.key()] = sum([getattr(item, each) * weight for each, weight in weights.items()], 0.0)
         yield
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
@@ -159,3 +161,55 @@ async def test_connections_sorted_by_what_is_largest(api: Control) -> None:
         return [item["id"] for item in (await api.ask("GET", f"/v1/connections?sort={sort}")).json()["items"]]
 
     assert [await order("forwarded"), await order("blocked"), await order("name")] == [[2, 1, 3], [3, 1, 2], [1, 2, 3]]
+
+
+def seen(topic: str, protocol: str = "rocketmq", **more: Any) -> dict[str, Any]:
+    return {"protocol": protocol, "topic": topic, "operation": "produce", "clients": [], **more}
+
+
+async def asked_topics(api: Control, query: str) -> tuple[list[str], int]:
+    found = (await api.ask("GET", f"/v1/topics?{query}")).json()
+    return [item["topic"] for item in found["items"]], found["total"]
+
+
+async def test_the_worst_topics_come_first_and_a_page_begins_anywhere(api: Control) -> None:
+    """The page fetched all topics in the order of their names, and called what had come "Refused first"."""
+    api.gateway.seen_topics = [
+        seen("a", received_per_second=900.0), seen("b"), seen("c", waiting=3900), seen("d", waiting=40, refused_per_second=0.5),
+        seen("e", refused_per_second=20.0), seen("f", shadow_refused=7), seen("g", received_per_second=2.0),
+    ]  # fmt: skip
+    assert await asked_topics(api, "sort=worst") == (["e", "d", "c", "a", "g", "b", "f"], 7)
+    assert await asked_topics(api, "sort=worst&limit=2&offset=3") == (["a", "g"], 7)
+    assert await asked_topics(api, "sort=worst&limit=2&offset=7") == ([], 7)
+    assert (await asked_topics(api, "sort=would_refuse&limit=1"))[0] == ["f"]
+    assert api.gateway.topics_asked == [7, 2, 1], "only the topics of a page are described"
+
+
+async def test_a_page_deep_in_a_long_list_is_the_one_asked_for(api: Control) -> None:
+    api.gateway.seen_topics = [seen(f"many.{at:04}") for at in range(1200)]
+    assert await asked_topics(api, "sort=worst&limit=3&offset=1100") == (["many.1100", "many.1101", "many.1102"], 1200)
+
+
+async def test_by_wait_those_come_first_whose_last_message_waits_longest(api: Control) -> None:
+    api.gateway.seen_topics = [seen("short", waiting=400), seen("long", waiting=9000), seen("calm", received_per_second=1.0)]
+    assert (await asked_topics(api, "sort=wait"))[0] == ["long", "short", "calm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("CREATED", ["%2F/orders/order.created"]),
+        ("order", ["%2F/orders/order.created", "orders"]),
+        ("/orders/", ["%2F/orders/order.created"]),
+        ("order%20created", ["%2F/orders/order.created"]),
+        ("%25e8%25ae%25a2", ["%E8%AE%A2/x/y"]),
+        ("%E8%AE%A2", ["%E8%AE%A2/x/y"]),
+        ("10.0.0.7", []),
+    ],
+)
+async def test_topics_are_found_by_their_names_as_written_or_as_read(api: Control, words: str, found: list[str]) -> None:
+    api.gateway.seen_topics = [
+        seen("%2F/orders/order.created", "amqp"), seen("%E8%AE%A2/x/y", "amqp"), seen("orders", clients=[{"client": "10.0.0.7"}])
+    ]  # fmt: skip
+    assert sorted((await asked_topics(api, f"q={words}"))[0]) == found
+    assert len(api.gateway.topics_asked) <= 1, "to search describes none"

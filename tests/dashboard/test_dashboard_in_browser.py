@@ -128,6 +128,8 @@ class World:
         elif what == "publish once to order.quiet":
             self.publish("order.quiet")
             wait_until(lambda: self.gateway.get("/v1/topics?q=order.quiet")["total"] == 1, within=60, what="the topic to be known")
+        elif what == "publish to a long name":
+            self.publish(f"devices.{'temperature.' * 12}the-end-of-it")
         elif what == "publish quotas":
             for rate in (15, 12):
                 self.gateway.put("/v1/quotas", snapshot(rate))
@@ -306,7 +308,7 @@ def test_what_changes_nothing(shared_world: World, scenario: str, record_propert
     [
         "change_a_limit", "lost_race", "keyboard_alone", "quotas_and_candidates", "lost_race_of_quotas", "configuration", "log_level",
         "tokens", "close_a_connection", "address_of_the_form", "undo_later", "presets", "scale_of_a_flood", "never_seen", "roll_back",
-        "held_topic",
+        "held_topic", "names_in_lists",
     ],
 )  # fmt: skip
 def test_what_changes_something(world: World, scenario: str, record_property: Any) -> None:

@@ -27,13 +27,13 @@ export default {
   not_ready_because: "Not ready: {reason}", broker_unreachable: "{listener}: the broker {upstream} cannot be reached. {error}", broker_busy: "{listener}: the broker says that it is busy ({what})",
   look: "look", limit_it: "limit …", worst_now: "Worst now", all_topics: "all {n} topics", no_traffic: "No message has come lately.", traffic: "Traffic",
   topic: "Topic", rate: "Rate", used: "Used", wait: "Wait", p99_wait: "p99 wait", since: "Since", who: "Who", last_change: "Last change", range: "Range", range_15m: "15 min", range_24h: "24 h",
-  live_now: "Live changes in force", what: "What", by: "By", reason: "Reason", ends: "Ends", ends_in: "ends in {time}", changes_marked: "change", scale: "Scale", scale_limit: "what passes", scale_all: "all that comes", beyond: "{name}: beyond the top, up to {peak}",
+  live_now: "Live changes in force", what: "What", by: "By", reason: "Reason", ends: "Ends", ends_in: "ends in {time}", changes_marked: "change", change_effect: "▾ {at} {by}: {why} · before → after: limit {limit} · received {received} · passed {passed} · refused {refused}",
   outdated: "The gateway was upgraded: this page is of the version before.", reload_page: "Load it again", missing_workers: "Not in the latest sum: worker {workers}, which has not answered.", missing_gateways: "This is {gateway} alone. The fleet {fleet} has {n} more; their sum is on the overview.", fleet_sum: "Fleet {name}", sum: "Sum", fleet_lacking: "Not in the sum: gateways that have told nothing for 5 s: {n}{who}.", fleet_away: "Redis does not answer: what the other gateways do is not known.",
   chart_spoken: "{label}: now {received} come, {passed} pass, {refused} are refused. At most {peak} came. Changes in this time: {marks}.",
   origin_override: "live", origin_file: "file", origin_quota: "quota", origin_quota_hour: "quota, this hour", origin_default: "default",
   // topics
   search: "Search", search_hint: "part of a name", topics_all: "{n} topics", topics_found: "{n} of {all} topics", none_found: "No topic has this in its name.",
-  limit_per_second: "Limit per second", last_wait: "Last wait", last: "Last limited", last_limited: "Last limited", spooled: "Spooled", mode: "Mode", origin: "Origin", edit: "Edit",
+  last: "Last limited", last_limited: "Last limited", spooled: "Spooled", mode: "Mode", origin: "Origin", edit: "Edit",
   mode_enforce: "enforced", mode_shadow: "shadow", mode_off: "off", consume: "consume",
   // one topic
   page_for_team: "page for the team", never_seen: "Never seen by this gateway.", never_seen_text: "No message of this topic has come since the gateway started. Check the spelling, letter by letter, and that its clients connect to this gateway.", near_names: "Names like it:", no_series: "There is no history of this topic yet: it is kept for the busiest topics.", limits_in_force: "Limits in force", no_limit: "No limit holds for it.",

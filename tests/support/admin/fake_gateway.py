@@ -23,6 +23,7 @@ from common.views.topics import ClientView, TopicView
 from gateway.lifecycle.scheduling import result_cooperatively
 from gateway.telemetry import exposition
 from gateway.telemetry.topic_limits import messages_limit
+from gateway.workers import topic_lists
 from limiter.judge import Judge
 from limiter.keys import Origin
 from limiter.request import Request
@@ -135,8 +136,7 @@ class FakeGateway:
         return msgspec.convert(self.seen_clients, list[ClientView])
 
     async def topic_numbers(self, name: str | None) -> dict[tuple[str, str, str], float]:
-        names = ("received_per_second", "forwarded_per_second", "waiting") if name == "moving" else () if name is None else (name,)
-        return {place_of(item): sum(float(str(item.get(each) or 0)) for each in names) for item in self.seen_topics}
+        return await result_cooperatively(topic_lists.topic_numbers(msgspec.convert(self.seen_topics, list[TopicView]), name))
 
     async def topics(self, wanted: Collection[tuple[str, str, str]] | None = None) -> list[TopicView]:
         self.topics_asked.append(None if wanted is None else len(wanted))
