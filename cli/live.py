@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import click
 
-from cli.client import AdminClient
+from cli.client import AdminClient, listed
 from cli.exits import CommandError
 from cli.key_completion import complete_connection
 from cli.listing import Orders, gathered, limit_option, sort_option, watchable
-from cli.output import clean, print_status
+from cli.output import clean, on_terminal, print_status, terminal_width, wide_wanted
+from cli.tables import fold
 from cli.traffic_columns import CONNECTIONS, LISTENERS, TOPICS
 from cli.verb import DRY, Change, Group, Remote, Verb, acting, optional_list_word, remote, report_change
 from common.failures import FAILED, INVALID, OK, UNREACHABLE
@@ -25,8 +26,8 @@ def _query(query: str | None, sort: str) -> dict[str, str]:
 
 
 @click.command(cls=Verb, example="sluice topics --sort refused --limit 10 --watch\nsluice topics -q order -o json")
-@click.option("-q", "--query", metavar="TEXT", help="Only topics whose name contains TEXT.")
-@sort_option(["used", "refused", "rate", "wait", "name"])
+@click.option("-q", "--query", metavar="TEXT", help="Only topics whose name has each word of TEXT.")
+@sort_option(["used", "worst", "refused", "rate", "wait", "name"])
 @limit_option()
 @optional_list_word
 @watchable
@@ -112,20 +113,31 @@ def listeners(remote: Remote, sort: str, most: int | None) -> None:
     remote.emit(found, LISTENERS, empty="this gateway has no listener: name one under `listeners` in its configuration")
 
 
-@click.command(cls=Verb, example="sluice status -o json")
+@click.command(cls=Verb, example="sluice status\nsluice status -o wide\nsluice status -o json")
 @remote
 def status(remote: Remote) -> None:
-    """Show the gateway's build, uptime, connections and memory, and the fleet that it shares its limits with.
+    """Show how the gateway is in ten lines: its health, the worst topics, what was changed live and ends, the age of the quotas.
 
-    Limiter: where batches of requests are judged (limiter.inline) and how many went which way: queued, on its threads; inline, on the event
-    loop; bypassed, passed without a verdict.
+    With -o wide all its counters. Limiter: where batches of requests are judged (limiter.inline) and how many went which way: queued, on
+    its threads; inline, on the event loop; bypassed, passed without a verdict.
 
     Limits: keys and origins (senders) of open connections; levels: buckets in memory, at most max_keys. Since the start: buckets
     forgotten (they were full), shelved (packed until they are full), overflowed (topics that shared one bucket). Needs restart:
     settings in the file that differ from those in force and that a reload cannot change.
     """
-    body = remote.client.ask("GET", "/v1/status").body
-    remote.emit(_once(body) if remote.form == "table" and isinstance(body, dict) else body)
+    client = remote.client
+    body = client.ask("GET", "/v1/status").body
+    if remote.form != "table" or not isinstance(body, dict):
+        remote.emit(body)
+    elif wide_wanted():
+        remote.emit(_once(body))
+    else:
+        from cli.status_text import lines
+
+        topics = listed(client.ask("GET", "/v1/topics", query={"sort": "worst", "limit": "10"}).body)
+        width = terminal_width() if on_terminal() else None
+        for line in map(clean, lines(body, topics, list(client.items("/v1/listeners")))):
+            click.echo(line if width is None else "\n".join(fold(line.split(" "), width, indent=" " * 10)))
 
 
 def _once(status: dict[str, Any]) -> dict[str, Any]:

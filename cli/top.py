@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,22 +12,46 @@ from typing import Any, Final
 
 import click
 
+from cli.account_text import account_text
 from cli.client import AdminClient, listed
 from cli.exits import CommandError
+from cli.explain import moment
+from cli.names import typed
 from cli.output import cell, clean, colourful, emit, on_terminal, terminal_width
-from cli.tables import TableColumn, cell_width, column, fitted, shorten
-from cli.traffic_columns import CONNECTIONS, TOPICS
+from cli.tables import TableColumn, cell_width, column, fitted, fold, shorten
+from cli.traffic_columns import CONNECTIONS, TOPICS, limit_and_mode
 from cli.verb import Remote, Verb, reaching
 from common import figures
 from common.failures import INTERRUPTED, OK, UNREACHABLE, USAGE
 
-SORTS: Final = ("refused", "rate", "used", "wait", "name")
+SORTS: Final = ("worst", "refused", "rate", "used", "wait", "name")
 CONNECTION_SORTS: Final = ("wait", "refused", "backlog", "forwarded", "blocked", "age", "name")
 MAX_ROWS: Final = 200  # topics or connections; asked for at once
 PIPE_WIDTH: Final = 200  # columns; of the frame in a pipe
 WINDOW_S: Final = 10.0  # seconds; a connection's rate is the mean over these, as the topics' rates are
-SORT_KEYS: Final = {"r": "refused", "i": "rate", "u": "used", "w": "wait", "n": "name", "b": "backlog", "p": "forwarded", "a": "age"}
-HELP: Final = "s sort  r refused  i in  u used  w wait  n name  / filter  c connections  q quit"
+SORT_KEYS: Final = {
+    "o": "worst",
+    "r": "refused",
+    "i": "rate",
+    "u": "used",
+    "w": "wait",
+    "n": "name",
+    "b": "backlog",
+    "p": "forwarded",
+    "a": "age",
+}
+HELP: Final = "? keys  s sort  / search  enter details  up, down  c connections  q quit"
+KEYS: Final = (
+    ("s", "the next order"),
+    ("o r i u w n", "topics by: worst (refused, then waiting, then received), refused, received, used, wait, name"),
+    ("w r b p a n", "connections by: wait, refused, backlog, passed, age, number"),
+    ("/", "search: names with each of the words; enter keeps it, escape clears it"),
+    ("up, down", "the line that enter is for, which is the first one"),
+    ("enter", "what is known of it, and what to type; again or escape: back"),
+    ("c, t", "connections; topics"),
+    ("?", "these keys; again or escape: back"),
+    ("q, ctrl-c", "the end"),
+)
 PASSED: Final = column("forwarded/s", "passed_per_second", rank=4, short="passed", figure=figures.rate)
 
 
@@ -69,10 +93,11 @@ class View:
     """What is looked at, as the keys have chosen."""
 
     connections: bool = False
-    sort: str = "refused"
+    sort: str = "worst"
     connection_sort: str = "wait"
     query: str = ""
     typing: bool = False  # the filter is being typed
+    page: str = ""  # help or details, in front of the list
     first: int = 0  # of the rows, the first that is shown
     items: list[dict[str, Any]] = field(default_factory=list)
     total: int = 0
@@ -93,7 +118,13 @@ class View:
             return False
         if key in {"q", "interrupt"}:
             return True
-        if key == "/":
+        if self.page and key in {"escape", "enter", "?"}:
+            self.page = ""
+        elif key == "?":
+            self.page = "help"
+        elif key == "enter":
+            self.page = "details" if self.items else ""
+        elif key == "/":
             self.typing, self.query = True, ""
         elif key == "escape":
             self.query = ""
@@ -159,6 +190,9 @@ class View:
     def frame(self, glance: dict[str, Any], width: int) -> list[str]:
         """The whole screen as lines, none wider than `width`."""
         lines = [shorten(clean(line), width) for line in self._header(glance, width)]
+        if self.page:
+            told = help_lines(width) if self.page == "help" else self.details(width)
+            return [*lines, "", *(clean(line) for line in told)]
         shown = self.columns()
         rows = [[cell((each.people or each.read)(item)) for each in shown] for item in self.items[self.first :]]
         if not rows:
@@ -170,6 +204,13 @@ class View:
         table = fitted(shown, rows, width).lines
         head = f"\x1b[7m{table[0]}{' ' * (width - cell_width(table[0]))}\x1b[0m" if colourful() else table[0]
         return [*lines, head, *table[1:]]
+
+    def details(self, width: int) -> Iterable[str]:
+        """What is known of the first line that is shown, and what to type."""
+        if self.first >= len(self.items):
+            return ["it is not in the list any more"]
+        item = self.items[self.first]
+        return connection_lines(item, width) if self.connections else topic_lines(item, width)
 
     def _header(self, glance: dict[str, Any], width: int) -> Iterable[str]:
         at = datetime.now(UTC).strftime("%H:%M:%S UTC")
@@ -194,7 +235,51 @@ class View:
             yield f"{what} by {self._sort}, {len(self.items)} of {self.total}" + (f", with {self.query!r}" if self.query else "")
 
 
-WORDS: Final = (("in", "received"), ("passed", "forwarded"), ("refused", "refused"))
+WORDS: Final = (("received", "received"), ("passed", "forwarded"), ("refused", "refused"))
+
+
+def beside(name: str, text: str, width: int) -> list[str]:
+    return fold(text.split(" "), width, indent=" " * 14, first=f"{name:14}")
+
+
+def help_lines(width: int) -> Iterator[str]:
+    for keys, text in KEYS:
+        yield from beside(keys, text, width)
+
+
+def topic_lines(item: dict[str, Any], width: int) -> Iterator[str]:
+    account, limit = item.get("account") or {}, item.get("limit") or {}
+    words = typed(item["protocol"], item["topic"])
+    yield f"{words} ({item['protocol']}, {item.get('operation')})"
+    rates = [f"{figures.rate(item[f'{name}_per_second'])} {word}" for word, name in WORDS]
+    yield from beside("now", f"{', '.join(rates)}, {item['waiting']:,} waiting", width)
+    if account_text(item):
+        yield from beside(str(account.get("state")).replace("_", " "), account_text(item), width)
+    if account.get("since"):
+        yield from beside("since", f"{moment(account['since'])} UTC", width)
+    yield from beside("limit", f"{limit_and_mode(limit, limit.get('mode')) or 'none'}, {limit.get('origin') or 'no rule'}", width)
+    if limit.get("by"):
+        ends = f"until {moment(limit['expires'])} UTC" if limit.get("expires") else "until it is taken back"
+        yield from beside("changed", f"by {limit['by']}, {ends}{': ' + limit['reason'] if limit.get('reason') else ''}", width)
+    for client in item.get("clients") or []:
+        user = f" ({client['user']})" if client.get("user") else ""
+        counts = f"{figures.rate(client['refused_per_second'])} refused, {client.get('waiting') or 0:,} waiting"
+        yield from beside("client", f"{client['client']}{user}: {counts}", width)
+    yield ""
+    yield f"sluice why {item['protocol']} {words}"
+    if account.get("client"):
+        rate = max(1, int((limit.get("messages_per_second") or 2) / 2))
+        yield f"sluice limits set client {account['client']} --messages {rate}/s --for 1h --reason '...'"
+
+
+def connection_lines(item: dict[str, Any], width: int) -> Iterator[str]:
+    yield f"connection {item['id']} of {item.get('client')}"
+    for each in CONNECTIONS:
+        told = cell((each.people or each.read)(item))
+        if told not in {"-", "0"}:
+            yield from beside(each.title_for_people, told, width)
+    yield ""
+    yield f"sluice connections close {item['id']} --reason '...'"
 
 
 @click.command(
@@ -202,7 +287,7 @@ WORDS: Final = (("in", "received"), ("passed", "forwarded"), ("refused", "refuse
     example="sluice top\nsluice top --sort used -q order\nsluice top --once\n"
     "sluice top --once --connections --sort age\nsluice top --once -o csv",
 )
-@click.option("-q", "--query", metavar="TEXT", default="", help="Only topics whose name contains TEXT; / while it runs.")
+@click.option("-q", "--query", metavar="TEXT", default="", help="Only topics whose name has each word of TEXT; / while it runs.")
 @click.option(
     "--sort", type=click.Choice([*dict.fromkeys((*SORTS, *CONNECTION_SORTS))]),
     help=f"Order; s while it runs. Topics: {', '.join(SORTS)}; connections: {', '.join(CONNECTION_SORTS)}. The first is the default.",
@@ -218,7 +303,8 @@ WORDS: Final = (("in", "received"), ("passed", "forwarded"), ("refused", "refuse
 def top(remote: Remote, query: str, sort: str | None, connections: bool, interval: float, once: bool, shape: str) -> None:  # noqa: FBT001  -- click's way
     """Show live which topics are refused and by how much, and what holds connections up. Rates are means over 10 s.
 
-    Keys: s or a letter sorts, / filters, c shows connections and t topics, up and down scroll, q ends. `sluice topics --watch` is plainer.
+    Keys: ? lists them, s or a letter sorts, / searches, enter shows what is known of the first line, up and down move it, c shows
+    connections and t topics, q ends. `sluice topics --watch` is plainer.
     """
     client = remote.client
     view = View(connections=connections, query=query)
@@ -251,7 +337,7 @@ def _live(view: View, glance: Glance, client: AdminClient, interval: float) -> i
                 if key and key != "resize":
                     if view.key(key):
                         return OK
-                    if view.typing or key in {"up", "down"}:
+                    if view.typing or view.page or key in {"up", "down"}:
                         continue
                 if key != "resize":
                     view.look(client)

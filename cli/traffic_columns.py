@@ -47,17 +47,18 @@ def _byte_rate(text: str) -> str:
 
 
 def worst_client(item: dict[str, Any]) -> object:
-    """The client refused most now, and its rate; None while none is."""
-    now = _refused_now(item)
-    return f"{now[0].get('client')} {figures.rate(now[0]['refused_per_second'])}" if now else None
+    """Who has most of what is refused now, or else of what waits, and which part of it; None while nobody has."""
+    account = item.get("account") or {}
+    return f"{account['client']} {figures.percent(account['client_share'])}" if account.get("client") else None
 
 
-def _clients(item: dict[str, Any]) -> list[dict[str, Any]]:
-    return [client for client in item.get("clients") or [] if isinstance(client, dict)]
-
-
-def _refused_now(item: dict[str, Any]) -> list[dict[str, Any]]:
-    return [client for client in _clients(item) if client.get("refused_per_second")]
+def last_wait(item: dict[str, Any]) -> object:
+    """How long a message that comes now will wait: behind those that wait already."""
+    account = item.get("account") or {}
+    if account.get("state") == "waiting":
+        last = account.get("last_waits_seconds")
+        return "without end" if last is None else figures.duration(round(last))
+    return None if item.get("wait_ms") is None else figures.wait(item["wait_ms"])
 
 
 def some(name: str, figure: Callable[[float], str]) -> Read:
@@ -75,6 +76,7 @@ TOPICS: Final = shown(
         "topic": Special(topic_of),
         "limit": Special(lambda item: limit_and_mode(item.get("limit"), (item.get("limit") or {}).get("mode"))),
         "byte limit": Special(lambda item: byte_limit(item.get("limit"))),
+        "wait ms": Special(last_wait),
         "refused most": Special(worst_client, whole=True),
     },
 )

@@ -43,7 +43,7 @@ class TopicLimitView(View, frozen=True, kw_only=True):
             "the limit per topic in force, with live changes and quotas, whoever sends; of a cap that was tightened, what it is now; with "
             "its mode where it is not enforced: `100/s, shadow`",
             title="limit",
-            rank=5,
+            rank=4,
         ),
     ] = None
     bytes: Annotated[str | None, fact("its limit of bytes", title="byte limit", rank=11)] = None
@@ -103,7 +103,7 @@ class TopicView(View, frozen=True, kw_only=True):
         ),
     ] = "produce"
     group: Annotated[str | None, fact("of a RocketMQ retry topic: the consumer group", rank=36)] = None
-    received: Annotated[int, fact("messages received", add, "messages", short="total in", rank=40)] = 0
+    received: Annotated[int, fact("messages received", add, "messages", short="total received", rank=40)] = 0
     forwarded: Annotated[int, fact("of these, forwarded", add, "messages", short="total passed", rank=41)] = 0
     refused: Annotated[int, fact("of these, refused", add, "messages", short="total refused", rank=32)] = 0
     delayed: Annotated[int, fact("held until the limit let them pass", add, "messages")] = 0
@@ -154,7 +154,7 @@ class TopicView(View, frozen=True, kw_only=True):
             add,
             "messages/s",
             title="received/s",
-            short="in",
+            short="received",
             rank=1,
         ),
     ] = 0.0
@@ -176,7 +176,7 @@ class TopicView(View, frozen=True, kw_only=True):
             "how much of the limit passes: passed / limit, of messages or bytes, whichever is more. `100 %` with refusals: the limit is "
             "what slows the clients down. `60 %` with refusals: bursts are refused, or another limit refuses",
             unit="share",
-            rank=4,
+            rank=5,
         ),
     ] = UNSET
     wait_ms: Annotated[

@@ -66,7 +66,7 @@ def test_top_is_told_exactly_as_csv_and_yaml(sluice: Any, admin: Any, options: l
     assert ("1500.25" in rows[0].values()) == (member == "topics")
 
 
-@pytest.mark.parametrize(("options", "sort"), [([], "refused"), (["--connections"], "wait"), (["--connections", "--sort", "age"], "age")])
+@pytest.mark.parametrize(("options", "sort"), [([], "worst"), (["--connections"], "wait"), (["--connections", "--sort", "age"], "age")])
 def test_top_begins_with_the_order_asked_for(sluice: Any, admin: Any, options: list[str], sort: str) -> None:
     assert sluice("top", "--once", *options).code == 0
     (asked,) = [request for request in admin.requests if request.path in {"/v1/topics", "/v1/connections"}]

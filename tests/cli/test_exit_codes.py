@@ -206,7 +206,7 @@ def test_health_without_a_token_says_that_the_reasons_need_one(sluice: Any, admi
 def test_status_shows_what_is_within_as_lines_of_their_own(sluice: Any, admin: Any) -> None:
     told = {"connections": 7, "draining": False, "fleet": {"name": "orders", "reachable": False, "gateways": 3}}
     admin.answers["GET /v1/status"] = (200, told)
-    assert sluice("status").out.splitlines() == [
+    assert sluice("status", "-o", "wide").out.splitlines() == [
         "connections      7", "draining         no", "fleet.name       orders", "fleet.reachable  no", "fleet.gateways   3",
     ]  # fmt: skip
 
@@ -216,13 +216,13 @@ def test_status_says_each_thing_once(sluice: Any, admin: Any) -> None:
     memory = {"memory_full": False, "memory": {"full": False, "held_bytes": 7}}
     told = {"revision": 3, "needs_restart": ["admin.bind: 1 -> 2"], **memory, "workers": [memory], "state": {"revision": 3, "quotas": None}}
     admin.answers["GET /v1/status"] = (200, told)
-    assert [line.split(maxsplit=1) for line in sluice("status").out.splitlines()] == [
+    assert [line.split(maxsplit=1) for line in sluice("status", "-o", "wide").out.splitlines()] == [
         ["revision", "3"], ["needs_restart", "admin.bind: 1 -> 2"], ["memory.full", "no"], ["memory.held_bytes", "7"],
         ["workers[0].memory.full", "no"], ["workers[0].memory.held_bytes", "7"], ["state.quotas", "-"],
     ]  # fmt: skip
     assert sluice("status", "-o", "json").json == told
     admin.answers["GET /v1/status"] = (200, {"memory_full": True})
-    assert sluice("status").out.split() == ["memory_full", "yes"], "of several workers together nothing else says it"
+    assert sluice("status", "-o", "wide").out.split() == ["memory_full", "yes"], "of several workers together nothing else says it"
 
 
 def test_health_of_an_unreachable_gateway_exits_with_4(sluice: Any) -> None:

@@ -25,6 +25,7 @@ TOPIC: dict[str, Any] = {
     "refused": 83456, "dropped": 0, "abandoned": 0, "waiting": 0, "used": 0.97, "wait_ms": 412.5, "group": None,
     "limit": {"messages": "500/s", "bytes": "5MiB/s", "origin": "override"},
     "clients": [{"client": "10.0.0.7", "refused": 83456, "refused_per_second": 1002.75}],
+    "account": {"state": "refused", "client": "10.0.0.7", "client_share": 1.0},
 }  # fmt: skip
 
 
@@ -51,8 +52,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_80_columns_have_what_an_operator_asks_first(terminal: Any, capsys: pytest.CaptureFixture[str]) -> None:
     head, line = terminal(80, [TOPIC], TOPICS)
-    assert head.split() == ["topic", "in", "passed", "refused", "limit", "used", "worst", "client"]
-    assert line == "/ orders order.created  1.5k/s   498/s     1k/s  500/s  97 %  10.0.0.7 1k/s"
+    assert head.split() == ["topic", "received", "passed", "refused", "limit", "used", "worst", "client"]
+    assert line == "/ orders order.created    1.5k/s   498/s     1k/s  500/s  97 %  10.0.0.7 100 %"
     assert capsys.readouterr().err == "12 columns more with -o wide\n"
 
 
@@ -116,14 +117,14 @@ def test_columns_go_below_one_by_one_and_a_whole_name_takes_lines_rather_than_lo
 def test_the_address_of_the_worst_client_is_whole_or_not_there(terminal: Any, client: str, width: int) -> None:
     """Of an address without its middle nobody knows whose it is."""
     rates = {"received_per_second": 1152.5, "forwarded_per_second": 12.25, "refused_per_second": 1140.25, "bytes_per_second": 235_200.0}
-    clients = [{"client": client, "refused": 83456, "refused_per_second": 1140.25}]
-    busy = {**TOPIC, **rates, "topic": "%2F/amq.default/orders.of.the.warehouse", "limit": {"messages": "2500/s"}, "clients": clients}
+    account = {"state": "refused", "client": client, "client_share": 0.991}
+    busy = {**TOPIC, **rates, "topic": "%2F/amq.default/orders.of.the.warehouse", "limit": {"messages": "2500/s"}, "account": account}
     head, *lines = terminal(width, [busy], TOPICS)
     assert tables.ELLIPSIS not in "".join(lines)
     assert max(map(cell_width, lines)) <= width
-    assert [title for title in ("in", "passed", "refused") if title not in head.split()] == []
+    assert [title for title in ("received", "passed", "refused") if title not in head.split()] == []
     assert "limit" in head.split() or width < 120 or len(client) > 30
-    assert f"{client} 1.14k/s" in lines[-1] or (len(client) > 30 and width < 120)
+    assert f"{client} 99.1 %" in lines[-1] or (len(client) > 30 and width < 120)
 
 
 def test_wider_terminals_have_more_and_wide_has_all(terminal: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ WIDTHS = [80, 120, 200]
     [
         (
             ["topics"],
-            ["topic", "in", "passed", "refused"],
+            ["topic", "received", "passed", "refused"],
         ),  # at 80 columns more may make room for the worst client
         (["topics", "--sort", "refused", "--limit", "3"], ["topic", "refused"]),
         (["limits", "list"], ["for", "limit", "used", "in", "refused"]),
@@ -171,7 +171,7 @@ WIDTHS = [80, 120, 200]
         (["rules", "list"], ["rule", "match", "per", "limit"]),
         (["audit", "list"], ["at", "by", "action", "outcome"]),
         (["token", "list"], ["name", "role", "valid", "last used"]),
-        (["top", "--once"], ["topic", "in", "passed", "refused", "used"]),
+        (["top", "--once"], ["topic", "received", "passed", "refused", "limit"]),
         (["top", "--once", "--connections"], ["client", "state"]),
     ],
 )
@@ -350,17 +350,22 @@ def until(terminal: Terminal, wanted: Callable[[str], Any]) -> str:
 
 def test_top_shows_sorts_filters_and_changes_its_view(shell: Open) -> None:
     terminal = shell("top", "--interval", "0.3")
-    frame = until(terminal, lambda frame: "topics by refused" in frame and "in 0/s" not in frame)
+    frame = until(terminal, lambda frame: "topics by worst" in frame and "received 0/s" not in frame)
     lines = frame.splitlines()
     assert lines[0].startswith("sluice end-to-end  ready  brokers reachable")
-    assert re.match(r"in [0-9.]+/s  passed [0-9.]+/s  refused [0-9.]+/s  waiting \d+  connections 2", lines[1])
+    assert re.match(r"received [0-9.]+/s  passed [0-9.]+/s  refused [0-9.]+/s  waiting \d+  connections 2", lines[1])
     head = lines[4].split()
-    assert head[:4] == ["topic", "in", "passed", "refused"]
-    assert [word for word in head[4:] if word != "limit"] == ["used", "worst", "client"], (
-        "the limit gives way to three figures of a culprit"
-    )
+    assert head == ["topic", "received", "passed", "refused", "limit", "worst", "client"]
     assert lines[5].startswith("orders ")
     assert max(cell_width(line) for line in lines) <= 80
+    terminal.type("?")
+    until(terminal, lambda frame: "these keys; again or escape: back" in frame)
+    terminal.type("?")
+    until(terminal, lambda frame: "\norders" in frame)
+    terminal.type("\r")
+    until(terminal, lambda frame: "\nsluice why rocketmq orders" in frame and "\nsluice limits set client 127.0.0.1 --messages" in frame)
+    terminal.type("\x1b")
+    until(terminal, lambda frame: "\norders" in frame)
     terminal.type("n")
     until(terminal, lambda frame: "topics by name" in frame)
     terminal.type("/jobs\r")
@@ -394,7 +399,7 @@ def test_top_leaves_the_terminal_as_it_was(shell: Open, ending: str) -> None:
 
 def test_top_in_a_pipe_is_one_frame(gateway: Gateway) -> None:
     lines = gateway.cli("top").stdout.splitlines()
-    assert lines[3].startswith("topics by refused")
+    assert lines[3].startswith("topics by worst")
     assert not any("\x1b" in line for line in lines)
     numbers = json.loads(gateway.cli("top", "-o", "json", "--sort", "name").stdout)
     assert (numbers["gateway"]["name"], len(numbers["topics"])) == ("end-to-end", 6)

@@ -62,7 +62,7 @@ def test_with_never_every_batch_goes_over_the_threads_until_a_reload_says_otherw
         told = status()
         assert (told["threads"], told["inline"], told["batches"]["inline"], told["batches"]["bypassed"]) == (workers, "never", 0, 0)
         assert told["batches"]["queued"] > 0
-        assert "never" in gateway.cli("status").stdout
+        assert "never" in gateway.cli("status", "-o", "wide").stdout
         ways = {x.labels["way"]: x.value for x in gateway.samples() if x.name == "sluice_limiter_batches_total"}
         assert ways["inline"] == 0
         assert ways["queued"] >= told["batches"]["queued"]
