@@ -6,6 +6,7 @@ Two masters and a slave of the first, real ones; the masters send whoever reads 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -45,11 +46,16 @@ class Cluster:
     def __init__(self, brokers: RocketMQ, directory: Path) -> None:
         self.brokers = brokers
         self.a = brokers.port
-        self.b, self.slave = brokers.add_brokers(("broker-b", 0), ("broker-a", 1))
+        (self.b,) = brokers.add_brokers(("broker-b", 0))
         topics = ["sent-5", "sent-4", "limited-5", "kept-5", "vip-5", "vip-4", *(f"sent-{library}" for library in LIBRARIES)]
         readers = [f"%RETRY%sent-readers-{reader}:1" for reader in ("5", "4", *LIBRARIES)]  # else clients learn of them up to 50 s late
         brokers.create_topics(*topics, *readers)
         brokers.create_topics(*topics, port=self.b)
+        # As a slave has it that was there before: one that is new asks its master for the topics a minute after its start (measured).
+        known = brokers.directory / "broker-broker-a-1-store" / "config" / "topics.json"
+        known.parent.mkdir(parents=True)
+        shutil.copyfile(brokers.directory / "broker-store" / "config" / "topics.json", known)
+        (self.slave,) = brokers.add_brokers(("broker-a", 1))
         (port,) = free_ports(1)
         first, last = port_range(12)
         self.names = f"{LOOPBACK}:{port}"
@@ -175,7 +181,6 @@ def test_a_producer_that_asks_for_no_route_finds_the_brokers_again_after_a_resta
 
 
 def test_sends_reach_both_masters_through_the_gateway_and_readers_are_led_to_the_slave(cluster: Cluster, client: RocketMQClient) -> None:
-    """Last, because a slave asks its master for the topics a minute after its start only (measured, 5.3.3)."""
     topic = name("sent", client)
     before = cluster.opened().get("names/broker-a/1", 0)
     (sent,) = client.produce("run", {"topic": topic, "mode": "async", "count": 400}).result()
