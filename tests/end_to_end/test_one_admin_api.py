@@ -147,7 +147,7 @@ def producer(gateway: Gateway, running: ExitStack) -> Send:
     return produce
 
 
-@pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
+@pytest.fixture(scope="module", params=list(SHAPES.values()), ids=list(SHAPES))
 def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with ExitStack() as running:
         made = Deployment(request.param, tmp_path_factory.mktemp("deployment"), running)
