@@ -13,7 +13,7 @@ from admin.views.rule_views import rule_view
 from cli.rules import OPTIONS, add
 from config.rule_texts import DEFAULTS, RuleTexts
 from limiter.rules.rows import DURATION, SIZE, WEIGHT, WHOLE, RuleSetting
-from limiter.rules.rule import RULE_SETTINGS, RuleError
+from limiter.rules.rule import RULE_SETTINGS, Rule, RuleError
 
 NEEDS: dict[str, dict[str, Any]] = {
     "routing_key_words": {"match": {"protocol": "amqp"}}, "ipv6_prefix": {"per": "client"}, "backoff": {"match": {"operation": "requeue"}},
@@ -44,10 +44,15 @@ def test_it_is_taken_kept_and_shown_as_it_was_given(field: str, row: RuleSetting
 def test_a_rule_takes_the_numbers_that_its_file_may_say_and_no_others(field: str, row: RuleSetting) -> None:
     least, most = int(str(row.least)), int(str(row.most))
     rule = RuleTexts().read("orders", {"limit": {"messages": "5/s"}, **NEEDS[row.key], row.key: least})
-    assert getattr(replace(rule, **{field: most}), field) == most
+
+    def with_number(number: int) -> Rule:
+        changed: dict[str, Any] = {field: number}
+        return replace(rule, **changed)
+
+    assert getattr(with_number(most), field) == most
     for wrong in (least - 1, most + 1):
         with pytest.raises(RuleError, match=row.key):
-            replace(rule, **{field: wrong})
+            with_number(wrong)
 
 
 @each_row
